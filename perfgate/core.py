@@ -1,0 +1,155 @@
+"""The nouns of a performance verdict, as immutable values that know no files, processes or clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What a verdict, or one metric of it, says."""
+
+    IMPROVED = "IMPROVED"
+    PASS = "PASS"  # noqa: S105 - an outcome, not a password
+    INCONCLUSIVE = "INCONCLUSIVE"
+    REGRESSION = "REGRESSION"
+    INVALID = "INVALID"
+
+    @property
+    def exit_code(self) -> int:
+        """0 when the change may merge, 1 when it made something slower, 3 when nobody can tell."""
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    Outcome.IMPROVED: 0,
+    Outcome.PASS: 0,
+    Outcome.REGRESSION: 1,
+    Outcome.INCONCLUSIVE: 3,
+    Outcome.INVALID: 3,
+}
+
+
+class Better(StrEnum):
+    """The direction in which a metric improves."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Arm(StrEnum):
+    """One side of a comparison."""
+
+    BASE = "base"
+    CANDIDATE = "candidate"
+
+
+class Role(StrEnum):
+    """Why a window was measured, and so whether it may be judged."""
+
+    WARMUP = "warmup"
+    MEASURED = "measured"
+    RERUN = "rerun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One invocation of a load generator, as its own output tells it.
+
+    `values` maps names of `perfgate.metrics.METRICS` to numbers in the unit given there; a metric that the output does not
+    carry is absent, never zero. `workload` holds the facts that two runs must share to be comparable. `problems` says why the
+    run is no evidence; it is empty for a run that can be trusted as far as its own output shows.
+    """
+
+    source: str
+    values: Mapping[str, float]
+    workload: Mapping[str, str | int | float]
+    requested: int | None
+    completed: int
+    input_tokens: int | None
+    output_tokens: int | None
+    duration_s: float | None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A run with its place in a session.
+
+    `block` counts comparisons from 1, `start` counts server starts of the whole session from 1, `index` counts windows of one
+    start from 0. Times are seconds since the session began, on a clock that cannot go back.
+    """
+
+    run: Run
+    arm: Arm
+    block: int
+    start: int
+    index: int
+    role: Role
+    begun_s: float
+    ended_s: float
+    telemetry: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """The hardware and software that decide whether two measurements may be compared, as flat text facts.
+
+    `facts` has keys such as gpu, gpu_memory_gib, clock_policy, driver, cuda, torch, triton, sglang, cpu, cores, os, python.
+    """
+
+    facts: Mapping[str, str]
+
+    @property
+    def hardware(self) -> str:
+        """The folder name under `baselines/` that holds baselines for this hardware."""
+        return self.facts["hardware"]
+
+    def differences(self, other: Fingerprint) -> tuple[str, ...]:
+        """Name each fact that differs, with both values, in a stable order."""
+        keys = sorted(self.facts.keys() | other.facts.keys())
+        pairs = ((key, self.facts.get(key, "absent"), other.facts.get(key, "absent")) for key in keys)
+        return tuple(f"{key}: {mine} here, {theirs} there" for key, mine, theirs in pairs if mine != theirs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the evidence says of one metric.
+
+    `change` is candidate over base minus one, signed so that the reader's sense of the metric holds (+0.03 throughput is
+    more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs). `worse` is the same
+    change on the log scale with positive meaning worse. `margin` is the practical margin Delta as a positive ratio. `band` is the
+    stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what this run could have found.
+    """
+
+    metric: str
+    outcome: Outcome
+    gating: bool
+    base: float | None
+    candidate: float | None
+    change: float | None
+    low: float | None
+    high: float | None
+    worse: float | None
+    margin: float
+    band: float | None = None
+    p_value: float | None = None
+    smallest_effect: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer to "may this change merge?", with everything that was fixed before looking."""
+
+    outcome: Outcome
+    scenario: str
+    hardware: str
+    judgements: tuple[Judgement, ...]
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    advisory: bool
+    blocks: int
+    windows: int
+    policy: Mapping[str, str | int | float]

@@ -1,0 +1,55 @@
+"""One class per failure that a user can cause or mend; the CLI turns each into one line and an exit code."""
+
+
+class PerfgateError(Exception):
+    """Something a user can mend. The message says what happened, where, and what to do next."""
+
+    exit_code = 2
+
+
+class InputError(PerfgateError):
+    """A file, flag or field that cannot be used; the message names it."""
+
+
+class ScenarioError(InputError):
+    """A scenario file that does not describe a measurement."""
+
+
+class EvidenceError(InputError):
+    """A log or result file that is missing, unreadable or not what it claims to be."""
+
+
+class BaselineError(InputError):
+    """A baseline file that is broken or was edited by hand."""
+
+
+class WorkloadMismatchError(InputError):
+    """Runs of different workloads were asked to be compared."""
+
+
+class ModelError(PerfgateError):
+    """The served model is not the mixture-of-experts model that the scenario names."""
+
+    exit_code = 3
+
+
+class ServerError(PerfgateError):
+    """The server under test did not start, died, or did not stop."""
+
+    exit_code = 3
+
+
+class ClientError(PerfgateError):
+    """The load generator failed, so its window is no evidence."""
+
+    exit_code = 3
+
+
+class EngineError(PerfgateError):
+    """The serving engine is not installed in the arm's environment, or its version is unknown."""
+
+
+class InterruptedRunError(PerfgateError):
+    """A person or a supervisor asked the run to stop; what was measured stays on disk."""
+
+    exit_code = 130

@@ -1,0 +1,94 @@
+"""Every metric that a window can carry, as rows of one table; no other module branches on a metric's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+
+from perfgate.core import Better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """What is true of a metric whatever the workload.
+
+    `margin` is the practical margin Delta that a scenario may override: the smallest loss that anybody should act on.
+    `min_requests` is the number of requests a window needs before the metric may gate. `closed_loop_only` marks a metric that
+    echoes the load generator at a finite request rate. `headline` metrics come first in every output.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    family: str
+    margin: float
+    gates: bool = True
+    min_requests: int = 1
+    closed_loop_only: bool = False
+    headline: bool = False
+    decimals: int = 2
+
+    def badness(self, value: float) -> float:
+        """Map a positive value to the log scale on which larger is worse."""
+        return -log(value) if self.better is Better.HIGHER else log(value)
+
+
+_ROWS = (
+    Metric(
+        name="output_tok_per_s",
+        title="Output throughput",
+        unit="tok/s",
+        better=Better.HIGHER,
+        family="throughput",
+        margin=0.03,
+        closed_loop_only=True,
+        headline=True,
+        decimals=1,
+    ),
+    Metric(
+        name="p99_itl_ms",
+        title="P99 ITL",
+        unit="ms",
+        better=Better.LOWER,
+        family="tail",
+        margin=0.10,
+        min_requests=300,
+        headline=True,
+    ),
+    Metric(name="median_itl_ms", title="Median ITL", unit="ms", better=Better.LOWER, family="itl", margin=0.03),
+    Metric(name="mean_itl_ms", title="Mean ITL", unit="ms", better=Better.LOWER, family="itl", margin=0.03),
+    Metric(name="p95_itl_ms", title="P95 ITL", unit="ms", better=Better.LOWER, family="tail", margin=0.06),
+    Metric(name="es5_itl_ms", title="ES5 ITL (mean of the worst 5 %)", unit="ms", better=Better.LOWER, family="tail", margin=0.06),
+    Metric(name="mean_ttft_ms", title="Mean TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.06),
+    Metric(name="p99_ttft_ms", title="P99 TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.10, min_requests=662),
+    Metric(name="mean_e2e_ms", title="Mean E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.03),
+    Metric(name="p99_e2e_ms", title="P99 E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.05),
+    Metric(name="mean_tpot_ms", title="Mean TPOT", unit="ms", better=Better.LOWER, family="itl", margin=0.03, gates=False),
+    Metric(name="max_itl_ms", title="Max ITL", unit="ms", better=Better.LOWER, family="tail", margin=0.25, gates=False),
+    Metric(
+        name="request_per_s",
+        title="Request throughput",
+        unit="req/s",
+        better=Better.HIGHER,
+        family="throughput",
+        margin=0.03,
+        gates=False,
+        closed_loop_only=True,
+    ),
+    Metric(
+        name="total_tok_per_s",
+        title="Total throughput",
+        unit="tok/s",
+        better=Better.HIGHER,
+        family="throughput",
+        margin=0.03,
+        gates=False,
+        closed_loop_only=True,
+        decimals=1,
+    ),
+    Metric(name="median_ttft_ms", title="Median TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.06, gates=False),
+    Metric(name="median_e2e_ms", title="Median E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.03, gates=False),
+)
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ROWS}

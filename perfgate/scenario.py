@@ -1,0 +1,238 @@
+"""A scenario file says what is served, how it is loaded and what may fail a pull request; this module reads and checks it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations at run time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from perfgate.errors import ScenarioError
+from perfgate.metrics import METRICS
+
+SCENARIO_DIR = Path(__file__).parent / "scenarios"
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Positive = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False)]
+
+# A misspelt key must not silently become a default.
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Which model must be served. Every field given is checked against the served config before any window.
+
+    `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate writes itself. `weights` is "random" when the
+    numbers in it were drawn, so that nobody mistakes its answers for the model's.
+    """
+
+    path: str
+    architecture: str
+    experts: Positive
+    top_k: Positive
+    layers: Positive
+    quantization: str = "none"
+    weights: Literal["random", "checkpoint"] = "checkpoint"
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """How the server under test is started and how long it may take."""
+
+    engine: Literal["sglang", "sglang-cpu"]
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready_timeout_s: Seconds = 600.0
+    stop_timeout_s: Seconds = 30.0
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one window sends. `request_rate` is requests per second, or inf for a closed loop bounded by `max_concurrency`."""
+
+    num_prompts: Positive
+    input_len: Positive
+    output_len: Annotated[int, Field(gt=1)]
+    max_concurrency: Positive
+    backend: str = "sglang"
+    dataset: str = "random-ids"
+    range_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    request_rate: Annotated[float, Field(gt=0)] = float("inf")
+    seed: Annotated[int, Field(ge=0)] = 1
+    timeout_s: Seconds = 300.0
+    __pydantic_config__ = _STRICT
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """True when throughput answers the server and not the load generator."""
+        return self.request_rate == float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """How long a fresh server is driven before its windows count.
+
+    The first window of a start is always discarded; then two successive windows must agree within `steady_ratio` on throughput
+    and mean ITL, with at most `max_discards` discarded in all.
+    """
+
+    max_discards: Positive = 4
+    steady_ratio: Ratio = 0.03
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """How many fresh-server comparisons are made and when they are looked at; fixed before the first one.
+
+    `windows` is measured windows per start. `looks` are the block counts after which the rule may stop. `resident` says whether
+    both servers of a block live at the same time and take turns window by window, or one after the other.
+    """
+
+    windows: Annotated[int, Field(ge=1)] = 3
+    looks: tuple[Annotated[int, Field(ge=2)], ...] = (2, 3, 4, 6)
+    calibration_blocks: Annotated[int, Field(ge=2)] = 20
+    resident: Literal["both", "one"] = "one"
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        """Looks that do not grow would test the same evidence twice."""
+        if not self.looks or list(self.looks) != sorted(set(self.looks)):
+            raise ValueError("looks must be increasing block counts, for example [2, 3, 4, 6]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What one metric may lose. `advisory` shows a metric without letting it fail anything."""
+
+    margin: Ratio | None = None
+    advisory: bool = False
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One measurement that a pull request has to pass."""
+
+    schema: Literal[1]
+    name: Name
+    title: str
+    model: Model
+    server: Server
+    load: Load
+    gates: Mapping[str, Gate]
+    warmup: Warmup = field(default_factory=Warmup)
+    blocks: Blocks = field(default_factory=Blocks)
+    alpha: Annotated[float, Field(gt=0, le=0.05)] = 0.01
+    budget_minutes: Seconds = 30.0
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        """A gate on a metric that does not exist would never fail."""
+        if not self.gates:
+            raise ValueError("gates is empty: name at least one metric")
+        unknown = sorted(self.gates.keys() - METRICS.keys())
+        if unknown:
+            raise ValueError(f"gates.{unknown[0]} is no metric; choose from {', '.join(METRICS)}")
+
+    @property
+    def workload_hash(self) -> str:
+        """Twelve hex digits over everything that must be equal for two measurements to be comparable.
+
+        That is the model, the load and the server's own arguments; gates, looks and margins change the judgement, not the work.
+        """
+        facts = _adapter().dump_python(self, mode="json", include={"model", "load", "server"})
+        for limit in ("ready_timeout_s", "stop_timeout_s"):
+            facts["server"].pop(limit)
+        facts["load"].pop("timeout_s")
+        facts["load"]["request_rate"] = str(self.load.request_rate)
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+    def margin(self, metric: str) -> float:
+        """The practical margin Delta of `metric`: the scenario's, else the metric's own."""
+        gate = self.gates.get(metric)
+        return gate.margin if gate is not None and gate.margin is not None else METRICS[metric].margin
+
+
+def _adapter() -> TypeAdapter[Scenario]:
+    return TypeAdapter(Scenario)
+
+
+def list_scenarios() -> tuple[str, ...]:
+    """Name the scenarios that ship with perfgate."""
+    return tuple(sorted(path.stem for path in SCENARIO_DIR.glob("*.toml")))
+
+
+def load_scenario(name_or_path: str) -> Scenario:
+    """Read a shipped scenario by name, or a file by path. Raise ScenarioError with file, line and key."""
+    return parse_scenario(*read_scenario_text(name_or_path))
+
+
+def read_scenario_text(name_or_path: str) -> tuple[str, str]:
+    """Return the TOML text of a scenario and the name of the file it came from."""
+    path = SCENARIO_DIR / f"{name_or_path}.toml"
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        path = Path(name_or_path)
+    elif name_or_path not in list_scenarios():
+        raise ScenarioError(f"unknown scenario {name_or_path!r}: choose from {', '.join(list_scenarios())}, or give a path to a .toml file")
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except FileNotFoundError:
+        raise ScenarioError(f"{path}: no such scenario file; `perfgate scenarios` lists those that ship") from None
+    except IsADirectoryError:
+        raise ScenarioError(f"{path}: is a directory; give the .toml file itself") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read as text ({error})") from error
+
+
+def parse_scenario(text: str, source: str) -> Scenario:
+    """Turn TOML text into a Scenario. `source` names the text in errors. Raise ScenarioError with line and key."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{source}: not valid TOML: {error}") from None
+    try:
+        return _adapter().validate_python(data)
+    except ValidationError as error:
+        raise ScenarioError(_explain(error, text, source)) from None
+
+
+def _explain(error: ValidationError, text: str, source: str) -> str:
+    first = error.errors(include_url=False)[0]
+    keys = [str(part) for part in first["loc"] if not isinstance(part, int)]
+    message = first["msg"].removeprefix("Value error, ")
+    named = re.match(r"(gates)\.(\w+)", message)
+    if named:
+        keys = [named[1], named[2]]
+    line = find_line(text, keys)
+    where = f"{source}:{line}" if line else source
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}: {'.'.join(keys) or 'scenario'}: {message}{more}"
+
+
+def find_line(text: str, keys: list[str]) -> int | None:
+    """Find the line of a dotted key in TOML text, or of its nearest table that the text names; None when neither is there."""
+    table: list[str] = []
+    best: tuple[int, int] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[+\s*([\w.\-\"' ]+?)\s*\]+", line):
+            table = [part.strip(" \"'") for part in header[1].split(".")]
+            path = table
+        elif assignment := re.match(r"\s*([\w\-\"'.]+)\s*=", line):
+            path = [*table, *(part.strip("\"'") for part in assignment[1].split("."))]
+        else:
+            continue
+        if path == keys[: len(path)] and (best is None or len(path) > best[0]):
+            best = (len(path), number)
+    return best[1] if best else None
