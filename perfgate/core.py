@@ -114,13 +114,31 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Everything that one `perfgate run` measured, in the order in which it happened.
+
+    `problems` are facts that void the whole session (a refused model, a server that died); each says what to do.
+    `is_complete` is False while a session runs or when it was cut off.
+    """
+
+    source: str
+    scenario: str
+    workload_hash: str
+    fingerprints: Mapping[Arm, Fingerprint]
+    windows: tuple[Window, ...]
+    problems: tuple[str, ...] = ()
+    is_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What the evidence says of one metric.
 
     `change` is candidate over base minus one, signed so that the reader's sense of the metric holds (+0.03 throughput is
-    more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs). `worse` is the same
-    change on the log scale with positive meaning worse. `margin` is the practical margin Delta as a positive ratio. `band` is the
-    stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what this run could have found.
+    more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs).
+    `worse` is the same change on the log scale with positive meaning worse. `margin` is the practical margin Delta as a positive
+    ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what this run
+    could have found, as a positive ratio.
     """
 
     metric: str

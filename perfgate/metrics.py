@@ -59,7 +59,9 @@ _ROWS = (
     Metric(name="median_itl_ms", title="Median ITL", unit="ms", better=Better.LOWER, family="itl", margin=0.03),
     Metric(name="mean_itl_ms", title="Mean ITL", unit="ms", better=Better.LOWER, family="itl", margin=0.03),
     Metric(name="p95_itl_ms", title="P95 ITL", unit="ms", better=Better.LOWER, family="tail", margin=0.06),
-    Metric(name="es5_itl_ms", title="ES5 ITL (mean of the worst 5 %)", unit="ms", better=Better.LOWER, family="tail", margin=0.06),
+    Metric(
+        name="es5_itl_ms", title="ES5 ITL (mean of the worst 5 %)", unit="ms", better=Better.LOWER, family="tail", margin=0.06
+    ),
     Metric(name="mean_ttft_ms", title="Mean TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.06),
     Metric(name="p99_ttft_ms", title="P99 TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.10, min_requests=662),
     Metric(name="mean_e2e_ms", title="Mean E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.03),

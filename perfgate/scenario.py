@@ -185,7 +185,8 @@ def read_scenario_text(name_or_path: str) -> tuple[str, str]:
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         path = Path(name_or_path)
     elif name_or_path not in list_scenarios():
-        raise ScenarioError(f"unknown scenario {name_or_path!r}: choose from {', '.join(list_scenarios())}, or give a path to a .toml file")
+        known = ", ".join(list_scenarios())
+        raise ScenarioError(f"unknown scenario {name_or_path!r}: choose from {known}, or give a path to a .toml file")
     try:
         return path.read_text(encoding="utf-8"), str(path)
     except FileNotFoundError:

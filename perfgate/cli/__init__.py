@@ -1,0 +1,77 @@
+"""The command line: one lazy table of sub-commands, one place where expected failures become a line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from perfgate import __version__
+from perfgate.errors import PerfgateError
+
+# Sub-command -> (module that holds a click command named `command`, one-line help). Importing only the one that runs keeps
+# `perfgate --help` far under a third of a second.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "baseline": ("perfgate.cli.baseline", "Add to, show, diff, expire and verify stored noise bands."),
+    "calibrate": ("perfgate.cli.calibrate", "Measure A/A blocks and store this machine's noise."),
+    "check": ("perfgate.cli.check", "Judge a result folder again: the same bytes on any machine."),
+    "compare": ("perfgate.cli.compare", "Compare bench_serving outputs of two arms: benchstat for serving."),
+    "engine": ("perfgate.cli.engine", "Install or describe the CPU serving engine."),
+    "export": ("perfgate.cli.export", "Write windows as a tidy CSV or Parquet table."),
+    "gate": ("perfgate.cli.gate", "Calibrate if need be, measure, judge and report: the whole gate."),
+    "model": ("perfgate.cli.model", "Verify that a model is the mixture of experts it should be; make the tiny one."),
+    "power": ("perfgate.cli.power", "Show what a baseline's noise lets the gate find, and at what cost."),
+    "report": ("perfgate.cli.report", "Render a verdict as the pull request comment."),
+    "run": ("perfgate.cli.run", "Measure a scenario in A/B blocks into a result folder."),
+    "scenarios": ("perfgate.cli.scenarios", "List the scenarios that ship with perfgate."),
+    "show": ("perfgate.cli.show", "Print bench_serving output or a matrix log as a table."),
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that imports a sub-command's module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name every sub-command, sorted."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of `cmd_name`; None for a name that is no command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, without importing one."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="perfgate")
+def program() -> None:
+    """Judge whether a change made LLM serving slower, and say how sure the answer is.
+
+    Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or invalid, 130 interrupted.
+    """
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and return the exit code; an expected failure is one line on stderr."""
+    try:
+        result = program.main(args=argv, prog_name="perfgate", standalone_mode=False)
+    except PerfgateError as error:
+        print(f"perfgate: {error}", file=sys.stderr)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("perfgate: interrupted", file=sys.stderr)
+        return 130
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,1 @@
+"""Render a verdict for people; nothing here decides anything."""

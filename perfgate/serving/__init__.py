@@ -1,0 +1,1 @@
+"""The effects at the rim: models, servers, load generators and the sessions that drive them."""

@@ -1,0 +1,1 @@
+"""The mathematics of the verdict: small pure functions, each with its source."""
