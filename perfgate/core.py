@@ -59,7 +59,9 @@ class Run:
 
     `values` maps names of `perfgate.metrics.METRICS` to numbers in the unit given there; a metric that the output does not
     carry is absent, never zero. `workload` holds the facts that two runs must share to be comparable. `problems` says why the
-    run is no evidence; it is empty for a run that can be trusted as far as its own output shows.
+    run is no evidence; it is empty for a run that can be trusted as far as its own output shows. `notes` are facts that a reader
+    should know and that void nothing. `estimators` names, for a value that is not the load generator's own, how it was made from
+    raw samples; two values of one metric are comparable only when it agrees.
     """
 
     source: str
@@ -71,6 +73,8 @@ class Run:
     output_tokens: int | None
     duration_s: float | None
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    estimators: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
