@@ -122,7 +122,9 @@ class Session:
     """Everything that one `perfgate run` measured, in the order in which it happened.
 
     `problems` are facts that void the whole session (a refused model, a server that died); each says what to do.
-    `is_complete` is False while a session runs or when it was cut off.
+    `is_complete` is False while a session runs or when it was cut off. `is_aa` says that both arms ran the same build with the
+    same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
+    that a candidate measured alone is the last word.
     """
 
     source: str
@@ -132,6 +134,8 @@ class Session:
     windows: tuple[Window, ...]
     problems: tuple[str, ...] = ()
     is_complete: bool = True
+    is_aa: bool = False
+    has_base: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
