@@ -1,0 +1,182 @@
+"""The hardware and software of a measurement, read once and kept with it: they explain most differences."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from types import ModuleType
+
+from perfgate.core import Fingerprint
+from perfgate.errors import EngineError
+
+HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy", "cpu", "cores")
+"""Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
+
+SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "transformers", "numpy", "os", "kernel", "python")
+"""Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
+
+ABSENT = "absent"
+
+_PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
+# Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds.
+_PROBE = """
+import importlib.metadata, json, platform, sys
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))
+"""
+_PROBE_TIMEOUT_S = 60.0
+
+
+def read_fingerprint(python: str | None = None) -> Fingerprint:
+    """Read the fingerprint of this machine and of the environment of `python` (default: the running one).
+
+    The GPU is the first that NVML shows, or that CUDA_VISIBLE_DEVICES names; without one the fingerprint is the CPU's. Raise
+    EngineError when `python` cannot be run.
+    """
+    cpu = read_cpu()
+    gpu = read_gpu()
+    facts = {**cpu, **gpu, **read_software(python or sys.executable), **_read_os()}
+    facts["hardware"] = gpu_key(gpu) if gpu["gpu"] != ABSENT else cpu_key(cpu)
+    return Fingerprint(facts=facts)
+
+
+def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[str, ...]:
+    """Name each fact of the machine that differs, with both values."""
+    return _only(mine, HARDWARE_FACTS).differences(_only(theirs, HARDWARE_FACTS))
+
+
+def software_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[str, ...]:
+    """Name each fact of the software that differs, with both values."""
+    return _only(mine, SOFTWARE_FACTS).differences(_only(theirs, SOFTWARE_FACTS))
+
+
+def _only(fingerprint: Fingerprint, keys: tuple[str, ...]) -> Fingerprint:
+    return Fingerprint(facts={key: value for key, value in fingerprint.facts.items() if key in keys})
+
+
+def slug(text: str) -> str:
+    """Turn a device's name into lower-case words joined by hyphens, without marks and filler."""
+    plain = re.sub(r"\((r|tm|c)\)|\bcpu\b|\bprocessor\b|@", " ", text.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.") or "unknown"
+
+
+def cpu_key(cpu: Mapping[str, str]) -> str:
+    """Name the folder of this CPU's baselines, for example cpu-intel-xeon-2.50ghz-2c."""
+    return f"cpu-{slug(cpu['cpu'])}-{cpu['cores']}c"
+
+
+def gpu_key(gpu: Mapping[str, str]) -> str:
+    """Name the folder of this GPU's baselines: its name and its memory in whole GiB, rounded up over what the driver keeps back."""
+    name, memory = slug(gpu["gpu"]), f"{ceil(float(gpu['gpu_memory_gib']))}gb"
+    return name if memory in name.split("-") else f"{name}-{memory}"
+
+
+def read_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """Read the CPU's model name and how many of its cores this process may use."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return {"cpu": model[1].strip() if model else platform.machine(), "cores": str(len(os.sched_getaffinity(0)))}
+
+
+def _read_os(os_release: Path = Path("/etc/os-release")) -> dict[str, str]:
+    try:
+        name = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        name = None
+    return {"os": name[1] if name else platform.system(), "kernel": platform.release()}
+
+
+def read_software(python: str) -> dict[str, str]:
+    """Ask `python` for its version and those of the engine's packages; what is not installed is "absent"."""
+    hint = "give the Python of an environment that has the engine"
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE, *_PACKAGES], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=True
+        )
+        return {str(key): str(value) for key, value in json.loads(done.stdout).items()}
+    except OSError as error:
+        raise EngineError(f"{python}: cannot be run ({error.strerror}); {hint}") from error
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        raise EngineError(f"{python}: failed to list its packages ({last}); {hint}") from error
+    except subprocess.TimeoutExpired as error:
+        raise EngineError(f"{python}: did not answer within {_PROBE_TIMEOUT_S:.0f} s; {hint}") from error
+    except ValueError as error:
+        raise EngineError(f"{python}: is no Python ({error}); {hint}") from error
+
+
+def read_gpu() -> dict[str, str]:
+    """Read the GPU, its driver and its clock policy; every fact is "absent" on a machine without NVML."""
+    nothing = dict.fromkeys(("gpu", "gpu_memory_gib", "driver", "cuda", "clock_policy"), ABSENT)
+    with _nvml() as nvml:
+        if nvml is None or nvml.nvmlDeviceGetCount() == 0:
+            return nothing
+        handle = _device(nvml)
+        version = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        return {
+            "gpu": str(nvml.nvmlDeviceGetName(handle)),
+            "gpu_memory_gib": f"{nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30:.1f}",
+            "driver": str(nvml.nvmlSystemGetDriverVersion()),
+            "cuda": f"{version // 1000}.{version % 1000 // 10}",
+            "clock_policy": _clock_policy(nvml, handle),
+        }
+
+
+@contextmanager
+def _nvml() -> Iterator[ModuleType | None]:
+    try:
+        import pynvml  # noqa: PLC0415 - not every machine has it, and no command line needs it to start
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _device(nvml: ModuleType) -> object:
+    """Find the device that CUDA would call 0: an index, a UUID, or the first."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if chosen.startswith("GPU-"):
+        return nvml.nvmlDeviceGetHandleByUUID(chosen)
+    index = int(chosen) if chosen.isdecimal() else 0
+    return nvml.nvmlDeviceGetHandleByIndex(min(index, nvml.nvmlDeviceGetCount() - 1))
+
+
+def _clock_policy(nvml: ModuleType, handle: object) -> str:
+    """Say whether application clocks were set away from their default, and whether the driver stays loaded between processes.
+
+    NVML reports no locked clocks (`nvidia-smi -lgc`); those show in the clocks that each window records.
+    """
+    try:
+        clocks = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_SM)
+        default = nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_SM)
+        policy = "default clocks" if clocks == default else f"application clocks {clocks} MHz"
+    except nvml.NVMLError:
+        policy = "default clocks"
+    try:
+        is_persistent = nvml.nvmlDeviceGetPersistenceMode(handle) == nvml.NVML_FEATURE_ENABLED
+    except nvml.NVMLError:
+        is_persistent = False
+    return f"{policy}, persistence {'on' if is_persistent else 'off'}"
