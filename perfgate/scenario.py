@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -165,6 +166,7 @@ class Scenario:
         return gate.margin if gate is not None and gate.margin is not None else METRICS[metric].margin
 
 
+@functools.cache
 def _adapter() -> TypeAdapter[Scenario]:
     return TypeAdapter(Scenario)
 
