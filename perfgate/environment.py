@@ -78,7 +78,7 @@ def cpu_key(cpu: Mapping[str, str]) -> str:
 
 
 def gpu_key(gpu: Mapping[str, str]) -> str:
-    """Name the folder of this GPU's baselines: its name and its memory in whole GiB, rounded up over what the driver keeps back."""
+    """Name the folder of this GPU's baselines: its name, its memory in whole GiB rounded up."""
     name, memory = slug(gpu["gpu"]), f"{ceil(float(gpu['gpu_memory_gib']))}gb"
     return name if memory in name.split("-") else f"{name}-{memory}"
 
