@@ -89,6 +89,16 @@ def _gpt_oss() -> TinyModel:
         "rms_norm_eps": 1e-5,
         "attention_bias": True,
         "swiglu_limit": 7.0,
+        "max_position_embeddings": 131072,
+        "rope_theta": 150000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "original_max_position_embeddings": 4096,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+        },
         "router_aux_loss_coef": 0.9,
     }
     return TinyModel(config=config, dtype="float32", tensors=_tensors(_gpt_oss_layer))
