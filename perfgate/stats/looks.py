@@ -1,0 +1,138 @@
+"""The rule on plain numbers: looks at block differences, in an order fixed before the first block.
+
+This layer knows no windows, files or names, so that a simulator can ask it thousands of times a second. `docs/statistics.md`
+derives it and says what it guarantees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perfgate.core import Outcome
+from perfgate.stats.holm import reject
+from perfgate.stats.moderated import Estimate, Prior, estimate
+
+CONFIDENCE = 0.95
+POWER = 0.90
+NO_PRIOR = Prior()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is fixed before looking: the error budget `alpha` of one scenario and the block counts at which it may be spent."""
+
+    alpha: float
+    looks: tuple[int, ...]
+    scenarios: int = 1
+
+    @property
+    def alpha_look(self) -> float:
+        """The part of the budget that one look may spend (Bonferroni over looks and over the scenarios of a pull request)."""
+        return self.alpha / len(self.looks) / self.scenarios
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One metric: a log difference per block (candidate minus base, positive meaning worse) and its log margin Delta.
+
+    `phi` holds the variance inflation after 1, 2, ... blocks; left out, it is 1 throughout.
+    """
+
+    differences: tuple[float, ...]
+    margin: float
+    prior: Prior = NO_PRIOR
+    phi: tuple[float, ...] = ()
+    gating: bool = True
+
+    def estimate(self, blocks: int) -> Estimate:
+        """Estimate the difference from the first `blocks` blocks alone."""
+        phi = self.phi[blocks - 1] if self.phi else 1.0
+        return estimate(self.differences[:blocks], self.prior, phi)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one look says of one metric. `smallest` is the log effect that a look like this finds with 90 % power."""
+
+    outcome: Outcome
+    estimate: Estimate
+    smallest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the rule says: after how many blocks (`look`; 0 when none was reached), and of each series."""
+
+    outcome: Outcome
+    look: int
+    findings: tuple[Finding, ...]
+
+
+def decide(series: Sequence[Series], plan: Plan) -> Decision:
+    """Replay the looks in order; the first that decides is the answer, whatever was measured after it."""
+    blocks = min((len(one.differences) for one in series), default=0)
+    decision = Decision(outcome=Outcome.INCONCLUSIVE, look=0, findings=())
+    for look in (look for look in plan.looks if look <= blocks):
+        findings = _keep_doubt(_look(series, look, plan), decision.findings)
+        decision = Decision(outcome=_combine(series, findings), look=look, findings=findings)
+        if decision.outcome is not Outcome.INCONCLUSIVE:
+            break
+    return decision
+
+
+def _look(series: Sequence[Series], look: int, plan: Plan) -> tuple[Finding, ...]:
+    estimates = [one.estimate(look) for one in series]
+    family = [index for index, one in enumerate(series) if one.gating]
+    worse = _reject(family, [found.p_worse for found in estimates], plan.alpha_look)
+    better = _reject(family, [found.p_better for found in estimates], plan.alpha_look)
+    strictest = plan.alpha_look / max(len(family), 1)
+    return tuple(
+        Finding(
+            outcome=_judge(found, one.margin, is_worse=worse[index], is_better=better[index]),
+            estimate=found,
+            smallest=_find_smallest(found, one.margin, strictest),
+        )
+        for index, (one, found) in enumerate(zip(series, estimates, strict=True))
+    )
+
+
+def _reject(family: list[int], p_values: list[float], alpha: float) -> list[bool]:
+    """Holm over the gating metrics; one that only informs meets the strictest level and does not weigh on the others."""
+    rejected = [p_value <= alpha / max(len(family), 1) for p_value in p_values]
+    for index, is_rejected in zip(family, reject([p_values[index] for index in family], alpha), strict=True):
+        rejected[index] = is_rejected
+    return rejected
+
+
+def _judge(found: Estimate, margin: float, *, is_worse: bool, is_better: bool) -> Outcome:
+    """Half of Delta divides the line: beyond it nothing passes, within it nothing fails, so no third look can swap the two."""
+    if found.mean > margin / 2:
+        return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
+    if not found.mean + found.reach(CONFIDENCE) < margin:
+        return Outcome.INCONCLUSIVE
+    return Outcome.IMPROVED if is_better and found.mean < -margin / 2 else Outcome.PASS
+
+
+def _find_smallest(found: Estimate, margin: float, alpha: float) -> float:
+    """Effect whose estimate clears both the test and Delta / 2 nine times in ten (shifted t in place of the noncentral one)."""
+    return max(found.reach(1 - alpha), margin / 2) + found.reach(POWER)
+
+
+def _combine(series: Sequence[Series], findings: Sequence[Finding]) -> Outcome:
+    """One regression fails; all must pass to pass."""
+    outcomes = {finding.outcome for one, finding in zip(series, findings, strict=True) if one.gating}
+    for outcome in (Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.IMPROVED):
+        if outcome in outcomes:
+            return outcome
+    return Outcome.PASS if outcomes else Outcome.INCONCLUSIVE
+
+
+def _keep_doubt(findings: tuple[Finding, ...], before: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """A gain is shown only if every look so far saw it; else a slower candidate, by lasting longer, could look like a gain."""
+    if not before:
+        return findings
+    return tuple(
+        replace(now, outcome=Outcome.PASS) if now.outcome is Outcome.IMPROVED is not then.outcome else now
+        for now, then in zip(findings, before, strict=True)
+    )
