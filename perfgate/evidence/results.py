@@ -1,9 +1,9 @@
 """The result folder: raw windows, written once and never changed, from which every verdict is recomputed.
 
-Layout: `session.json` (what was fixed before the first window), `scenario.toml` (the text as it was read), `windows/NNNN.jsonl.gz`
-(the load generator's own output, one file a window), `windows.jsonl` (one line per finished window: its place, its file and the
-file's digest), `events.jsonl` (everything that happened), `logs/`. A window exists once its line does, so a crash loses at most
-the window in flight.
+Layout: `session.json` (what was fixed before the first window), `scenario.toml` (the text as it was read),
+`windows/NNNN.jsonl.gz` (the load generator's own output, one file a window), `windows.jsonl` (one line per finished window: its
+place, its file and the file's digest), `events.jsonl` (everything that happened), `logs/`. A window exists once its line does,
+so a crash loses at most the window in flight.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class ResultWriter:
         """Record a fact that voids the session; the reader turns it into an INVALID verdict."""
         self.add_event("problem", at_s, message=message)
 
-    def add_window(self, raw: bytes, **place: Any) -> None:
-        """Store the load generator's output `raw` and then its index line; `place` holds the fields of WindowRecord."""
+    def add_window(self, raw: bytes, **place: Any) -> Path:
+        """Store the load generator's output `raw`, then its index line, and return the file; `place` fills WindowRecord."""
         name = f"{WINDOW_DIR}/{self._count:04d}.jsonl.gz"
         # A fixed time stamp keeps equal bytes equal.
         packed = gzip.compress(raw, compresslevel=6, mtime=0)
@@ -117,6 +117,7 @@ class ResultWriter:
         record = WindowRecord(file=name, sha256=hashlib.sha256(packed).hexdigest(), **place)
         self._append(INDEX_FILE, TypeAdapter(WindowRecord).dump_python(record, mode="json"))
         self._count += 1
+        return self.folder / name
 
     def _append(self, name: str, line: Mapping[str, Any]) -> None:
         with (self.folder / name).open("ab") as file:
@@ -173,7 +174,9 @@ def read_record(folder: Path) -> SessionRecord:
         raise EvidenceError(f"{folder}: no such result folder; give the folder that `perfgate run --out` wrote")
     path = folder / SESSION_FILE
     if not path.exists():
-        raise EvidenceError(f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote")
+        raise EvidenceError(
+            f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
+        )
     try:
         return TypeAdapter(SessionRecord).validate_python(orjson.loads(_read(path)))
     except orjson.JSONDecodeError as error:

@@ -1,0 +1,65 @@
+"""An arm is one side of a comparison: a Python environment, extra server arguments, extra environment variables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfgate.core import Fingerprint
+from perfgate.errors import InputError
+from perfgate.evidence.results import ArmRecord
+from perfgate.scenario import Scenario
+from perfgate.serving.engines import ENGINES
+from perfgate.serving.injection import VARIABLE, parse_injection
+from perfgate.serving.server import Launch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmSpec:
+    """What the user says of an arm. The empty spec is the scenario as it stands, in the Python that runs perfgate."""
+
+    python: str = sys.executable
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def build_launch(self, scenario: Scenario, model: Path) -> Launch:
+        """Complete the spec by the scenario to what starts a server."""
+        return Launch(
+            engine=ENGINES[scenario.server.engine],
+            python=self.python,
+            model=model,
+            args=(*scenario.server.args, *self.args),
+            env={**scenario.server.env, **self.env},
+            ready_timeout_s=scenario.server.ready_timeout_s,
+            stop_timeout_s=scenario.server.stop_timeout_s,
+        )
+
+    def build_record(self, scenario: Scenario, model: Path, fingerprint: Fingerprint, label: str) -> ArmRecord:
+        """Describe the arm for the result folder; the port is chosen at each start, so it stands as 0."""
+        launch = self.build_launch(scenario, model)
+        env = {**launch.engine.env, **launch.env}
+        return ArmRecord(label=label, python=self.python, argv=tuple(launch.argv(0)), env=env, facts=fingerprint.facts)
+
+
+def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
+    """Read `NAME=VALUE` options. Raise InputError naming the one that is not of that form."""
+    result = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"--env {pair}: expected NAME=VALUE, for example OMP_NUM_THREADS=1")
+        result[name] = value
+    return result
+
+
+def build_injection_environment(text: str | None) -> dict[str, str]:
+    """Turn `step:0.25` into the variable that the server's plug-in reads. Raise InputError for anything else."""
+    if text is None:
+        return {}
+    try:
+        parse_injection(text)
+    except ValueError as error:
+        raise InputError(f"--inject {error}") from None
+    return {VARIABLE: text}

@@ -1,0 +1,132 @@
+"""The load generator, as the session sees it: a long-lived worker that turns a load into raw output, window by window."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Self
+
+from perfgate.errors import ClientError
+from perfgate.scenario import Load
+from perfgate.serving.engines import Engine
+from perfgate.serving.processes import end_session
+from perfgate.serving.reaper import Reaper
+
+WORKER = Path(__file__).with_name("client_worker.py")
+IMPORT_TIMEOUT_S = 180.0
+
+
+def build_argv(load: Load, model: Path, url: str, output: Path) -> list[str]:
+    """Write a load as bench_serving's arguments. The seed is always passed: its default changed between releases."""
+    return [
+        "--backend", load.backend,
+        "--base-url", url,
+        "--model", str(model),
+        "--dataset-name", load.dataset,
+        "--num-prompts", str(load.num_prompts),
+        "--random-input-len", str(load.input_len),
+        "--random-output-len", str(load.output_len),
+        "--random-range-ratio", str(load.range_ratio),
+        "--request-rate", str(load.request_rate),
+        "--max-concurrency", str(load.max_concurrency),
+        "--seed", str(load.seed),
+        "--output-file", str(output),
+        "--output-details",
+        "--disable-tqdm",
+    ]  # fmt: skip
+
+
+class Client:
+    """A worker process. Use `with`; one worker serves every window of a session, so both arms are driven by the same code."""
+
+    def __init__(self, python: str, engine: Engine, log: Path, reaper: Reaper) -> None:
+        """Describe the worker; it starts with `with`."""
+        self._python = python
+        self._engine = engine
+        self._log = log
+        self._reaper = reaper
+        self._process: subprocess.Popen[str] | None = None
+        self._answers: queue.Queue[str] = queue.Queue()
+        self._is_ready = False
+
+    def __enter__(self) -> Self:
+        """Start the worker; its import goes on while the first server loads."""
+        # The worker is a script beside our modules: they must not shadow the arm's own packages.
+        environment = {**os.environ, **self._engine.env, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._python, str(WORKER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+                text=True,
+            )
+        self._reaper.add(self._process.pid)
+        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the worker, on every path."""
+        if self._process is not None:
+            process, self._process = self._process, None
+            end_session(process.pid, grace_s=2.0)
+            process.wait(timeout=10)
+            self._reaper.drop(process.pid)
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def wait_ready_once(self) -> None:
+        """Wait until bench_serving is imported, the first time it is asked. Raise ClientError if it cannot be."""
+        if not self._is_ready:
+            self._receive(IMPORT_TIMEOUT_S)
+            self._is_ready = True
+
+    def measure(self, load: Load, model: Path, url: str) -> bytes:
+        """Run one window against `url` and return bench_serving's JSONL, as it wrote it. Raise ClientError if it did not."""
+        with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
+            output = Path(folder) / "window.jsonl"
+            self._send(json.dumps({"argv": build_argv(load, model, url, output)}))
+            answer = json.loads(self._receive(load.timeout_s))
+            if not answer["ok"]:
+                raise ClientError(f"the load generator failed: {answer['error']} (log {self._log})")
+            if not output.exists():
+                raise ClientError(f"the load generator wrote no result; its last words are in {self._log}")
+            return output.read_bytes()
+
+    def _send(self, line: str) -> None:
+        process = self._require()
+        try:
+            if process.stdin is not None:
+                process.stdin.write(line + "\n")
+                process.stdin.flush()
+        except BrokenPipeError:
+            raise ClientError(f"the load generator has died (log {self._log})") from None
+
+    def _receive(self, timeout_s: float) -> str:
+        self._require()
+        try:
+            line = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            raise ClientError(f"the load generator gave no answer within {timeout_s:.0f} s (log {self._log})") from None
+        if not line:
+            raise ClientError(f"the load generator has died (log {self._log})")
+        return line
+
+    def _require(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise ClientError("the load generator is not running; use it inside `with`")
+        return self._process
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        if process.stdout is not None:
+            for line in process.stdout:
+                self._answers.put(line)
+        self._answers.put("")

@@ -1,0 +1,59 @@
+"""What differs between serving engines, as rows of one table; the server and the client know nothing else of an engine.
+
+SGLang moves its modules, flags and endpoints between releases, so each moving thing stands here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """How an engine is launched and spoken to.
+
+    `ready_path` answers 200 only once a token was generated; `flush_path` empties the prefix cache and answers 200 when it did.
+    `package` is the distribution whose version names the engine. `fault_words` mark the telling lines of a log.
+    """
+
+    name: str
+    package: str
+    module: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready_path: str = "/health_generate"
+    flush_path: str | None = "/flush_cache"
+    info_path: str | None = "/server_info"
+    fault_words: tuple[str, ...] = (
+        "Traceback",
+        "Error",
+        "error:",
+        "Exception",
+        "CUDA",
+        "Killed",
+        "out of memory",
+        "Address already",
+    )
+
+
+_OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "PYTHONUNBUFFERED": "1",
+}
+
+_ROWS = (
+    Engine(name="sglang", package="sglang", module="sglang.launch_server", args=("--enable-metrics",), env=_OFFLINE),
+    Engine(
+        name="sglang-cpu",
+        package="sglang",
+        module="sglang.launch_server",
+        args=("--device", "cpu", "--disable-cuda-graph", "--mem-fraction-static", "0.3", "--sleep-on-idle", "--enable-metrics"),
+        # Without TORCHDYNAMO_DISABLE single requests stall for up to 26 s on compilation.
+        env={**_OFFLINE, "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"},
+    ),
+)
+
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in _ROWS}

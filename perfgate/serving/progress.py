@@ -1,0 +1,65 @@
+"""What a person or a CI log sees while a session runs; the session itself prints nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol, TextIO
+
+
+class Progress(Protocol):
+    """Something that can be told what is going on."""
+
+    def step(self, text: str) -> None:
+        """Something was begun or finished: one line that stays."""
+
+    def wait(self, text: str) -> None:
+        """Something goes on: a line that may be overwritten."""
+
+
+class PlainProgress:
+    """One line a step with the elapsed time, and a sign of life each `interval_s`: made for CI logs and pipes."""
+
+    def __init__(self, stream: TextIO | None = None, interval_s: float = 10.0) -> None:
+        """Write to `stream`, standard error unless told."""
+        self._stream = stream or sys.stderr
+        self._interval_s = interval_s
+        self._begun = self._last = time.monotonic()
+
+    def step(self, text: str) -> None:
+        """Print a line."""
+        self._last = time.monotonic()
+        minutes, seconds = divmod(int(self._last - self._begun), 60)
+        print(f"[{minutes:2d}:{seconds:02d}] {text}", file=self._stream, flush=True)
+
+    def wait(self, text: str) -> None:
+        """Print a line only when nothing was printed for a while."""
+        if time.monotonic() - self._last >= self._interval_s:
+            self.step(text)
+
+
+class RichProgress:
+    """A spinner with the current activity under the lines that stay: made for a terminal."""
+
+    def __init__(self) -> None:
+        """Start the spinner on standard error."""
+        from rich.console import Console  # noqa: PLC0415 - only a terminal pays for it
+
+        self._console = Console(stderr=True, highlight=False)
+        self._status = self._console.status("starting")
+        self._begun = time.monotonic()
+        self._status.start()
+
+    def step(self, text: str) -> None:
+        """Print a line above the spinner."""
+        minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)
+        self._console.print(f"[dim]{minutes:2d}:{seconds:02d}[/dim] {text}", markup=True)
+        self._status.update("...")
+
+    def wait(self, text: str) -> None:
+        """Change the text beside the spinner."""
+        self._status.update(text)
+
+    def close(self) -> None:
+        """Take the spinner away."""
+        self._status.stop()

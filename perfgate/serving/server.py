@@ -1,0 +1,172 @@
+"""One server under test: started in a session of its own, ready when it has generated, stopped with nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfgate.errors import ServerError
+from perfgate.serving.engines import Engine
+from perfgate.serving.injection import VARIABLE
+from perfgate.serving.processes import end_session
+from perfgate.serving.reaper import Reaper
+
+HOST = "127.0.0.1"
+POLL_S = 0.25
+TELLING_LINES = 12
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything that starts one server: the same value starts the same server again."""
+
+    engine: Engine
+    python: str
+    model: Path
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    ready_timeout_s: float
+    stop_timeout_s: float
+
+    def argv(self, port: int) -> list[str]:
+        """The full command line on `port`."""
+        fixed = ["--model-path", str(self.model), "--host", HOST, "--port", str(port)]
+        return [self.python, "-m", self.engine.module, *fixed, *self.engine.args, *self.args]
+
+
+def find_free_port() -> int:
+    """Ask the kernel for a port that nobody listens on now: a taken port makes the engine hang, not fail."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A running server. Use `with`: whatever happens inside, its processes end."""
+
+    def __init__(self, launch: Launch, log: Path, reaper: Reaper) -> None:
+        """Describe the server; nothing starts before `start`."""
+        self.launch = launch
+        self.log = log
+        self.port = 0
+        self.ready_s = 0.0
+        self._reaper = reaper
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun = 0.0
+        self._segments: set[Path] = set()
+
+    @property
+    def url(self) -> str:
+        """The address that clients use."""
+        return f"http://{HOST}:{self.port}"
+
+    def __enter__(self) -> Server:
+        """Start the process; readiness is waited for separately, so that two servers can load side by side."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it, on every path."""
+        self.stop()
+
+    def start(self) -> None:
+        """Launch the process group with its output in the log file. Raise ServerError if the program is not there."""
+        self.port = find_free_port()
+        self._segments = _list_segments()
+        self._begun = time.monotonic()
+        inherited = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        environment = {**inherited, **self.launch.engine.env, **self.launch.env}
+        with self.log.open("ab") as output:
+            try:
+                self._process = subprocess.Popen(
+                    self.launch.argv(self.port),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ServerError(
+                    f"{self.launch.python}: cannot be started ({error.strerror}); check the arm's Python"
+                ) from None
+        self._reaper.add(self._process.pid)
+
+    def wait_ready(self, on_wait: Callable[[float], None] = lambda _: None) -> None:
+        """Wait until the server has generated a token. Raise ServerError if it dies first or takes too long."""
+        import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
+
+        with httpx.Client(timeout=10.0, trust_env=False) as client:
+            while True:
+                elapsed = time.monotonic() - self._begun
+                self.raise_if_dead()
+                with contextlib.suppress(httpx.HTTPError):
+                    if client.get(self.url + self.launch.engine.ready_path).status_code == httpx.codes.OK:
+                        self.ready_s = elapsed
+                        return
+                if elapsed > self.launch.ready_timeout_s:
+                    limit = f"{self.launch.ready_timeout_s:.0f} s"
+                    raise ServerError(
+                        f"server not ready after {limit}{self._tell()}; raise server.ready_timeout_s or read the log"
+                    )
+                on_wait(elapsed)
+                time.sleep(POLL_S)
+
+    def raise_if_dead(self) -> None:
+        """Raise ServerError with the log's telling lines if the process has ended."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            raise ServerError(f"server ended by itself with exit code {code}{self._tell()}")
+
+    def flush_cache(self, timeout_s: float = 30.0) -> None:
+        """Empty the prefix cache; it refuses while requests run, so ask until it agrees. Raise ServerError after `timeout_s`."""
+        import httpx  # noqa: PLC0415
+
+        if self.launch.engine.flush_path is None:
+            return
+        deadline = time.monotonic() + timeout_s
+        with httpx.Client(timeout=10.0, trust_env=False) as client:
+            while time.monotonic() < deadline:
+                self.raise_if_dead()
+                with contextlib.suppress(httpx.HTTPError):
+                    if client.post(self.url + self.launch.engine.flush_path).status_code == httpx.codes.OK:
+                        return
+                time.sleep(POLL_S)
+        raise ServerError(f"cache not flushed within {timeout_s:.0f} s: requests are still running{self._tell()}")
+
+    def stop(self) -> None:
+        """End the whole tree and prove it. Raise ServerError naming processes that survive SIGKILL."""
+        if self._process is None:
+            return
+        leader, self._process = self._process, None
+        survivors = end_session(leader.pid, self.launch.stop_timeout_s)
+        leader.wait(timeout=10)
+        for segment in _list_segments() - self._segments:
+            segment.unlink(missing_ok=True)
+        if survivors:
+            raise ServerError(f"processes {survivors} survived SIGKILL; the machine needs a restart")
+        self._reaper.drop(leader.pid)
+
+    def _tell(self) -> str:
+        lines = read_telling_lines(self.log, self.launch.engine.fault_words)
+        return f" (log {self.log}" + (f", it says: {' | '.join(lines)})" if lines else ")")
+
+
+def _list_segments() -> set[Path]:
+    return set(SHARED_MEMORY.glob("sglang_loads_*.shm"))
+
+
+def read_telling_lines(log: Path, words: tuple[str, ...], limit: int = 3) -> list[str]:
+    """Pick the last lines of a log that name a fault, shortened; the last line at all where none does."""
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return []
+    telling = [line for line in lines[-400:] if any(word in line for word in words)]
+    return [line[:200] for line in (telling or lines[-1:])[-limit:]]

@@ -1,0 +1,181 @@
+"""A session: fresh servers, warmed until steady, measured in alternation, every window on disk before the next begins."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from perfgate.core import Arm, Role, Run
+from perfgate.errors import ClientError, InterruptedRunError, ServerError
+from perfgate.evidence.bench_serving import read_window
+from perfgate.evidence.results import ResultWriter
+from perfgate.scenario import Scenario
+from perfgate.serving.client import Client
+from perfgate.serving.injection import PROOF, VARIABLE
+from perfgate.serving.progress import Progress
+from perfgate.serving.reaper import Reaper
+from perfgate.serving.server import Launch, Server
+
+STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a session will do, fixed before it begins. `is_decided` is asked after each look and may end it early."""
+
+    scenario: Scenario
+    launches: Mapping[Arm, Launch]
+    looks: tuple[int, ...]
+    is_decided: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Start:
+    """One living server of one arm, and what is known of it."""
+
+    arm: Arm
+    block: int
+    number: int
+    server: Server
+    windows: int = 0
+    previous: Run | None = None
+    steady: bool = False
+
+
+@dataclass(slots=True)
+class Driver:
+    """The session in flight. Its methods read from the top: blocks, starts, windows."""
+
+    plan: Plan
+    writer: ResultWriter
+    client: Client
+    reaper: Reaper
+    progress: Progress
+    begun: float = field(default_factory=time.monotonic)
+    starts: int = 0
+
+    def run(self) -> None:
+        """Measure block after block until a look decides or the plan ends; a server or client that fails voids the session."""
+        try:
+            self._run_blocks()
+        except (ServerError, ClientError) as error:
+            self.writer.add_problem(str(error), self.elapsed_s)
+            self.progress.step(f"session void: {error}")
+        except InterruptedRunError as error:
+            self.writer.add_event("interrupted", self.elapsed_s, message=str(error))
+            raise
+        self.writer.add_event("session_ended", self.elapsed_s)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the session began, on a clock that cannot go back."""
+        return time.monotonic() - self.begun
+
+    def _run_blocks(self) -> None:
+        total = max(self.plan.looks)
+        for block in range(1, total + 1):
+            self.progress.step(f"block {block} of at most {total}")
+            self._run_block(block)
+            self.writer.add_event("block_ended", self.elapsed_s, block=block)
+            if block in self.plan.looks and self.plan.is_decided():
+                self.progress.step(f"decided after {block} blocks")
+                return
+
+    def _run_block(self, block: int) -> None:
+        order = order_arms(block)
+        if self.plan.scenario.blocks.resident == "both":
+            with contextlib.ExitStack() as stack:
+                starts = [stack.enter_context(self._start(arm, block)) for arm in order]
+                self._make_ready(starts)
+                self._measure_in_turns(starts)
+                return
+        for arm in order:
+            with self._start(arm, block) as start:
+                self._make_ready([start])
+                self._measure_in_turns([start])
+
+    @contextlib.contextmanager
+    def _start(self, arm: Arm, block: int) -> Iterator[Start]:
+        self.starts += 1
+        log = self.writer.logs / f"server-{self.starts:02d}-{arm.value}.log"
+        with Server(self.plan.launches[arm], log, self.reaper) as server:
+            self.writer.add_event("server_started", self.elapsed_s, arm=arm.value, start=self.starts, port=server.port)
+            yield Start(arm=arm, block=block, number=self.starts, server=server)
+        self.writer.add_event("server_stopped", self.elapsed_s, arm=arm.value)
+
+    def _make_ready(self, starts: list[Start]) -> None:
+        for start in starts:
+            name = f"{start.arm.value} server"
+            start.server.wait_ready(lambda waited, name=name: self.progress.wait(f"{name} loading, {waited:.0f} s"))  # type: ignore[misc]
+            self._require_injection(start)
+            self.writer.add_event("server_ready", self.elapsed_s, start=start.number, ready_s=round(start.server.ready_s, 3))
+            self.progress.step(f"{name} ready after {start.server.ready_s:.0f} s")
+        self.client.wait_ready_once()
+        for start in starts:
+            self._warm(start)
+
+    def _require_injection(self, start: Start) -> None:
+        """A server that was to be slowed and is not would make the gate look blind."""
+        wanted = self.plan.launches[start.arm].env.get(VARIABLE)
+        if wanted and PROOF not in start.server.log.read_text(encoding="utf-8", errors="replace"):
+            raise ServerError(
+                f"the injection {wanted} never ran in the server: is perfgate installed in {start.server.launch.python}?"
+            )
+
+    def _warm(self, start: Start) -> None:
+        """Discard windows until the next one can count: the first always, then until two in a row agree."""
+        self._measure(start, Role.WARMUP)
+        for _ in range(self.plan.scenario.warmup.max_discards - 1):
+            before = start.previous
+            self._measure(start, Role.WARMUP)
+            if agree(before, start.previous, self.plan.scenario.warmup.steady_ratio):
+                start.steady = True
+                return
+        raise ServerError(
+            f"{start.arm.value} server never got steady: {self.plan.scenario.warmup.max_discards} warm-up windows, no two in a row within "
+            f"{self.plan.scenario.warmup.steady_ratio:.0%}; is something else running on this machine?"
+        )
+
+    def _measure_in_turns(self, starts: list[Start]) -> None:
+        for turn in range(self.plan.scenario.blocks.windows):
+            for start in starts if turn % 2 == 0 else reversed(starts):
+                self._measure(start, Role.MEASURED)
+
+    def _measure(self, start: Start, role: Role) -> None:
+        """One window: flush, load, store, tell."""
+        start.server.flush_cache()
+        begun_s = self.elapsed_s
+        load = self.plan.scenario.load
+        self.progress.wait(f"{start.arm.value} window {start.windows} ({role.value}): {load.num_prompts} requests")
+        raw = self.client.measure(load, self.plan.launches[start.arm].model, start.server.url)
+        ended_s = self.elapsed_s
+        start.server.raise_if_dead()
+        place = {"arm": start.arm, "block": start.block, "start": start.number, "index": start.windows, "role": role}
+        file = self.writer.add_window(raw, begun_s=round(begun_s, 6), ended_s=round(ended_s, 6), **place)
+        start.previous = read_window(file)
+        start.windows += 1
+        self.progress.step(describe(start, role, ended_s - begun_s))
+
+
+def order_arms(block: int) -> tuple[Arm, Arm]:
+    """Who goes first in a block: base in odd blocks, candidate in even ones, so that drift cancels (ABBA)."""
+    return (Arm.BASE, Arm.CANDIDATE) if block % 2 else (Arm.CANDIDATE, Arm.BASE)
+
+
+def agree(before: Run | None, after: Run | None, ratio: float) -> bool:
+    """True when two successive windows tell the same throughput and mean ITL within `ratio`."""
+    if before is None or after is None:
+        return False
+    pairs = [(before.values.get(name), after.values.get(name)) for name in STEADY_METRICS]
+    return all(a is not None and b is not None and abs(b - a) <= ratio * a for a, b in pairs)
+
+
+def describe(start: Start, role: Role, wall_s: float) -> str:
+    """Say in one line what a window told."""
+    values = start.previous.values if start.previous else {}
+    shown = (
+        f"{values.get('output_tok_per_s', float('nan')):8.1f} tok/s   P99 ITL {values.get('p99_itl_ms', float('nan')):7.2f} ms"
+    )
+    return f"  {start.arm.value:9} {role.value:8} {shown}   ({wall_s:.1f} s)"

@@ -1,0 +1,26 @@
+"""Where perfgate keeps what belongs to one machine and to no repository: calibrated noise bands and generated models."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "PERFGATE_STATE"
+SHIPPED_BASELINES = Path(__file__).parent / "baselines"
+
+
+def find_state_dir() -> Path:
+    """Return $PERFGATE_STATE, else $XDG_STATE_HOME/perfgate, else ~/.local/state/perfgate."""
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "perfgate"
+
+
+def find_machine_baselines() -> Path:
+    """The folder of noise bands that were calibrated on this machine."""
+    return find_state_dir() / "baselines"
+
+
+def list_baseline_dirs(given: tuple[Path, ...] = ()) -> tuple[Path, ...]:
+    """Where to look for a baseline: the given folders only, else this machine's calibration, then the shipped ones."""
+    return given or (find_machine_baselines(), SHIPPED_BASELINES)
