@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -164,6 +165,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         windows=tuple(windows),
         problems=tuple(problems),
         is_complete=any(event.get("event") == "session_ended" for event in events),
+        is_aa=is_same_arm(record),
     )
     return scenario, session
 
@@ -183,6 +185,12 @@ def read_record(folder: Path) -> SessionRecord:
         raise EvidenceError(f"{path}: not valid JSON ({error}); the folder was damaged, measure again") from None
     except ValidationError as error:
         raise EvidenceError(f"{path}: {describe_first(error)}") from None
+
+
+def is_same_arm(record: SessionRecord) -> bool:
+    """True when both arms start the same build with the same settings: whatever differs between them is noise."""
+    base, candidate = record.arms.get(Arm.BASE), record.arms.get(Arm.CANDIDATE)
+    return base is not None and candidate is not None and replace(base, label="") == replace(candidate, label="")
 
 
 def describe_first(error: ValidationError) -> str:

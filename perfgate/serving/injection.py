@@ -1,8 +1,8 @@
 """A slow-down of known size, put into a served model through SGLang's own plug-in hook; off unless it is asked for.
 
-The gate is only worth trusting if it finds a loss that somebody put there. `PERFGATE_INJECT=step:0.25` makes every forward step of
-the server take a quarter longer; `PERFGATE_INJECT=tail:4.0` makes one step in 200 take five times as long. The extra time is a
-share of the time that the step itself took, so it means the same on a fast and on a slow machine.
+The gate is only worth trusting if it finds a loss that somebody put there. `PERFGATE_INJECT=step:0.25` makes every forward step
+of the server take a quarter longer; `PERFGATE_INJECT=tail:4.0` makes one step in 200 take five times as long. The extra time is
+a share of the time that the step itself took, so it means the same on a fast and on a slow machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a scenario and two arms to a result folder: verify the model, read the environment, run the session, leave nothing behind."""
+"""From a scenario and two arms to a result folder: verify the model, read the environment, run the session, leave nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def measure(request: Request, progress: Progress) -> None:
     """Measure `request` into its folder.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise EngineError when an arm cannot serve at all, InterruptedRunError when somebody stopped the run.
+    makes the verdict INVALID. Raise EngineError when an arm cannot serve at all, InterruptedRunError when somebody stopped it.
     """
     scenario = request.scenario
     model = prepare_model(scenario, progress)
@@ -113,9 +113,7 @@ def require_engine(scenario: Scenario, spec: ArmSpec, facts: Mapping[str, str]) 
     """Raise EngineError when the arm's Python has no serving engine, with the command that installs it."""
     package = ENGINES[scenario.server.engine].package
     if package not in facts or facts[package] == "absent":
-        raise EngineError(
-            f"{spec.python}: {package} is not installed there; run `perfgate engine install` or give --base-python"
-        )
+        raise EngineError(f"{spec.python}: {package} is not installed there; run `perfgate engine install` or give --python")
 
 
 def describe_arm(spec: ArmSpec) -> str:

@@ -1,7 +1,7 @@
 """A small process that outlives a killed gate just long enough to end the servers that it left.
 
-It reads `add PID` and `drop PID` lines, each PID the leader of a session, from a pipe that only the gate holds. When the pipe closes,
-however the gate ended, it kills every session still on its list. Run as a script, so that it needs nothing but the standard library.
+It reads `add PID` and `drop PID` lines, each PID the leader of a session, from a pipe that only the gate holds. When the pipe
+closes, however the gate ended, it kills every session still on its list.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from perfgate.errors import ServerError
 from perfgate.serving.engines import Engine
@@ -67,7 +68,7 @@ class Server:
         """The address that clients use."""
         return f"http://{HOST}:{self.port}"
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         """Start the process; readiness is waited for separately, so that two servers can load side by side."""
         self.start()
         return self
@@ -125,7 +126,7 @@ class Server:
             raise ServerError(f"server ended by itself with exit code {code}{self._tell()}")
 
     def flush_cache(self, timeout_s: float = 30.0) -> None:
-        """Empty the prefix cache; it refuses while requests run, so ask until it agrees. Raise ServerError after `timeout_s`."""
+        """Empty the prefix cache; it refuses while requests run, so ask until it agrees. Raise ServerError if it never does."""
         import httpx  # noqa: PLC0415
 
         if self.launch.engine.flush_path is None:

@@ -134,8 +134,8 @@ class Driver:
                 start.steady = True
                 return
         raise ServerError(
-            f"{start.arm.value} server never got steady: {self.plan.scenario.warmup.max_discards} warm-up windows, no two in a row within "
-            f"{self.plan.scenario.warmup.steady_ratio:.0%}; is something else running on this machine?"
+            f"{start.arm.value} server never got steady: no two in a row of {self.plan.scenario.warmup.max_discards} warm-up windows "
+            f"agreed within {self.plan.scenario.warmup.steady_ratio:.0%}; is something else running on this machine?"
         )
 
     def _measure_in_turns(self, starts: list[Start]) -> None:
