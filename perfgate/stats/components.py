@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, pi
 
-# Variance of the median of n standard normal values (Sarhan and Greenberg, "Contributions to Order Statistics", 1962, table 10C.1).
+# Variance of the median of n standard normal values: Sarhan and Greenberg, "Contributions to Order Statistics" (1962).
 _MEDIAN_VARIANCE = {1: 1.0, 2: 0.5, 3: 0.4487, 4: 0.2982, 5: 0.2868}
 
 Sessions = Sequence[Sequence[Sequence[float]]]
@@ -39,8 +39,8 @@ def split_variance(sessions: Sessions) -> Components:
     """Split the variance of unevenly filled nested data by the method of moments.
 
     Mean squares of the nested analysis of variance are set equal to what they expect to be, from the innermost level
-    outwards; what comes out negative is zero. Searle, Casella and McCulloch, "Variance Components" (1992), section 5.6 with the
-    unbalanced coefficients of appendix F.1. Raise ValueError without a single window.
+    outwards; what comes out negative is zero. Searle, Casella and McCulloch, "Variance Components" (1992), the three-way nested
+    classification with unbalanced data. Raise ValueError without a single window.
     """
     starts = [start for session in sessions for start in session]
     windows = sum(len(start) for start in starts)

@@ -49,7 +49,7 @@ def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Es
     """Estimate the mean of block `differences` with a variance that leans on `prior`.
 
     v = (nu0 phi s0^2 + (k-1) s_D^2) / (nu0 + k - 1) and SE = sqrt(v / k) on nu0 + k - 1 degrees of freedom: Smyth, "Linear
-    models and empirical Bayes methods", Statistical Applications in Genetics and Molecular Biology 3 (2004), section 3, with
+    models and empirical Bayes methods", Statistical Applications in Genetics and Molecular Biology 3 (2004), with
     nu0 and s0 from stored blocks instead of parallel genes. `phi` >= 1 inflates the stored part when this session is noisier.
     """
     count = len(differences)

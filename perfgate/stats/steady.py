@@ -14,7 +14,7 @@ SENTINEL_METRICS = ("output_tok_per_s", "mean_itl_ms", "mean_e2e_ms")
 """Their mean standardised slowness is the sentinel: a window that stalled is slow in all three."""
 
 STEADY_SD = 5.0
-"""So many window standard deviations apart still counts as agreement; a window slower than its start by more is measured again."""
+"""So many window standard deviations apart still is agreement; a window slower than its start by more is measured again."""
 
 Badness = Mapping[str, float]
 """Log values of one window by metric, positive meaning worse."""
@@ -38,8 +38,8 @@ def _agree(before: Badness, after: Badness, tolerance: float, noise: Mapping[str
 def find_stalled(windows: Sequence[Badness], tolerance: float, noise: Mapping[str, float]) -> int | None:
     """Return the index of the slowest window of a start if its sentinel stands 5 sd above the start's median; else None.
 
-    Slowness is judged against the start's own median, so that a candidate which is slow throughout flags nothing. Where no noise
-    is stored, `tolerance` / 5 stands in for the standard deviation, as it does in `is_steady`.
+    Slowness is judged against the start's own median, so that a candidate which is slow throughout flags nothing. A standard
+    deviation below `tolerance` / 5, or one that is not stored, counts as `tolerance` / 5, as it does in `is_steady`.
     """
     shared = [name for name in SENTINEL_METRICS if all(name in window for window in windows)]
     if not shared:

@@ -18,7 +18,7 @@ def average_worst(samples: npt.ArrayLike, share: float = 0.05) -> float:
     """Return the mean of the largest `share` of `samples` (expected shortfall; ES5 at 0.05).
 
     The boundary sample counts with the fraction that is left, so the value moves smoothly with every sample in the tail:
-    Acerbi and Tasche, "On the coherence of expected shortfall", Journal of Banking and Finance 26 (2002), definition 2.6.
+    Acerbi and Tasche, "On the coherence of expected shortfall", Journal of Banking and Finance 26 (2002).
     """
     values = _check(samples)
     wanted = share * values.size

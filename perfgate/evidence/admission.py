@@ -1,0 +1,143 @@
+"""May this evidence be believed? Every reason why not, each with what to do about it.
+
+A session is admitted whole or not at all: a window that cannot be trusted voids its session even where the verdict would not
+need that window, for whatever broke it was there while its neighbours were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import isfinite
+from statistics import median
+
+from perfgate.core import Arm, Role, Session, Window
+from perfgate.environment import hardware_differences
+from perfgate.evidence.pairing import Start, group_starts
+from perfgate.evidence.structure import Court, check_blocks, check_clock, check_copies, check_starts, name, sort_by_time
+
+FOREIGN_PROCESSES = "foreign_processes"
+"""Telemetry: the largest number of processes seen on the GPU that are not the session's own."""
+
+THROTTLED_SHARE = "throttled_share"
+"""Telemetry: the share of samples in which the GPU held its clocks back for heat or power."""
+
+SM_CLOCK_MHZ = "sm_clock_mhz"
+"""Telemetry: the median SM clock while the window ran."""
+
+MAX_THROTTLED_SHARE = 0.02
+MIN_CLOCK_RATIO = 0.97
+
+
+def admit(session: Session, court: Court) -> tuple[str, ...]:
+    """Name every reason why `session` is no evidence, in a stable order; empty when it may be judged."""
+    starts = group_starts(session)
+    checks = (
+        iter(session.problems),
+        check_identity(session, court),
+        check_windows(session, court),
+        check_copies(session),
+        check_clock(session, starts),
+        check_starts(starts, court),
+        check_blocks(session, starts, court),
+        check_arms(starts),
+    )
+    return tuple(dict.fromkeys(problem for check in checks for problem in check))
+
+
+def check_identity(session: Session, court: Court) -> Iterator[str]:
+    """The right scenario, the same work, the same machine for both arms."""
+    scenario = court.scenario
+    if not court.gated:
+        yield f"no metric of scenario {scenario.name} may gate, so nothing could ever fail; see the notes and mend [gates]"
+    if session.scenario != scenario.name or session.workload_hash != scenario.workload_hash:
+        yield (
+            f"measured as {session.scenario} with workload {session.workload_hash}, but judged as {scenario.name} with "
+            f"workload {scenario.workload_hash}: judge it by the scenario it was measured with, or measure again"
+        )
+    for arm in sorted({window.arm for window in session.windows} - session.fingerprints.keys()):
+        yield f"the {arm.value} arm has no fingerprint, so nobody knows what it ran on; measure again"
+    if len(session.fingerprints) == len(Arm):
+        base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
+        for difference in hardware_differences(base, candidate):
+            yield f"the arms ran on different hardware ({difference.replace('here', 'base').replace('there', 'candidate')})"
+
+
+def check_windows(session: Session, court: Court) -> Iterator[str]:
+    """Each window by itself: whole, undisturbed, and with a number for everything that gates."""
+    for window in sort_by_time(session.windows):
+        for problem in (*_check_requests(window, court), *_check_values(window, court), *_check_telemetry(window)):
+            yield f"{name(window)}: {problem}"
+    judged = [window for window in sort_by_time(session.windows) if window.role is not Role.WARMUP]
+    for other in (window for window in judged if window.run.workload != judged[0].run.workload):
+        yield f"{name(other)}: sent {_differ(judged[0], other)}; windows of different work cannot be compared, measure again"
+        break
+    for metric in court.gated:
+        ways = sorted({window.run.estimators.get(metric, "as reported") for window in judged})
+        if len(ways) > 1:
+            yield f"{metric} was made in {len(ways)} ways ({', '.join(ways)}); measure all windows with one load generator"
+
+
+def _differ(first: Window, other: Window) -> str:
+    one, two = first.run.workload, other.run.workload
+    key = min(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
+    return f"{key} {two.get(key)} where the first window sent {one.get(key)}"
+
+
+def _check_requests(window: Window, court: Court) -> Iterator[str]:
+    run = window.run
+    yield from run.problems
+    wanted = court.scenario.load.num_prompts
+    if run.requested not in (None, wanted):
+        yield f"was asked for {run.requested} requests, the scenario for {wanted}; measure again with this scenario"
+    if run.completed != wanted:
+        yield f"{run.completed} of {wanted} requests completed; read the server's log, then measure again"
+
+
+def _check_values(window: Window, court: Court) -> Iterator[str]:
+    for metric in court.gated:
+        value = window.run.values.get(metric)
+        if value is None:
+            yield f"{metric} is missing although it gates; measure with raw details or make it advisory in the scenario"
+        elif not isfinite(value) or value <= 0:
+            yield f"{metric} is {value:g}, which no server can deliver; the window measured nothing, measure again"
+
+
+def _check_telemetry(window: Window) -> Iterator[str]:
+    if (found := window.telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
+        yield f"{found:g} foreign process(es) used the GPU; stop them, or take another runner"
+    if (share := window.telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
+        yield f"the GPU throttled for {share:.0%} of the window; let it cool, lock lower clocks, then measure again"
+
+
+def check_arms(starts: Iterable[Start]) -> Iterator[str]:
+    """Within a block both arms answered the same prompts with as many tokens, at like clocks."""
+    blocks: dict[int, dict[Arm, Start]] = {}
+    for start in starts:
+        blocks.setdefault(start.block, {})[start.arm] = start
+    for number, arms in blocks.items():
+        if len(arms) == len(Arm):
+            yield from _check_tokens(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
+            yield from _check_clocks(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
+
+
+def _check_tokens(block: int, base: Start, candidate: Start) -> Iterator[str]:
+    for one, two in zip(base.measured, candidate.measured, strict=False):
+        for kind in ("input_tokens", "output_tokens"):
+            left, right = getattr(one.run, kind), getattr(two.run, kind)
+            if left != right:
+                yield (
+                    f"block {block}, windows {one.index} and {two.index}: base has {left} {kind.replace('_', ' ')}, candidate "
+                    f"{right}; they did different work, fix lengths and seed, then measure again"
+                )
+                return
+
+
+def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
+    clocks = [
+        [window.telemetry[SM_CLOCK_MHZ] for window in start.measured if SM_CLOCK_MHZ in window.telemetry]
+        for start in (base, candidate)
+    ]
+    if all(clocks):
+        left, right = median(clocks[0]), median(clocks[1])
+        if min(left, right) < MIN_CLOCK_RATIO * max(left, right):
+            yield f"block {block}: base ran at {left:g} MHz, candidate at {right:g} MHz; lock the clocks, then measure again"

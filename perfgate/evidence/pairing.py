@@ -1,0 +1,107 @@
+"""From windows to blocks: which windows of which start are judged, and what each block says of each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from statistics import median, variance
+
+from perfgate.core import Arm, Role, Session, Window
+from perfgate.metrics import METRICS
+from perfgate.stats.steady import SENTINEL_METRICS, STEADY_METRICS, find_stalled
+
+# The twelfth decimal of a logarithm is where C libraries begin to differ; a verdict must not.
+DECIMALS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One server start: its windows by role, each in the order in which it was measured."""
+
+    number: int
+    arm: Arm
+    block: int
+    warmups: tuple[Window, ...]
+    measured: tuple[Window, ...]
+    reruns: tuple[Window, ...]
+
+    def find_stalled(self, tolerance: float, noise: Mapping[str, float]) -> int | None:
+        """Return which measured window the sentinel rule wants measured again, if any."""
+        return find_stalled([read_badness(window, SENTINEL_METRICS) for window in self.measured], tolerance, noise)
+
+    def pick_judged(self, tolerance: float, noise: Mapping[str, float]) -> tuple[Window, ...]:
+        """Return the windows that count: the measured ones, with the stalled one replaced by its re-run."""
+        if not self.reruns:
+            return self.measured
+        stalled = self.find_stalled(tolerance, noise)
+        return tuple(self.reruns[0] if index == stalled else window for index, window in enumerate(self.measured))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A whole comparison: the judged windows of one fresh start per arm."""
+
+    number: int
+    base: tuple[Window, ...]
+    candidate: tuple[Window, ...]
+
+    def compare(self, metric: str) -> float:
+        """Candidate minus base in log badness: positive means that the candidate is worse."""
+        return round(summarise(self.candidate, metric) - summarise(self.base, metric), DECIMALS)
+
+
+def group_starts(session: Session) -> tuple[Start, ...]:
+    """Sort windows into starts by what they say of themselves, so that their order in a file means nothing."""
+    grouped: dict[tuple[int, int, Arm], list[Window]] = {}
+    for window in sorted(session.windows, key=_order):
+        grouped.setdefault((window.block, window.start, window.arm), []).append(window)
+    return tuple(
+        Start(
+            number=number,
+            arm=arm,
+            block=block,
+            warmups=_pick(windows, Role.WARMUP),
+            measured=_pick(windows, Role.MEASURED),
+            reruns=_pick(windows, Role.RERUN),
+        )
+        for (block, number, arm), windows in grouped.items()
+    )
+
+
+def _order(window: Window) -> tuple[int, int, str, int, float, str]:
+    return (window.block, window.start, window.arm.value, window.index, window.begun_s, window.run.source)
+
+
+def _pick(windows: Iterable[Window], role: Role) -> tuple[Window, ...]:
+    return tuple(window for window in windows if window.role is role)
+
+
+def pair_blocks(starts: Iterable[Start], windows: int, tolerance: float, noise: Mapping[str, float]) -> tuple[Block, ...]:
+    """Pair both arms of each block that has `windows` measured windows in each; the rest does not count."""
+    whole = {
+        (start.block, start.arm): start.pick_judged(tolerance, noise) for start in starts if len(start.measured) == windows
+    }
+    numbers = sorted(number for number, arm in whole if arm is Arm.BASE and (number, Arm.CANDIDATE) in whole)
+    return tuple(
+        Block(number=number, base=whole[number, Arm.BASE], candidate=whole[number, Arm.CANDIDATE]) for number in numbers
+    )
+
+
+def summarise(windows: Iterable[Window], metric: str) -> float:
+    """The median log badness of a start's windows; one stalled window of three cannot move it."""
+    badness = METRICS[metric].badness
+    return median(badness(window.run.values[metric]) for window in windows)
+
+
+def measure_spread(windows: Iterable[Window], metric: str) -> float | None:
+    """The variance of log values within one start; None for a single window."""
+    badness = METRICS[metric].badness
+    values = [badness(window.run.values[metric]) for window in windows]
+    return variance(values) if len(values) > 1 else None
+
+
+def read_badness(window: Window, metrics: Iterable[str] = STEADY_METRICS) -> dict[str, float]:
+    """Log badness of those of `metrics` that the window carries as a positive number."""
+    values = window.run.values
+    return {name: METRICS[name].badness(values[name]) for name in metrics if 0.0 < values.get(name, 0.0) < inf}
