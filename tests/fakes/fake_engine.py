@@ -1,0 +1,51 @@
+"""A serving engine that behaves badly in the ways that the real one does; started by the tests as a real process.
+
+The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
+behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+BEHAVIOUR = os.environ.get("FAKE_ENGINE", "ok")
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answer the paths that a server adapter asks for."""
+
+    def do_GET(self):
+        self.answer(503 if BEHAVIOUR == "never_ready" else 200)
+
+    def do_POST(self):
+        if BEHAVIOUR == "die_later":
+            print("RuntimeError: the scheduler hit an exception", flush=True)
+            os._exit(9)
+        self.answer(400 if BEHAVIOUR == "busy" else 200)
+
+    def answer(self, code):
+        self.send_response(code)
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Stay silent."""
+
+
+def main():
+    if BEHAVIOUR == "die":
+        print("loading\nRuntimeError: no memory for the weights\nbye", flush=True)
+        sys.exit(7)
+    if BEHAVIOUR == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if BEHAVIOUR == "child":
+        subprocess.Popen([sys.executable, "-c", DEAF])
+        time.sleep(0.2)
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+
+
+main()

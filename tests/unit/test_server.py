@@ -1,0 +1,167 @@
+"""Real processes that die, hang, ignore signals and leave children; none of them may outlive its server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfgate.errors import ServerError
+from perfgate.serving.engines import Engine
+from perfgate.serving.processes import end_session, list_session
+from perfgate.serving.reaper import Reaper
+from perfgate.serving.server import Launch, Server, find_free_port, read_telling_lines
+
+FAKES = Path(__file__).parents[1] / "fakes"
+
+
+@pytest.fixture
+def reaper():
+    reaper = Reaper()
+    yield reaper
+    reaper.close()
+
+
+def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=20.0, stop_timeout_s=0.5):
+    engine = Engine(name="fake", package="fake", module="fake_engine", env={"PYTHONPATH": str(FAKES), "FAKE_ENGINE": behaviour})
+    launch = Launch(
+        engine=engine,
+        python=python,
+        model=tmp_path,
+        args=(),
+        env={},
+        ready_timeout_s=ready_timeout_s,
+        stop_timeout_s=stop_timeout_s,
+    )
+    return Server(launch, tmp_path / "server.log", reaper)
+
+
+def get_pid(server):
+    return server._process.pid
+
+
+def test_server__starts_flushes_and_stops(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "ok") as server:
+        pid = get_pid(server)
+        server.wait_ready()
+        server.flush_cache()
+
+        assert pid in list_session(pid)
+
+    assert list_session(pid) == []
+
+
+def test_wait_ready__process_dies_first(tmp_path, reaper):
+    with (
+        pytest.raises(ServerError, match=r"exit code 7.*server\.log.*RuntimeError: no memory for the weights"),
+        build_server(tmp_path, reaper, "die") as server,
+    ):
+        server.wait_ready()
+
+
+def test_wait_ready__never_ready_leaves_no_process(tmp_path, reaper):
+    with (
+        pytest.raises(ServerError, match="not ready after 1 s"),
+        build_server(tmp_path, reaper, "never_ready", ready_timeout_s=1.0) as server,
+    ):
+        pid = get_pid(server)
+        server.wait_ready()
+
+    assert list_session(pid) == []
+
+
+@pytest.mark.parametrize("behaviour", ["deaf", "child"])
+def test_stop__ends_what_ignores_sigterm(tmp_path, reaper, behaviour):
+    with build_server(tmp_path, reaper, behaviour) as server:
+        pid = get_pid(server)
+        server.wait_ready()
+        members = len(list_session(pid))
+
+    assert members == (2 if behaviour == "child" else 1)
+    assert list_session(pid) == []
+
+
+def test_flush_cache__requests_still_running(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "busy") as server:
+        server.wait_ready()
+
+        with pytest.raises(ServerError, match="cache not flushed"):
+            server.flush_cache(timeout_s=0.6)
+
+
+def test_flush_cache__server_dies(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "die_later") as server:
+        server.wait_ready()
+
+        with pytest.raises(ServerError, match="scheduler hit an exception"):
+            server.flush_cache(timeout_s=10)
+
+
+def test_start__python_is_missing(tmp_path, reaper):
+    with pytest.raises(ServerError, match="/no/such/python: cannot be started"):
+        build_server(tmp_path, reaper, "ok", python="/no/such/python").start()
+
+
+def test_reaper__ends_sessions_when_the_gate_is_killed():
+    """A gate killed by SIGKILL runs no clean-up of its own: the closed pipe is the only sign it leaves."""
+    gate = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys, time\n"
+            "from perfgate.serving.reaper import Reaper\n"
+            "reaper = Reaper()\n"
+            "server = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+            "reaper.add(server.pid)\n"
+            "print(server.pid, flush=True)\n"
+            "time.sleep(600)\n",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with gate:
+        pid = int(gate.stdout.readline())
+        running = list_session(pid)
+        os.kill(gate.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while list_session(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    assert running == [pid]
+    assert list_session(pid) == []
+
+
+def test_reaper__spares_sessions_that_ended_well(reaper):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    reaper.add(process.pid)
+    reaper.drop(process.pid)
+    reaper.close()
+
+    assert list_session(process.pid) == [process.pid]
+
+    end_session(process.pid, 1.0)
+    process.wait()
+
+
+def test_find_free_port__differs_from_a_port_in_use():
+    ports = {find_free_port() for _ in range(5)}
+
+    assert all(1024 < port < 65536 for port in ports)
+
+
+def test_read_telling_lines__names_the_fault(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("start\nValueError: bad shape\nlater\n\nend\n")
+
+    assert read_telling_lines(log, ("Error",)) == ["ValueError: bad shape"]
+
+
+def test_read_telling_lines__nothing_tells(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("start\nend\n")
+
+    assert read_telling_lines(log, ("Error",)) == ["end"]
+    assert read_telling_lines(tmp_path / "absent", ("Error",)) == []
