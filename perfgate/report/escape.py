@@ -1,0 +1,38 @@
+"""Text from outside (titles, versions, error messages) made harmless before it reaches a comment or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+LIMIT = 400
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+_ZERO_WIDTH = "\u200b"
+
+
+class Safe(str):
+    """Text that perfgate wrote itself in the target language; it is not escaped again."""
+
+    __slots__ = ()
+
+
+def plain(text: str) -> str:
+    """Return one line without control characters, so that a value can neither start a line nor drive a terminal."""
+    line = _CONTROL.sub(" ", text).strip()
+    return line if len(line) <= LIMIT else line[: LIMIT - 3] + "..."
+
+
+def markdown(text: str) -> str:
+    """Escape for GitHub markdown: no HTML, formatting, table cell, mention, issue reference or link comes out of `text`."""
+    line = plain(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"([`*\[\]|~])", r"\\\1", line)
+    # An underscore inside a word, as in output_tok_per_s, formats nothing.
+    line = re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\\_", line)
+    line = re.sub(r"([@#])(?=\w)", rf"\1{_ZERO_WIDTH}", line)
+    line = re.sub(r"://|(?i:(?<=www)\.)", lambda match: match[0][0] + _ZERO_WIDTH + match[0][1:], line)
+    # A value may open a list item, where these would start a list, a heading or a rule of their own.
+    return re.sub(r"^(\d*)(?=[-+=#.)](?:\s|$)|[-=]{2})", r"\1\\", line)
+
+
+def code(text: str) -> Safe:
+    """Wrap as an inline code span, which may stand in a table cell."""
+    return Safe("`" + plain(text).replace("`", "'").replace("|", "\\|") + "`")

@@ -1,0 +1,234 @@
+"""What a report shows, ready to be printed: the templates lay it out and decide nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log1p
+from shlex import quote
+
+from perfgate.core import Arm, Judgement, Outcome, Role, Session, Verdict
+from perfgate.metrics import METRICS
+from perfgate.report import wording
+from perfgate.report.picture import draw_interval
+from perfgate.scenario import Scenario
+
+REASONS_SHOWN = 12
+# The verdict first, then what is left in doubt, then the rest.
+_SEVERITY = (Outcome.INVALID, Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One metric as text. `marks` are the numbers of its footnotes."""
+
+    title: str
+    base: str
+    candidate: str
+    change: str
+    interval: str
+    limit: str
+    band: str
+    outcome: str
+    picture: str
+    marks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One fact of the environment in both arms."""
+
+    name: str
+    base: str
+    candidate: str
+
+    @property
+    def is_different(self) -> bool:
+        """True when the arms differ in it."""
+        return self.base != self.candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A whole report as text; its fields are the templates' public interface."""
+
+    icon: str
+    outcome: str
+    is_advisory: bool
+    meaning: str
+    findings: tuple[str, ...]
+    scenario: str
+    scenario_title: str
+    hardware: str
+    confidence: str
+    sensitivity: str
+    action: str
+    action_command: str
+    labels: tuple[str, ...]
+    reasons: tuple[str, ...]
+    rows: tuple[Row, ...]
+    footnotes: tuple[str, ...]
+    policy: tuple[tuple[str, str], ...]
+    facts: tuple[Fact, ...]
+    commands: tuple[tuple[str, str], ...]
+
+
+def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
+    """Put the verdict into words. Pure: the same verdict gives the same report on any machine."""
+    ordered = sort_judgements(verdict.judgements)
+    footnotes = _footnotes(verdict, ordered)
+    action, command = wording.ACTIONS[verdict.outcome]
+    return View(
+        icon=wording.ICONS[verdict.outcome],
+        outcome=verdict.outcome.value,
+        is_advisory=verdict.advisory,
+        meaning=_meaning(verdict, ordered),
+        findings=_findings(verdict, ordered),
+        scenario=verdict.scenario,
+        scenario_title=scenario.title,
+        hardware=verdict.hardware,
+        confidence=_confidence(verdict, session),
+        sensitivity=_sensitivity(ordered),
+        action=action,
+        action_command=command.format(source=quote(session.source), scenario=quote(session.scenario)),
+        labels=_labels(verdict, scenario),
+        reasons=_shorten(verdict.reasons),
+        rows=tuple(_row(judgement, footnotes) for judgement in ordered if judgement.change is not None or judgement.notes),
+        footnotes=footnotes,
+        policy=tuple((key, _plain_number(value)) for key, value in sorted(verdict.policy.items())),
+        facts=_facts(session),
+        commands=_commands(session),
+    )
+
+
+def sort_judgements(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
+    """Headline metrics first in their fixed order, then the gating ones worst first, then those that are only shown."""
+    order = list(METRICS)
+
+    def rank(judgement: Judgement) -> tuple[int, int, float, int]:
+        place = order.index(judgement.metric)
+        if METRICS[judgement.metric].headline:
+            return (0, 0, 0.0, place)
+        return (1 if judgement.gating else 2, _SEVERITY.index(judgement.outcome), -_in_margins(judgement), place)
+
+    return tuple(sorted(judgements, key=rank))
+
+
+def _in_margins(judgement: Judgement) -> float:
+    return 0.0 if judgement.worse is None else judgement.worse / log1p(judgement.margin)
+
+
+def _shorten(reasons: tuple[str, ...]) -> tuple[str, ...]:
+    """Keep a comment readable, and under the size that a forge accepts, when a session failed in every window."""
+    left_out = len(reasons) - REASONS_SHOWN
+    return reasons if left_out <= 0 else (*reasons[:REASONS_SHOWN], f"and {left_out} more of the kind")
+
+
+def _meaning(verdict: Verdict, ordered: tuple[Judgement, ...]) -> str:
+    """Say what the outcome means, and where the loss is."""
+    meaning = wording.MEANINGS[verdict.outcome]
+    lost = ", ".join(wording.title(judgement) for judgement in ordered if _is_lost(judgement))
+    return f"{meaning} in {lost}" if verdict.outcome is Outcome.REGRESSION and lost else meaning
+
+
+def _is_lost(judgement: Judgement) -> bool:
+    return judgement.gating and judgement.outcome is Outcome.REGRESSION
+
+
+def _findings(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:
+    """Say the headline metrics, and whatever else was lost."""
+    if verdict.outcome is Outcome.INVALID:
+        return verdict.reasons[:1]
+    headlines = tuple(judgement for judgement in ordered if METRICS[judgement.metric].headline) or ordered[:1]
+    lost = tuple(judgement for judgement in ordered if _is_lost(judgement) and judgement not in headlines)
+    return tuple(wording.finding(judgement) for judgement in (*headlines, *lost))
+
+
+def _footnotes(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:
+    """Number every doubt once: the metrics' in the order of the rows, then those of the whole verdict."""
+    notes = (note for judgement in ordered for note in judgement.notes)
+    return tuple(dict.fromkeys((*notes, *verdict.warnings)))
+
+
+def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> Row:
+    return Row(
+        title=wording.title(judgement),
+        base=wording.value(judgement.metric, judgement.base),
+        candidate=wording.value(judgement.metric, judgement.candidate),
+        change=wording.percent(judgement.change),
+        interval=wording.interval(judgement),
+        limit=wording.limit(judgement),
+        band=wording.band(judgement),
+        outcome=judgement.outcome.value if judgement.gating else f"{judgement.outcome.value} (not gating)",
+        picture=draw_interval(judgement),
+        marks=tuple(sorted(footnotes.index(note) + 1 for note in dict.fromkeys(judgement.notes))),
+    )
+
+
+def _confidence(verdict: Verdict, session: Session) -> str:
+    """Say on how much evidence the answer stands, and how often it would cry wolf."""
+    blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'} of fresh servers"
+    evidence = f"{blocks}, {verdict.windows} judged windows, {_minutes(session)}."
+    alpha = verdict.policy.get("alpha")
+    if verdict.outcome is Outcome.INVALID or not isinstance(alpha, float):
+        return evidence
+    condition = "once the machine is calibrated, " if verdict.advisory else ""
+    return (
+        f"{evidence} By design, {condition}at most {_plain_number(100 * alpha)} % of unchanged builds are called a REGRESSION."
+    )
+
+
+def _sensitivity(ordered: tuple[Judgement, ...]) -> str:
+    return ", ".join(
+        f"{wording.title(judgement)} {wording.magnitude(judgement.smallest_effect)}"
+        for judgement in ordered
+        if judgement.gating and judgement.smallest_effect is not None
+    )
+
+
+def _minutes(session: Session) -> str:
+    """Sum the time inside windows of every role; servers' starts come on top."""
+    if not session.windows:
+        return "no window finished"
+    kind = "CPU" if _is_cpu(session) else "GPU"
+    seconds = sum(window.ended_s - window.begun_s for window in session.windows)
+    extra = sum(window.role is not Role.MEASURED for window in session.windows)
+    return f"{seconds / 60:.1f} {kind}-minutes in windows ({extra} of {len(session.windows)} discarded as warm-up or run again)"
+
+
+def _is_cpu(session: Session) -> bool:
+    return all(fingerprint.facts.get("gpu", "absent") == "absent" for fingerprint in session.fingerprints.values())
+
+
+def _labels(verdict: Verdict, scenario: Scenario) -> tuple[str, ...]:
+    labels = (
+        (verdict.advisory, wording.ADVISORY),
+        (verdict.hardware.startswith("cpu-"), wording.CPU_ONLY),
+        (scenario.model.weights == "random", wording.RANDOM_WEIGHTS),
+    )
+    return tuple(text for is_due, text in labels if is_due)
+
+
+def _facts(session: Session) -> tuple[Fact, ...]:
+    """List what both arms ran on, what differs first."""
+    arms = {arm: session.fingerprints[arm].facts for arm in Arm if arm in session.fingerprints}
+    names = sorted({name for facts in arms.values() for name in facts})
+    facts = [
+        Fact(
+            name=name,
+            base=arms.get(Arm.BASE, {}).get(name, wording.MISSING),
+            candidate=arms.get(Arm.CANDIDATE, {}).get(name, wording.MISSING),
+        )
+        for name in names
+    ]
+    return tuple(sorted(facts, key=lambda fact: not fact.is_different))
+
+
+def _commands(session: Session) -> tuple[tuple[str, str], ...]:
+    return (
+        ("judge the same evidence again", f"perfgate check {quote(session.source)}"),
+        ("measure again", f"perfgate run {quote(session.scenario)}"),
+    )
+
+
+def _plain_number(number: str | float) -> str:
+    return number if isinstance(number, str) else f"{number:.6g}"

@@ -1,0 +1,100 @@
+"""The sentences of a report: numbers with their signs, and what each outcome means for the reader."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from perfgate.core import Better, Judgement, Outcome
+from perfgate.metrics import METRICS
+
+MISSING = "n/a"
+
+ICONS = {
+    Outcome.IMPROVED: "\N{WHITE HEAVY CHECK MARK}",
+    Outcome.PASS: "\N{WHITE HEAVY CHECK MARK}",
+    Outcome.REGRESSION: "\N{CROSS MARK}",
+    Outcome.INCONCLUSIVE: "\N{BLACK QUESTION MARK ORNAMENT}",
+    Outcome.INVALID: "\N{NO ENTRY SIGN}",
+}
+
+MEANINGS = {
+    Outcome.IMPROVED: "faster, and nothing slower",
+    Outcome.PASS: "not slower, as far as the margins go",
+    Outcome.REGRESSION: "slower",
+    Outcome.INCONCLUSIVE: "too little evidence to call it slower or not slower",
+    Outcome.INVALID: "the measurement cannot be trusted, so it says nothing about speed",
+}
+
+# What to do, and the command that belongs to it: {source} is the result folder, {scenario} the scenario.
+ACTIONS = {
+    Outcome.IMPROVED: (
+        "nothing stands in the way of a merge. To keep the gain as the new baseline:",
+        "perfgate baseline add {source}",
+    ),
+    Outcome.PASS: ("nothing stands in the way of a merge.", ""),
+    Outcome.REGRESSION: (
+        "find the cause; measuring the same code again does not undo this. To accept the loss in review, with a reason:",
+        'perfgate baseline add {source} --accept-slower "the reason"',
+    ),
+    Outcome.INCONCLUSIVE: (
+        "give the scenario more blocks and measure again; repeating until it passes proves nothing. To see how many it takes:",
+        "perfgate power {scenario}",
+    ),
+    Outcome.INVALID: ("mend what is named under Why, then measure again.", ""),
+}
+
+ADVISORY = "This verdict is advisory: this machine's noise is not calibrated well enough yet, so it blocks nothing."
+CPU_ONLY = "CPU result: it tests plumbing and relative change, not GPU speed."
+RANDOM_WEIGHTS = "The model has random weights: its shapes and routing are real, its answers are noise."
+
+
+def percent(ratio: float | None) -> str:
+    """Write a signed change, for example "+2.4 %"; a rounded zero has no sign."""
+    if ratio is None or not isfinite(ratio):
+        return MISSING
+    text = f"{100 * ratio:+.1f}"
+    return f"{text.lstrip('+-') if float(text) == 0 else text} %"
+
+
+def magnitude(ratio: float | None) -> str:
+    """Write a size without direction, for example "2.4 %"."""
+    return percent(ratio).lstrip("+")
+
+
+def value(metric: str, number: float | None, *, has_unit: bool = True) -> str:
+    """Write a value with the metric's decimals and unit."""
+    if number is None or not isfinite(number):
+        return MISSING
+    row = METRICS[metric]
+    return f"{number:,.{row.decimals}f}" + (f" {row.unit}" if has_unit else "")
+
+
+def interval(judgement: Judgement) -> str:
+    """Write both ends of the interval of the change."""
+    if judgement.low is None or judgement.high is None:
+        return MISSING
+    return f"{percent(judgement.low).removesuffix(' %')} to {percent(judgement.high)}"
+
+
+def limit(judgement: Judgement) -> str:
+    """Write the margin as the worst change allowed: 25 % more time is 20 % less throughput, so -20.0 % for a margin of 0.25."""
+    if METRICS[judgement.metric].better is Better.HIGHER:
+        return percent(1 / (1 + judgement.margin) - 1)
+    return percent(judgement.margin)
+
+
+def band(judgement: Judgement) -> str:
+    """Write the stored noise band; without one, nothing is claimed."""
+    return "none stored" if judgement.band is None else f"\N{PLUS-MINUS SIGN}{magnitude(judgement.band)}"
+
+
+def title(judgement: Judgement) -> str:
+    """Name the metric for people."""
+    return METRICS[judgement.metric].title
+
+
+def finding(judgement: Judgement) -> str:
+    """Say in a clause what became of one metric, for example "P99 ITL +4.0 % (limit +10.0 %)"."""
+    if judgement.change is None or not isfinite(judgement.change):
+        return f"{title(judgement)} not judged"
+    return f"{title(judgement)} {percent(judgement.change)} (limit {limit(judgement)})"
