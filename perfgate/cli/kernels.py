@@ -1,0 +1,56 @@
+"""`perfgate kernels`: judge fused MoE implementations and build ours ahead of time."""
+
+from __future__ import annotations
+
+import click
+
+from perfgate.errors import InputError
+
+
+@click.group(name="kernels")
+def command() -> None:
+    """Judge fused MoE implementations, and build ours ahead of time."""
+
+
+@command.command(name="list")
+def list_implementations() -> None:
+    """List what can be judged: built in, or registered under the entry point group `perfgate.kernels`."""
+    from perfgate.kernels.implementations import registry  # noqa: PLC0415 - loads torch
+
+    for name, implementation in sorted(registry().items()):
+        where = "GPU" if implementation.needs_gpu else "CPU or GPU"
+        click.echo(f"{name:20} {where:10} {implementation.target}")
+
+
+@command.command(name="check")
+@click.option("--impl", "name", required=True, metavar="NAME", help="A registered implementation, or module:function.")
+@click.option("--case", "texts", multiple=True, metavar="CASE", help="A case as a report prints it; repeatable.")
+@click.option("--matrix", type=click.Choice(["quick", "full"]), help="Run a whole matrix instead.")
+@click.option("--device", default="cpu", show_default=True, help="Torch device, such as cuda.")
+def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str) -> int:
+    """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
+    _require_torch()
+    from perfgate.kernels.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.conformance import check, prepare  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.implementations import find  # noqa: PLC0415 - loads torch
+
+    if bool(texts) == bool(matrix):
+        raise InputError("give either --case or --matrix, for example --matrix quick")
+    implementation = find(name)
+    implementation.load()
+    cases = {"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else tuple(map(Case.parse, texts))
+    wrong = 0
+    for case in cases:
+        report = check(implementation, prepare(case, device))
+        click.echo(f"{case}: {report}")
+        wrong += bool(report.problems)
+    click.echo(f"{len(cases) - wrong} of {len(cases)} cases sound")
+    return 1 if wrong else 0
+
+
+def _require_torch() -> None:
+    """Say what to install rather than fail in an import."""
+    try:
+        import torch  # noqa: F401, PLC0415 - slow to load, and absent from the light install
+    except ModuleNotFoundError as error:
+        raise InputError("perfgate kernels needs torch: install the extra `cpu-engine` or `gpu`") from error

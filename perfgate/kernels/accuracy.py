@@ -1,0 +1,77 @@
+"""How far an answer is from the oracle, and how far it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Distances of an answer from the float64 oracle; each is 0 for a perfect one.
+
+    `relative` is |d|_F / |ref|_F; `angle` is 1 - cos(answer, ref); `worst_element` is the largest |d| over the root mean square
+    of its own reference row, so that one wrong element in a large answer still shows.
+    """
+
+    relative: float
+    angle: float
+    worst_element: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """The largest distances that a sound kernel of a dtype may show over the whole layer.
+
+    An infinite limit is never crossed. The mutation tests demand that each limit be crossed by some wrong kernel.
+    """
+
+    relative: float
+    angle: float
+    worst_element: float
+
+    def violations(self, errors: Errors) -> tuple[str, ...]:
+        """Say which distances are too large (or no number)."""
+        pairs = ((name, getattr(errors, name), getattr(self, name)) for name in ("relative", "angle", "worst_element"))
+        return tuple(f"{name} error {value:.3g} > {limit:.3g}" for name, value, limit in pairs if not value <= limit)
+
+
+# Rounding to nearest costs 2^-9 (bf16) or 2^-12 (fp16) per stored intermediate at worst; three roundings on the way
+# (intermediate, slot, answer) add in quadrature. The limits sit between what the staged reference shows over the matrix and
+# what a kernel that accumulates in its storage type shows: tests/kernels/test_mutants.py holds them from both sides.
+TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
+    {
+        "float32": Tolerance(relative=4e-6, angle=1e-11, worst_element=4e-5),
+        "float16": Tolerance(relative=5e-4, angle=1.25e-7, worst_element=6e-3),
+        "bfloat16": Tolerance(relative=3.8e-3, angle=7.2e-6, worst_element=4e-2),
+    },
+)
+
+
+def measure(answer: Tensor, reference: Tensor) -> Errors:
+    """Distances of `answer` [n, H] from the float64 `reference` [n, H]; rows whose reference is zero must be zero."""
+    difference = answer.double() - reference
+    norm = reference.norm()
+    row_rms = reference.square().mean(dim=1, keepdim=True).sqrt()
+    per_element = torch.where(difference == 0, 0.0, difference.abs() / row_rms)
+    return Errors(
+        relative=_ratio(difference.norm(), norm),
+        angle=_angle(answer.double(), reference),
+        worst_element=float(per_element.max()) if per_element.numel() else 0.0,
+    )
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> float:
+    return 0.0 if float(numerator) == 0.0 else float(numerator / denominator)
+
+
+def _angle(answer: Tensor, reference: Tensor) -> float:
+    """1 - cos by the half-angle form |a/|a| - b/|b||^2 / 2, which does not cancel for small angles."""
+    if torch.equal(answer, reference):
+        return 0.0
+    gap = answer / answer.norm() - reference / reference.norm()
+    return float(gap.square().sum() / 2)

@@ -1,0 +1,49 @@
+"""What a mutant is, and how one registers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from perfgate.kernels import reference
+from perfgate.kernels.implementations import Implementation
+from perfgate.kernels.problem import Problem
+from perfgate.kernels.reference import Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A wrong implementation and the mistake it makes."""
+
+    name: str
+    defect: str
+    run: Callable[[Problem], Tensor]
+
+    @property
+    def implementation(self) -> Implementation:
+        """The mutant as the suite sees it; it promises determinism as the default variant does."""
+        return Implementation(name=self.name, target=f"{self.run.__module__}:{self.name}")
+
+
+_REGISTERED: dict[str, Mutant] = {}
+MUTANTS = MappingProxyType(_REGISTERED)
+
+
+def mutant(run: Callable[[Problem], Tensor]) -> Callable[[Problem], Tensor]:
+    """Register a wrong implementation under its function's name; its docstring names the defect."""
+    _REGISTERED[run.__name__] = Mutant(name=run.__name__, defect=(run.__doc__ or "").strip(), run=run)
+    return run
+
+
+def run_with(problem: Problem, **steps: Callable[..., object]) -> Tensor:
+    """Run the staged reference with some steps replaced."""
+
+    def store(tensor: Tensor) -> Tensor:
+        return tensor.to(problem.hidden.dtype).float()
+
+    replaced = Steps(**{"store": store, **steps})  # type: ignore[arg-type]
+    return reference.cast(problem, reference.layer(problem, torch.float32, replaced))

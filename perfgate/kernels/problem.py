@@ -1,0 +1,99 @@
+"""The question every MoE implementation answers: one layer's inputs, weights, routing and options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from perfgate.errors import InputError, PerfgateError
+
+
+class NotApplicableError(PerfgateError):
+    """An implementation says that it does not cover this problem, and why; neither a pass nor a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """How gate and up become one intermediate row: gate * sigmoid(alpha * gate) * (up + shift), after clamping.
+
+    `interleaved` says that rows of the gate_up weight alternate gate, up (gpt-oss) instead of all gates first. With a `limit`,
+    gate is clamped from above and up from both sides.
+    """
+
+    name: str
+    interleaved: bool
+    alpha: float
+    limit: float | None
+    shift: float
+
+
+SWIGLU = Activation(name="swiglu", interleaved=True, alpha=1.702, limit=7.0, shift=1.0)
+SWIGLU_CHUNKED = Activation(name="swiglu-chunked", interleaved=False, alpha=1.702, limit=7.0, shift=1.0)
+SILU = Activation(name="silu", interleaved=False, alpha=1.0, limit=None, shift=0.0)
+ACTIVATIONS = {activation.name: activation for activation in (SWIGLU, SWIGLU_CHUNKED, SILU)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """One MoE layer applied to M tokens, all tensors contiguous on one device.
+
+    Shapes: hidden [M, H], gate_up [E, 2I, H], down [E, H, I], biases [E, 2I] and [E, H] or None, topk_weights [M, k] float32,
+    topk_ids [M, k] int32 where -1 marks a slot without an expert on this rank. A slot adds
+    `topk_weight * routed_scaling * (down @ activation(gate_up @ x + bias) + bias)` to its token; with `weight_on_input` the
+    router weight multiplies x instead (only defined without biases). `out` [M, H] is where the answer may be written: its old
+    content is garbage, and it belongs to the implementation wholly.
+    """
+
+    hidden: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+    topk_weights: Tensor
+    topk_ids: Tensor
+    activation: Activation
+    routed_scaling: float
+    weight_on_input: bool
+    out: Tensor
+
+    def __post_init__(self) -> None:
+        experts, hidden_size, intermediate_size = self.down.shape
+        _require("gate_up", self.gate_up, (experts, 2 * intermediate_size, hidden_size))
+        _require("hidden", self.hidden, (self.hidden.shape[0], hidden_size))
+        _require("topk_weights", self.topk_weights, tuple(self.topk_ids.shape))
+        _require("out", self.out, tuple(self.hidden.shape))
+        if self.weight_on_input and (self.gate_up_bias is not None or self.down_bias is not None):
+            raise InputError("weight_on_input is not defined for a layer with biases: drop one of the two")
+
+    @property
+    def tokens(self) -> int:
+        """M, the number of tokens."""
+        return int(self.hidden.shape[0])
+
+    @property
+    def top_k(self) -> int:
+        """Slots per token."""
+        return int(self.topk_ids.shape[1])
+
+    @property
+    def experts(self) -> int:
+        """E, the number of experts on this rank."""
+        return int(self.down.shape[0])
+
+    @property
+    def hidden_size(self) -> int:
+        """H."""
+        return int(self.down.shape[1])
+
+    @property
+    def intermediate_size(self) -> int:
+        """I, of this rank's shard."""
+        return int(self.down.shape[2])
+
+
+def _require(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise InputError(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+    if not tensor.is_contiguous():
+        raise InputError(f"{name} is not contiguous: pass {name}.contiguous()")

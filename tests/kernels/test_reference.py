@@ -1,0 +1,146 @@
+"""The oracle against a second, naive formulation: one token, one slot, one number at a time."""
+
+import math
+
+import pytest
+import torch
+
+from perfgate.errors import InputError
+from perfgate.kernels.cases import Case
+from perfgate.kernels.data import build
+from perfgate.kernels.problem import SILU, SWIGLU, SWIGLU_CHUNKED
+from perfgate.kernels.reference import activate, oracle, route
+
+
+def by_hand(problem, token):
+    """The answer's row of one token in Python floats."""
+    total = [0.0] * problem.hidden_size
+    x = problem.hidden[token].tolist()
+    for slot in range(problem.top_k):
+        expert = int(problem.topk_ids[token, slot])
+        if expert >= 0:
+            weight = float(problem.topk_weights[token, slot]) * problem.routed_scaling
+            for row, value in enumerate(expert_by_hand(problem, expert, x)):
+                total[row] += weight * value
+    return total
+
+
+def expert_by_hand(problem, expert, x):
+    inner_size = problem.intermediate_size
+    rows = affine(problem.gate_up[expert].tolist(), x, problem.gate_up_bias[expert].tolist())
+    pairs = [
+        (rows[2 * i], rows[2 * i + 1]) if problem.activation.interleaved else (rows[i], rows[inner_size + i])
+        for i in range(inner_size)
+    ]
+    inner = [gated(gate, up, problem.activation) for gate, up in pairs]
+    return affine(problem.down[expert].tolist(), inner, problem.down_bias[expert].tolist())
+
+
+def affine(matrix, vector, bias):
+    return [sum(a * b for a, b in zip(row, vector, strict=True)) + c for row, c in zip(matrix, bias, strict=True)]
+
+
+def gated(gate, up, activation):
+    if activation.limit is not None:
+        gate, up = min(gate, activation.limit), max(min(up, activation.limit), -activation.limit)
+    return gate / (1 + math.exp(-activation.alpha * gate)) * (up + activation.shift)
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "swiglu-chunked", "silu"])
+@pytest.mark.parametrize("mask", ["none", "ep"])
+def test_oracle__equals_the_sum_by_hand(activation, mask):
+    problem = build(Case(E=4, k=2, H=6, I=5, M=3, activation=activation, mask=mask, scaling=2.5))
+
+    answer = oracle(problem)
+
+    expected = torch.tensor([by_hand(problem, token) for token in range(3)], dtype=torch.float64)
+    assert torch.allclose(answer, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_oracle__is_zero_for_tokens_without_a_local_expert():
+    problem = build(Case(mask="padded", M=16))
+
+    answer = oracle(problem)
+
+    assert answer[12:].count_nonzero() == 0
+    assert bool((answer[:12].abs().sum(dim=1) > 0).all())
+
+
+def test_oracle__weighs_the_input_before_the_activation():
+    case = Case(activation="silu", bias="off", on_input=1, k=1)
+    problem = build(case)
+    scaled = build(Case(activation="silu", bias="off", k=1))
+    scaled.hidden.mul_(problem.topk_weights)
+    scaled.topk_weights.fill_(1.0)
+
+    assert torch.allclose(oracle(problem), oracle(scaled), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("activation", "gate", "up", "expected"),
+    [
+        (SILU, 2.0, 3.0, 2.0 / (1 + math.exp(-2.0)) * 3.0),
+        (SWIGLU_CHUNKED, 100.0, -100.0, 7.0 / (1 + math.exp(-1.702 * 7)) * -6.0),
+        (SWIGLU, -100.0, 100.0, 0.0),
+        (SWIGLU, 1.0, 0.0, 1.0 / (1 + math.exp(-1.702))),
+    ],
+)
+def test_activate__clamps_and_shifts(activation, gate, up, expected):
+    rows = torch.tensor([[gate, up]], dtype=torch.float64)
+
+    assert activate(rows, activation).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_route__renormalised_equals_softmax_over_the_kept_logits():
+    logits = torch.randn(50, 16, generator=torch.Generator().manual_seed(1))
+
+    weights, ids = route(logits, 4, renormalize=True)
+
+    assert torch.allclose(weights, torch.softmax(logits.gather(1, ids.long()), dim=1), atol=1e-6)
+    assert ids.dtype == torch.int32
+
+
+def test_route__without_renormalising_leaves_probabilities():
+    logits = torch.randn(50, 16, generator=torch.Generator().manual_seed(2))
+
+    weights, ids = route(logits, 4, renormalize=False)
+
+    assert torch.equal(weights, torch.softmax(logits, dim=1).gather(1, ids.long()))
+    assert bool((weights.diff(dim=1) <= 0).all())
+
+
+def test_build__same_case_gives_the_same_bits():
+    first, second = build(Case(seed=3)), build(Case(seed=3))
+    other = build(Case(seed=4))
+
+    assert torch.equal(first.gate_up, second.gate_up)
+    assert torch.equal(first.topk_ids, second.topk_ids)
+    assert not torch.equal(first.gate_up, other.gate_up)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_build__exact_data_survives_rounding_to_the_dtype(dtype):
+    answer = oracle(build(Case(activation="silu", data="exact", dtype=dtype)))
+
+    assert torch.equal(answer, answer.to(getattr(torch, dtype)).double())
+    assert answer.count_nonzero() > answer.numel() / 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("E=8,z=1", "unknown field 'z'"),
+        ("E=eight", "E='eight' is not int"),
+        ("dtype=int4", "choose one of float32"),
+        ("E=2,k=3", "k <= E"),
+        ("data=exact", "activation=silu"),
+    ],
+)
+def test_parse__names_the_broken_field(text, message):
+    with pytest.raises(InputError, match=message):
+        Case.parse(text)
+
+
+def test_problem__refuses_biases_with_weights_on_input():
+    with pytest.raises(InputError, match="weight_on_input"):
+        build(Case(on_input=1))
