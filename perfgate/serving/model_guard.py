@@ -70,7 +70,7 @@ def read_model_facts(config: Mapping[str, object], source: str = "config.json") 
     """
     experts, top_k = _find(config, EXPERT_KEYS), _find(config, TOP_K_KEYS)
     _refuse_dense(config, experts, top_k, source)
-    return ModelFacts(
+    facts = ModelFacts(
         architecture=_architecture(config, source),
         experts=_count(experts, "experts", source),
         top_k=_count(top_k, "top_k", source),
@@ -80,6 +80,9 @@ def read_model_facts(config: Mapping[str, object], source: str = "config.json") 
         weights="random" if config.get("perfgate_weights") == "random" else "unstated",
         digest=hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12],
     )
+    if facts.top_k > facts.experts:
+        raise InputError(f"{source}: top_k: {facts.top_k} of {facts.experts} experts cannot serve a token")
+    return facts
 
 
 def verify_moe_config(config: Mapping[str, object], source: str) -> ModelFacts:
@@ -92,7 +95,7 @@ def verify_model(folder: Path, expected: scenario.Model) -> ModelFacts:
 
     Raise ModelError naming every field that differs with both values, InputError for a config that cannot be read.
     """
-    source = str(folder / "config.json")
+    source = str(find_config(folder))
     facts = read_model_facts(read_config(folder), source)
     differences = list(_differences(facts, expected))
     if differences:
@@ -100,9 +103,14 @@ def verify_model(folder: Path, expected: scenario.Model) -> ModelFacts:
     return facts
 
 
+def find_config(folder: Path) -> Path:
+    """Name the config of a model folder; a path that is a file already is the config itself."""
+    return folder if folder.is_file() else folder / "config.json"
+
+
 def read_config(folder: Path) -> Mapping[str, object]:
     """Load config.json from a model folder, or from the path of the file itself. Raise InputError for anything else."""
-    path = folder if folder.is_file() else folder / "config.json"
+    path = find_config(folder)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

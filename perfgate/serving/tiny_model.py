@@ -45,9 +45,7 @@ def write_tiny_model(folder: Path, name: str) -> Path:
         # The config is last: a folder that has it is complete.
         _write(folder / "config.json", config_text)
     except OSError as error:
-        raise InputError(
-            f"{folder}: cannot write the model there ({error.strerror}); give a folder that can be written"
-        ) from error
+        raise InputError(f"{folder}: cannot write the model there ({error.strerror}); give a writable folder") from error
     return folder
 
 
