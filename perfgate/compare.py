@@ -21,6 +21,10 @@ ONE_START = (
     "a server start can shift all of its runs together, which files of runs cannot show: the intervals hold only if the starts"
     " of both arms differ no more than their runs do; `perfgate run` measures over fresh starts"
 )
+PLANNED_SPREAD = (
+    "no stored variance was given: the spread of these runs stands in for it, in the number of further runs with the value that"
+    " it exceeds in one case of five only"
+)
 ONE_BLOCK = (
     "the runs of an arm are taken for one server start, and the stored noise for this machine's and this workload's; neither"
     " can be read off these files"
@@ -31,7 +35,8 @@ ONE_BLOCK = (
 class Group:
     """The comparison of one workload.
 
-    `further` says for each undecided metric how many more runs an arm would settle it, None for more than anybody would make.
+    `further` says for each undecided metric how many more runs an arm would settle it, None for more than anybody would make;
+    with stored noise it counts server starts instead.
     """
 
     workload: Facts
@@ -41,6 +46,7 @@ class Group:
     outcome: Outcome
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
+    has_stored_noise: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,7 @@ def _compare_group(workload: Facts, members: Mapping[Arm, Sequence[Run]], rule: 
         outcome=conclude(gating),
         reasons=_explain(arms, gating),
         warnings=_find_warnings(arms, rule),
+        has_stored_noise=bool(rule.priors),
     )
 
 
@@ -113,13 +120,10 @@ def _find_different_output(arms: Mapping[Arm, ArmRuns]) -> str | None:
 
 
 def _explain(arms: Mapping[Arm, ArmRuns], gating: Sequence[Outcome]) -> tuple[str, ...]:
-    if not gating:
-        return ("no metric of these runs may gate; the notes say why",)
     fewest = min(len(runs.kept) for runs in arms.values())
-    if fewest < MIN_RUNS:
-        runs = "1 warm run" if fewest == 1 else f"{fewest} warm runs"
-        return (f"{runs} an arm support no claim; {MIN_RUNS} are the least",)
-    return ()
+    runs = "1 warm run" if fewest == 1 else f"{fewest} warm runs"
+    few = (f"{runs} an arm support no claim; {MIN_RUNS} are the least",) if fewest < MIN_RUNS else ()
+    return few if gating else (*few, "no metric of these runs may gate; the notes say why")
 
 
 def _find_warnings(arms: Mapping[Arm, ArmRuns], rule: Rule) -> tuple[str, ...]:
@@ -128,4 +132,4 @@ def _find_warnings(arms: Mapping[Arm, ArmRuns], rule: Rule) -> tuple[str, ...]:
         for arm, runs in arms.items()
         for slow in find_slow(runs.kept)
     ]
-    return (*found, ONE_BLOCK if rule.priors else ONE_START)
+    return (*found, *((ONE_BLOCK,) if rule.priors else (ONE_START, PLANNED_SPREAD)))

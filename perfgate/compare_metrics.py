@@ -56,10 +56,10 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
     defects = {name: _find_defect(name, arms) for name in chosen}
     values = {name: _read_values(name, arms) for name in chosen if not defects[name]}
     estimates = {name: _estimate(name, *values[name], rule) for name in values}
-    tested = [name for name in estimates if not advisories[name]]
-    worse = _reject({name: estimates[name].p_worse for name in tested}, rule.alpha)
-    better = _reject({name: estimates[name].p_better for name in tested}, rule.alpha)
-    level = rule.alpha / max(len(tested), 1)
+    family = {name for name in estimates if not advisories[name]}
+    level = rule.alpha / max(len(family), 1)
+    worse = _reject({name: found.p_worse for name, found in estimates.items()}, family, rule.alpha)
+    better = _reject({name: found.p_better for name, found in estimates.items()}, family, rule.alpha)
     is_enough = min(len(runs.kept) for runs in arms.values()) >= MIN_RUNS
     judged: list[tuple[Judgement, int | None]] = []
     for name in chosen:
@@ -74,9 +74,12 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
     return judged
 
 
-def _reject(p_values: Mapping[str, float], alpha: float) -> set[str]:
-    rejected = holm.reject(list(p_values.values()), alpha)
-    return {name for name, is_rejected in zip(p_values, rejected, strict=True) if is_rejected}
+def _reject(p_values: Mapping[str, float], family: set[str], alpha: float) -> set[str]:
+    """Holm over the gating metrics; one that only informs meets the strictest level and does not weigh on the others."""
+    gating = [name for name in p_values if name in family]
+    rejected = holm.reject([p_values[name] for name in gating], alpha)
+    informing = {name for name in p_values if name not in family and p_values[name] <= alpha / max(len(family), 1)}
+    return informing | {name for name, is_rejected in zip(gating, rejected, strict=True) if is_rejected}
 
 
 def _choose_metrics(arms: Mapping[Arm, ArmRuns], rule: Rule) -> list[str]:
@@ -136,13 +139,13 @@ def _estimate(name: str, base: list[float], candidate: list[float], rule: Rule) 
 
 
 def _decide(estimate: Estimate, margin: float, *, is_worse: bool, is_better: bool) -> Outcome:
-    """The rule: worse beyond doubt and by more than half the margin; or surely within the margin; or nobody can tell."""
-    half = log1p(margin) / 2
-    if is_worse and estimate.mean > half:
-        return Outcome.REGRESSION
-    if estimate.mean + estimate.reach(PASS_LEVEL) < log1p(margin):
-        return Outcome.IMPROVED if is_better and estimate.mean < -half else Outcome.PASS
-    return Outcome.INCONCLUSIVE
+    """Half of Delta divides the line, as in the verdict of a session: beyond it nothing passes, within it nothing fails."""
+    limit = log1p(margin)
+    if estimate.mean > limit / 2:
+        return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
+    if not estimate.mean + estimate.reach(PASS_LEVEL) < limit:
+        return Outcome.INCONCLUSIVE
+    return Outcome.IMPROVED if is_better and estimate.mean < -limit / 2 else Outcome.PASS
 
 
 def _blank(name: str, rule: Rule, advisory: str | None, defect: str | None) -> Judgement:
@@ -167,7 +170,7 @@ def _fill(blank: Judgement, values: tuple[list[float], list[float]], estimate: E
     reach = estimate.reach(PASS_LEVEL)
     ends = sorted(_change(sign, estimate.mean + side) for side in (-reach, reach)) if isfinite(reach) else [None, None]
     base, candidate = (exp(sign * fsum(arm) / len(arm)) for arm in values)
-    found = estimate.reach(1 - level) + estimate.reach(welch.PLAN_POWER)
+    found = max(estimate.reach(1 - level), log1p(blank.margin) / 2) + estimate.reach(welch.PLAN_POWER)
     return replace(
         blank,
         base=round(base, DECIMALS),

@@ -37,13 +37,13 @@ class Cell:
 
     @property
     def cold_note(self) -> str | None:
-        """Say that the first request was slower than the mean one; None when it was not, or when nobody can tell."""
+        """Say that the first request took longer than the mean one; None when it did not, or when nobody can tell."""
         mean_ms = self.run.values.get("mean_e2e_ms")
         if self.first_request_s is None or mean_ms is None or self.first_request_s <= COLD_RATIO * mean_ms / 1e3:
             return None
         return (
-            f"the first request alone took {self.first_request_s:.1f} s against {mean_ms / 1e3:.1f} s for the mean one, so the"
-            " server began cold or behind a full queue; discard the first run after a start"
+            f"no request ended in the first {self.first_request_s:.1f} s, where the mean one takes {mean_ms / 1e3:.1f} s: the server"
+            " began cold or behind a full queue; discard the first run after a start"
         )
 
 
