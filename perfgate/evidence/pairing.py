@@ -40,15 +40,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A whole comparison: the judged windows of one fresh start per arm."""
+    """A whole comparison: the judged windows of one fresh start per arm; a candidate alone has an empty base."""
 
     number: int
     base: tuple[Window, ...]
     candidate: tuple[Window, ...]
 
-    def compare(self, metric: str) -> float:
-        """Candidate minus base in log badness: positive means that the candidate is worse."""
-        return round(summarise(self.candidate, metric) - summarise(self.base, metric), DECIMALS)
+    def carries(self, metric: str) -> bool:
+        """Whether every judged window has a number for `metric`."""
+        return all(0.0 < window.run.values.get(metric, 0.0) < inf for window in (*self.base, *self.candidate))
 
 
 def group_starts(session: Session) -> tuple[Start, ...]:
@@ -86,6 +86,12 @@ def pair_blocks(starts: Iterable[Start], windows: int, tolerance: float, noise: 
     return tuple(
         Block(number=number, base=whole[number, Arm.BASE], candidate=whole[number, Arm.CANDIDATE]) for number in numbers
     )
+
+
+def list_lone_blocks(starts: Iterable[Start], windows: int, tolerance: float, noise: Mapping[str, float]) -> tuple[Block, ...]:
+    """The whole starts of a candidate that was measured without a base, as blocks whose base is empty."""
+    whole = [start for start in starts if start.arm is Arm.CANDIDATE and len(start.measured) == windows]
+    return tuple(Block(number=start.block, base=(), candidate=start.pick_judged(tolerance, noise)) for start in whole)
 
 
 def summarise(windows: Iterable[Window], metric: str) -> float:

@@ -83,7 +83,7 @@ def check_starts(starts: Iterable[Start], court: Court) -> Iterator[str]:
 def _check_warmth(start: Start, court: Court) -> Iterator[str]:
     most = court.scenario.warmup.max_discards
     if len(start.warmups) > most:
-        yield f"start {start.number}: {len(start.warmups)} windows discarded where {most} are allowed; never steady, measure again"
+        yield f"start {start.number}: {len(start.warmups)} windows discarded, {most} are allowed: never steady; measure again"
     if len(start.measured) < min(2, court.scenario.blocks.windows):
         return
     if not start.warmups:
@@ -93,7 +93,7 @@ def _check_warmth(start: Start, court: Court) -> Iterator[str]:
     if not is_steady(curve, court.scenario.warmup.steady_ratio, court.noise):
         first = sum(curve[0].values())
         shape = ", ".join(f"{expm1((sum(later.values()) - first) / max(len(later), 1)):+.1%}" for later in curve)
-        yield f"start {start.number}: never steady (slowness against its first window: {shape}); quieten the machine or warm longer"
+        yield f"start {start.number}: never steady (slowness against its first window: {shape}); quieten the machine"
 
 
 def _check_reruns(start: Start, court: Court) -> Iterator[str]:

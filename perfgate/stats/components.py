@@ -29,6 +29,10 @@ class Components:
     start: Component
     session: Component
 
+    def by_level(self) -> tuple[tuple[str, Component], ...]:
+        """Name each level with its component, from the innermost outwards."""
+        return ("window", self.window), ("start", self.start), ("session", self.session)
+
     def predict_variance(self, windows: int) -> float:
         """Variance of the median of `windows` windows of one fresh start in one new session, around the long-run mean."""
         share = _MEDIAN_VARIANCE.get(windows, pi / (2 * windows))

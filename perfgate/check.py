@@ -1,0 +1,56 @@
+"""The verdict: admit the evidence, judge each metric by the rule that was fixed before, conclude.
+
+Pure: the same session, scenario and baseline give the same verdict on any machine, with no clock, process, file or network.
+`docs/statistics.md` derives the rule; `perfgate.stats.looks` holds it on plain numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import orjson
+
+from perfgate.conclusion import conclude, conclude_invalid
+from perfgate.core import Outcome, Session, Verdict
+from perfgate.evidence.admission import admit
+from perfgate.evidence.baselines import Baseline
+from perfgate.policy import fix_policy
+from perfgate.rounding import round_floats
+from perfgate.scenario import Scenario
+from perfgate.series import read_series
+from perfgate.stats.looks import decide
+
+
+def judge(session: Session, scenario: Scenario, baseline: Baseline | None, *, scenarios_in_pr: int = 1) -> Verdict:
+    """Judge a session, whole or in flight. Looks are replayed in order; what was measured after a decision changes nothing."""
+    policy = fix_policy(session, scenario, baseline, scenarios_in_pr)
+
+    problems = admit(session, policy.court)
+    if problems:
+        return conclude_invalid(session, policy, problems)
+
+    readings = read_series(session, policy)
+    decision = decide([reading.series for reading in readings], policy.plan)
+
+    return conclude(session, policy, readings, decision)
+
+
+def needs_more(session: Session, scenario: Scenario, baseline: Baseline | None, *, scenarios_in_pr: int = 1) -> bool:
+    """Whether a session in flight should measure another block: nothing is decided and the plan has a look left."""
+    verdict = judge(session, scenario, baseline, scenarios_in_pr=scenarios_in_pr)
+    last = fix_policy(session, scenario, baseline, scenarios_in_pr).plan.looks[-1]
+    return verdict.outcome is Outcome.INCONCLUSIVE and verdict.blocks < last
+
+
+def verdict_json(verdict: Verdict) -> bytes:
+    """Write a verdict as `verdict.json`: sorted keys, rounded numbers, the same bytes on any machine."""
+    options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(round_floats(asdict(verdict)), option=options)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from perfgate.cli import main
+
+    sys.exit(main(["check", *sys.argv[1:]]))

@@ -1,0 +1,31 @@
+"""Numbers as they are written: rounded in one place, so that no machine's last bits reach a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+DIGITS = 6
+"""Significant digits of every written number: far finer than any measurement, far coarser than any C library's error."""
+
+DECIMALS = 12
+"""What is smaller than this is nothing: zero on one machine must not be 1e-17 on another."""
+
+
+def round_number(value: float) -> float | None:
+    """Round to `DIGITS` significant digits; what is no number becomes None, and -0.0 becomes 0.0."""
+    if not isfinite(value):
+        return None
+    return float(f"{round(value, DECIMALS):.{DIGITS}g}") + 0.0
+
+
+def round_floats(value: Any) -> Any:
+    """Round every float in nested mappings, lists and tuples; the rest stays as it is."""
+    if isinstance(value, float):
+        return round_number(value)
+    if isinstance(value, Mapping):
+        return {key: round_floats(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [round_floats(item) for item in value]
+    return value

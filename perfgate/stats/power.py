@@ -1,0 +1,86 @@
+"""How large an effect must be to be found, asked before anything is measured: the power of the test of one metric.
+
+Around an effect e, the mean of k blocks of spread s is normal with s/sqrt(k). Independently of it the moderated variance v is
+s^2 chi2(nu)/nu on nu = nu0 + k - 1 degrees of freedom, as long as the stored spread is right. The rule calls a regression when
+the mean exceeds both t sqrt(v/k) and Delta/2. The first alone has noncentral t power (Johnson, Kotz and Balakrishnan,
+"Continuous Univariate Distributions" 2 (1995), chapter 31); with the second one averages the normal tail over v.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, sqrt
+from typing import TYPE_CHECKING
+
+from perfgate.stats.student import find_quantile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+POWER = 0.90
+NODES = 400
+_HALVINGS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One metric's test at one look; all numbers on the log scale.
+
+    `block_sd` is the spread of one block's difference, `prior_df` what the stored spread is worth in degrees of freedom,
+    `alpha` what this metric may spend at this look, `floor` the mean difference that must be exceeded in any case (Delta/2).
+    """
+
+    blocks: int
+    block_sd: float
+    prior_df: float
+    alpha: float
+    floor: float = 0.0
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of the moderated variance."""
+        return self.prior_df + self.blocks - 1
+
+    @property
+    def standard_error(self) -> float:
+        """The true standard error of the mean difference."""
+        return self.block_sd / sqrt(self.blocks)
+
+
+def find_power(trial: Trial, effect: float) -> float:
+    """Return the probability that a true log `effect` is called a regression at this look."""
+    import numpy as np  # noqa: PLC0415 - numpy and scipy cost time that `perfgate --help` must not pay
+    from scipy.special import ndtr  # noqa: PLC0415
+
+    if trial.df <= 0:
+        return 0.0
+    if trial.standard_error == 0:
+        return 1.0 if effect > trial.floor else 0.0
+    critical = find_quantile(1 - trial.alpha, trial.df) * trial.standard_error
+    lines = np.maximum(critical * _spread_ratios(trial.df), trial.floor)
+    return float(ndtr((effect - lines) / trial.standard_error).mean())
+
+
+def find_smallest_effect(trial: Trial, power: float = POWER) -> float:
+    """Return the smallest log effect that is found with probability `power` < 1; infinite where no effect ever is."""
+    if trial.df <= 0:
+        return inf
+    low, high = 0.0, max(trial.standard_error, trial.floor, 1e-9)
+    while find_power(trial, high) < power:
+        low, high = high, 2.0 * high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if find_power(trial, middle) >= power else (middle, high)
+    return high
+
+
+@lru_cache(maxsize=256)
+def _spread_ratios(df: float) -> NDArray[np.float64]:
+    """The estimated over the true spread at the midpoints of NODES equally likely slices of chi-square; shape (NODES,)."""
+    import numpy as np  # noqa: PLC0415 - as above
+    from scipy.special import gammaincinv  # noqa: PLC0415
+
+    ratios: NDArray[np.float64] = np.sqrt(2.0 * gammaincinv(df / 2.0, (np.arange(NODES) + 0.5) / NODES) / df)
+    return ratios
