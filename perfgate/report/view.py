@@ -179,7 +179,7 @@ def _confidence(verdict: Verdict, session: Session) -> str:
 
 def _sensitivity(ordered: tuple[Judgement, ...]) -> str:
     return ", ".join(
-        f"{wording.title(judgement)} {wording.magnitude(judgement.smallest_effect)}"
+        f"{wording.title(judgement)} {wording.loss(judgement.metric, judgement.smallest_effect)}"
         for judgement in ordered
         if judgement.gating and judgement.smallest_effect is not None
     )

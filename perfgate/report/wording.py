@@ -76,11 +76,14 @@ def interval(judgement: Judgement) -> str:
     return f"{percent(judgement.low).removesuffix(' %')} to {percent(judgement.high)}"
 
 
+def loss(metric: str, ratio: float) -> str:
+    """Write a loss in the reader's sense: 25 % more time is 20 % less throughput, so "-20.0 %" for a ratio of 0.25."""
+    return percent(1 / (1 + ratio) - 1 if METRICS[metric].better is Better.HIGHER else ratio)
+
+
 def limit(judgement: Judgement) -> str:
-    """Write the margin as the worst change allowed: 25 % more time is 20 % less throughput, so -20.0 % for a margin of 0.25."""
-    if METRICS[judgement.metric].better is Better.HIGHER:
-        return percent(1 / (1 + judgement.margin) - 1)
-    return percent(judgement.margin)
+    """Write the margin as the worst change allowed."""
+    return loss(judgement.metric, judgement.margin)
 
 
 def band(judgement: Judgement) -> str:

@@ -259,7 +259,7 @@ ANSWERS = {
     "inconclusive": (
         "INCONCLUSIVE: too little evidence",
         "P99 ITL +27.0 % (limit +50.0 %)",
-        "Smallest loss that this run finds 9 times in 10:** Output throughput 28.5 %",
+        "Smallest loss that this run finds 9 times in 10:** Output throughput -22.2 %",
         "CPU result: it tests plumbing and relative change, not GPU speed.",
         "perfgate power cpu-moe",
     ),
