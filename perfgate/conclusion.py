@@ -105,7 +105,7 @@ def _note(metric: str, policy: Policy, outcome: Outcome, smallest: float | None,
         size = "none at all" if smallest is None else f"one of {smallest:.1%}"
         yield f"{METRICS[metric].title}: the smallest loss that this much evidence finds 9 times in 10 is {size}"
     if sqrt(phi) >= NOISY_RATIO:
-        yield f"{METRICS[metric].title}: windows scattered {sqrt(phi):.1f} times as much as stored ones, so the interval is wider"
+        yield f"{METRICS[metric].title}: windows scattered {sqrt(phi):.1f} times as much as stored ones: a wider interval"
 
 
 def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgement:

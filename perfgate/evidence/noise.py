@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import expm1, fsum, sqrt
-from statistics import fmean, median, quantiles, variance
+from statistics import fmean, median, quantiles
 
 from perfgate.core import Arm
 from perfgate.metrics import METRICS
-from perfgate.stats.components import Components, split_variance
+from perfgate.stats.components import Components, measure_variance, split_variance
 from perfgate.stats.student import find_quantile
 
 MIN_RESPONSE = 0.5
@@ -103,7 +103,7 @@ class NoiseModel:
     @cached_property
     def spread(self) -> float:
         """The usual variance within a start: the median over starts, so that a stall does not count as usual."""
-        found = [variance(values) for values in self._badness if len(values) > 1]
+        found = [measure_variance(values) for values in self._badness if len(values) > 1]
         return median(found) if found else 0.0
 
     @property

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from statistics import median, variance
+from statistics import median
 
 from perfgate.core import Arm, Role, Session, Window
 from perfgate.metrics import METRICS
+from perfgate.stats.components import measure_variance
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_METRICS, find_stalled
 
 # The twelfth decimal of a logarithm is where C libraries begin to differ; a verdict must not.
@@ -104,7 +105,7 @@ def measure_spread(windows: Iterable[Window], metric: str) -> float | None:
     """The variance of log values within one start; None for a single window."""
     badness = METRICS[metric].badness
     values = [badness(window.run.values[metric]) for window in windows]
-    return variance(values) if len(values) > 1 else None
+    return measure_variance(values) if len(values) > 1 else None
 
 
 def read_badness(window: Window, metrics: Iterable[str] = STEADY_METRICS) -> dict[str, float]:

@@ -1,0 +1,93 @@
+"""`perfgate check`: the verdict of a result folder, computed anew from its raw windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perfgate.errors import InputError
+
+if TYPE_CHECKING:
+    from perfgate.core import Session, Verdict
+    from perfgate.evidence.baselines import Baseline
+    from perfgate.scenario import Scenario
+
+VERDICT_FILE = "verdict.json"
+BASELINE_FILE = "baseline.json"
+
+
+@click.command(name="check")
+@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--baselines",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of stored noise bands; may be given several times. Default: the one kept in RESULT_DIR, then this machine's.",
+)
+@click.option("--format", "style", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there instead of to stdout.")
+@click.option(
+    "--scenarios-in-pr",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many scenarios judge this pull request; they share one error budget.",
+)
+def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, scenarios_in_pr: int) -> int:
+    """Judge a result folder again, from raw windows alone: the same bytes on any machine.
+
+    Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
+    """
+    from perfgate.check import judge, verdict_json  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.evidence.results import load_results, write_atomically  # noqa: PLC0415
+
+    scenario, session = load_results(folder)
+    baseline = choose_baseline(folder, baselines, scenario, session)
+    verdict = judge(session, scenario, baseline, scenarios_in_pr=scenarios_in_pr)
+    recorded = folder / VERDICT_FILE
+    if recorded.is_file() and recorded.read_bytes() != verdict_json(verdict):
+        click.echo(
+            f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or --scenarios-in-pr", err=True
+        )
+    content = render(style, verdict, session, scenario, baseline)
+    if output is None:
+        click.echo(content, nl=False)
+    else:
+        try:
+            write_atomically(output, content)
+        except OSError as error:
+            raise InputError(f"--output {output}: cannot be written ({error.strerror})") from None
+    return verdict.outcome.exit_code
+
+
+def choose_baseline(folder: Path, given: tuple[Path, ...], scenario: Scenario, session: Session) -> Baseline | None:
+    """Take the baseline from the folders given; else the copy in the result folder; else what this machine or perfgate has."""
+    from perfgate.core import Arm  # noqa: PLC0415 - as above
+    from perfgate.evidence.baselines import find_baseline, load_baseline  # noqa: PLC0415
+    from perfgate.state import list_baseline_dirs  # noqa: PLC0415
+
+    for directory in given:
+        if not directory.is_dir():
+            raise InputError(f"--baselines {directory}: no such folder; it should hold <hardware>/<scenario>.json")
+    kept = folder / BASELINE_FILE
+    if not given and kept.is_file():
+        return load_baseline(kept)
+    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
+    if fingerprint is None or "hardware" not in fingerprint.facts:
+        return None
+    return find_baseline(list_baseline_dirs(given), scenario, fingerprint)
+
+
+def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, baseline: Baseline | None) -> bytes:
+    """Write the verdict in one of the three formats."""
+    if style == "json":
+        from perfgate.check import verdict_json  # noqa: PLC0415 - as above
+
+        return verdict_json(verdict)
+    from perfgate.report.render import render_markdown, render_text  # noqa: PLC0415 - as above
+
+    writer = render_markdown if style == "markdown" else render_text
+    return writer(verdict, session, scenario, baseline).encode()
