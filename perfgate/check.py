@@ -6,16 +6,11 @@ Pure: the same session, scenario and baseline give the same verdict on any machi
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-import orjson
-
 from perfgate.conclusion import conclude, conclude_invalid
 from perfgate.core import Outcome, Session, Verdict
 from perfgate.evidence.admission import admit
 from perfgate.evidence.baselines import Baseline
 from perfgate.policy import fix_policy
-from perfgate.rounding import round_floats
 from perfgate.scenario import Scenario
 from perfgate.series import read_series
 from perfgate.stats.looks import decide
@@ -40,12 +35,6 @@ def needs_more(session: Session, scenario: Scenario, baseline: Baseline | None, 
     verdict = judge(session, scenario, baseline, scenarios_in_pr=scenarios_in_pr)
     last = fix_policy(session, scenario, baseline, scenarios_in_pr).plan.looks[-1]
     return verdict.outcome is Outcome.INCONCLUSIVE and verdict.blocks < last
-
-
-def verdict_json(verdict: Verdict) -> bytes:
-    """Write a verdict as `verdict.json`: sorted keys, rounded numbers, the same bytes on any machine."""
-    options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-    return orjson.dumps(round_floats(asdict(verdict)), option=options)
 
 
 if __name__ == "__main__":

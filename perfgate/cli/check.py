@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from perfgate.evidence.baselines import Baseline
     from perfgate.scenario import Scenario
 
-VERDICT_FILE = "verdict.json"
-BASELINE_FILE = "baseline.json"
+BASELINES = "baselines"
+"""The folder in a result folder that keeps the stored noise it was judged by, so that it replays anywhere."""
 
 
 @click.command(name="check")
@@ -41,14 +41,15 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
 
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
-    from perfgate.check import judge, verdict_json  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.check import judge  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.evidence.results import load_results, write_atomically  # noqa: PLC0415
+    from perfgate.verdict_file import VERDICT_FILE, format_verdict  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
     verdict = judge(session, scenario, baseline, scenarios_in_pr=scenarios_in_pr)
     recorded = folder / VERDICT_FILE
-    if recorded.is_file() and recorded.read_bytes() != verdict_json(verdict):
+    if recorded.is_file() and recorded.read_bytes() != format_verdict(verdict):
         click.echo(
             f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or --scenarios-in-pr", err=True
         )
@@ -66,27 +67,25 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
 def choose_baseline(folder: Path, given: tuple[Path, ...], scenario: Scenario, session: Session) -> Baseline | None:
     """Take the baseline from the folders given; else the copy in the result folder; else what this machine or perfgate has."""
     from perfgate.core import Arm  # noqa: PLC0415 - as above
-    from perfgate.evidence.baselines import find_baseline, load_baseline  # noqa: PLC0415
+    from perfgate.evidence.baselines import find_baseline  # noqa: PLC0415
     from perfgate.state import list_baseline_dirs  # noqa: PLC0415
 
     for directory in given:
         if not directory.is_dir():
             raise InputError(f"--baselines {directory}: no such folder; it should hold <hardware>/<scenario>.json")
-    kept = folder / BASELINE_FILE
-    if not given and kept.is_file():
-        return load_baseline(kept)
     fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
     if fingerprint is None or "hardware" not in fingerprint.facts:
         return None
-    return find_baseline(list_baseline_dirs(given), scenario, fingerprint)
+    kept = folder / BASELINES
+    return find_baseline(given or (kept, *list_baseline_dirs()), scenario, fingerprint)
 
 
 def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, baseline: Baseline | None) -> bytes:
     """Write the verdict in one of the three formats."""
     if style == "json":
-        from perfgate.check import verdict_json  # noqa: PLC0415 - as above
+        from perfgate.verdict_file import format_verdict  # noqa: PLC0415 - as above
 
-        return verdict_json(verdict)
+        return format_verdict(verdict)
     from perfgate.report.render import render_markdown, render_text  # noqa: PLC0415 - as above
 
     writer = render_markdown if style == "markdown" else render_text
