@@ -69,6 +69,7 @@ def choose_baseline(folder: Path, given: tuple[Path, ...], scenario: Scenario, s
     from perfgate.core import Arm  # noqa: PLC0415 - as above
     from perfgate.evidence.baselines import find_baseline  # noqa: PLC0415
     from perfgate.state import list_baseline_dirs  # noqa: PLC0415
+    from perfgate.verdict_file import VERDICT_FILE  # noqa: PLC0415
 
     for directory in given:
         if not directory.is_dir():
@@ -76,8 +77,9 @@ def choose_baseline(folder: Path, given: tuple[Path, ...], scenario: Scenario, s
     fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
     if fingerprint is None or "hardware" not in fingerprint.facts:
         return None
-    kept = folder / BASELINES
-    return find_baseline(given or (kept, *list_baseline_dirs()), scenario, fingerprint)
+    # A folder that was judged before is judged by the noise it kept then, or by none if there was none.
+    elsewhere = () if (folder / VERDICT_FILE).exists() else list_baseline_dirs()
+    return find_baseline(given or (folder / BASELINES, *elsewhere), scenario, fingerprint)
 
 
 def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, baseline: Baseline | None) -> bytes:

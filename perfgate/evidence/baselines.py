@@ -140,6 +140,20 @@ def load_baseline(path: Path | str) -> Baseline:
     )
 
 
+def verify_baseline(path: Path | str) -> Baseline:
+    """Load a baseline and compare the numbers that it shows with those that its values give. Raise BaselineError naming one."""
+    path = Path(path)
+    baseline = load_baseline(path)
+    shown = orjson.loads(path.read_bytes())["metrics"]
+    for name, metric in describe_baseline(baseline)["metrics"].items():
+        for key, value in metric["derived"].items():
+            if shown[name]["derived"].get(key) != value:
+                raise BaselineError(
+                    f"{path}: metrics.{name}.derived.{key}: shows what its values do not give; add to it to rewrite it"
+                )
+    return baseline
+
+
 def _read_metric(name: str, metric: _MetricFile, starts: tuple[StoredStart, ...]) -> NoiseModel:
     return NoiseModel(metric=name, starts=starts, values=metric.values, anchor=metric.anchor, sensitivity=metric.sensitivity)
 
