@@ -5,24 +5,25 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
 
 from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
+from perfgate.scenario_errors import explain, explain_syntax, name_unknown
 
 SCENARIO_DIR = Path(__file__).parent / "scenarios"
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-Positive = Annotated[int, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False)]
+# Strict: in a file that says what to measure, true is no number and "48" no count.
+Positive = Annotated[int, Field(gt=0, strict=True)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 
 # A misspelt key must not silently become a default.
 _STRICT = ConfigDict(extra="forbid")
@@ -64,13 +65,13 @@ class Load:
 
     num_prompts: Positive
     input_len: Positive
-    output_len: Annotated[int, Field(gt=1)]
+    output_len: Annotated[int, Field(gt=1, strict=True)]
     max_concurrency: Positive
     backend: str = "sglang"
     dataset: str = "random-ids"
-    range_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
-    request_rate: Annotated[float, Field(gt=0)] = float("inf")
-    seed: Annotated[int, Field(ge=0)] = 1
+    range_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] = 1.0
+    request_rate: Annotated[float, Field(gt=0, strict=True)] = float("inf")
+    seed: Annotated[int, Field(ge=0, strict=True)] = 1
     timeout_s: Seconds = 300.0
     __pydantic_config__ = _STRICT
 
@@ -98,19 +99,23 @@ class Blocks:
     """How many fresh-server comparisons are made and when they are looked at; fixed before the first one.
 
     `windows` is measured windows per start. `looks` are the block counts after which the rule may stop. `resident` says whether
-    both servers of a block live at the same time and take turns window by window, or one after the other.
+    both servers of a block live at the same time and take turns window by window, or one after the other. Calibration measures
+    `calibration_blocks` A/A blocks and the response to each of `calibration_injections` (such as step:1.0); `calibrate_first`
+    lets the gate do that by itself on a machine without noise bands.
     """
 
-    windows: Annotated[int, Field(ge=1)] = 3
-    looks: tuple[Annotated[int, Field(ge=2)], ...] = (2, 3, 4, 6)
-    calibration_blocks: Annotated[int, Field(ge=2)] = 20
+    windows: Annotated[int, Field(ge=1, strict=True)] = 3
+    looks: tuple[Annotated[int, Field(ge=2, strict=True)], ...] = (2, 3, 4, 6)
+    calibration_blocks: Annotated[int, Field(ge=2, strict=True)] = 20
+    calibration_injections: tuple[str, ...] = ()
+    calibrate_first: StrictBool = False
     resident: Literal["both", "one"] = "one"
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
         """Looks that do not grow would test the same evidence twice."""
         if not self.looks or list(self.looks) != sorted(set(self.looks)):
-            raise ValueError("looks must be increasing block counts, for example [2, 3, 4, 6]")
+            raise ValueError("looks: must be increasing block counts, for example [2, 3, 4, 6]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +123,7 @@ class Gate:
     """What one metric may lose. `advisory` shows a metric without letting it fail anything."""
 
     margin: Ratio | None = None
-    advisory: bool = False
+    advisory: StrictBool = False
     __pydantic_config__ = _STRICT
 
 
@@ -135,17 +140,16 @@ class Scenario:
     gates: Mapping[str, Gate]
     warmup: Warmup = field(default_factory=Warmup)
     blocks: Blocks = field(default_factory=Blocks)
-    alpha: Annotated[float, Field(gt=0, le=0.05)] = 0.01
+    alpha: Annotated[float, Field(gt=0, le=0.05, strict=True)] = 0.01
     budget_minutes: Seconds = 30.0
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
         """A gate on a metric that does not exist would never fail."""
         if not self.gates:
-            raise ValueError("gates is empty: name at least one metric")
-        unknown = sorted(self.gates.keys() - METRICS.keys())
-        if unknown:
-            raise ValueError(f"gates.{unknown[0]} is no metric; choose from {', '.join(METRICS)}")
+            raise ValueError("gates: is empty; name at least one metric")
+        if unknown := name_unknown(self.gates, METRICS, "gates", "metric"):
+            raise ValueError(unknown)
 
     @property
     def workload_hash(self) -> str:
@@ -204,38 +208,8 @@ def parse_scenario(text: str, source: str) -> Scenario:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{source}: not valid TOML: {error}") from None
+        raise ScenarioError(explain_syntax(error, text, source)) from None
     try:
         return _adapter().validate_python(data)
     except ValidationError as error:
-        raise ScenarioError(_explain(error, text, source)) from None
-
-
-def _explain(error: ValidationError, text: str, source: str) -> str:
-    first = error.errors(include_url=False)[0]
-    keys = [str(part) for part in first["loc"] if not isinstance(part, int)]
-    message = first["msg"].removeprefix("Value error, ")
-    named = re.match(r"(gates)\.(\w+)", message)
-    if named:
-        keys = [named[1], named[2]]
-    line = find_line(text, keys)
-    where = f"{source}:{line}" if line else source
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{where}: {'.'.join(keys) or 'scenario'}: {message}{more}"
-
-
-def find_line(text: str, keys: list[str]) -> int | None:
-    """Find the line of a dotted key in TOML text, or of its nearest table that the text names; None when neither is there."""
-    table: list[str] = []
-    best: tuple[int, int] | None = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[+\s*([\w.\-\"' ]+?)\s*\]+", line):
-            table = [part.strip(" \"'") for part in header[1].split(".")]
-            path = table
-        elif assignment := re.match(r"\s*([\w\-\"'.]+)\s*=", line):
-            path = [*table, *(part.strip("\"'") for part in assignment[1].split("."))]
-        else:
-            continue
-        if path == keys[: len(path)] and (best is None or len(path) > best[0]):
-            best = (len(path), number)
-    return best[1] if best else None
+        raise ScenarioError(explain(error.errors(include_url=False), Scenario, text, source)) from None

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfgate.errors import ScenarioError
+from perfgate.metrics import METRICS
+from perfgate.scenario import Scenario, list_scenarios, load_scenario, parse_scenario
+from perfgate.scenario_errors import find_keys, find_line, suggest
+
+TEXT = """\
+schema = 1
+name = "toy"
+title = "A toy"
+
+[model]
+path = "generated:tiny-qwen3-moe"
+architecture = "Qwen3MoeForCausalLM"
+experts = 8
+top_k = 2
+layers = 4
+
+[server]
+engine = "sglang-cpu"
+args = ["--dtype", "bfloat16"]
+env = {OMP_NUM_THREADS = "1"}
+
+[load]
+num_prompts = 48
+input_len = 32
+output_len = 32
+max_concurrency = 4
+
+[blocks]
+looks = [2, 3]
+
+[gates.output_tok_per_s]
+margin = 0.25
+[gates.p99_itl_ms]
+"""
+
+
+def parse(text=TEXT):
+    return parse_scenario(text, "toy.toml")
+
+
+def explain(text):
+    with pytest.raises(ScenarioError) as caught:
+        parse(text)
+    return str(caught.value)
+
+
+def test_parse_scenario__defaults_and_given_values():
+    scenario = parse()
+
+    assert (scenario.load.num_prompts, scenario.load.is_closed_loop, scenario.alpha) == (48, True, 0.01)
+    assert (scenario.blocks.looks, scenario.blocks.windows, scenario.warmup.max_discards) == ((2, 3), 3, 4)
+    assert (scenario.server.args, scenario.model.weights) == (("--dtype", "bfloat16"), "checkpoint")
+
+
+def test_margin__the_scenarios_else_the_metrics_own():
+    scenario = parse()
+
+    assert scenario.margin("output_tok_per_s") == 0.25
+    assert scenario.margin("p99_itl_ms") == METRICS["p99_itl_ms"].margin
+    assert scenario.margin("median_itl_ms") == METRICS["median_itl_ms"].margin
+
+
+def test_is_closed_loop__false_at_a_rate():
+    assert not parse(TEXT.replace("[load]", "[load]\nrequest_rate = 20.0")).load.is_closed_loop
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("num_prompts", "num_promts", "toy.toml:18: load.num_promts: no such key; did you mean num_prompts? (and 1 more)"),
+        ("[blocks]", "[bloks]", "toy.toml:23: bloks: no such key; did you mean blocks?"),
+        ("margin = 0.25", "margn = 0.25", "toy.toml:27: gates.output_tok_per_s.margn: no such key; did you mean margin?"),
+        ("margin = 0.25", "x = 1", "toy.toml:27: gates.output_tok_per_s.x: no such key; choose from margin, advisory"),
+        ("[gates.p99_itl_ms]", "[gates.p99_it_ms]", "toy.toml:28: gates.p99_it_ms: no such metric; did you mean p99_itl_ms?"),
+        ("num_prompts = 48", "num_prompts = -3", "toy.toml:18: load.num_prompts: must be greater than 0, not -3"),
+        ("num_prompts = 48", 'num_prompts = "48"', "toy.toml:18: load.num_prompts: must be a valid integer, not '48'"),
+        ("num_prompts = 48", "num_prompts = true", "toy.toml:18: load.num_prompts: must be a valid integer, not True"),
+        ("output_len = 32", "output_len = 1", "toy.toml:20: load.output_len: must be greater than 1, not 1"),
+        ("experts = 8\n", "", "toy.toml:5: model.experts: is missing; add it"),
+        ("[load]", "load = 3\n[other]", "toy.toml:17: server.load: no such key; choose from engine, args, env"),
+        ("margin = 0.25", "margin = nan", "toy.toml:27: gates.output_tok_per_s.margin: must be"),
+        (
+            "looks = [2, 3]",
+            "looks = [3, 2]",
+            "toy.toml:24: blocks.looks: must be increasing block counts, for example [2, 3, 4, 6]",
+        ),
+        ("looks = [2, 3]", "looks = [1]", "toy.toml:24: blocks.looks: must be greater than or equal to 2, not 1"),
+        ("looks = [2, 3]", "looks = 2", "toy.toml:24: blocks.looks: must be a list, not 2"),
+        (
+            'engine = "sglang-cpu"',
+            'engine = "vllm"',
+            "toy.toml:13: server.engine: must be 'sglang' or 'sglang-cpu', not 'vllm'",
+        ),
+        ("schema = 1", "schema = 2", "toy.toml:1: schema: must be 1, not 2"),
+        ('name = "toy"', 'name = "../toy"', "toy.toml:2: name: String should match pattern"),
+        ("schema = 1", "schema = 1\nalpha = 0.2", "toy.toml:2: alpha: must be less than or equal to 0.05, not 0.2"),
+    ],
+)
+def test_parse_scenario__names_line_and_key(old, new, message):
+    assert explain(TEXT.replace(old, new, 1)).startswith(message)
+
+
+def test_parse_scenario__table_that_is_none():
+    text = "load = 3\n" + TEXT.replace("[load]", "[other]")
+
+    assert "other: no such key" in explain(text)
+    assert "toy.toml:1: load: must be a table, not 3" in explain(
+        "load = 3\n" + TEXT[: TEXT.index("[load]")] + "[gates.p99_itl_ms]\n"
+    )
+
+
+def test_parse_scenario__no_gates():
+    text = TEXT[: TEXT.index("[gates")] + "[gates]\n"
+
+    assert explain(text) == "toy.toml:26: gates: is empty; name at least one metric"
+
+
+def test_parse_scenario__long_values_are_cut():
+    message = explain(TEXT.replace('"sglang-cpu"', f'"{"x" * 500}"'))
+
+    assert len(message) < 200
+
+
+@pytest.mark.parametrize("text", ["", "[", "name = ", TEXT + "\n[load]\n", "a = 1\na = 2"])
+def test_parse_scenario__broken_text_is_one_line(text):
+    message = explain(text)
+
+    assert message.startswith("toy.toml")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schema = 1\nname =", "toy.toml:2: name: not valid TOML: Invalid value"),
+        ("schema = 1\nname = toy\nx = 1", "toy.toml:2: name: not valid TOML: Invalid value"),
+        ("schema = 1\n[load\n", "toy.toml:2: not valid TOML: Expected ']' at the end of a table declaration"),
+        ("x = [1,\n\n", "toy.toml:2: not valid TOML"),
+    ],
+)
+def test_parse_scenario__broken_toml_names_line_and_key(text, message):
+    assert explain(text).startswith(message)
+
+
+def test_workload_hash__depends_on_the_work_alone():
+    scenario = parse()
+    same = replace(
+        scenario,
+        title="Another",
+        alpha=0.02,
+        load=replace(scenario.load, timeout_s=1.0),
+        server=replace(scenario.server, ready_timeout_s=1.0, stop_timeout_s=1.0),
+        blocks=replace(scenario.blocks, windows=5),
+    )
+    others = [
+        replace(scenario, load=replace(scenario.load, num_prompts=49)),
+        replace(scenario, load=replace(scenario.load, request_rate=20.0)),
+        replace(scenario, server=replace(scenario.server, args=("--dtype", "float32"))),
+        replace(scenario, model=replace(scenario.model, weights="random")),
+    ]
+
+    hashes = {other.workload_hash for other in others}
+
+    assert same.workload_hash == scenario.workload_hash
+    assert len(hashes | {scenario.workload_hash}) == 5
+
+
+def test_workload_hash__is_the_same_in_every_release():
+    """Stored baselines carry it; if this fails, every baseline in the world is void."""
+    assert parse().workload_hash == "06fca2c973c5"
+
+
+def test_list_scenarios__all_that_ship_can_be_read():
+    assert [load_scenario(name).name for name in list_scenarios()] == list(list_scenarios())
+
+
+def test_load_scenario__by_path(tmp_path):
+    (tmp_path / "toy.toml").write_text(TEXT)
+
+    assert load_scenario(str(tmp_path / "toy.toml")) == parse()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cpu-mo", "unknown scenario 'cpu-mo': choose from cpu-moe"),
+        ("nowhere/x.toml", "nowhere/x.toml: no such scenario file"),
+        ("{tmp}", "is a directory; give the .toml file itself"),
+        ("{tmp}/bytes.toml", "cannot be read as text"),
+    ],
+)
+def test_load_scenario__what_is_no_scenario(tmp_path, name, words):
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(name.replace("{tmp}", str(tmp_path)))
+
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ([], "schema"),
+        (["load"], "num_prompts"),
+        (["gates", "p99_itl_ms"], "margin"),
+    ],
+)
+def test_find_keys__of_each_table(path, keys):
+    assert keys in find_keys(Scenario, path)
+
+
+@pytest.mark.parametrize("path", [["gates"], ["nowhere"], ["nowhere", "deeper"], ["load", "num_prompts", "x"]])
+def test_find_keys__what_is_no_table_has_none(path):
+    assert find_keys(Scenario, path) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [(["load", "output_len"], 20), (["load", "missing"], 17), (["gates", "p99_itl_ms"], 28), (["nowhere"], None)],
+)
+def test_find_line__nearest_that_the_text_names(keys, line):
+    assert find_line(TEXT, keys) == line
+
+
+def test_find_line__quoted_and_dotted_keys():
+    assert find_line('a = 1\n"b".c = 2', ["b", "c"]) == 2
+
+
+def test_suggest__near_and_far():
+    assert suggest("layer", ["layers", "experts"]) == "did you mean layers?"
+    assert suggest("zzz", ["layers", "experts"]) == "choose from layers, experts"
