@@ -88,11 +88,11 @@ def read_window(path: Path | str) -> Run:
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file, unpacked if gzip'ed. Raise EvidenceError when it is missing, no file, empty or damaged."""
-    if path.is_dir():
-        raise EvidenceError(f"{path}: is a directory; give the files in it")
-    if path.is_char_device() or path.is_block_device():
-        raise EvidenceError(f"{path}: is a device; give a file")
     try:
+        if path.is_dir():
+            raise EvidenceError(f"{path}: is a directory; give the files in it")
+        if path.is_char_device() or path.is_block_device():
+            raise EvidenceError(f"{path}: is a device; give a file")
         content = path.read_bytes()
         if content.startswith(GZIP_MAGIC):
             content = gzip.decompress(content)

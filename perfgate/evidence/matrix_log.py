@@ -42,8 +42,8 @@ class Cell:
         if self.first_request_s is None or mean_ms is None or self.first_request_s <= COLD_RATIO * mean_ms / 1e3:
             return None
         return (
-            f"no request ended in the first {self.first_request_s:.1f} s, where the mean one takes {mean_ms / 1e3:.1f} s: the server"
-            " began cold or behind a full queue; discard the first run after a start"
+            f"no request ended in the first {self.first_request_s:.1f} s, where the mean one takes {mean_ms / 1e3:.1f} s: the"
+            " server began cold or behind a full queue; discard the first run after a start"
         )
 
 
