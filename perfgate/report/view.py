@@ -226,7 +226,10 @@ def _facts(session: Session) -> tuple[Fact, ...]:
 def _commands(session: Session) -> tuple[tuple[str, str], ...]:
     return (
         ("judge the same evidence again", f"perfgate check {quote(session.source)}"),
-        ("measure again", f"perfgate run {quote(session.scenario)}"),
+        (
+            "measure again, with the options of the arms that session.json there records",
+            f"perfgate gate {quote(session.scenario)}",
+        ),
     )
 
 

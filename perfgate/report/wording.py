@@ -29,16 +29,16 @@ MEANINGS = {
 ACTIONS = {
     Outcome.IMPROVED: (
         "nothing stands in the way of a merge. To keep the gain as the new baseline:",
-        "perfgate baseline add {source}",
+        "perfgate baseline add {source} --to perfgate/baselines",
     ),
     Outcome.PASS: ("nothing stands in the way of a merge.", ""),
     Outcome.REGRESSION: (
         "find the cause; measuring the same code again does not undo this. To accept the loss in review, with a reason:",
-        'perfgate baseline add {source} --accept-slower "the reason"',
+        'perfgate baseline add {source} --to perfgate/baselines --accept-slower "the reason"',
     ),
     Outcome.INCONCLUSIVE: (
         "give the scenario more blocks and measure again; repeating until it passes proves nothing. To see how many it takes:",
-        "perfgate power {scenario}",
+        "perfgate power --scenario {scenario}",
     ),
     Outcome.INVALID: ("mend what is named under Why, then measure again.", ""),
 }

@@ -261,7 +261,7 @@ ANSWERS = {
         "P99 ITL +27.0 % (limit +50.0 %)",
         "Smallest loss that this run finds 9 times in 10:** Output throughput -22.2 %",
         "CPU result: it tests plumbing and relative change, not GPU speed.",
-        "perfgate power cpu-moe",
+        "perfgate power --scenario cpu-moe",
     ),
     "invalid": (
         "INVALID: the measurement cannot be trusted",

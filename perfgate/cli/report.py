@@ -1,0 +1,42 @@
+"""`perfgate report`: the pull request comment of a result folder, judged from its raw windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perfgate.errors import InputError
+
+
+@click.command(name="report")
+@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE instead of standard output.")
+@click.option(
+    "--baselines",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Folder of stored noise bands; may be given several times. Default: as for `perfgate check`.",
+)
+@click.option("--format", "style", type=click.Choice(["markdown", "text"]), default="markdown", show_default=True)
+def command(folder: Path, output: Path | None, baselines: tuple[Path, ...], style: str) -> int:
+    """Judge RESULT_DIR again and render the verdict as a comment.
+
+    The exit code is 0 whatever the verdict says, so that a comment can be posted of a regression; `perfgate check` tells.
+    """
+    from perfgate.check import judge  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.cli.check import choose_baseline, render  # noqa: PLC0415
+    from perfgate.evidence.results import load_results, write_atomically  # noqa: PLC0415
+
+    scenario, session = load_results(folder)
+    baseline = choose_baseline(folder, baselines, scenario, session)
+    content = render(style, judge(session, scenario, baseline), session, scenario, baseline)
+    if output is None:
+        click.echo(content, nl=False)
+        return 0
+    try:
+        write_atomically(output, content)
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot be written ({error.strerror}); choose another file") from None
+    return 0
