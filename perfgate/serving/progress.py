@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, TextIO
 
 
@@ -63,3 +65,16 @@ class RichProgress:
     def close(self) -> None:
         """Take the spinner away."""
         self._status.stop()
+
+
+@contextmanager
+def show_progress() -> Iterator[Progress]:
+    """Choose the progress display for where standard error goes, and take it down again."""
+    if not sys.stderr.isatty():
+        yield PlainProgress()
+        return
+    progress = RichProgress()
+    try:
+        yield progress
+    finally:
+        progress.close()

@@ -1,0 +1,50 @@
+"""Options that several commands share, and how they become arms."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfgate.core import Arm
+
+_ARM_OPTIONS = (
+    click.option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
+    click.option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
+    click.option("--arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
+    click.option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
+    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
+    click.option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
+    click.option("--candidate-inject", metavar="KIND:RATIO", help="Slow the candidate down on purpose, for example step:0.25."),
+)
+
+
+def add_arm_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that describe both arms."""
+    for option in reversed(_ARM_OPTIONS):
+        command = option(command)
+    return command
+
+
+def build_arms(options: dict[str, Any]) -> dict[Arm, Any]:
+    """Turn the arm options into one ArmSpec per arm; the candidate is the base plus what is said of it alone."""
+    from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment  # noqa: PLC0415
+
+    base = ArmSpec(python=options["python"], args=options["args"], env=parse_environment(options["env"]))
+    extra = {**parse_environment(options["candidate_env"]), **build_injection_environment(options["candidate_inject"])}
+    candidate = ArmSpec(
+        python=options["candidate_python"] or base.python,
+        args=(*base.args, *options["candidate_args"]),
+        env={**base.env, **extra},
+    )
+    return {Arm.BASE: base, Arm.CANDIDATE: candidate}
+
+
+def choose_folder(scenario: str, out: Path | None, parent: Path) -> Path:
+    """The result folder: the one asked for, else a new one below `parent`."""
+    from perfgate.serving.measure import name_folder  # noqa: PLC0415
+
+    return out or name_folder(scenario, parent)

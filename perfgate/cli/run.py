@@ -1,0 +1,44 @@
+"""`perfgate run`: measure, and leave the judging to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfgate.cli.options import add_arm_options, build_arms, choose_folder
+
+
+@click.command(name="run")
+@click.argument("scenario")
+@click.option("--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent).")
+@click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
+@click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
+@add_arm_options
+def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, **options: Any) -> int:
+    """Measure SCENARIO in A/B blocks into a result folder.
+
+    Without --blocks the session stops at the first look that decides. `perfgate check` judges the folder.
+    """
+    from perfgate.gate import is_decided  # noqa: PLC0415 - what serves is imported when it serves
+    from perfgate.scenario import parse_scenario, read_scenario_text  # noqa: PLC0415
+    from perfgate.serving.measure import Request, measure  # noqa: PLC0415
+    from perfgate.serving.progress import show_progress  # noqa: PLC0415
+
+    text, source = read_scenario_text(scenario)
+    parsed = parse_scenario(text, source)
+    folder = choose_folder(parsed.name, out, parent)
+    request = Request(
+        scenario=parsed,
+        scenario_text=text,
+        arms=build_arms(options),
+        folder=folder,
+        purpose="ab",
+        looks=(blocks,) if blocks else parsed.blocks.looks,
+        is_decided=lambda done: not blocks and is_decided(done, ()),
+    )
+    with show_progress() as progress:
+        measure(request, progress)
+    click.echo(folder)
+    return 0

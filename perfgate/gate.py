@@ -1,0 +1,104 @@
+"""The whole gate as a list of steps: know this machine's noise, measure, judge, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfgate.check import judge, needs_more
+from perfgate.core import Arm, Session, Verdict
+from perfgate.environment import read_fingerprint
+from perfgate.evidence.baselines import Baseline, find_baseline, find_path, save_baseline
+from perfgate.evidence.results import load_results, write_atomically
+from perfgate.report.render import render_markdown, render_text
+from perfgate.scenario import Scenario
+from perfgate.serving.arms import ArmSpec
+from perfgate.serving.calibration import Calibration, calibrate
+from perfgate.serving.measure import Request, measure
+from perfgate.serving.progress import Progress
+from perfgate.state import find_machine_baselines, list_baseline_dirs
+from perfgate.verdict_file import format_verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run of the gate. `baselines` are the folders to look in; empty means the machine's own and the shipped ones."""
+
+    scenario: Scenario
+    text: str
+    arms: Mapping[Arm, ArmSpec]
+    folder: Path
+    baselines: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The verdict and the text that a terminal shows."""
+
+    verdict: Verdict
+    text: str
+
+
+def run_gate(job: Job, progress: Progress) -> Result:
+    """Calibrate if the scenario wants it and nothing is stored, measure, judge and write the report."""
+    ensure_baseline(job, progress)
+    request = Request(
+        scenario=job.scenario,
+        scenario_text=job.text,
+        arms=job.arms,
+        folder=job.folder,
+        purpose="ab",
+        looks=job.scenario.blocks.looks,
+        is_decided=lambda folder: is_decided(folder, job.baselines),
+    )
+    measure(request, progress)
+    return write_report(job.folder, job.baselines)
+
+
+def ensure_baseline(job: Job, progress: Progress) -> None:
+    """Calibrate this machine first where the scenario says that no stored file can know it."""
+    if not job.scenario.blocks.calibrate_first:
+        return
+    base = job.arms[Arm.BASE]
+    found = find_baseline(list_baseline_dirs(job.baselines), job.scenario, read_fingerprint(base.python))
+    if found is not None and found.workload_hash == job.scenario.workload_hash:
+        return
+    progress.step("no noise bands for this machine yet: they are measured now, once, and kept outside the repository")
+    calibration = Calibration(
+        scenario=job.scenario,
+        text=job.text,
+        spec=base,
+        folder=job.folder.with_name(f"{job.folder.name}-calibration"),
+        blocks=job.scenario.blocks.calibration_blocks,
+        injections=job.scenario.blocks.calibration_injections,
+    )
+    baseline = calibrate(calibration, progress)
+    target = job.baselines[0] if job.baselines else find_machine_baselines()
+    path = find_path(target, baseline.fingerprint, job.scenario.name)
+    save_baseline(baseline, path)
+    progress.step(f"noise bands stored in {path}")
+
+
+def is_decided(folder: Path, baselines: tuple[Path, ...]) -> bool:
+    """Whether the session in `folder`, as far as it got, needs no further block."""
+    scenario, session = load_results(folder)
+    return not needs_more(session, scenario, choose_baseline(scenario, session, baselines))
+
+
+def choose_baseline(scenario: Scenario, session: Session, baselines: tuple[Path, ...]) -> Baseline | None:
+    """Find the stored noise for the hardware that `session` ran on."""
+    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
+    return find_baseline(list_baseline_dirs(baselines), scenario, fingerprint) if fingerprint else None
+
+
+def write_report(folder: Path, baselines: tuple[Path, ...]) -> Result:
+    """Judge a finished folder and write `verdict.json`, the comment and, so that it replays anywhere, the baseline it used."""
+    scenario, session = load_results(folder)
+    baseline = choose_baseline(scenario, session, baselines)
+    verdict = judge(session, scenario, baseline)
+    if baseline is not None:
+        save_baseline(baseline, find_path(folder / "baselines", baseline.fingerprint, scenario.name))
+    write_atomically(folder / "verdict.json", format_verdict(verdict))
+    write_atomically(folder / "report.md", render_markdown(verdict, session, scenario, baseline).encode())
+    return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline))

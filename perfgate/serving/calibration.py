@@ -1,0 +1,103 @@
+"""Learn the noise of one machine and the response of each metric: A/A blocks, then blocks with a slow-down of known size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import expm1, log1p
+from pathlib import Path
+
+from perfgate.check import judge
+from perfgate.core import Arm, Better, Judgement, Outcome
+from perfgate.errors import BaselineError
+from perfgate.evidence.baseline_growth import Recorded, add_responses, build_baseline
+from perfgate.evidence.baselines import Baseline
+from perfgate.evidence.noise import Response
+from perfgate.evidence.results import load_results, read_record
+from perfgate.metrics import METRICS
+from perfgate.scenario import Scenario
+from perfgate.serving.arms import ArmSpec, build_injection_environment
+from perfgate.serving.injection import parse_injection
+from perfgate.serving.measure import Request, measure
+from perfgate.serving.progress import Progress
+
+RESPONSE_BLOCKS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What to learn and where to keep the raw data: `blocks` A/A blocks, and the response to each of `injections`."""
+
+    scenario: Scenario
+    text: str
+    spec: ArmSpec
+    folder: Path
+    blocks: int
+    injections: tuple[str, ...]
+
+
+def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
+    """Measure A/A blocks and two blocks per injection, and build the machine's baseline from them.
+
+    Raise BaselineError when a session is void: noise that cannot be trusted is no noise band.
+    """
+    scenario, blocks = calibration.scenario, calibration.blocks
+    progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
+    quiet = _measure(calibration, calibration.spec, "aa", blocks, progress)
+    baseline = build_from_sessions(scenario, [quiet])
+    responses: dict[str, list[Response]] = {}
+    for injection in calibration.injections:
+        progress.step(f"calibrating {scenario.name}: {RESPONSE_BLOCKS} blocks with {injection} injected, to see what responds")
+        slowed = replace(calibration.spec, env={**calibration.spec.env, **build_injection_environment(injection)})
+        found = _measure(calibration, slowed, f"injected-{injection.replace(':', '-')}", RESPONSE_BLOCKS, progress)
+        for name, response in read_responses(scenario, found, baseline, parse_injection(injection).ratio).items():
+            responses.setdefault(name, []).append(response)
+    return add_responses(baseline, responses, read_record(quiet).begun_utc) if responses else baseline
+
+
+def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline:
+    """Build a first baseline from result folders. Raise BaselineError naming the folder that is no evidence."""
+    recorded = [_record(folder) for folder in folders]
+    return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
+
+
+def _record(folder: Path) -> Recorded:
+    record = read_record(folder)
+    _, session = load_results(folder)
+    facts = session.fingerprints[Arm.BASE].facts
+    environment = f"sglang {facts.get('sglang', 'unknown')}, torch {facts.get('torch', 'unknown')}"
+    return Recorded(session=session, name=folder.name, at=record.begun_utc, commit="", environment=environment)
+
+
+def _measure(calibration: Calibration, candidate: ArmSpec, name: str, blocks: int, progress: Progress) -> Path:
+    request = Request(
+        scenario=calibration.scenario,
+        scenario_text=calibration.text,
+        arms={Arm.BASE: calibration.spec, Arm.CANDIDATE: candidate},
+        folder=calibration.folder / name,
+        purpose="calibration",
+        looks=(blocks,),
+        is_decided=lambda _: False,
+    )
+    measure(request, progress)
+    return request.folder
+
+
+def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injected: float) -> dict[str, Response]:
+    """Read from a session whose candidate was slowed by `injected` what each metric showed of it."""
+    _, session = load_results(folder)
+    verdict = judge(session, scenario, baseline)
+    if verdict.outcome is Outcome.INVALID:
+        raise BaselineError(f"{folder}: the calibration is void: {verdict.reasons[0]}")
+    found = {judgement.metric: _respond(judgement, injected) for judgement in verdict.judgements}
+    return {name: response for name, response in found.items() if response is not None and name in baseline.metrics}
+
+
+def _respond(judgement: Judgement, injected: float) -> Response | None:
+    if judgement.worse is None or judgement.low is None or judgement.high is None:
+        return None
+    low, high = judgement.low, judgement.high
+    if METRICS[judgement.metric].better is Better.HIGHER:
+        # A change of -20 % throughput is a slow-down of 25 %, on the scale on which it was injected.
+        low, high = expm1(-log1p(high)), expm1(-log1p(low))
+    return Response(injected_ratio=injected, measured_ratio=expm1(judgement.worse), low=low, high=high)
