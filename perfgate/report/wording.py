@@ -43,7 +43,7 @@ ACTIONS = {
     Outcome.INVALID: ("mend what is named under Why, then measure again.", ""),
 }
 
-ADVISORY = "This verdict is advisory: this machine's noise is not calibrated well enough yet, so it blocks nothing."
+ADVISORY = "This verdict is advisory: too few A/A blocks are stored for this machine to vouch for its error rates."
 CPU_ONLY = "CPU result: it tests plumbing and relative change, not GPU speed."
 RANDOM_WEIGHTS = "The model has random weights: its shapes and routing are real, its answers are noise."
 

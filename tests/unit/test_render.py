@@ -275,7 +275,7 @@ ANSWERS = {
         "Output throughput -1.2 %",
         "4 of 20 A/A blocks are stored",
         "No baseline is stored for this machine",
-        "it blocks nothing",
+        "too few A/A blocks are stored for this machine",
     ),
 }
 

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from perfgate.cli import main
+from tests.fakes.sessions import make_scenario, make_session, write_folder
+
+
+@pytest.fixture
+def slower(tmp_path):
+    return write_folder(tmp_path / "slower", make_session(make_scenario(), worse=0.08, blocks=3))
+
+
+def test_report__comment_of_a_regression_is_exit_0(slower, capsys):
+    code = main(["report", str(slower)])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "REGRESSION" in out.splitlines()[0]
+    assert f"perfgate check {slower}" in out
+
+
+def test_report__says_what_check_says(slower, capsys):
+    codes = [main(["check", str(slower), "--format", "markdown"]), main(["report", str(slower)])]
+
+    checked, _, reported = capsys.readouterr().out.partition("</details>\n")
+    assert codes == [1, 0]
+    assert f"{checked}</details>\n" == reported
+
+
+def test_report__into_a_file(slower, tmp_path, capsys):
+    code = main(["report", str(slower), "--format", "text", "--output", str(tmp_path / "report.txt")])
+
+    assert (code, capsys.readouterr().out) == (0, "")
+    assert (tmp_path / "report.txt").read_text(encoding="utf-8").startswith("REGRESSION")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{tmp}/nowhere"], "nowhere"),
+        (
+            ["{slower}", "--output", "{tmp}/no/such/folder"],
+            "cannot be written (No such file or directory); choose another file",
+        ),
+        (["{slower}", "--baselines", "{tmp}/none"], "no such folder"),
+        (["{slower}", "--format", "html"], "'html' is not one of"),
+        ([], "Missing argument"),
+    ],
+)
+def test_report__bad_input_is_exit_2(slower, tmp_path, capsys, arguments, words):
+    code = main(["report", *(word.format(tmp=tmp_path, slower=slower) for word in arguments)])
+
+    captured = capsys.readouterr()
+    assert (code, captured.out, words in captured.err, "Traceback" in captured.err) == (2, "", True, False)
