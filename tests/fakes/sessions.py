@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
 from math import exp
+from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint, Role, Run, Session, Window
 from perfgate.evidence.baseline_growth import Recorded, build_baseline
 from perfgate.evidence.baselines import Baseline
+from perfgate.evidence.results import ArmRecord, ResultWriter, SessionRecord
 from perfgate.metrics import METRICS
-from perfgate.scenario import Blocks, Gate, Load, Model, Scenario, Server
+from perfgate.scenario import Scenario, parse_scenario
 
 FACTS = {"hardware": "test-gpu-80gb", "gpu": "Test GPU", "gpu_memory_gib": "80", "sglang": "0.5.15", "driver": "570"}
 
@@ -20,18 +23,30 @@ LEVELS = {"output_tok_per_s": 1000.0, "p99_itl_ms": 30.0, "median_itl_ms": 10.0,
 NOISE = 0.004
 
 
+SCENARIO_TEXT = """schema = 1
+name = "unit"
+title = "A scenario of the unit tests"
+[model]
+path = "somewhere"
+architecture = "TestMoE"
+experts = 8
+top_k = 2
+layers = 4
+[server]
+engine = "sglang"
+[load]
+num_prompts = 400
+input_len = 32
+output_len = 32
+max_concurrency = 16
+[gates.output_tok_per_s]
+[gates.p99_itl_ms]
+[gates.median_itl_ms]
+"""
+
+
 def make_scenario(**changes) -> Scenario:
-    fields = {
-        "schema": 1,
-        "name": "unit",
-        "title": "A scenario of the unit tests",
-        "model": Model(path="somewhere", architecture="TestMoE", experts=8, top_k=2, layers=4),
-        "server": Server(engine="sglang"),
-        "load": Load(num_prompts=400, input_len=32, output_len=32, max_concurrency=16),
-        "gates": {name: Gate() for name in ("output_tok_per_s", "p99_itl_ms", "median_itl_ms")},
-        "blocks": Blocks(windows=3, looks=(2, 3, 4, 6)),
-    }
-    return Scenario(**{**fields, **changes})
+    return replace(parse_scenario(SCENARIO_TEXT, "sessions.py"), **changes)
 
 
 def make_run(values: Mapping[str, float], source: str, requests: int = 400) -> Run:
@@ -89,7 +104,13 @@ def _worsen(name: str, amount: float) -> float:
 
 
 def record(session: Session, day: int = 1, **changes) -> Recorded:
-    fields = {"session": session, "name": f"session-{day:02d}", "at": f"2026-01-{day:02d}", "commit": f"c{day}", "environment": "e"}
+    fields = {
+        "session": session,
+        "name": f"session-{day:02d}",
+        "at": f"2026-01-{day:02d}",
+        "commit": f"c{day}",
+        "environment": "e",
+    }
     return Recorded(**{**fields, **changes})
 
 
@@ -117,3 +138,53 @@ def scale_candidate(session: Session, factors: Mapping[str, float]) -> Session:
         for window in session.windows
     )
     return replace(session, windows=windows)
+
+
+def write_folder(folder: Path, session: Session, text: str = SCENARIO_TEXT, at: str = "2026-01-01T00:00:00Z") -> Path:
+    """Write a session as a result folder with lines as bench_serving writes them without details."""
+    scenario = parse_scenario(text, "sessions.py")
+    arms = {
+        arm: ArmRecord(label=arm.value, python="python", argv=(), env={}, facts=fingerprint.facts)
+        for arm, fingerprint in session.fingerprints.items()
+    }
+    record = SessionRecord(
+        schema=1,
+        perfgate="test",
+        scenario=scenario.name,
+        workload_hash=scenario.workload_hash,
+        purpose="calibration" if session.is_aa else "ab",
+        begun_utc=at,
+        arms=arms,
+        model={},
+    )
+    writer = ResultWriter(folder, record, text)
+    for window in session.windows:
+        places = ("arm", "block", "start", "index", "role", "begun_s", "ended_s")
+        writer.add_window(make_line(window), **{place: getattr(window, place) for place in places})
+    if session.is_complete:
+        writer.add_event("session_ended", 1e6)
+    return folder
+
+
+def make_line(window: Window) -> bytes:
+    run = window.run
+    names = {"median_itl_ms": "median_itl_ms", "p99_itl_ms": "p99_itl_ms", "mean_itl_ms": "mean_itl_ms"}
+    line = {
+        "backend": "sglang",
+        "dataset_name": "random-ids",
+        "request_rate": float("inf"),
+        "max_concurrency": 16,
+        "random_input_len": 32,
+        "random_output_len": 32,
+        "random_range_ratio": 1.0,
+        "num_prompts": run.requested,
+        "duration": run.duration_s,
+        "completed": run.completed,
+        "total_input_tokens": run.input_tokens,
+        "total_output_tokens": run.output_tokens,
+        "request_throughput": run.completed / run.duration_s,
+        "output_throughput": run.values["output_tok_per_s"],
+        "mean_e2e_latency_ms": run.values["mean_e2e_ms"],
+        **{theirs: run.values[ours] for ours, theirs in names.items()},
+    }
+    return json.dumps(line).encode() + b"\n"

@@ -1,0 +1,66 @@
+"""Variance components against hand-computed tables and simulated truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfgate.stats.components import measure_variance, split_variance
+
+
+def test_split_variance__balanced_by_hand():
+    # Two sessions of two starts of two windows. Windows: SS 4 * 0.5 = 2 on 4 df. Starts: means 1.5, 3.5 and 5.5, 7.5: SS 8 on
+    # 2 df. Sessions: means 2.5, 6.5: SS 32 on 1 df. MS 0.5, 4, 32: start (4 - 0.5) / 2, session (32 - 4) / 4.
+    found = split_variance([[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
+
+    assert (found.window.variance, found.window.df) == (pytest.approx(0.5), 4)
+    assert (found.start.variance, found.start.df) == (pytest.approx(1.75), 2)
+    assert (found.session.variance, found.session.df) == (pytest.approx(7.0), 1)
+
+
+def test_split_variance__unbalanced_finds_the_truth_on_average():
+    draw = np.random.default_rng(3)
+    found = [split_variance(_simulate(draw)) for _ in range(400)]
+
+    # Truncation at zero biases upwards a little; 10 % covers it and the 400 draws.
+    assert np.mean([one.window.variance for one in found]) == pytest.approx(1.0, rel=0.05)
+    assert np.mean([one.start.variance for one in found]) == pytest.approx(2.0, rel=0.10)
+    assert np.mean([one.session.variance for one in found]) == pytest.approx(4.0, rel=0.10)
+
+
+def _simulate(draw):
+    sessions = []
+    for session in range(12):
+        level = draw.normal(0, 2.0)
+        starts = [level + draw.normal(0, 2.0**0.5) for _ in range(1 + session % 3)]
+        sessions.append([list(start + draw.normal(0, 1.0, size=2 + index)) for index, start in enumerate(starts)])
+    return sessions
+
+
+def test_split_variance__a_negative_estimate_is_zero():
+    found = split_variance([[[0, 10], [0, 10]], [[0, 10], [0, 10]]])
+
+    assert (found.start.variance, found.session.variance) == (0.0, 0.0)
+
+
+def test_split_variance__one_window_has_no_noise_to_show():
+    found = split_variance([[[5.0]]])
+
+    assert [(part.variance, part.df) for _, part in found.by_level()] == [(0.0, 0), (0.0, 0), (0.0, 0)]
+
+
+@pytest.mark.parametrize("sessions", [[], [[]], [[[]]], [[[1.0]], []]])
+def test_split_variance__nothing_measured(sessions):
+    with pytest.raises(ValueError, match="at least one"):
+        split_variance(sessions)
+
+
+@pytest.mark.parametrize(("windows", "share"), [(1, 1.0), (3, 0.4487), (9, np.pi / 18)])
+def test_predict_variance__of_a_median_of_windows(windows, share):
+    found = split_variance([[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
+
+    assert found.predict_variance(windows) == pytest.approx(7.0 + 1.75 + 0.5 * share)
+
+
+def test_measure_variance__is_unbiased():
+    assert measure_variance([1.0, 2.0, 3.0, 6.0]) == pytest.approx(np.var([1, 2, 3, 6], ddof=1))
