@@ -19,9 +19,11 @@ from perfgate.cli.options import add_arm_options, build_arms, choose_folder
 def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, **options: Any) -> int:
     """Measure SCENARIO in A/B blocks into a result folder.
 
-    Without --blocks the session stops at the first look that decides. `perfgate check` judges the folder.
+    Without --blocks the session stops at the first look that decides. `perfgate check` judges the folder. Exit code 3
+    when a server, the load generator or the model made the session void.
     """
-    from perfgate.gate import is_decided  # noqa: PLC0415 - what serves is imported when it serves
+    from perfgate.evidence.results import load_results  # noqa: PLC0415 - what serves is imported when it serves
+    from perfgate.gate import is_decided  # noqa: PLC0415
     from perfgate.scenario import parse_scenario, read_scenario_text  # noqa: PLC0415
     from perfgate.serving.measure import Request, measure  # noqa: PLC0415
     from perfgate.serving.progress import show_progress  # noqa: PLC0415
@@ -41,4 +43,7 @@ def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, *
     with show_progress() as progress:
         measure(request, progress)
     click.echo(folder)
-    return 0
+    _, session = load_results(folder)
+    for problem in session.problems:
+        click.echo(f"perfgate: session void: {problem}", err=True)
+    return 3 if session.problems else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import time
@@ -19,6 +20,8 @@ from perfgate.serving.processes import end_session
 from perfgate.serving.reaper import Reaper
 
 HOST = "127.0.0.1"
+PORTS = range(20_000, 32_000)
+SECOND_PORT = 10_000
 POLL_S = 0.25
 TELLING_LINES = 12
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its segments
@@ -43,10 +46,26 @@ class Launch:
 
 
 def find_free_port() -> int:
-    """Ask the kernel for a port that nobody listens on now: a taken port makes the engine hang, not fail."""
+    """Find a port that nobody listens on now: a taken port makes the engine hang, not fail.
+
+    SGLang derives a second port 10,000 above the first and refuses one beyond 65,535, so both must be free, and the range stays
+    below the one from which the kernel serves outgoing connections. Raise ServerError when the range is used up.
+    """
+    candidates = random.sample(PORTS, k=200)
+    for port in candidates:
+        if is_free(port) and is_free(port + SECOND_PORT):
+            return port
+    raise ServerError(f"no free port between {PORTS.start} and {PORTS.stop}: something on this machine holds them")
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on `port`."""
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
 
 class Server:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,8 +14,17 @@ from perfgate.errors import ServerError
 from perfgate.serving.engines import Engine
 from perfgate.serving.processes import end_session, list_session
 from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Launch, Server, find_free_port, read_telling_lines
+from perfgate.serving.server import HOST, SECOND_PORT, Launch, Server, find_free_port, is_free, read_telling_lines
 
+GATE = """
+import subprocess, sys, time
+from perfgate.serving.reaper import Reaper
+reaper = Reaper()
+server = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)
+reaper.add(server.pid)
+print(server.pid, flush=True)
+time.sleep(600)
+"""
 FAKES = Path(__file__).parents[1] / "fakes"
 
 
@@ -56,19 +66,17 @@ def test_server__starts_flushes_and_stops(tmp_path, reaper):
 
 def test_wait_ready__process_dies_first(tmp_path, reaper):
     with (
-        pytest.raises(ServerError, match=r"exit code 7.*server\.log.*RuntimeError: no memory for the weights"),
         build_server(tmp_path, reaper, "die") as server,
+        pytest.raises(ServerError, match=r"exit code 7.*server\.log.*RuntimeError: no memory for the weights"),
     ):
         server.wait_ready()
 
 
 def test_wait_ready__never_ready_leaves_no_process(tmp_path, reaper):
-    with (
-        pytest.raises(ServerError, match="not ready after 1 s"),
-        build_server(tmp_path, reaper, "never_ready", ready_timeout_s=1.0) as server,
-    ):
+    with build_server(tmp_path, reaper, "never_ready", ready_timeout_s=1.0) as server:
         pid = get_pid(server)
-        server.wait_ready()
+        with pytest.raises(ServerError, match="not ready after 1 s"):
+            server.wait_ready()
 
     assert list_session(pid) == []
 
@@ -111,13 +119,7 @@ def test_reaper__ends_sessions_when_the_gate_is_killed():
         [
             sys.executable,
             "-c",
-            "import subprocess, sys, time\n"
-            "from perfgate.serving.reaper import Reaper\n"
-            "reaper = Reaper()\n"
-            "server = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
-            "reaper.add(server.pid)\n"
-            "print(server.pid, flush=True)\n"
-            "time.sleep(600)\n",
+            GATE,
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -146,10 +148,25 @@ def test_reaper__spares_sessions_that_ended_well(reaper):
     process.wait()
 
 
-def test_find_free_port__differs_from_a_port_in_use():
-    ports = {find_free_port() for _ in range(5)}
+def test_find_free_port__leaves_room_for_the_second_port():
+    ports = [find_free_port() for _ in range(20)]
 
-    assert all(1024 < port < 65536 for port in ports)
+    assert all(is_free(port) and port + SECOND_PORT < 65536 for port in ports)
+
+
+def test_is_free__somebody_listens():
+    with socket.socket() as holder:
+        holder.bind((HOST, 0))
+        holder.listen()
+
+        assert not is_free(holder.getsockname()[1])
+
+
+def test_find_free_port__none_left(monkeypatch):
+    monkeypatch.setattr("perfgate.serving.server.is_free", lambda _: False)
+
+    with pytest.raises(ServerError, match="no free port"):
+        find_free_port()
 
 
 def test_read_telling_lines__names_the_fault(tmp_path):
