@@ -1,0 +1,119 @@
+"""The gate for real: SGLang on the CPU, bench_serving, calibration, verdict, report; and every way to end it early."""
+
+import json
+import signal
+
+import pytest
+from conftest import find_leftovers, interrupt_perfgate, read_index, run_perfgate, wait_for_leftovers
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def unchanged(state, small_scenario, tmp_path_factory):
+    """A run of the gate on two equal arms; the first, so it calibrates."""
+    folder = tmp_path_factory.mktemp("runs") / "unchanged"
+    return run_perfgate(state, "gate", small_scenario, "--out", folder), folder
+
+
+def test_gate__equal_arms_are_no_regression(unchanged, state):
+    ended, folder = unchanged
+
+    assert ended.code in (0, 3), ended.out + ended.err
+    assert "REGRESSION" not in ended.out.splitlines()[0]
+    assert f"report folder: {folder}" in ended.out
+    assert find_leftovers(state) == []
+
+
+def test_gate__first_run_calibrates_this_machine_and_says_so(unchanged, state):
+    ended, folder = unchanged
+    stored = list((state / "baselines").glob("*/cpu-moe.json"))
+
+    assert "no noise bands for this machine yet" in ended.err
+    assert len(stored) == 1
+    assert list((folder / "baselines").glob("*/cpu-moe.json"))
+
+
+def test_gate__every_window_is_on_disk_as_bench_serving_wrote_it(unchanged):
+    _, folder = unchanged
+    index = read_index(folder)
+    measured = [entry for entry in index if entry["role"] == "measured"]
+
+    assert {entry["arm"] for entry in measured} == {"base", "candidate"}
+    assert len(measured) % 4 == 0
+    assert all((folder / entry["file"]).exists() for entry in index)
+    assert [entry["begun_s"] for entry in index] == sorted(entry["begun_s"] for entry in index)
+
+
+def test_check__replays_the_verdict_byte_for_byte(unchanged, tmp_path):
+    ended, folder = unchanged
+    replayed = run_perfgate(tmp_path / "other-machine", "check", folder, "--format", "json")
+
+    assert replayed.code == ended.code
+    assert replayed.out.encode() == (folder / "verdict.json").read_bytes()
+
+
+@pytest.mark.usefixtures("unchanged")  # it calibrated
+def test_gate__slowed_candidate_is_a_regression(state, small_scenario, tmp_path):
+    ended = run_perfgate(state, "gate", small_scenario, "--out", tmp_path / "slow", "--candidate-inject", "step:2.0")
+    verdict = json.loads((tmp_path / "slow" / "verdict.json").read_text())
+
+    assert ended.code == 1, ended.out + ended.err
+    assert verdict["outcome"] == "REGRESSION"
+    assert "REGRESSION" in (tmp_path / "slow" / "report.md").read_text().splitlines()[0].upper()
+    assert find_leftovers(state) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_run__stopped_while_a_server_loads_leaves_nothing(state, small_scenario, tmp_path, number):
+    ended = interrupt_perfgate(state, number, "block 1", "run", small_scenario, "--out", tmp_path / "cut")
+
+    assert ended.code == (-number if number == signal.SIGKILL else 130), ended.err
+    assert wait_for_leftovers(state) == []
+    assert (tmp_path / "cut" / "session.json").exists()
+
+
+def test_run__stopped_in_the_middle_keeps_what_was_measured(state, small_scenario, tmp_path):
+    ended = interrupt_perfgate(state, signal.SIGTERM, "warmup", "run", small_scenario, "--out", tmp_path / "cut")
+    judged = run_perfgate(state, "check", tmp_path / "cut")
+
+    assert ended.code == 130
+    assert "what was measured stays" in ended.err
+    assert len(read_index(tmp_path / "cut")) >= 1
+    assert judged.code == 3, judged.out
+    assert wait_for_leftovers(state) == []
+
+
+def test_run__server_that_never_becomes_ready_is_invalid(state, small_scenario, tmp_path):
+    text = small_scenario.read_text().replace("ready_timeout_s = 180.0", "ready_timeout_s = 1.0")
+    (tmp_path / "hasty.toml").write_text(text)
+    ended = run_perfgate(state, "gate", tmp_path / "hasty.toml", "--out", tmp_path / "hasty")
+
+    assert ended.code == 3, ended.out + ended.err
+    assert "not ready after 1 s" in ended.out
+    assert wait_for_leftovers(state) == []
+
+
+def test_run__server_that_dies_tells_the_line_of_its_log(state, small_scenario, tmp_path):
+    ended = run_perfgate(
+        state, "gate", small_scenario, "--out", tmp_path / "dead", "--candidate-arg", "--no-such-flag-of-sglang"
+    )
+
+    assert ended.code == 3, ended.out + ended.err
+    assert "ended by itself with exit code 2" in ended.out
+    assert "no-such-flag-of-sglang" in ended.out
+    assert wait_for_leftovers(state) == []
+
+
+def test_gate__dense_model_is_invalid_before_anything_starts(state, small_scenario, tmp_path):
+    model = tmp_path / "dense"
+    model.mkdir()
+    (model / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 28, "hidden_size": 1536}')
+    (tmp_path / "dense.toml").write_text(small_scenario.read_text().replace("generated:tiny-qwen3-moe", str(model)))
+    ended = run_perfgate(state, "run", tmp_path / "dense.toml", "--out", tmp_path / "result")
+    judged = run_perfgate(state, "check", tmp_path / "result")
+
+    assert judged.code == 3
+    assert "num_experts_per_tok" in judged.out
+    assert not list((tmp_path / "result" / "logs").iterdir())
+    assert ended.code == 3
