@@ -1,12 +1,26 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import re
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
-from perfgate.scenario import Scenario, list_scenarios, load_scenario, parse_scenario
+from perfgate.scenario import (
+    Blocks,
+    Gate,
+    Load,
+    Model,
+    Scenario,
+    Server,
+    Warmup,
+    list_scenarios,
+    load_scenario,
+    parse_scenario,
+)
 from perfgate.scenario_errors import find_keys, find_line, suggest
 
 TEXT = """\
@@ -238,3 +252,48 @@ def test_find_line__quoted_and_dotted_keys():
 def test_suggest__near_and_far():
     assert suggest("layer", ["layers", "experts"]) == "did you mean layers?"
     assert suggest("zzz", ["layers", "experts"]) == "choose from layers, experts"
+
+
+DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
+TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": Server, "`[load]`": Load, "`[warmup]`": Warmup}
+TABLES |= {"`[blocks]`": Blocks, "`[gates.METRIC]`": Gate}
+
+
+def read_reference(heading):
+    """Read the keys and defaults that the reference gives below a heading."""
+    section = DOCS.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE))
+
+
+def show_default(found):
+    """Write a field's default as TOML, or as the reference words it."""
+    if found.default is MISSING and found.default_factory is MISSING:
+        return "required"
+    value = found.default if found.default is not MISSING else found.default_factory()
+    if is_dataclass(value):
+        return "all defaults"
+    if value is None:
+        return "the metric's own"
+    return f"`{str(value) if isinstance(value, float) else json.dumps(value)}`"
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_docs__every_key_with_its_default(heading):
+    expected = {found.name: show_default(found) for found in fields(TABLES[heading])}
+
+    assert read_reference(heading) == expected
+
+
+def test_docs__example_is_a_scenario():
+    example = re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL)[0]
+
+    scenario = parse(example)
+
+    assert (scenario.margin("median_itl_ms"), scenario.gates["mean_ttft_ms"].advisory) == (0.02, True)
+    assert explain(example.replace("num_prompts", "num_promts")).removeprefix("toy") in DOCS.replace("scenario.toml", ".toml")
+
+
+def test_docs__names_the_metrics_that_gate():
+    listed = re.findall(r"The metrics that may gate are (.+?)\.\n", DOCS)[0]
+
+    assert re.findall(r"`(\w+)`", listed) == [name for name, metric in METRICS.items() if metric.gates]
