@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     Values = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 SEED = 20
+# What only the config of a generated model holds.
+MARK = '"perfgate_weights": "random"'
 
 
 def write_tiny_model(folder: Path, name: str) -> Path:
     """Write the model `name` (with or without `generated:`) into `folder` and return it. Raise InputError for an unknown name.
 
-    A folder that already holds the model is left as it is; one that holds another model is refused.
+    A folder that already holds the model is left as it is, one that an older perfgate wrote is renewed, any other is refused.
     """
     model = _build(name.removeprefix("generated:"))
     config_text = _json(model.config)
@@ -53,8 +55,11 @@ def _is_written(folder: Path, config_text: str) -> bool:
     config = folder / "config.json"
     if not config.exists():
         return False
-    if config.read_text(encoding="utf-8", errors="replace") == config_text and (folder / "model.safetensors").exists():
-        return True
+    found = config.read_text(encoding="utf-8", errors="replace")
+    if found == config_text:
+        return (folder / "model.safetensors").exists()
+    if MARK in found:
+        return False
     raise InputError(f"{folder}: holds another model; give an empty folder")
 
 

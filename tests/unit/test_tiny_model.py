@@ -125,6 +125,14 @@ def test_write_tiny_model__an_interrupted_folder_is_completed(folders, tmp_path)
     ]
 
 
+def test_write_tiny_model__a_model_of_an_older_perfgate_is_renewed(folders, tmp_path):
+    (tmp_path / "config.json").write_text('{"layers": 1, "perfgate_weights": "random"}')
+
+    write_tiny_model(tmp_path, "tiny-qwen3-moe")
+
+    assert (tmp_path / "config.json").read_bytes() == (folders["tiny-qwen3-moe"] / "config.json").read_bytes()
+
+
 def test_write_tiny_model__another_model_is_not_overwritten(tmp_path):
     (tmp_path / "config.json").write_text("{}")
 
