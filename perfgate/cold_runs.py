@@ -17,7 +17,9 @@ SIGNS = {"request_per_s": 1.15, "mean_e2e_ms": 1.5}
 SPREADS = 3.0
 MIN_LATER = 2
 _WORDS = {"request_per_s": ("", "requests/s"), "mean_e2e_ms": ("mean E2E ", "ms")}
-_SUFFIX = re.compile(r"\.(?:txt|log|out|jsonl?|gz)(?=$|[.:])")
+_SUFFIX = re.compile(r"\.(?:txt|log|out|jsonl?|gz)(?=$|\.)")
+# What readers append to the file's name where it holds several runs.
+_LINE = re.compile(r":(\d{1,9})(?: \([^()]*\))?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,13 @@ class ColdRun:
 
 def order_runs(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Sort runs by file name, numbers as numbers, then by place in the file: the order of arguments means nothing."""
-    return tuple(sorted(runs, key=lambda run: (_natural(_SUFFIX.sub("", run.source)), run.source)))
+    return tuple(sorted(runs, key=_place))
+
+
+def _place(run: Run) -> tuple[list[str | int], int, str]:
+    place = _LINE.search(run.source)
+    file = run.source[: place.start()] if place else run.source
+    return _natural(_SUFFIX.sub("", file)), int(place[1]) if place else 0, run.source
 
 
 def _natural(text: str) -> list[str | int]:

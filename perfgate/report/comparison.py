@@ -54,7 +54,7 @@ def _describe_group(group: Group) -> dict[str, Any]:
         "further_runs": group.further,
         "judgements": [asdict(judgement) for judgement in group.judgements],
         "arms": {
-            arm: {
+            str(arm): {
                 "kept": [run.source for run in runs.kept],
                 "cold": [
                     {"source": cold.run.source, "metric": cold.metric, "value": cold.value, "level": cold.level}

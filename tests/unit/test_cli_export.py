@@ -1,0 +1,58 @@
+"""`perfgate export` as typed."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from perfgate.cli import main
+
+RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+
+
+def export(capsys, *args):
+    code = main(["export", *map(str, args)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_command__files_to_csv(capsys, tmp_path):
+    target = tmp_path / "runs.csv"
+
+    code, out, err = export(capsys, RUNS / "fusion_off_2.txt", RUNS / "matrix.log", "--csv", target)
+    frame = pd.read_csv(target)
+
+    assert (code, out) == (0, "")
+    assert err == f"{target}: {len(frame)} rows\n"
+    assert frame["source"].nunique() == 5
+    assert frame[frame.metric == "output_tok_per_s"]["value"].tolist() == [614.08, 1002.94, 635.64, 915.43, 583.99]
+
+
+def test_command__both_formats_hold_the_same(capsys, tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow comes with the extras history and test")
+    csv, parquet = tmp_path / "runs.csv", tmp_path / "runs.parquet"
+
+    code, _, _ = export(capsys, RUNS / "fusion_off_2.txt", "--csv", csv, "--parquet", parquet)
+
+    assert code == 0
+    assert pd.read_parquet(parquet)["value"].tolist() == pd.read_csv(csv)["value"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([RUNS / "fusion_off_2.txt"], "give --csv FILE or --parquet FILE"),
+        ([RUNS, "--csv", "OUT"], "holds no session.json"),
+        ([RUNS, RUNS / "matrix.log", "--csv", "OUT"], "do not mix"),
+        (["nowhere.txt", "--csv", "OUT"], "no such file"),
+        ([RUNS / "fusion_off_2.txt", "--csv", "OUT/missing/x.csv"], "cannot be written"),
+    ],
+)
+def test_command__bad_input(capsys, tmp_path, args, message):
+    target = tmp_path / "out"
+
+    code, out, err = export(capsys, *[str(arg).replace("OUT", str(target)) for arg in args])
+
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not target.exists()

@@ -1,0 +1,33 @@
+"""Tables for terminals, pipes and comments."""
+
+import sys
+
+import pytest
+
+from perfgate.report.table import Table, lay_out, lay_out_markdown, print_table
+
+TABLE = Table(header=("name", "a", "long"), rows=[("first", "1", "2"), ("x|y", "10", "20")])
+
+
+def test_lay_out__names_left_figures_right():
+    assert lay_out(TABLE).splitlines() == ["name    a  long", "first   1     2", "x|y    10    20"]
+
+
+def test_lay_out_markdown__cells_are_escaped():
+    assert lay_out_markdown(TABLE).splitlines()[1:] == ["| --- | ---: | ---: |", "| first | 1 | 2 |", "| x\\|y | 10 | 20 |"]
+
+
+def test_print_table__pipe(capsys):
+    print_table(TABLE)
+
+    assert capsys.readouterr().out == lay_out(TABLE) + "\n"
+
+
+def test_print_table__terminal(capsys, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    print_table(TABLE)
+
+    out = capsys.readouterr().out
+    assert "┃" in out
+    assert "first" in out

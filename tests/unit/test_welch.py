@@ -1,0 +1,89 @@
+"""Two arms of plain runs, held against scipy and against simulation-free facts."""
+
+from math import inf, log, sqrt
+
+import pytest
+from scipy import stats
+
+from perfgate.stats import welch
+from perfgate.stats.moderated import Prior
+
+BASE = [0.10, 0.12, 0.11, 0.15]
+CANDIDATE = [0.20, 0.27, 0.23]
+
+
+def test_compare_arms__agrees_with_scipy():
+    found = welch.compare_arms(BASE, CANDIDATE)
+    expected = stats.ttest_ind(CANDIDATE, BASE, equal_var=False, alternative="greater")
+    interval = stats.ttest_ind(CANDIDATE, BASE, equal_var=False).confidence_interval(0.90)
+
+    assert found.p_worse == pytest.approx(expected.pvalue)
+    assert found.df == pytest.approx(expected.df)
+    assert found.mean + found.reach(0.95) == pytest.approx(interval.high)
+
+
+def test_compare_arms__single_run_has_no_interval():
+    found = welch.compare_arms([0.1], CANDIDATE)
+
+    assert (found.df, found.reach(0.95), found.p_worse) == (0, inf, 1.0)
+
+
+def test_compare_arms__equal_values_still_scatter_by_the_last_digit():
+    found = welch.compare_arms([0.1, 0.1, 0.1], [0.1, 0.1, 0.1])
+
+    assert found.standard_error == pytest.approx(welch.SPREAD_FLOOR * sqrt(2 / 3))
+
+
+def test_compare_with_prior__stored_spread_is_the_least():
+    found = welch.compare_with_prior(BASE, CANDIDATE, Prior(variance=0.04, df=6))
+
+    assert (found.standard_error, found.df) == (pytest.approx(0.2), 6)
+    assert found.mean == pytest.approx(welch.compare_arms(BASE, CANDIDATE).mean)
+
+
+def test_compare_with_prior__wilder_runs_count_themselves():
+    assert welch.compare_with_prior(BASE, CANDIDATE, Prior(variance=1e-6, df=6)) == welch.compare_arms(BASE, CANDIDATE)
+
+
+def test_compare_with_prior__single_runs_rest_on_the_stored_spread():
+    assert welch.compare_with_prior([0.1], [0.2], Prior(variance=0.01, df=4)).standard_error == pytest.approx(0.1)
+
+
+def test_pool_spread__weighs_arms_by_their_degrees_of_freedom():
+    spread, df = welch.pool_spread([0.0, 2.0], [0.0, 0.0, 3.0])
+
+    assert (spread, df) == (pytest.approx(sqrt((2 + 6) / 3)), 3)
+    assert welch.pool_spread([1.0], [2.0]) == (inf, 0)
+
+
+def test_bound_spread__upper_limit_shrinks_with_evidence():
+    assert welch.bound_spread(1.0, 2) == pytest.approx(sqrt(2 / stats.chi2.ppf(0.2, 2)))
+    assert welch.bound_spread(1.0, 100) < welch.bound_spread(1.0, 5) < welch.bound_spread(1.0, 2)
+    assert welch.bound_spread(1.0, 0) == inf
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.02, 0.08])
+def test_plan_runs__smallest_number_with_the_promised_power(spread):
+    margin, alpha = log(1.03), 0.01
+
+    runs = welch.plan_runs(spread, margin, alpha, least=3)
+
+    assert _power(runs, spread, margin, alpha) >= 0.89
+    assert runs == 3 or _power(runs - 1, spread, margin, alpha) < 0.905
+
+
+def _power(runs, spread, effect, alpha):
+    df = 2 * runs - 2
+    return stats.nct.sf(stats.t.ppf(1 - alpha, df), df, effect / (spread * sqrt(2 / runs)))
+
+
+def test_plan_runs__beyond_reason():
+    assert welch.plan_runs(5.0, 0.03, 0.01, least=3) is None
+    assert welch.plan_runs(inf, 0.03, 0.01, least=3) is None
+
+
+def test_plan_blocks__more_noise_takes_more_starts():
+    quiet, loud = (welch.plan_blocks(Prior(variance=sd**2, df=6), log(1.03), 0.01) for sd in (0.01, 0.03))
+
+    assert 2 <= quiet < loud
+    assert welch.plan_blocks(Prior(variance=9.0, df=6), log(1.03), 0.01) is None
