@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
+from perfgate.policy import MAX_PRIOR_DF
 from perfgate.stats.looks import Decision, Plan, Series, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
@@ -21,7 +22,6 @@ Floats = NDArray[np.float64]
 ALPHA = 0.01
 LOOKS = (2, 3, 4, 6)
 PLAN = Plan(alpha=ALPHA, looks=LOOKS)
-PRIOR_DF = 6.0
 STEADY_RATIO = 0.03
 SESSION_BLOCKS = 4  # stored A/A blocks come from sessions of this many blocks
 
@@ -46,12 +46,14 @@ class Design:
 class Batch:
     """Many verdicts' evidence.
 
-    `windows` is (trials, blocks, 2 arms, windows, metrics); `stored` holds A/A differences as (trials, stored blocks, metrics).
+    `windows` is (trials, blocks, 2 arms, windows, metrics); `stored` holds A/A differences as (trials, stored blocks, metrics)
+    and `spread` the usual variance within a stored start as (trials, metrics).
     """
 
     metrics: tuple[str, ...]
     windows: Floats
     stored: Floats
+    spread: Floats
 
     def __len__(self) -> int:
         """The number of verdicts."""
@@ -60,8 +62,10 @@ class Batch:
     def trials(self, blocks: int | None = None) -> Iterator[list[Series]]:
         """Each verdict's evidence as the rule takes it, cut to the first `blocks` blocks."""
         margins = [log1p(METRICS[name].margin) for name in self.metrics]
-        for differences, stored in zip(find_differences(self.windows)[:, :blocks], self.stored, strict=True):
-            yield make_series(differences, stored, margins)
+        differences = find_differences(self.windows)[:, :blocks]
+        inflations = find_inflations(self.windows, self.spread)[:, :blocks]
+        for index in range(len(self)):
+            yield make_series(differences[index], self.stored[index], margins, inflations[index])
 
 
 def draw_batch(rng: np.random.Generator, design: Design, count: int, effect: Floats | None = None) -> Batch:
@@ -69,8 +73,9 @@ def draw_batch(rng: np.random.Generator, design: Design, count: int, effect: Flo
     windows = _measure(rng, design.noise, design, (count, design.blocks), effect)
     sessions = -(-design.stored // SESSION_BLOCKS)
     quiet = _measure(rng, design.stored_noise or design.noise, design, (count * sessions, SESSION_BLOCKS), None)
-    stored = find_differences(quiet).reshape(count, sessions * SESSION_BLOCKS, -1)[:, : design.stored]
-    return Batch(metrics=design.noise.metrics, windows=windows, stored=stored)
+    past = quiet.reshape(count, sessions * SESSION_BLOCKS, *quiet.shape[2:])[:, : design.stored]
+    spread = np.median(find_spreads(past).reshape(count, -1, past.shape[-1]), axis=1)
+    return Batch(metrics=design.noise.metrics, windows=windows, stored=find_differences(past), spread=spread)
 
 
 def _measure(rng: np.random.Generator, noise: Noise, design: Design, shape: tuple[int, int], effect: Floats | None) -> Floats:
@@ -105,13 +110,36 @@ def find_differences(windows: Floats) -> Floats:
     return difference
 
 
-def make_series(differences: Floats, stored: Floats, margins: list[float]) -> list[Series]:
-    """The evidence of one verdict; `differences` is (blocks, metrics) and `stored` (stored blocks, metrics)."""
+def find_spreads(windows: Floats) -> Floats:
+    """The variance within each start, zero for a single window; (trials, blocks, 2 arms, metrics)."""
+    spreads: Floats = windows.var(axis=3, ddof=min(1, windows.shape[3] - 1))
+    return spreads
+
+
+def find_inflations(windows: Floats, usual: Floats) -> Floats:
+    """The phi after each block, at least 1: median variance within a start so far over the stored one.
+
+    Shape (trials, blocks, metrics).
+    `perfgate.series` does this for windows of a session; `spot_check.py` holds the two against each other.
+    """
+    spreads = find_spreads(windows)
+    so_far = [np.median(spreads[:, :block].reshape(len(windows), 2 * block, -1), axis=1) for block in _count(windows)]
+    ratios: Floats = np.stack(so_far, axis=1) / np.where(usual > 0, usual, np.inf)[:, None]
+    return np.maximum(ratios, 1.0)
+
+
+def _count(windows: Floats) -> range:
+    return range(1, windows.shape[1] + 1)
+
+
+def make_series(differences: Floats, stored: Floats, margins: list[float], inflations: Floats | None = None) -> list[Series]:
+    """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics), `stored` (stored blocks, metrics)."""
     variances = (stored**2).mean(axis=0).tolist()
-    df = min(float(len(stored)), PRIOR_DF)
+    prior_df = float(min(len(stored), MAX_PRIOR_DF))
+    phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
     return [
-        Series(differences=tuple(column), margin=margin, prior=Prior(variance=variance, df=df))
-        for column, margin, variance in zip(differences.T.tolist(), margins, variances, strict=True)
+        Series(differences=tuple(column), margin=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)
+        for column, margin, variance, phi in zip(differences.T.tolist(), margins, variances, phis, strict=True)
     ]
 
 
@@ -120,14 +148,14 @@ def decide_all(batch: Batch, plan: Plan = PLAN, blocks: int | None = None) -> li
     return [decide(series, plan) for series in batch.trials(blocks)]
 
 
-def score_trial(series: list[Series], looks: tuple[int, ...], *, steps: int = 14) -> float:
+def score_trial(series: list[Series], looks: tuple[int, ...], *, steps: int = 10) -> float:
     """-log10 of the smallest error budget at which the rule calls a regression; 0 when no budget up to 1 makes it.
 
     A larger budget never withdraws a regression, so halving the range finds it.
     """
     if decide(series, Plan(alpha=1.0, looks=looks)).outcome is not Outcome.REGRESSION:
         return 0.0
-    low, high = 0.0, 12.0
+    low, high = 0.0, 8.0
     for _ in range(steps):
         middle = (low + high) / 2
         if decide(series, Plan(alpha=10.0**-middle, looks=looks)).outcome is Outcome.REGRESSION:

@@ -7,7 +7,7 @@ Keeping the two apart lets a script move the limit until all rules raise the sam
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log10
 
 import numpy as np
@@ -31,7 +31,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """One rule: its score, the limit its users set, and the smallest number of runs that it can work with."""
+    """One rule: its score and the limit its users set.
+
+    `runs` is how many runs of each arm it needs at least, `history` how many earlier runs its users keep.
+    """
 
     name: str
     source: str
@@ -46,7 +49,8 @@ class Rival:
 
     def worst(self, evidence: Evidence) -> Floats:
         """The most alarming score over the metrics; shape (trials,)."""
-        return self.score(evidence).max(axis=-1)
+        kept = replace(evidence, history=evidence.history[:, -self.history :]) if self.history else evidence
+        return self.score(kept).max(axis=-1)
 
 
 def _loss(reference: Floats, value: Floats, higher: NDArray[np.bool_]) -> Floats:
@@ -75,8 +79,8 @@ def score_mads(evidence: Evidence) -> Floats:
 
 
 def score_nightly(evidence: Evidence) -> Floats:
-    """Relative loss of the candidate's mean against the plain mean of the ten latest runs."""
-    return _loss(evidence.history[:, -10:].mean(axis=1), evidence.candidate.mean(axis=1), evidence.higher)
+    """Relative loss of the candidate's mean against the plain mean of the history."""
+    return _loss(evidence.history.mean(axis=1), evidence.candidate.mean(axis=1), evidence.higher)
 
 
 def score_best_level(evidence: Evidence) -> Floats:
@@ -130,8 +134,8 @@ _BEST = "TensorRT-LLM, README_perf_regression_system.md: P95/P5 of the rolling 3
 RIVALS: tuple[Rival, ...] = (
     Rival(name="fixed 5 %", source="common threshold on one pair", score=score_change, limit=0.05),
     Rival(name="fixed 10 %", source="common threshold on one pair", score=score_change, limit=0.10),
-    Rival(name="mean + 3 sd", source="bands from repeated runs", score=score_sigmas, limit=3.0, history=5),
-    Rival(name="median + 3 MAD", source="bands from repeated runs", score=score_mads, limit=3.0, history=5),
+    Rival(name="mean + 3 sd", source="bands from repeated runs", score=score_sigmas, limit=3.0, history=20),
+    Rival(name="median + 3 MAD", source="bands from repeated runs", score=score_mads, limit=3.0, history=20),
     Rival(name="Welch t", source="one-sided p < 0.05 in any metric", score=score_welch, limit=_ALPHA, runs=2),
     Rival(name="Mann-Whitney", source="one-sided p < 0.05 in any metric", score=score_mann_whitney, limit=_ALPHA, runs=3),
     Rival(
@@ -141,8 +145,8 @@ RIVALS: tuple[Rival, ...] = (
         limit=0.10,
         history=10,
     ),
-    Rival(name="TensorRT-LLM 5 %", source=f"{_BEST}, after merge", score=score_best_level, limit=0.05, history=5),
-    Rival(name="TensorRT-LLM 10 %", source=f"{_BEST}, before merge", score=score_best_level, limit=0.10, history=5),
+    Rival(name="TensorRT-LLM 5 %", source=f"{_BEST}, after merge", score=score_best_level, limit=0.05, history=90),
+    Rival(name="TensorRT-LLM 10 %", source=f"{_BEST}, before merge", score=score_best_level, limit=0.10, history=90),
     Rival(
         name="benchstat",
         source="golang/perf benchmath: two-sided exact Mann-Whitney at 0.05, median worse",

@@ -62,10 +62,12 @@ def test_score_mads__one_wild_value_in_the_history():
     assert score("median + 3 MAD", history=given, candidate=(103.0,)) == pytest.approx(3 / 1.4826)
 
 
-def test_score_nightly__only_the_last_ten_runs_count():
+def test_worst__nightly_rule_sees_only_the_last_ten_runs():
     history = (500.0, *[100.0] * 9, 110.0)
 
-    assert score("SGLang nightly 10 %", history=history, candidate=(111.1,)) == pytest.approx(0.1)
+    worst = RULES["SGLang nightly 10 %"].worst(evidence(history=history, candidate=(111.1,)))
+
+    assert worst == pytest.approx([0.1])
 
 
 def test_score_best_level__latency_takes_the_low_end_of_the_rolling_means():
