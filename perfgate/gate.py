@@ -30,6 +30,7 @@ class Job:
     arms: Mapping[Arm, ArmSpec]
     folder: Path
     baselines: tuple[Path, ...] = ()
+    model: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ def run_gate(job: Job, progress: Progress) -> Result:
         purpose="ab",
         looks=job.scenario.blocks.looks,
         is_decided=lambda folder: is_decided(folder, job.baselines),
+        model=job.model,
     )
     measure(request, progress)
     return write_report(job.folder, job.baselines)
@@ -72,6 +74,7 @@ def ensure_baseline(job: Job, progress: Progress) -> None:
         folder=job.folder.with_name(f"{job.folder.name}-calibration"),
         blocks=job.scenario.blocks.calibration_blocks,
         injections=job.scenario.blocks.calibration_injections,
+        model=job.model,
     )
     baseline = calibrate(calibration, progress)
     target = job.baselines[0] if job.baselines else find_machine_baselines()

@@ -39,6 +39,7 @@ def command(
         folder=folder,
         blocks=blocks or parsed.blocks.calibration_blocks,
         injections=injections or parsed.blocks.calibration_injections,
+        model=options["model"],
     )
     with show_progress() as progress:
         baseline = calibrate(calibration, progress)

@@ -28,7 +28,8 @@ def command(scenario: str, out: Path | None, parent: Path, baselines: tuple[Path
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
     folder = choose_folder(parsed.name, out, parent)
-    job = Job(scenario=parsed, text=text, arms=build_arms(options), folder=folder, baselines=baselines)
+    arms = build_arms(options)
+    job = Job(scenario=parsed, text=text, arms=arms, folder=folder, baselines=baselines, model=options["model"])
     with show_progress() as progress:
         result = run_gate(job, progress)
     click.echo(result.text)

@@ -14,6 +14,9 @@ from perfgate.core import Arm
 _ARM_OPTIONS = (
     click.option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
     click.option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
+    click.option(
+        "--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine."
+    ),
     click.option("--arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     click.option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),

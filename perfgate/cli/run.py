@@ -39,6 +39,7 @@ def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, *
         purpose="ab",
         looks=(blocks,) if blocks else parsed.blocks.looks,
         is_decided=lambda done: not blocks and is_decided(done, ()),
+        model=options["model"],
     )
     with show_progress() as progress:
         measure(request, progress)

@@ -34,6 +34,7 @@ class Calibration:
     folder: Path
     blocks: int
     injections: tuple[str, ...]
+    model: Path | None = None
 
 
 def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
@@ -78,6 +79,7 @@ def _measure(calibration: Calibration, candidate: ArmSpec, name: str, blocks: in
         purpose="calibration",
         looks=(blocks,),
         is_decided=lambda _: False,
+        model=calibration.model,
     )
     measure(request, progress)
     return request.folder

@@ -33,7 +33,11 @@ GENERATED = "generated:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to measure, and where to write it. `is_decided` is asked after each look, with the folder as it then stands."""
+    """What to measure, and where to write it.
+
+    `is_decided` is asked after each look, with the folder as it then stands. `model` is the model's folder on this machine where
+    it is not the scenario's path.
+    """
 
     scenario: Scenario
     scenario_text: str
@@ -42,6 +46,7 @@ class Request:
     purpose: Literal["ab", "calibration"]
     looks: tuple[int, ...]
     is_decided: Callable[[Path], bool]
+    model: Path | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -52,7 +57,7 @@ def measure(request: Request, progress: Progress) -> None:
     makes the verdict INVALID. Raise EngineError when an arm cannot serve at all, InterruptedRunError when somebody stopped it.
     """
     scenario = request.scenario
-    model = prepare_model(scenario, progress)
+    model = prepare_model(request, progress)
     fingerprints = {arm: read_fingerprint(spec.python) for arm, spec in request.arms.items()}
     for arm, fingerprint in fingerprints.items():
         require_engine(scenario, request.arms[arm], fingerprint.facts)
@@ -87,8 +92,11 @@ def measure(request: Request, progress: Progress) -> None:
         Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress).run()
 
 
-def prepare_model(scenario: Scenario, progress: Progress) -> Path:
-    """Return the model's folder, generating it first where the scenario says so."""
+def prepare_model(request: Request, progress: Progress) -> Path:
+    """Return the model's folder: the one given, else the scenario's, generated first where the scenario says so."""
+    scenario = request.scenario
+    if request.model is not None:
+        return request.model
     if not scenario.model.path.startswith(GENERATED):
         return Path(scenario.model.path)
     name = scenario.model.path.removeprefix(GENERATED)
