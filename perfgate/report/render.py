@@ -36,7 +36,10 @@ def render_text(verdict: Verdict, session: Session, scenario: Scenario, baseline
         _environment(escape.plain)
         .get_template("verdict.txt.j2")
         .render(
-            view=view, table=Safe(lay_out(view.rows)), legend=Safe(LEGEND.replace("`", "")), has_baseline=baseline is not None
+            view=view,
+            table=Safe(lay_out(view.rows, view.base_title)),
+            legend=Safe(LEGEND.replace("`", "")),
+            has_baseline=baseline is not None,
         )
     )
 
@@ -58,9 +61,9 @@ def _environment(clean: Callable[[str], str]) -> Environment:
     return environment
 
 
-def lay_out(rows: tuple[Row, ...]) -> str:
+def lay_out(rows: tuple[Row, ...], base_title: str) -> str:
     """Align rows in columns, numbers to the right."""
-    header = ("metric", "base", "candidate", "change", "90 % interval", "limit", "noise band", "picture", "outcome")
+    header = ("metric", base_title, "candidate", "change", "90 % interval", "limit", "noise band", "picture", "outcome")
     lines = [header, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(_align(line, widths) for line in lines)

@@ -42,9 +42,14 @@ class Fact:
     candidate: str
 
     @property
+    def is_same(self) -> bool:
+        """True when both arms have the same value."""
+        return self.base == self.candidate
+
+    @property
     def is_different(self) -> bool:
-        """True when the arms differ in it."""
-        return self.base != self.candidate
+        """True when both arms were measured and differ in it."""
+        return not self.is_same and wording.UNMEASURED not in (self.base, self.candidate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +70,7 @@ class View:
     action_command: str
     labels: tuple[str, ...]
     reasons: tuple[str, ...]
+    base_title: str
     rows: tuple[Row, ...]
     footnotes: tuple[str, ...]
     policy: tuple[tuple[str, str], ...]
@@ -92,6 +98,7 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         action_command=command.format(source=quote(session.source), scenario=quote(session.scenario)),
         labels=_labels(verdict, scenario),
         reasons=_shorten(verdict.reasons),
+        base_title="base" if Arm.BASE in session.fingerprints else "stored base",
         rows=tuple(_row(judgement, footnotes) for judgement in ordered if judgement.change is not None or judgement.notes),
         footnotes=footnotes,
         policy=tuple((key, _plain_number(value)) for key, value in sorted(verdict.policy.items())),
@@ -167,6 +174,8 @@ def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> Row:
 def _confidence(verdict: Verdict, session: Session) -> str:
     """Say on how much evidence the answer stands, and how often it would cry wolf."""
     blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'} of fresh servers"
+    if set(session.fingerprints) == {Arm.CANDIDATE}:
+        blocks = "the candidate alone against stored noise"
     evidence = f"{blocks}, {verdict.windows} judged windows, {_minutes(session)}."
     alpha = verdict.policy.get("alpha")
     if verdict.outcome is Outcome.INVALID or not isinstance(alpha, float):
@@ -212,14 +221,11 @@ def _facts(session: Session) -> tuple[Fact, ...]:
     """List what both arms ran on, what differs first."""
     arms = {arm: session.fingerprints[arm].facts for arm in Arm if arm in session.fingerprints}
     names = sorted({name for facts in arms.values() for name in facts})
-    facts = [
-        Fact(
-            name=name,
-            base=arms.get(Arm.BASE, {}).get(name, wording.MISSING),
-            candidate=arms.get(Arm.CANDIDATE, {}).get(name, wording.MISSING),
-        )
-        for name in names
-    ]
+
+    def read(arm: Arm, name: str) -> str:
+        return arms[arm].get(name, wording.MISSING) if arm in arms else wording.UNMEASURED
+
+    facts = [Fact(name=name, base=read(Arm.BASE, name), candidate=read(Arm.CANDIDATE, name)) for name in names]
     return tuple(sorted(facts, key=lambda fact: not fact.is_different))
 
 

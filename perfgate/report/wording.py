@@ -8,6 +8,7 @@ from perfgate.core import Better, Judgement, Outcome
 from perfgate.metrics import METRICS
 
 MISSING = "n/a"
+UNMEASURED = "not measured"
 
 ICONS = {
     Outcome.IMPROVED: "\N{WHITE HEAVY CHECK MARK}",
@@ -88,7 +89,7 @@ def limit(judgement: Judgement) -> str:
 
 def band(judgement: Judgement) -> str:
     """Write the stored noise band; without one, nothing is claimed."""
-    return "none stored" if judgement.band is None else f"\N{PLUS-MINUS SIGN}{magnitude(judgement.band)}"
+    return "none" if judgement.band is None else f"\N{PLUS-MINUS SIGN}{magnitude(judgement.band)}"
 
 
 def title(judgement: Judgement) -> str:

@@ -377,3 +377,15 @@ def test_render_text__session_without_windows_or_fingerprints():
 
     assert "no window finished" in text
     assert text.startswith("INVALID")
+
+
+def test_render__candidate_alone_is_held_against_the_stored_base():
+    verdict, session, scenario, baseline = case_pass()
+    alone = replace(session, fingerprints={Arm.CANDIDATE: session.fingerprints[Arm.CANDIDATE]})
+
+    text, comment = (render(verdict, alone, scenario, baseline) for render in (render_text, render_markdown))
+
+    assert "the candidate alone against stored noise" in text
+    assert "arms differ" not in text
+    assert "| metric | stored base | candidate |" in comment
+    assert "| sglang | not measured | same |" not in comment
