@@ -54,3 +54,33 @@ def _require_torch() -> None:
         import torch  # noqa: F401, PLC0415 - slow to load, and absent from the light install
     except ModuleNotFoundError as error:
         raise InputError("perfgate kernels needs torch: install the extra `cpu-engine` or `gpu`") from error
+
+
+@command.command(name="build")
+@click.option(
+    "--arch", "archs", multiple=True, default=["sm_90"], show_default=True, help="sm_80, sm_90 or sm_100; repeatable."
+)
+@click.option("--only", default="", metavar="TEXT", help="Build kernels whose name contains TEXT.")
+def build_kernels(archs: tuple[str, ...], only: str) -> int:
+    """Compile every kernel variant, with or without a GPU; exit code 1 if machine code is refused.
+
+    Refused are spills, too many registers, too much shared memory, products without matrix instructions, and relaxed
+    reductions that the compiler fenced.
+    """
+    _require_torch()
+    from perfgate.kernels.build import build, parse_arch  # noqa: PLC0415 - loads Triton
+    from perfgate.kernels.recipes import recipes  # noqa: PLC0415 - loads Triton
+
+    chosen = [recipe for recipe in recipes() if only in recipe.name]
+    if not chosen:
+        raise InputError(f"--only {only}: no kernel's name contains it; run without --only to see the names")
+    refused = cached = 0
+    for arch in [parse_arch(text) for text in archs]:
+        for recipe in chosen:
+            built = build(recipe, arch)
+            refused += bool(built.problems)
+            cached += built.is_cached
+            click.echo(str(built))
+    total = len(chosen) * len(archs)
+    click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
+    return 1 if refused else 0

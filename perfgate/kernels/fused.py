@@ -1,0 +1,164 @@
+"""The fused layer: one function, a plan that says how, and a name for each variant."""
+
+# ruff: noqa: PLR0913 - a launcher passes what a kernel needs
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from perfgate.kernels.align import Alignment, align
+from perfgate.kernels.combine import own_down_product, sum_slots
+from perfgate.kernels.gemm import down_product, gate_up_product
+from perfgate.kernels.problem import NotApplicableError, Problem
+from perfgate.kernels.tiles import DECODE, Plan, Tiles, Variant, choose, default_plan
+
+SUM_COLUMNS = 1024
+OWNER_MOST_TOKENS = 64
+TMA_ALIGNMENT_BYTES = 16
+
+
+def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
+    """Run the layer on the device of its tensors; returns `problem.out`, wholly written.
+
+    Without a plan, takes the one tuned for this device, shape and number of tokens. SLOTS and OWNER give the same bits on every
+    run; ATOMIC32 does not. Float32 is computed in float32 (no tf32).
+    """
+    if not problem.tokens:
+        return problem.out
+    plan = plan or choose(problem)
+    if plan.variant is Variant.OWNER:
+        return _run_owner(problem, plan)
+    alignment = align(problem.topk_ids, problem.experts, plan.gate_up.m)
+    inner = _launch_gate_up(problem, plan.gate_up, alignment)
+    if plan.variant is Variant.ATOMIC32:
+        total = torch.zeros(problem.out.shape, dtype=torch.float32, device=problem.out.device)
+        _launch_down(problem, plan.down, alignment, inner, total, is_atomic=True)
+        return problem.out.copy_(total)
+    partial = problem.hidden.new_empty((problem.topk_ids.numel(), problem.hidden_size))
+    _launch_down(problem, plan.down, alignment, inner, partial, is_atomic=False)
+    return _launch_sum(problem, partial)
+
+
+def automatic(problem: Problem) -> Tensor:
+    """The layer with the plan that was tuned for it."""
+    return fused_moe(problem)
+
+
+def slots(problem: Problem) -> Tensor:
+    """The layer with a row for each slot and a fixed-order sum: deterministic."""
+    return fused_moe(problem, _forced(problem, Variant.SLOTS))
+
+
+def atomic32(problem: Problem) -> Tensor:
+    """The layer with relaxed float32 atomics."""
+    return fused_moe(problem, _forced(problem, Variant.ATOMIC32))
+
+
+def owner(problem: Problem) -> Tensor:
+    """The layer with one program for a token's columns: deterministic, for few tokens."""
+    if problem.tokens > OWNER_MOST_TOKENS or problem.top_k > DECODE.gate_up.m:
+        raise NotApplicableError(f"owner is for at most {OWNER_MOST_TOKENS} tokens and k <= {DECODE.gate_up.m}")
+    return fused_moe(problem, DECODE)
+
+
+def _forced(problem: Problem, variant: Variant) -> Plan:
+    """The chosen plan with another variant; decode plans give way to the default one for their size."""
+    plan = choose(problem)
+    if plan.variant is Variant.OWNER:
+        plan = default_plan(problem)
+    if plan.variant is Variant.OWNER:
+        tiles = replace(DECODE.gate_up, n=64)
+        plan = Plan(variant=variant, gate_up=tiles, down=tiles)
+    return replace(plan, variant=variant)
+
+
+def _activation_arguments(problem: Problem) -> dict[str, Any]:
+    activation = problem.activation
+    return {
+        "INTERLEAVED": activation.interleaved,
+        "HAS_BIAS": problem.gate_up_bias is not None,
+        "WEIGHT_ON_INPUT": problem.weight_on_input,
+        "ALPHA": activation.alpha,
+        "LIMIT": activation.limit or 0.0,
+        "SHIFT": activation.shift,
+    }
+
+
+def _tile_arguments(tiles: Tiles) -> dict[str, Any]:
+    sizes = {"BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m}
+    return sizes | {"num_warps": tiles.warps, "num_stages": tiles.stages}
+
+
+def _uses_tma(tiles: Tiles, tensor: Tensor) -> bool:
+    """Whether the tensor copy engine can and should read rows of `tensor`."""
+    return tiles.tma and tensor.shape[-1] * tensor.element_size() % TMA_ALIGNMENT_BYTES == 0
+
+
+def _rows(tensor: Tensor, height: int, width: int, *, is_used: bool) -> Any:
+    """A tile descriptor over the last dimension's rows; the tensor itself where none is used."""
+    return TensorDescriptor.from_tensor(tensor.view(-1, tensor.shape[-1]), [height, width]) if is_used else tensor
+
+
+def _launch_gate_up(problem: Problem, tiles: Tiles, alignment: Alignment | None) -> Tensor:
+    """The first product and its activation: rows sorted by expert, or in slot order without an alignment."""
+    slot_count = problem.topk_ids.numel()
+    blocks = slot_count if alignment is None else alignment.blocks
+    inner_rows = slot_count if alignment is None else blocks * tiles.m
+    inner = problem.hidden.new_empty((inner_rows, problem.intermediate_size))
+    # A chunked layout pairs rows that lie I apart, which one rectangular copy cannot fetch.
+    is_tma = _uses_tma(tiles, problem.gate_up) and problem.activation.interleaved
+    ids = problem.topk_ids
+    order = (ids, ids, ids) if alignment is None else (alignment.slots, alignment.experts, alignment.count)
+    bias = problem.gate_up if problem.gate_up_bias is None else problem.gate_up_bias
+    gate_up_product[(blocks * triton.cdiv(2 * problem.intermediate_size, tiles.n),)](
+        problem.hidden, problem.gate_up, _rows(problem.gate_up, tiles.n, tiles.k, is_used=is_tma), bias, inner,
+        problem.topk_weights, *order, slot_count, problem.top_k, problem.hidden_size, problem.intermediate_size,
+        **_activation_arguments(problem), **_tile_arguments(tiles), DIRECT=alignment is None, TMA=is_tma,
+        EVEN_K=problem.hidden_size % tiles.k == 0,
+    )  # fmt: skip
+    return inner
+
+
+def _launch_down(
+    problem: Problem, tiles: Tiles, alignment: Alignment, inner: Tensor, target: Tensor, *, is_atomic: bool
+) -> None:
+    """The second product: into a row for each slot, or added to float32 rows of tokens."""
+    is_tma = _uses_tma(tiles, problem.down)
+    bias = problem.down if problem.down_bias is None else problem.down_bias
+    down_product[(alignment.blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
+        inner, _rows(inner, tiles.m, tiles.k, is_used=is_tma), problem.down,
+        _rows(problem.down, tiles.n, tiles.k, is_used=is_tma), bias, target, problem.topk_weights,
+        alignment.slots, alignment.experts, alignment.count, problem.topk_ids.numel(), problem.top_k,
+        problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
+        HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input,
+        ATOMIC=is_atomic,
+        TMA=is_tma, EVEN_K=problem.intermediate_size % tiles.k == 0, **_tile_arguments(tiles),
+    )  # fmt: skip
+
+
+def _launch_sum(problem: Problem, partial: Tensor) -> Tensor:
+    grid = (problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))
+    sum_slots[grid](
+        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4
+    )
+    return problem.out
+
+
+def _run_owner(problem: Problem, plan: Plan) -> Tensor:
+    """Two launches: every slot its own block of the first product, then programs that own a token's columns."""
+    inner = _launch_gate_up(problem, plan.gate_up, None)
+    tiles = plan.down
+    bias = problem.down if problem.down_bias is None else problem.down_bias
+    own_down_product[(triton.cdiv(problem.hidden_size, tiles.n), problem.tokens)](
+        inner, problem.down, bias, problem.out, problem.topk_weights, problem.topk_ids,
+        problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
+        TOP_K=problem.top_k, HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input,
+        EVEN_K=problem.intermediate_size % tiles.k == 0, ROWS=max(16, triton.next_power_of_2(problem.top_k)),
+        BLOCK_N=tiles.n, BLOCK_K=tiles.k, num_warps=tiles.warps, num_stages=tiles.stages,
+    )  # fmt: skip
+    return problem.out

@@ -1,0 +1,186 @@
+"""The two grouped products of the layer: gate_up with the activation in its epilogue, and down with its router weights."""
+
+# ruff: noqa: PLR0913, PLR0917, SIM108 - a kernel's arguments are its interface, and its branches are compile-time
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def tile_of(program: tl.tensor, tiles_m: tl.tensor, tiles_n: tl.tensor, GROUP_M: tl.constexpr) -> tl.tensor:
+    """Row and column tile of a program: groups of GROUP_M row tiles sweep the columns together, so that both stay in L2."""
+    per_group = GROUP_M * tiles_n
+    group = program // per_group
+    first_m = group * GROUP_M
+    height = tl.minimum(tiles_m - first_m, GROUP_M)
+    within = program - group * per_group
+    return first_m + within % height, within // height
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def activated(gate: tl.tensor, up: tl.tensor, ALPHA: tl.constexpr, LIMIT: tl.constexpr, SHIFT: tl.constexpr) -> tl.tensor:
+    """Gate times its sigmoid times up, clamped if LIMIT is positive; NaN stays NaN."""
+    if LIMIT > 0:
+        gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        up = tl.minimum(up, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        up = tl.maximum(up, -LIMIT, propagate_nan=tl.PropagateNan.ALL)
+    return gate * tl.sigmoid(gate * ALPHA) * (up + SHIFT)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def gate_up_product(
+    hidden: tl.tensor,
+    weight: tl.tensor,
+    weight_tiles: tl.tensor,
+    bias: tl.tensor,
+    inner: tl.tensor,
+    topk_weights: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    top_k: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    INTERLEAVED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    WEIGHT_ON_INPUT: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
+    SHIFT: tl.constexpr,
+    DIRECT: tl.constexpr,
+    TMA: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+) -> None:
+    """Rows of `inner` [blocks * BLOCK_M, I], sorted by expert: activation(hidden @ gate_up + bias).
+
+    A tile covers BLOCK_N rows of the weight, gate and up alternating, and so BLOCK_N / 2 columns of `inner`. With DIRECT there
+    is no alignment: block b is slot b alone. With TMA the weight comes through the tensor copy engine.
+    """
+    tiles_n = tl.cdiv(2 * I, BLOCK_N)
+    tiles_m = slots if DIRECT else tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * tiles_n:
+        return
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    if DIRECT and expert < 0:
+        return
+    rows = tl.arange(0, BLOCK_M)
+    slot = tl.where(rows == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + rows)
+    is_slot = slot < slots
+    token = tl.where(is_slot, slot // top_k, 0)
+    ks = tl.arange(0, BLOCK_K)
+    lanes = tl.arange(0, BLOCK_N)
+    column = tile_n * (BLOCK_N // 2) + lanes // 2
+    # The weight row of each lane; lanes past the end read the last pair and are not stored.
+    safe = tl.minimum(column, I - 1)
+    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+    a_tile = hidden + token.to(tl.int64)[:, None] * H + ks[None, :]
+    b_tile = weight + expert * 2 * I * H + weight_row.to(tl.int64)[None, :] * H + ks[:, None]
+    first_row = (expert * 2 * I).to(tl.int32) + tile_n * BLOCK_N
+    total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    for start in range(0, H, BLOCK_K):
+        if EVEN_K:
+            a = tl.load(a_tile)
+        else:
+            a = tl.load(a_tile, mask=start + ks[None, :] < H, other=0.0)
+        if TMA:
+            b = weight_tiles.load([first_row, start]).T
+        elif EVEN_K:
+            b = tl.load(b_tile)
+        else:
+            b = tl.load(b_tile, mask=start + ks[:, None] < H, other=0.0)
+        total = tl.dot(a, b, total, input_precision="ieee")
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K
+    if WEIGHT_ON_INPUT:
+        total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None]
+    if HAS_BIAS:
+        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
+    gate, up = tl.split(tl.reshape(total, [BLOCK_M, BLOCK_N // 2, 2]))
+    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
+    out_column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+    # A slot's own row when every slot is a block, otherwise its place in the sorted order.
+    out_row = slot.to(tl.int64) if DIRECT else (tile_m * BLOCK_M + rows).to(tl.int64)
+    target = inner + out_row[:, None] * I + out_column[None, :]
+    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (out_column[None, :] < I))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def down_product(
+    inner: tl.tensor,
+    inner_tiles: tl.tensor,
+    weight: tl.tensor,
+    weight_tiles: tl.tensor,
+    bias: tl.tensor,
+    target: tl.tensor,
+    topk_weights: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    top_k: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    scaling: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+    WEIGHT_ON_INPUT: tl.constexpr,
+    ATOMIC: tl.constexpr,
+    TMA: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+) -> None:
+    """Router weight times (inner @ down + bias) for each slot.
+
+    Goes to `target` [M * k, H], a row of its own for each slot; or, with ATOMIC, is added to `target` [M, H] float32.
+    """
+    tiles_n = tl.cdiv(H, BLOCK_N)
+    tiles_m = tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * tiles_n:
+        return
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    rows = tl.arange(0, BLOCK_M)
+    slot = tl.load(sorted_slots + tile_m * BLOCK_M + rows)
+    is_slot = slot < slots
+    ks = tl.arange(0, BLOCK_K)
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    safe = tl.minimum(columns, H - 1)
+    a_tile = inner + (tile_m * BLOCK_M + rows).to(tl.int64)[:, None] * I + ks[None, :]
+    b_tile = weight + expert * H * I + safe.to(tl.int64)[None, :] * I + ks[:, None]
+    first_row = (expert * H).to(tl.int32) + tile_n * BLOCK_N
+    total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    for start in range(0, I, BLOCK_K):
+        if TMA:
+            a = inner_tiles.load([tile_m * BLOCK_M, start])
+            b = weight_tiles.load([first_row, start]).T
+        elif EVEN_K:
+            a = tl.load(a_tile)
+            b = tl.load(b_tile)
+        else:
+            a = tl.load(a_tile, mask=start + ks[None, :] < I, other=0.0)
+            b = tl.load(b_tile, mask=start + ks[:, None] < I, other=0.0)
+        total = tl.dot(a, b, total, input_precision="ieee")
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K
+    if HAS_BIAS:
+        total += tl.load(bias + expert * H + safe).to(tl.float32)[None, :]
+    if WEIGHT_ON_INPUT:
+        total *= scaling
+    else:
+        total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None] * scaling
+    is_stored = is_slot[:, None] & (columns[None, :] < H)
+    if ATOMIC:
+        token = (slot // top_k).to(tl.int64)
+        tl.atomic_add(target + token[:, None] * H + columns[None, :], total, mask=is_stored, sem="relaxed")
+    else:
+        place = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
+        tl.store(place, total.to(target.dtype.element_ty), mask=is_stored)

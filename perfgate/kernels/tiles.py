@@ -1,0 +1,140 @@
+"""How a layer is cut into tiles, and which cut is taken for which device, shape and number of tokens."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from importlib.resources import files
+
+from perfgate.errors import InputError
+from perfgate.kernels.problem import Problem
+
+
+class Variant(StrEnum):
+    """How the experts of a token come together."""
+
+    SLOTS = "slots"  # every slot a row of its own, then one fixed-order sum: deterministic
+    OWNER = "owner"  # one program owns a token's columns: deterministic, for few tokens
+    ATOMIC32 = "atomic32"  # relaxed float32 atomics: the order of additions is not fixed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """The cut of one product: tile sizes, row tiles that share columns in L2, warps, pipeline stages, tensor copy engine."""
+
+    m: int
+    n: int
+    k: int
+    group_m: int = 8
+    warps: int = 4
+    stages: int = 4
+    tma: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to run one layer. Both products share `gate_up.m`; OWNER ignores `down.m` and `down.group_m`."""
+
+    variant: Variant
+    gate_up: Tiles
+    down: Tiles
+
+    def __post_init__(self) -> None:
+        if self.variant is not Variant.OWNER and self.gate_up.m != self.down.m:
+            raise InputError(f"plan {self}: both products read one alignment, so their m must agree")
+
+
+DECODE = Plan(
+    variant=Variant.OWNER,
+    gate_up=Tiles(m=16, n=32, k=128, group_m=1, stages=5),
+    down=Tiles(m=16, n=16, k=128, stages=6),
+)
+SMALL = Plan(
+    variant=Variant.SLOTS,
+    gate_up=Tiles(m=16, n=64, k=128, group_m=1),
+    down=Tiles(m=16, n=64, k=128, group_m=1),
+)
+MEDIUM = Plan(
+    variant=Variant.SLOTS,
+    gate_up=Tiles(m=64, n=128, k=64, group_m=4),
+    down=Tiles(m=64, n=128, k=64, group_m=4),
+)
+LARGE = Plan(
+    variant=Variant.SLOTS,
+    gate_up=Tiles(m=128, n=256, k=64, warps=8, stages=3),
+    down=Tiles(m=128, n=256, k=64, warps=8, stages=3),
+)
+DEFAULT_PLANS = (DECODE, SMALL, MEDIUM, LARGE)
+OWNER_TOKENS = 2
+
+
+def default_plan(problem: Problem) -> Plan:
+    """A reasonable plan without a tuned table: by the mean number of slots per expert."""
+    per_expert = problem.topk_ids.numel() / problem.experts
+    if problem.tokens <= OWNER_TOKENS and problem.top_k <= DECODE.gate_up.m:
+        return DECODE
+    if per_expert <= 8:
+        return SMALL
+    plan = MEDIUM if per_expert <= 64 else LARGE
+    return plan if problem.hidden.element_size() == 2 else _for_float32(plan)
+
+
+def _for_float32(plan: Plan) -> Plan:
+    """Halve the shared memory of a tile for operands of twice the size."""
+    return replace(plan, gate_up=replace(plan.gate_up, n=64, k=32, tma=False), down=replace(plan.down, n=64, k=32, tma=False))
+
+
+def choose(problem: Problem) -> Plan:
+    """The tuned plan for this device, shape and the nearest tuned number of tokens; a default where nothing was tuned."""
+    table = _table(_device_name(problem)).get(shape_key(problem), {})
+    if not table or problem.hidden.element_size() != 2:
+        return default_plan(problem)
+    nearest = min(table, key=lambda tokens: (abs(tokens - problem.tokens), tokens))
+    return table[nearest]
+
+
+def shape_key(problem: Problem) -> str:
+    """The part of a problem that a tuned plan depends on, besides its number of tokens."""
+    sizes = f"E={problem.experts},k={problem.top_k},H={problem.hidden_size},I={problem.intermediate_size}"
+    return f"{sizes},{problem.activation.name}"
+
+
+def _device_name(problem: Problem) -> str:
+    import torch  # noqa: PLC0415 - only asked where there is a device
+
+    if problem.hidden.device.type != "cuda":
+        return "cpu"
+    return torch.cuda.get_device_name(problem.hidden.device).replace(" ", "_")  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8)
+def _table(device: str) -> dict[str, dict[int, Plan]]:
+    """The tuned plans stored for a device: shape -> tokens -> plan; empty if none are."""
+    source = files("perfgate.kernels").joinpath("tuned", f"{device}.json")
+    if not source.is_file():
+        return {}
+    stored = json.loads(source.read_text())
+    return {shape: {int(m): plan_from(entry) for m, entry in plans.items()} for shape, plans in stored["plans"].items()}
+
+
+def stored_plans() -> tuple[Plan, ...]:
+    """Every tuned plan of every device, each once."""
+    folder = files("perfgate.kernels").joinpath("tuned")
+    devices = [entry.name.removesuffix(".json") for entry in folder.iterdir()] if folder.is_dir() else []
+    plans = (plan for device in sorted(devices) for table in _table(device).values() for plan in table.values())
+    return tuple(dict.fromkeys(plans))
+
+
+def plan_from(entry: dict[str, object]) -> Plan:
+    """A plan from the JSON that `plan_to` writes."""
+    variant, gate_up, down = entry["variant"], entry["gate_up"], entry["down"]
+    if not isinstance(gate_up, dict) or not isinstance(down, dict):
+        raise InputError("tuned plan: gate_up and down must be tables of tile sizes")
+    return Plan(variant=Variant(str(variant)), gate_up=Tiles(**gate_up), down=Tiles(**down))
+
+
+def plan_to(plan: Plan) -> dict[str, object]:
+    """A plan as JSON values."""
+    return asdict(plan)
