@@ -9,6 +9,7 @@ from math import exp, expm1, sqrt
 from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session, Verdict
 from perfgate.environment import software_differences
 from perfgate.evidence.baseline_growth import MIN_SESSIONS
+from perfgate.evidence.structure import name_arms
 from perfgate.metrics import METRICS
 from perfgate.policy import CALIBRATED_BLOCKS, Policy, can_judge_alone
 from perfgate.series import Reading
@@ -196,7 +197,7 @@ def _warn(session: Session, policy: Policy) -> Iterator[str]:
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in software_differences(base, candidate):
-            yield f"the arms differ in {difference.replace(' here', ' in base').replace(' there', ' in candidate')}"
+            yield f"the arms differ in {name_arms(difference)}"
     for window in sorted(session.windows, key=lambda window: window.begun_s):
         if window.role is Role.RERUN:
             yield f"block {window.block}, {window.arm.value}: a window stalled and was measured again"

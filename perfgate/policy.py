@@ -91,7 +91,7 @@ class Policy:
             "windows_per_start": self.scenario.blocks.windows,
             "max_prior_df": self.max_prior_df,
             "aa_blocks": self.calibrated_blocks,
-            "baseline": self.checksum or "none",
+            "baseline": self.checksum,
         }
 
 
@@ -118,7 +118,7 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None, 
             *(f"software changed since the baseline ({change}): its noise weighs less" for change in changes),
             *(f"{name} is not in the baseline: judged by this session's own noise" for name in missing),
         ),
-        checksum=baseline.checksum if baseline is not None and usable else "",
+        checksum=(baseline.checksum or "unsaved") if baseline is not None and usable else "none",
     )
 
 

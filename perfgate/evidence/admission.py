@@ -13,7 +13,16 @@ from statistics import median
 from perfgate.core import Arm, Role, Session, Window
 from perfgate.environment import hardware_differences
 from perfgate.evidence.pairing import Start, group_starts
-from perfgate.evidence.structure import Court, check_blocks, check_clock, check_copies, check_starts, name, sort_by_time
+from perfgate.evidence.structure import (
+    Court,
+    check_blocks,
+    check_clock,
+    check_copies,
+    check_starts,
+    name,
+    name_arms,
+    sort_by_time,
+)
 
 FOREIGN_PROCESSES = "foreign_processes"
 """Telemetry: the largest number of processes seen on the GPU that are not the session's own."""
@@ -59,7 +68,7 @@ def check_identity(session: Session, court: Court) -> Iterator[str]:
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in hardware_differences(base, candidate):
-            yield f"the arms ran on different hardware ({difference.replace('here', 'base').replace('there', 'candidate')})"
+            yield f"the arms ran on different hardware ({name_arms(difference)})"
 
 
 def check_windows(session: Session, court: Court) -> Iterator[str]:
