@@ -74,6 +74,10 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         """End the worker, on every path."""
+        self.stop()
+
+    def stop(self) -> None:
+        """End the worker now; a server whose requests have lost their client need not drain them."""
         if self._process is not None:
             process, self._process = self._process, None
             end_session(process.pid, grace_s=2.0)

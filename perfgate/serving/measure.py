@@ -132,7 +132,7 @@ def describe_arm(spec: ArmSpec) -> str:
 
 @contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a closed terminal into InterruptedRunError, once: the clean-up that follows is not interrupted."""
+    """Turn Ctrl-C, SIGTERM and a closed terminal into InterruptedRunError, once: what cleans up after it is left alone."""
     names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, _frame: FrameType | None) -> None:

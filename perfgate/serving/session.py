@@ -134,7 +134,7 @@ class Driver:
                 start.steady = True
                 return
         raise ServerError(
-            f"{start.arm.value} server never got steady: no two in a row of {self.plan.scenario.warmup.max_discards} warm-up windows "
+            f"{start.arm.value} server never got steady: of {self.plan.scenario.warmup.max_discards} warm-up windows no two in a row "
             f"agreed within {self.plan.scenario.warmup.steady_ratio:.0%}; is something else running on this machine?"
         )
 
@@ -149,7 +149,12 @@ class Driver:
         begun_s = self.elapsed_s
         load = self.plan.scenario.load
         self.progress.wait(f"{start.arm.value} window {start.windows} ({role.value}): {load.num_prompts} requests")
-        raw = self.client.measure(load, self.plan.launches[start.arm].model, start.server.url)
+        try:
+            raw = self.client.measure(load, self.plan.launches[start.arm].model, start.server.url)
+        except (ClientError, InterruptedRunError):
+            # Else the servers, told to end, would go on serving a load that nobody waits for.
+            self.client.stop()
+            raise
         ended_s = self.elapsed_s
         start.server.raise_if_dead()
         place = {"arm": start.arm, "block": start.block, "start": start.number, "index": start.windows, "role": role}

@@ -85,7 +85,7 @@ def test_run__stopped_in_the_middle_keeps_what_was_measured(state, small_scenari
 
 
 def test_run__server_that_never_becomes_ready_is_invalid(state, small_scenario, tmp_path):
-    text = small_scenario.read_text().replace("ready_timeout_s = 180.0", "ready_timeout_s = 1.0")
+    text = small_scenario.read_text().replace("ready_timeout_s = 300.0", "ready_timeout_s = 1.0")
     (tmp_path / "hasty.toml").write_text(text)
     ended = run_perfgate(state, "gate", tmp_path / "hasty.toml", "--out", tmp_path / "hasty")
 
