@@ -132,4 +132,4 @@ def _find_warnings(arms: Mapping[Arm, ArmRuns], rule: Rule) -> tuple[str, ...]:
         for arm, runs in arms.items()
         for slow in find_slow(runs.kept)
     ]
-    return (*found, *((ONE_BLOCK,) if rule.priors else (ONE_START, PLANNED_SPREAD)))
+    return (*found, *rule.caveats, *((ONE_BLOCK,) if rule.priors else (ONE_START, PLANNED_SPREAD)))

@@ -11,11 +11,11 @@ from perfgate.core import Arm, Judgement, Outcome, Run
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS, Metric
 from perfgate.stats import holm, welch
+from perfgate.stats.looks import CONFIDENCE, POWER
 from perfgate.stats.moderated import Estimate, Prior
 from perfgate.workloads import Facts
 
 MIN_RUNS = 3
-PASS_LEVEL = 0.95
 # A finite rate says how fast requests are sent; only a server that answers at half of it or less sets the pace itself.
 SATURATED_RATIO = 0.5
 DECIMALS = 12
@@ -26,12 +26,16 @@ AS_PRINTED = "the load generator"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What is fixed before looking. `metrics` empty means every metric that the runs carry; `priors` come from a baseline."""
+    """What is fixed before looking. `metrics` empty means every metric that the runs carry.
+
+    `priors` come from a baseline, and `caveats` say what is to be known of it.
+    """
 
     alpha: float = 0.01
     metrics: tuple[str, ...] = ()
     margins: Mapping[str, float] = field(default_factory=dict)
     priors: Mapping[str, Prior] = field(default_factory=dict)
+    caveats: tuple[str, ...] = ()
 
     def margin(self, metric: str) -> float:
         """The practical margin Delta of `metric`: the caller's, else the metric's own."""
@@ -143,7 +147,7 @@ def _decide(estimate: Estimate, margin: float, *, is_worse: bool, is_better: boo
     limit = log1p(margin)
     if estimate.mean > limit / 2:
         return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
-    if not estimate.mean + estimate.reach(PASS_LEVEL) < limit:
+    if not estimate.mean + estimate.reach(CONFIDENCE) < limit:
         return Outcome.INCONCLUSIVE
     return Outcome.IMPROVED if is_better and estimate.mean < -limit / 2 else Outcome.PASS
 
@@ -167,10 +171,10 @@ def _blank(name: str, rule: Rule, advisory: str | None, defect: str | None) -> J
 def _fill(blank: Judgement, values: tuple[list[float], list[float]], estimate: Estimate, level: float) -> Judgement:
     """Translate from the log scale, where larger is worse, to the metric's own sense."""
     sign = METRICS[blank.metric].badness(exp(1.0))
-    reach = estimate.reach(PASS_LEVEL)
+    reach = estimate.reach(CONFIDENCE)
     ends = sorted(_change(sign, estimate.mean + side) for side in (-reach, reach)) if isfinite(reach) else [None, None]
     base, candidate = (exp(sign * fsum(arm) / len(arm)) for arm in values)
-    found = max(estimate.reach(1 - level), log1p(blank.margin) / 2) + estimate.reach(welch.PLAN_POWER)
+    found = max(estimate.reach(1 - level), log1p(blank.margin) / 2) + estimate.reach(POWER)
     return replace(
         blank,
         base=round(base, DECIMALS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 
@@ -19,8 +19,6 @@ from perfgate.stats.moderated import Prior
 
 LISTS = ("--base", "--candidate")
 RENDERERS = {"text": render_text, "json": render_json, "markdown": render_markdown}
-# A stored spread counts at most this many degrees of freedom, however many blocks it comes from.
-MAX_PRIOR_DF = 6
 MAX_MARGIN = 10.0
 
 
@@ -72,7 +70,8 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
         from perfgate.serving.model_guard import read_config, verify_moe_config  # noqa: PLC0415 - only when asked for
 
         verify_moe_config(read_config(model_config), str(model_config))
-    rule = Rule(metrics=_check_metrics(metrics), margins=_read_margins(margins), priors=_read_priors(baseline))
+    priors, caveats = _read_priors(baseline)
+    rule = Rule(metrics=_check_metrics(metrics), margins=_read_margins(margins), priors=priors, caveats=caveats)
     arms = [_read_arm(option, files) for option, files in zip(LISTS, (base, candidate), strict=True)]
     comparison = compare_runs(arms[0], arms[1], rule)
     click.echo(RENDERERS[style](comparison), nl=False)
@@ -114,13 +113,23 @@ def _read_ratio(text: str, value: str) -> float:
     return ratio
 
 
-def _read_priors(path: Path | None) -> Mapping[str, Prior]:
-    """Take the spread between fresh starts from a baseline; one without A/A blocks knows none."""
+def _read_priors(path: Path | None) -> tuple[dict[str, Prior], tuple[str, ...]]:
+    """Take the spread between fresh starts from a baseline, and say what it is worth; one without A/A blocks knows none.
+
+    The files to compare do not tell their software, so stored noise weighs as after a change of it.
+    """
     if path is None:
-        return {}
+        return {}, ()
     from perfgate.evidence.baselines import load_baseline  # noqa: PLC0415 - only when asked for
+    from perfgate.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER_SOFTWARE  # noqa: PLC0415
 
     known = {name: noise for name, noise in load_baseline(path).metrics.items() if noise.blocks}
     if not known:
         raise InputError(f"{path}: holds no A/A blocks, so no spread between starts; `perfgate calibrate` measures them")
-    return {name: Prior(variance=noise.block_variance, df=min(noise.blocks, MAX_PRIOR_DF)) for name, noise in known.items()}
+    fewest = min(noise.blocks for noise in known.values())
+    caveat = f"{path} holds {fewest} A/A blocks where {CALIBRATED_BLOCKS} calibrate a machine: take the outcome as advice"
+    priors = {
+        name: Prior(variance=noise.block_variance, df=min(noise.blocks, MAX_PRIOR_DF_OTHER_SOFTWARE))
+        for name, noise in known.items()
+    }
+    return priors, (caveat,) if fewest < CALIBRATED_BLOCKS else ()

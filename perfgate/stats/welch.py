@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from math import fsum, inf, sqrt
 from statistics import variance
 
+from perfgate.stats.looks import POWER
 from perfgate.stats.moderated import Estimate, Prior
 from perfgate.stats.student import find_quantile
 
 # Printed results carry two decimals: values that look equal may still differ by about this much, on the log scale.
 SPREAD_FLOOR = 1e-3
-PLAN_POWER = 0.90
 # A spread from a few runs is itself a guess: plan with the value that it exceeds only in one case of five.
 PLAN_CONFIDENCE = 0.80
 PLAN_LIMIT = 1000
@@ -69,7 +69,7 @@ def plan_runs(spread: float, margin: float, alpha: float, least: int) -> int | N
     """
     for runs in range(least, PLAN_LIMIT + 1):
         df = 2 * runs - 2
-        if (find_quantile(1 - alpha, df) + find_quantile(PLAN_POWER, df)) * spread * sqrt(2 / runs) <= margin:
+        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * spread * sqrt(2 / runs) <= margin:
             return runs
     return None
 
@@ -78,6 +78,6 @@ def plan_blocks(prior: Prior, margin: float, alpha: float) -> int | None:
     """Return how many fresh starts of both arms settle the question either way, given their stored spread; None if too many."""
     for blocks in range(2, PLAN_LIMIT + 1):
         df = prior.df + blocks - 1
-        if (find_quantile(1 - alpha, df) + find_quantile(PLAN_POWER, df)) * sqrt(prior.variance / blocks) <= margin:
+        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * sqrt(prior.variance / blocks) <= margin:
             return blocks
     return None

@@ -1,12 +1,15 @@
 """`perfgate compare` as typed."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.cli.compare import spread_lists
+from perfgate.evidence.baselines import save_baseline
+from tests.fakes.sessions import make_baseline, make_scenario
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 OFF = [str(RUNS / f"fusion_off_{number}.txt") for number in (1, 2, 3)]
@@ -229,6 +232,44 @@ def test_command__margin_that_is_none(capsys, margin):
 
 def test_command__missing_baseline(capsys):
     assert "nowhere.json" in refused(capsys, "--base", *OFF, "--candidate", *ON, "--baseline", "nowhere.json")
+
+
+@pytest.mark.parametrize(("sessions", "is_advice"), [(12, False), (3, True)])
+def test_command__stored_noise_of_starts(capsys, base, tmp_path, sessions, is_advice):
+    path = tmp_path / "baseline.json"
+    save_baseline(make_baseline(make_scenario(), sessions=sessions), path)
+    candidate = write_runs(tmp_path, "candidate", (1.0135, 1.0145, 1.015))
+
+    code, out, _ = run(
+        capsys,
+        "--base",
+        base,
+        "--candidate",
+        candidate,
+        "--baseline",
+        str(path),
+        "--metric",
+        "output_tok_per_s",
+        "--margin",
+        "1.5%",
+    )
+
+    assert code == 3
+    assert "further server starts of each arm would settle it" in out
+    assert ("take the outcome as advice" in out) is is_advice
+    assert "no stored variance was given" not in out
+
+
+def test_command__baseline_without_aa_blocks(capsys, tmp_path):
+    path = tmp_path / "baseline.json"
+    baseline = make_baseline(make_scenario(), sessions=2)
+    metrics = {
+        name: replace(noise, starts=tuple(replace(start, is_aa=False) for start in noise.starts))
+        for name, noise in baseline.metrics.items()
+    }
+    save_baseline(replace(baseline, metrics=metrics), path)
+
+    assert "holds no A/A blocks" in refused(capsys, "--base", *OFF, "--candidate", *ON, "--baseline", str(path))
 
 
 def test_spread_lists__only_the_two_lists():

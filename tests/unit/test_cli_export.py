@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from perfgate.cli import main
+from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 
@@ -36,6 +37,20 @@ def test_command__both_formats_hold_the_same(capsys, tmp_path):
 
     assert code == 0
     assert pd.read_parquet(parquet)["value"].tolist() == pd.read_csv(csv)["value"].tolist()
+
+
+def test_command__result_folder(capsys, tmp_path):
+    session = make_session(make_scenario(), blocks=2)
+    folder = write_folder(tmp_path / "results", session)
+    target = tmp_path / "windows.csv"
+
+    code, _, _ = export(capsys, folder, "--csv", target)
+    frame = pd.read_csv(target)
+
+    assert code == 0
+    assert frame["session"].unique().tolist() == [str(folder)]
+    assert set(frame["arm"]) == {"base", "candidate"}
+    assert len(frame[frame.metric == "output_tok_per_s"]) == len(session.windows)
 
 
 @pytest.mark.parametrize(

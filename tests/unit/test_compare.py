@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgate.compare import ONE_BLOCK, ONE_START, compare_runs, conclude
@@ -109,6 +109,7 @@ def test_compare_runs__change_has_the_sense_of_the_metric():
         assert judgement.low < judgement.change < judgement.high
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_compare_runs__order_never_matters(data):
     base, candidate = make_arm("base", 1.0), make_arm("candidate", 1.02)
@@ -120,6 +121,7 @@ def test_compare_runs__order_never_matters(data):
     assert shuffled == straight
 
 
+@settings(deadline=None)
 @given(
     slower=st.floats(1.0, 1.2),
     factor=st.floats(0.8, 1.2),
@@ -135,6 +137,7 @@ def test_compare_runs__slower_candidate_is_never_judged_better(slower, factor, r
     assert SEVERITY.index(judge(factor * slower)) >= SEVERITY.index(judge(factor))
 
 
+@settings(deadline=None)
 @given(scale=st.sampled_from([1e-3, 0.5, 60.0, 1e6]), factor=st.floats(0.9, 1.1))
 def test_compare_runs__units_do_not_matter(scale, factor):
     def judge(unit):
@@ -285,3 +288,19 @@ def test_conclude__worst_first():
     assert conclude([Outcome.PASS, Outcome.IMPROVED]) is Outcome.IMPROVED
     assert conclude([Outcome.IMPROVED, Outcome.INCONCLUSIVE]) is Outcome.INCONCLUSIVE
     assert conclude([]) is Outcome.INCONCLUSIVE
+
+
+def test_compare_runs__notes_of_runs_are_passed_on():
+    base = [*make_arm("base"), make_run("noted.txt", 1.0011, notes=("tokens shared an event",))]
+
+    assert compare_runs(base, make_arm("candidate"), Rule()).warnings == ("noted.txt: tokens shared an event",)
+
+
+def test_compare_runs__every_workload_is_a_group():
+    def both(name, factor):
+        return [*make_arm(name, factor), *make_arm(name, factor * 3, rate=50.0)]
+
+    comparison = compare_runs(both("base", 1.0), both("candidate", 1.1), Rule())
+
+    assert [group.workload["request_rate"] for group in comparison.groups] == [50.0, "inf"]
+    assert comparison.outcome is Outcome.REGRESSION

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgate.errors import EvidenceError
@@ -142,6 +142,7 @@ def test_has_table__other_text():
     assert has_table(make_table())
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(
         st.sampled_from(
