@@ -35,8 +35,8 @@ GENERATED = "generated:"
 class Request:
     """What to measure, and where to write it.
 
-    `is_decided` is asked after each look, with the folder as it then stands. `model` is the model's folder on this machine where
-    it is not the scenario's path.
+    `is_decided` is asked after each look, with the folder as it then stands. `model` is the model's folder on this machine
+    where it is not the scenario's path.
     """
 
     scenario: Scenario

@@ -126,16 +126,17 @@ class Driver:
 
     def _warm(self, start: Start) -> None:
         """Discard windows until the next one can count: the first always, then until two in a row agree."""
+        warmup = self.plan.scenario.warmup
         self._measure(start, Role.WARMUP)
-        for _ in range(self.plan.scenario.warmup.max_discards - 1):
+        for _ in range(warmup.max_discards - 1):
             before = start.previous
             self._measure(start, Role.WARMUP)
-            if agree(before, start.previous, self.plan.scenario.warmup.steady_ratio):
+            if agree(before, start.previous, warmup.steady_ratio):
                 start.steady = True
                 return
         raise ServerError(
-            f"{start.arm.value} server never got steady: of {self.plan.scenario.warmup.max_discards} warm-up windows no two in a row "
-            f"agreed within {self.plan.scenario.warmup.steady_ratio:.0%}; is something else running on this machine?"
+            f"{start.arm.value} server never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed within "
+            f"{warmup.steady_ratio:.0%}; is something else running on this machine?"
         )
 
     def _measure_in_turns(self, starts: list[Start]) -> None:
