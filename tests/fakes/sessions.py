@@ -129,6 +129,17 @@ def change_window(session: Session, position: int, **changes) -> Session:
     return replace(session, windows=tuple(windows))
 
 
+def slow_both(session: Session, factor: float) -> Session:
+    """The same session on an engine that takes `factor` times as long for everything."""
+    windows = []
+    for window in session.windows:
+        values = {
+            name: value / factor if name == "output_tok_per_s" else value * factor for name, value in window.run.values.items()
+        }
+        windows.append(replace(window, run=replace(window.run, values=values, duration_s=window.run.duration_s * factor)))
+    return replace(session, windows=tuple(windows))
+
+
 def scale_candidate(session: Session, factors: Mapping[str, float]) -> Session:
     """Multiply values of every candidate window, as a change of speed or of units would."""
     windows = tuple(

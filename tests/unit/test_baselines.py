@@ -29,27 +29,16 @@ from perfgate.evidence.baselines import (
 )
 from perfgate.evidence.noise import Response
 from perfgate.scenario import Warmup
-from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record
+from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record, slow_both
 
 SCENARIO = make_scenario()
 BASELINE = make_baseline(SCENARIO, sessions=10)
 HARDWARE = Fingerprint(facts=FACTS)
 
 
-def _main(day: int, worse: float = 0.0, noise: float = 0.0005):
-    """A session of main, not A/A, whose base arm is at a given level: both arms are slowed, then only the base is read."""
-    session = make_session(SCENARIO, blocks=1, worse=0.0, noise=noise, seed=day)
-    values = (
-        {
-            name: value / (1 + worse) if name == "output_tok_per_s" else value * (1 + worse)
-            for name, value in one.run.values.items()
-        }
-        for one in session.windows
-    )
-    windows = tuple(
-        replace(one, run=replace(one.run, values=found)) for one, found in zip(session.windows, values, strict=True)
-    )
-    return record(replace(session, windows=windows), day)
+def _main(day: int, worse: float = 0.0):
+    """A quiet session of main, not A/A: only its base arm counts."""
+    return record(slow_both(make_session(SCENARIO, blocks=1, noise=0.0005, seed=day), 1 + worse), day)
 
 
 def test_build_baseline__learns_differences_from_aa_blocks_only():
