@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ def render_text(verdict: Verdict, session: Session, scenario: Scenario, baseline
     )
 
 
+@cache
 def _environment(clean: Callable[[str], str]) -> Environment:
     """Make an environment in which every value is cleaned unless perfgate wrote it in the target language itself."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only rendering needs it
