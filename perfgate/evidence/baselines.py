@@ -63,10 +63,6 @@ class Baseline:
         """The fewest A/A blocks behind any metric."""
         return min(noise.blocks for noise in self.metrics.values())
 
-    def find_window_noise(self) -> dict[str, float]:
-        """Return the standard deviation of a window's log value by metric."""
-        return {name: noise.components.window.variance**0.5 for name, noise in self.metrics.items()}
-
 
 @checked(frozen=True, kw_only=True, config=_STRICT)
 class _MetricFile:

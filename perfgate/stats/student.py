@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from math import inf, isinf
 
 from perfgate.stats import MEMORY
@@ -18,11 +19,17 @@ def find_quantile(probability: float, df: float) -> float:
 
 def find_upper_tail(t: float, df: float) -> float:
     """Return P(T > `t`) at `df` > 0 degrees of freedom; infinite `t` is allowed."""
-    from scipy.special import stdtr  # noqa: PLC0415 - as above
-
     if isinf(t):
         return 0.0 if t > 0 else 1.0
-    return float(stdtr(df, -t))
+    return float(_load_distribution()(df, -t))
+
+
+@cache
+def _load_distribution() -> Callable[[float, float], float]:
+    from scipy.special import stdtr  # noqa: PLC0415 - as above
+
+    distribution: Callable[[float, float], float] = stdtr
+    return distribution
 
 
 def standardise(mean: float, standard_error: float) -> float:
