@@ -43,6 +43,22 @@ class Design:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dials:
+    """Choices inside the rule, at their present values; `tuning.py` turns them.
+
+    `prior_df` is the most that stored noise weighs. A session counts as noisier by phi / `phi_divisor`, never below 1.
+    `pairs` takes the median of all differences between the windows of both arms (Hodges-Lehmann) for a block's D.
+    """
+
+    prior_df: int = MAX_PRIOR_DF
+    phi_divisor: float = 1.0
+    pairs: bool = False
+
+
+PRESENT = Dials()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Many verdicts' evidence.
 
@@ -54,6 +70,7 @@ class Batch:
     windows: Floats
     stored: Floats
     spread: Floats
+    dials: Dials = PRESENT
 
     def __len__(self) -> int:
         """The number of verdicts."""
@@ -62,20 +79,23 @@ class Batch:
     def trials(self, blocks: int | None = None) -> Iterator[list[Series]]:
         """Each verdict's evidence as the rule takes it, cut to the first `blocks` blocks."""
         margins = [log1p(METRICS[name].margin) for name in self.metrics]
-        differences = find_differences(self.windows)[:, :blocks]
-        inflations = find_inflations(self.windows, self.spread)[:, :blocks]
+        differences = find_differences(self.windows, self.dials)[:, :blocks]
+        inflations = find_inflations(self.windows, self.spread, self.dials)[:, :blocks]
         for index in range(len(self)):
-            yield make_series(differences[index], self.stored[index], margins, inflations[index])
+            yield make_series(differences[index], self.stored[index], margins, inflations[index], self.dials)
 
 
-def draw_batch(rng: np.random.Generator, design: Design, count: int, effect: Floats | None = None) -> Batch:
+def draw_batch(
+    rng: np.random.Generator, design: Design, count: int, effect: Floats | None = None, dials: Dials = PRESENT
+) -> Batch:
     """Draw `count` independent verdicts, each with its own stored A/A blocks."""
     windows = _measure(rng, design.noise, design, (count, design.blocks), effect)
     sessions = -(-design.stored // SESSION_BLOCKS)
     quiet = _measure(rng, design.stored_noise or design.noise, design, (count * sessions, SESSION_BLOCKS), None)
     past = quiet.reshape(count, sessions * SESSION_BLOCKS, *quiet.shape[2:])[:, : design.stored]
     spread = np.median(find_spreads(past).reshape(count, -1, past.shape[-1]), axis=1)
-    return Batch(metrics=design.noise.metrics, windows=windows, stored=find_differences(past), spread=spread)
+    stored = find_differences(past, dials)
+    return Batch(metrics=design.noise.metrics, windows=windows, stored=stored, spread=spread, dials=dials)
 
 
 def _measure(rng: np.random.Generator, noise: Noise, design: Design, shape: tuple[int, int], effect: Floats | None) -> Floats:
@@ -103,8 +123,12 @@ def replace_stalled(noise: Noise, drawn: Floats) -> Floats:
     return measured
 
 
-def find_differences(windows: Floats) -> Floats:
-    """The D of each block: median window of the candidate minus median window of the base; (trials, blocks, metrics)."""
+def find_differences(windows: Floats, dials: Dials = PRESENT) -> Floats:
+    """The D of each block, median window of the candidate minus median window of the base; (trials, blocks, metrics)."""
+    if dials.pairs:
+        apart = windows[:, :, 1, :, None] - windows[:, :, 0, None]
+        every: Floats = np.median(apart.reshape(*apart.shape[:2], -1, apart.shape[-1]), axis=2)
+        return every
     arms = np.median(windows, axis=3)
     difference: Floats = arms[:, :, 1] - arms[:, :, 0]
     return difference
@@ -116,7 +140,7 @@ def find_spreads(windows: Floats) -> Floats:
     return spreads
 
 
-def find_inflations(windows: Floats, usual: Floats) -> Floats:
+def find_inflations(windows: Floats, usual: Floats, dials: Dials = PRESENT) -> Floats:
     """The phi after each block, at least 1: median variance within a start so far over the stored one.
 
     Shape (trials, blocks, metrics).
@@ -125,17 +149,19 @@ def find_inflations(windows: Floats, usual: Floats) -> Floats:
     spreads = find_spreads(windows)
     so_far = [np.median(spreads[:, :block].reshape(len(windows), 2 * block, -1), axis=1) for block in _count(windows)]
     ratios: Floats = np.stack(so_far, axis=1) / np.where(usual > 0, usual, np.inf)[:, None]
-    return np.maximum(ratios, 1.0)
+    return np.maximum(ratios / dials.phi_divisor, 1.0)
 
 
 def _count(windows: Floats) -> range:
     return range(1, windows.shape[1] + 1)
 
 
-def make_series(differences: Floats, stored: Floats, margins: list[float], inflations: Floats | None = None) -> list[Series]:
+def make_series(
+    differences: Floats, stored: Floats, margins: list[float], inflations: Floats | None = None, dials: Dials = PRESENT
+) -> list[Series]:
     """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics), `stored` (stored blocks, metrics)."""
     variances = (stored**2).mean(axis=0).tolist()
-    prior_df = float(min(len(stored), MAX_PRIOR_DF))
+    prior_df = float(min(len(stored), dials.prior_df))
     phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
     return [
         Series(differences=tuple(column), margin=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)
