@@ -94,6 +94,7 @@ def test_save_and_load__give_the_same_noise(tmp_path):
     loaded = load_baseline(path)
 
     assert loaded == BASELINE
+    assert loaded.blocks == 20
     assert loaded.checksum
     assert [noise.block_variance for noise in loaded.metrics.values()] == [
         noise.block_variance for noise in BASELINE.metrics.values()

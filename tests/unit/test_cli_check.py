@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from perfgate.cli import main
-from perfgate.core import Fingerprint
+from perfgate.core import Arm, Fingerprint
 from perfgate.evidence.baselines import find_path, save_baseline
 from perfgate.evidence.results import load_results
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, write_folder
@@ -181,3 +181,12 @@ def test_check__a_broken_baseline_is_named(tmp_path, capsys, baselines):
 
     assert main(["check", str(folder), "--baselines", str(baselines)]) == 2
     assert "edited by hand" in capsys.readouterr().err
+
+
+def test_check__a_session_that_knows_no_hardware_has_no_baseline(tmp_path, capsys):
+    nameless = dict.fromkeys(Arm, Fingerprint(facts={"gpu": "Test GPU"}))
+    folder = write_folder(tmp_path / "r", make_session(SCENARIO, fingerprints=nameless))
+
+    main(["check", str(folder), "--format", "json"])
+
+    assert orjson.loads(capsys.readouterr().out)["hardware"] == "unknown"
