@@ -130,7 +130,7 @@ def _parse_lines(content: bytes, source: str) -> tuple[Run, ...]:
 
 def _parse_line(line: bytes, source: str, where: str) -> Run:
     try:
-        record = orjson.loads(NOT_JSON.sub(rb'\1"\2"', line))
+        record = orjson.loads(_quote_non_numbers(line))
     except orjson.JSONDecodeError as error:
         raise EvidenceError(f"{where}: not valid JSON ({error}); the line was cut off or edited, measure again") from None
     if not isinstance(record, dict):
@@ -138,6 +138,16 @@ def _parse_line(line: bytes, source: str, where: str) -> Run:
     if not any(name in record for names in (*VALUE_FIELDS.values(), COUNT_FIELDS["completed"]) for name in names):
         raise EvidenceError(f"{where}: completed: no field of a bench_serving result is in this line; give its --output-file")
     return _as_run(record, source, where)
+
+
+def _quote_non_numbers(line: bytes) -> bytes:
+    """Make bare Infinity and NaN into strings. Only the head of a line holds them, its megabyte of samples does not."""
+    last = max(line.rfind(word) for word in (b"Infinity", b"NaN"))
+    if last < 0:
+        return line
+    # One byte more than the longer word, so that the pattern still sees where the word ends.
+    head = last + len(b"Infinity") + 1
+    return NOT_JSON.sub(rb'\1"\2"', line[:head]) + line[head:]
 
 
 def _as_run(record: Mapping[str, Any], source: str, where: str) -> Run:
