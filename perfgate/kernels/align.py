@@ -3,12 +3,15 @@
 # ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from perfgate.kernels.gemm import begin
 
 CHUNK = 1024
 SEGMENT = 4096
@@ -40,8 +43,8 @@ def most_blocks(slots: int, experts: int, block_m: int) -> int:
     return (slots + active * (block_m - 1)) // block_m
 
 
-def align(topk_ids: Tensor, experts: int, block_m: int) -> Alignment:
-    """Sort the slots of topk_ids [M, k] by expert; slots with id -1 take part nowhere."""
+def align(topk_ids: Tensor, experts: int, block_m: int, launch: Mapping[str, bool]) -> Alignment:
+    """Sort the slots of topk_ids [M, k] by expert; slots with id -1 take part nowhere. `launch` is `launch_mode`'s answer."""
     slots = topk_ids.numel()
     blocks = most_blocks(slots, experts, block_m)
     made = Alignment(
@@ -55,18 +58,26 @@ def align(topk_ids: Tensor, experts: int, block_m: int) -> Alignment:
     counts = made.count  # unused when one program counts everything itself
     if segments > 1:
         counts = torch.empty((segments, experts), dtype=torch.int32, device=topk_ids.device)
-        count_slots[(experts, segments)](topk_ids, counts, slots, SEGMENT=SEGMENT, CHUNK=CHUNK, num_warps=4)
+        count_slots[(experts, segments)](topk_ids, counts, slots, SEGMENT=SEGMENT, CHUNK=CHUNK, num_warps=4, **launch)
     place_slots[(experts, segments)](
         topk_ids, counts, made.slots, made.experts, made.count, slots, experts, segments,
         EXPERTS=padded, SEGMENTS=triton.next_power_of_2(segments), SEGMENT=SEGMENT, CHUNK=CHUNK, BLOCK_M=block_m,
-        COUNTED=segments > 1, num_warps=4,
+        COUNTED=segments > 1, num_warps=4, **launch,
     )  # fmt: skip
     return made
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def count_slots(topk_ids: tl.tensor, counts: tl.tensor, slots: tl.tensor, SEGMENT: tl.constexpr, CHUNK: tl.constexpr) -> None:
+def count_slots(
+    topk_ids: tl.tensor,
+    counts: tl.tensor,
+    slots: tl.tensor,
+    SEGMENT: tl.constexpr,
+    CHUNK: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
     """Count how often one expert occurs in one segment of the slots."""
+    begin(OVERLAP)
     expert = tl.program_id(0)
     segment = tl.program_id(1)
     lanes = tl.arange(0, CHUNK)
@@ -93,8 +104,10 @@ def place_slots(
     CHUNK: tl.constexpr,
     BLOCK_M: tl.constexpr,
     COUNTED: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """Write one expert's slots of one segment to their places, in slot order; the last segment also pads and names blocks."""
+    begin(OVERLAP)
     expert = tl.program_id(0)
     segment = tl.program_id(1)
     lanes = tl.arange(0, CHUNK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 from perfgate.errors import InputError
 from perfgate.kernels.recipes import Recipe
-from perfgate.kernels.sass import Machine, inspect
+from perfgate.kernels.sass import BuildError, Machine, inspect
 
 WARP = 32
 MOST_REGISTERS = 255
@@ -104,12 +105,17 @@ def _compile(recipe: Recipe, arch: int) -> tuple[Any, bool]:
     from triton.compiler import ASTSource  # noqa: PLC0415 - slow to load
 
     names = recipe.kernel.arg_names
-    types = {name: "constexpr" if name in recipe.constants else recipe.types[name] for name in names}
+    # Overlapped launches and tensor copies came with Hopper: before it, the same kernels run without.
+    late = {name: recipe.constants[name] and arch >= HOPPER for name in ("OVERLAP", "TMA") if name in recipe.constants}
+    constants = recipe.constants | late
+    types = {name: "constexpr" if name in constants else recipe.types[name] for name in names}
+    if arch < HOPPER:
+        types = {name: re.sub(r"tensordesc<(\w+)\[.*", r"*\1", kind) for name, kind in types.items()}
     aligned = [i for i, name in enumerate(names) if types[name].startswith("*") or name in {"H", "I"}]
     source = ASTSource(
         fn=recipe.kernel,
         signature=types,
-        constexprs=recipe.constants,
+        constexprs=constants,
         attrs={(i,): [["tt.divisibility", 16]] for i in aligned},
     )
     hits: list[bool] = []
@@ -121,6 +127,14 @@ def _compile(recipe: Recipe, arch: int) -> tuple[Any, bool]:
     try:
         options = {"num_warps": recipe.warps, "num_stages": recipe.stages}
         compiled = triton.compile(source, target=GPUTarget("cuda", arch, WARP), options=options)
+    except triton.runtime.errors.PTXASError as error:
+        raise BuildError(f"{recipe.name} for sm_{arch}: the assembler refused it: {_last_complaint(str(error))}") from error
     finally:
         triton.knobs.compilation.listener = None
     return compiled, all(hits)
+
+
+def _last_complaint(log: str) -> str:
+    """The assembler's last line that names an error; its log holds the whole program."""
+    complaints = [line.strip() for line in log.splitlines() if "error" in line.lower()]
+    return complaints[-1] if complaints else log[:200]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from perfgate.kernels.gemm import begin
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def sum_slots(
@@ -15,8 +17,10 @@ def sum_slots(
     H: tl.tensor,
     TOP_K: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """Row of `out` [M, H] = float32 sum of its k rows of `partial` [M * k, H], first slot first; no read without an expert."""
+    begin(OVERLAP)
     token = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     is_column = columns < H
@@ -46,12 +50,14 @@ def own_down_product(
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """One token's columns of the answer, start to finish: no alignment, no scratch, no atomics, one store.
 
     The loop runs through the token's experts without a seam: expert j occupies row j of the matrix tile (ROWS >= k) while its
     turn lasts, the other rows are zero, and the rows are weighted and summed at the end.
     """
+    begin(OVERLAP)
     token = tl.program_id(1)
     rows = tl.arange(0, ROWS)
     ks = tl.arange(0, BLOCK_K)

@@ -1,6 +1,6 @@
 """The fused layer: one function, a plan that says how, and a name for each variant."""
 
-# ruff: noqa: PLR0913 - a launcher passes what a kernel needs
+# ruff: noqa: PLR0913, PLR0917 - a launcher passes what a kernel needs
 from __future__ import annotations
 
 from dataclasses import replace
@@ -15,10 +15,11 @@ from perfgate.kernels.align import Alignment, align
 from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.gemm import down_product, gate_up_product
 from perfgate.kernels.problem import NotApplicableError, Problem
-from perfgate.kernels.tiles import DECODE, Plan, Tiles, Variant, choose, default_plan
+from perfgate.kernels.tiles import DECODE, SMALL, Plan, Tiles, Variant, choose, default_plan
 
 SUM_COLUMNS = 1024
 OWNER_MOST_TOKENS = 64
+OVERLAP_CAPABILITY = (9, 0)
 TMA_ALIGNMENT_BYTES = 16
 
 
@@ -31,17 +32,26 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
     if not problem.tokens:
         return problem.out
     plan = plan or choose(problem)
+    launch = launch_mode(problem, plan)
     if plan.variant is Variant.OWNER:
-        return _run_owner(problem, plan)
-    alignment = align(problem.topk_ids, problem.experts, plan.gate_up.m)
-    inner = _launch_gate_up(problem, plan.gate_up, alignment)
+        return _run_owner(problem, plan, launch)
+    alignment = None if plan.is_direct else align(problem.topk_ids, problem.experts, plan.gate_up.m, launch)
     if plan.variant is Variant.ATOMIC32:
         total = torch.zeros(problem.out.shape, dtype=torch.float32, device=problem.out.device)
-        _launch_down(problem, plan.down, alignment, inner, total, is_atomic=True)
+        inner = _launch_gate_up(problem, plan.gate_up, alignment, launch)
+        _launch_down(problem, plan.down, alignment, inner, total, launch, is_atomic=True)
         return problem.out.copy_(total)
+    inner = _launch_gate_up(problem, plan.gate_up, alignment, launch)
     partial = problem.hidden.new_empty((problem.topk_ids.numel(), problem.hidden_size))
-    _launch_down(problem, plan.down, alignment, inner, partial, is_atomic=False)
-    return _launch_sum(problem, partial)
+    _launch_down(problem, plan.down, alignment, inner, partial, launch, is_atomic=False)
+    return _launch_sum(problem, partial, launch)
+
+
+def launch_mode(problem: Problem, plan: Plan) -> dict[str, bool]:
+    """Launch options that let a kernel start while the one before it drains; empty of effect off Hopper and later."""
+    device = problem.hidden.device
+    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= OVERLAP_CAPABILITY
+    return {"OVERLAP": True, "launch_pdl": True} if can and plan.is_overlapped else {"OVERLAP": False}
 
 
 def automatic(problem: Problem) -> Tensor:
@@ -52,6 +62,13 @@ def automatic(problem: Problem) -> Tensor:
 def slots(problem: Problem) -> Tensor:
     """The layer with a row for each slot and a fixed-order sum: deterministic."""
     return fused_moe(problem, _forced(problem, Variant.SLOTS))
+
+
+def direct(problem: Problem) -> Tensor:
+    """The layer without sorting, every slot a block by itself: deterministic, for few tokens."""
+    if problem.tokens > OWNER_MOST_TOKENS:
+        raise NotApplicableError(f"direct is for at most {OWNER_MOST_TOKENS} tokens")
+    return fused_moe(problem, replace(_forced(problem, Variant.SLOTS), gate_up=SMALL.gate_up, down=SMALL.down, is_direct=True))
 
 
 def atomic32(problem: Problem) -> Tensor:
@@ -104,7 +121,7 @@ def _rows(tensor: Tensor, height: int, width: int, *, is_used: bool) -> Any:
     return TensorDescriptor.from_tensor(tensor.view(-1, tensor.shape[-1]), [height, width]) if is_used else tensor
 
 
-def _launch_gate_up(problem: Problem, tiles: Tiles, alignment: Alignment | None) -> Tensor:
+def _launch_gate_up(problem: Problem, tiles: Tiles, alignment: Alignment | None, launch: dict[str, bool]) -> Tensor:
     """The first product and its activation: rows sorted by expert, or in slot order without an alignment."""
     slot_count = problem.topk_ids.numel()
     blocks = slot_count if alignment is None else alignment.blocks
@@ -119,39 +136,49 @@ def _launch_gate_up(problem: Problem, tiles: Tiles, alignment: Alignment | None)
         problem.hidden, problem.gate_up, _rows(problem.gate_up, tiles.n, tiles.k, is_used=is_tma), bias, inner,
         problem.topk_weights, *order, slot_count, problem.top_k, problem.hidden_size, problem.intermediate_size,
         **_activation_arguments(problem), **_tile_arguments(tiles), DIRECT=alignment is None, TMA=is_tma,
-        EVEN_K=problem.hidden_size % tiles.k == 0,
+        EVEN_K=problem.hidden_size % tiles.k == 0, **launch,
     )  # fmt: skip
     return inner
 
 
 def _launch_down(
-    problem: Problem, tiles: Tiles, alignment: Alignment, inner: Tensor, target: Tensor, *, is_atomic: bool
+    problem: Problem,
+    tiles: Tiles,
+    alignment: Alignment | None,
+    inner: Tensor,
+    target: Tensor,
+    launch: dict[str, bool],
+    *,
+    is_atomic: bool,
 ) -> None:
-    """The second product: into a row for each slot, or added to float32 rows of tokens."""
-    is_tma = _uses_tma(tiles, problem.down)
+    """The second product: into a row for each slot, or added to the float32 rows of tokens."""
+    is_tma = alignment is not None and _uses_tma(tiles, problem.down)
+    ids = problem.topk_ids
+    order = (ids, ids, ids) if alignment is None else (alignment.slots, alignment.experts, alignment.count)
+    blocks = ids.numel() if alignment is None else alignment.blocks
     bias = problem.down if problem.down_bias is None else problem.down_bias
-    down_product[(alignment.blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
+    down_product[(blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
         inner, _rows(inner, tiles.m, tiles.k, is_used=is_tma), problem.down,
         _rows(problem.down, tiles.n, tiles.k, is_used=is_tma), bias, target, problem.topk_weights,
-        alignment.slots, alignment.experts, alignment.count, problem.topk_ids.numel(), problem.top_k,
-        problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
-        HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input,
-        ATOMIC=is_atomic,
-        TMA=is_tma, EVEN_K=problem.intermediate_size % tiles.k == 0, **_tile_arguments(tiles),
+        *order, ids.numel(), problem.top_k, problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
+        HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input, ATOMIC=is_atomic,
+        DIRECT=alignment is None, TMA=is_tma, EVEN_K=problem.intermediate_size % tiles.k == 0,
+        **_tile_arguments(tiles), **launch,
     )  # fmt: skip
 
 
-def _launch_sum(problem: Problem, partial: Tensor) -> Tensor:
+def _launch_sum(problem: Problem, partial: Tensor, launch: dict[str, bool]) -> Tensor:
     grid = (problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))
     sum_slots[grid](
-        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4
-    )
+        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4,
+        **launch,
+    )  # fmt: skip
     return problem.out
 
 
-def _run_owner(problem: Problem, plan: Plan) -> Tensor:
+def _run_owner(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
     """Two launches: every slot its own block of the first product, then programs that own a token's columns."""
-    inner = _launch_gate_up(problem, plan.gate_up, None)
+    inner = _launch_gate_up(problem, plan.gate_up, None, launch)
     tiles = plan.down
     bias = problem.down if problem.down_bias is None else problem.down_bias
     own_down_product[(triton.cdiv(problem.hidden_size, tiles.n), problem.tokens)](
@@ -159,6 +186,6 @@ def _run_owner(problem: Problem, plan: Plan) -> Tensor:
         problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
         TOP_K=problem.top_k, HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input,
         EVEN_K=problem.intermediate_size % tiles.k == 0, ROWS=max(16, triton.next_power_of_2(problem.top_k)),
-        BLOCK_N=tiles.n, BLOCK_K=tiles.k, num_warps=tiles.warps, num_stages=tiles.stages,
+        BLOCK_N=tiles.n, BLOCK_K=tiles.k, num_warps=tiles.warps, num_stages=tiles.stages, **launch,
     )  # fmt: skip
     return problem.out

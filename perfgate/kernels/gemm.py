@@ -1,10 +1,19 @@
 """The two grouped products of the layer: gate_up with the activation in its epilogue, and down with its router weights."""
 
-# ruff: noqa: PLR0913, PLR0917, SIM108 - a kernel's arguments are its interface, and its branches are compile-time
+# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda.gdc import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def begin(OVERLAP: tl.constexpr) -> None:
+    """With OVERLAP, let the next kernel's programs be placed now, and wait until the previous kernel's results are there."""
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -56,12 +65,14 @@ def gate_up_product(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """Rows of `inner` [blocks * BLOCK_M, I], sorted by expert: activation(hidden @ gate_up + bias).
 
     A tile covers BLOCK_N rows of the weight, gate and up alternating, and so BLOCK_N / 2 columns of `inner`. With DIRECT there
     is no alignment: block b is slot b alone. With TMA the weight comes through the tensor copy engine.
     """
+    begin(OVERLAP)
     tiles_n = tl.cdiv(2 * I, BLOCK_N)
     tiles_m = slots if DIRECT else tl.load(block_count)
     if tl.program_id(0) >= tiles_m * tiles_n:
@@ -85,10 +96,11 @@ def gate_up_product(
     first_row = (expert * 2 * I).to(tl.int32) + tile_n * BLOCK_N
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     for start in range(0, H, BLOCK_K):
+        # Rows of padding read nothing: at few tokens they would cost more traffic than the tokens.
         if EVEN_K:
-            a = tl.load(a_tile)
+            a = tl.load(a_tile, mask=is_slot[:, None], other=0.0)
         else:
-            a = tl.load(a_tile, mask=start + ks[None, :] < H, other=0.0)
+            a = tl.load(a_tile, mask=is_slot[:, None] & (start + ks[None, :] < H), other=0.0)
         if TMA:
             b = weight_tiles.load([first_row, start]).T
         elif EVEN_K:
@@ -131,30 +143,36 @@ def down_product(
     HAS_BIAS: tl.constexpr,
     WEIGHT_ON_INPUT: tl.constexpr,
     ATOMIC: tl.constexpr,
+    DIRECT: tl.constexpr,
     TMA: tl.constexpr,
     EVEN_K: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ) -> None:
     """Router weight times (inner @ down + bias) for each slot.
 
     Goes to `target` [M * k, H], a row of its own for each slot; or, with ATOMIC, is added to `target` [M, H] float32.
     """
+    begin(OVERLAP)
     tiles_n = tl.cdiv(H, BLOCK_N)
-    tiles_m = tl.load(block_count)
+    tiles_m = slots if DIRECT else tl.load(block_count)
     if tl.program_id(0) >= tiles_m * tiles_n:
         return
     tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
     expert = tl.load(block_experts + tile_m).to(tl.int64)
+    if DIRECT and expert < 0:
+        return
     rows = tl.arange(0, BLOCK_M)
-    slot = tl.load(sorted_slots + tile_m * BLOCK_M + rows)
+    slot = tl.where(rows == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + rows)
     is_slot = slot < slots
     ks = tl.arange(0, BLOCK_K)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     safe = tl.minimum(columns, H - 1)
-    a_tile = inner + (tile_m * BLOCK_M + rows).to(tl.int64)[:, None] * I + ks[None, :]
+    row = slot if DIRECT else tile_m * BLOCK_M + rows
+    a_tile = inner + row.to(tl.int64)[:, None] * I + ks[None, :]
     b_tile = weight + expert * H * I + safe.to(tl.int64)[None, :] * I + ks[:, None]
     first_row = (expert * H).to(tl.int32) + tile_n * BLOCK_N
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
@@ -163,10 +181,10 @@ def down_product(
             a = inner_tiles.load([tile_m * BLOCK_M, start])
             b = weight_tiles.load([first_row, start]).T
         elif EVEN_K:
-            a = tl.load(a_tile)
+            a = tl.load(a_tile, mask=is_slot[:, None], other=0.0)
             b = tl.load(b_tile)
         else:
-            a = tl.load(a_tile, mask=start + ks[None, :] < I, other=0.0)
+            a = tl.load(a_tile, mask=is_slot[:, None] & (start + ks[None, :] < I), other=0.0)
             b = tl.load(b_tile, mask=start + ks[:, None] < I, other=0.0)
         total = tl.dot(a, b, total, input_precision="ieee")
         a_tile += BLOCK_K

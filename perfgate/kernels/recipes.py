@@ -66,8 +66,8 @@ def _plan_recipes(plan: Plan, dtype: str) -> Iterator[Recipe]:
         if plan.variant is Variant.OWNER:
             yield _owner(plan.down, dtype, has_bias=has_bias)
         else:
-            yield _down(plan.down, dtype, has_bias=has_bias, is_atomic=False)
-            yield _down(plan.down, dtype, has_bias=has_bias, is_atomic=True)
+            for is_atomic in (False, True):
+                yield _down(plan.down, dtype, has_bias=has_bias, is_atomic=is_atomic, is_direct=plan.is_direct)
     yield _sum(dtype)
 
 
@@ -76,7 +76,14 @@ def _label(tiles: Tiles) -> str:
 
 
 def _sizes(tiles: Tiles) -> dict[str, Any]:
-    return {"BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m, "EVEN_K": True}
+    return {
+        "BLOCK_M": tiles.m,
+        "BLOCK_N": tiles.n,
+        "BLOCK_K": tiles.k,
+        "GROUP_M": tiles.group_m,
+        "EVEN_K": True,
+        "OVERLAP": True,
+    }
 
 
 def _tensors(dtype: str, tiles: Tiles, *, is_tma: bool) -> dict[str, str]:
@@ -92,7 +99,7 @@ def _tensors(dtype: str, tiles: Tiles, *, is_tma: bool) -> dict[str, str]:
 
 
 def _gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
-    tiles, is_direct = plan.gate_up, plan.variant is Variant.OWNER
+    tiles, is_direct = plan.gate_up, plan.is_direct or plan.variant is Variant.OWNER
     is_tma = tiles.tma and activation.interleaved
     constants = {
         "INTERLEAVED": activation.interleaved,
@@ -117,11 +124,12 @@ def _gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
     )
 
 
-def _down(tiles: Tiles, dtype: str, *, has_bias: bool, is_atomic: bool) -> Recipe:
+def _down(tiles: Tiles, dtype: str, *, has_bias: bool, is_atomic: bool, is_direct: bool) -> Recipe:
     types = _tensors(dtype, tiles, is_tma=tiles.tma)
-    constants = {"HAS_BIAS": has_bias, "WEIGHT_ON_INPUT": False, "ATOMIC": is_atomic, "TMA": tiles.tma}
+    constants = {"HAS_BIAS": has_bias, "WEIGHT_ON_INPUT": False, "ATOMIC": is_atomic, "DIRECT": is_direct, "TMA": tiles.tma}
     return Recipe(
-        name=f"down/{'atomic32' if is_atomic else 'slots'}/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles)}",
+        name=f"down/{'atomic32' if is_atomic else 'slots'}/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles)}"
+        + ("/direct" if is_direct else ""),
         kernel=down_product,
         types=types | ({"target": "*fp32"} if is_atomic else {}),
         constants=constants | _sizes(tiles),
@@ -134,7 +142,7 @@ def _down(tiles: Tiles, dtype: str, *, has_bias: bool, is_atomic: bool) -> Recip
 
 
 def _owner(tiles: Tiles, dtype: str, *, has_bias: bool) -> Recipe:
-    sizes = {"ROWS": 16, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "EVEN_K": False}
+    sizes = {"ROWS": 16, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "EVEN_K": False, "OVERLAP": True}
     return Recipe(
         name=f"down/owner/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles)}",
         kernel=own_down_product,
@@ -149,11 +157,13 @@ def _owner(tiles: Tiles, dtype: str, *, has_bias: bool) -> Recipe:
 
 def _sum(dtype: str) -> Recipe:
     types = _COMMON | {"partial": f"*{ELEMENTS[dtype]}", "out": f"*{ELEMENTS[dtype]}"}
-    return Recipe(name=f"sum/{dtype}", kernel=sum_slots, types=types, constants={"TOP_K": 4, "BLOCK_N": SUM_COLUMNS})
+    return Recipe(
+        name=f"sum/{dtype}", kernel=sum_slots, types=types, constants={"TOP_K": 4, "BLOCK_N": SUM_COLUMNS, "OVERLAP": True}
+    )
 
 
 def _alignment_recipes() -> Iterator[Recipe]:
-    sizes: dict[str, Any] = {"SEGMENT": SEGMENT, "CHUNK": CHUNK}
+    sizes: dict[str, Any] = {"SEGMENT": SEGMENT, "CHUNK": CHUNK, "OVERLAP": True}
     yield Recipe(name="align/count", kernel=count_slots, types=_COMMON, constants=sizes)
     for counted in (False, True):
         constants = sizes | {"EXPERTS": EXPERTS, "SEGMENTS": 16 if counted else 1, "BLOCK_M": 64, "COUNTED": counted}

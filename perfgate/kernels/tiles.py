@@ -35,11 +35,17 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How to run one layer. Both products share `gate_up.m`; OWNER ignores `down.m` and `down.group_m`."""
+    """How to run one layer. Both products share `gate_up.m`; OWNER ignores `down.m` and `down.group_m`.
+
+    With `is_direct` nothing is sorted: every slot is a block by itself, which pays while hardly any expert has two slots.
+    `is_overlapped` starts each kernel while the one before it drains (Hopper and later).
+    """
 
     variant: Variant
     gate_up: Tiles
     down: Tiles
+    is_direct: bool = False
+    is_overlapped: bool = True
 
     def __post_init__(self) -> None:
         if self.variant is not Variant.OWNER and self.gate_up.m != self.down.m:
@@ -132,7 +138,8 @@ def plan_from(entry: dict[str, object]) -> Plan:
     variant, gate_up, down = entry["variant"], entry["gate_up"], entry["down"]
     if not isinstance(gate_up, dict) or not isinstance(down, dict):
         raise InputError("tuned plan: gate_up and down must be tables of tile sizes")
-    return Plan(variant=Variant(str(variant)), gate_up=Tiles(**gate_up), down=Tiles(**down))
+    flags = {name: bool(entry[name]) for name in ("is_direct", "is_overlapped") if name in entry}
+    return Plan(variant=Variant(str(variant)), gate_up=Tiles(**gate_up), down=Tiles(**down), **flags)
 
 
 def plan_to(plan: Plan) -> dict[str, object]:

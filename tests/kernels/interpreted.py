@@ -1,0 +1,59 @@
+"""Run our kernels through Triton's interpreter and print one JSON line per check; started by test_interpreter.py.
+
+A process of its own, because TRITON_INTERPRET must be set before the kernels are imported and stays for good.
+"""
+
+import json
+import sys
+from dataclasses import replace
+
+import torch
+
+from perfgate.kernels import fused
+from perfgate.kernels.align import align
+from perfgate.kernels.cases import Case
+from perfgate.kernels.conformance import check, prepare
+from perfgate.kernels.implementations import find
+from perfgate.kernels.tiles import SMALL
+
+TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
+
+
+def through_tensor_copies(problem):
+    """The slots variant with both products' weights read as tiles."""
+    return fused.fused_moe(problem, replace(SMALL, gate_up=TMA_TILES, down=TMA_TILES))
+
+
+def alignment_problems(slots, experts, block_m):
+    """What is wrong with the sorted order of `slots` random slots, of which some have no expert."""
+    ids = torch.randint(-1, experts, (slots // 2, 2), generator=torch.Generator().manual_seed(slots), dtype=torch.int32)
+    made = align(ids, experts, block_m, {"OVERLAP": False})
+    flat, used = ids.flatten(), int(made.count)
+    wanted = []
+    for expert in range(experts):
+        own = torch.nonzero(flat == expert).flatten().tolist()
+        padding = -len(own) % block_m
+        wanted += [
+            (expert, own[i : i + block_m] + [slots] * (block_m - len(own[i : i + block_m])))
+            for i in range(0, len(own) + padding, block_m)
+        ]
+    rows = made.slots.view(-1, block_m)[:used].tolist()
+    found = list(zip(made.experts[:used].tolist(), rows, strict=True))
+    return [] if found == wanted else [f"order of {slots} slots differs from a stable sort"]
+
+
+def main():
+    for line in sys.stdin:
+        name, _, rest = line.strip().partition(" ")
+        if name == "align":
+            problems = alignment_problems(*map(int, rest.split()))
+        elif name == "tma":
+            implementation = replace(find("triton-slots"), target="__main__:through_tensor_copies")
+            problems = check(implementation, prepare(Case.parse(rest))).problems
+        else:
+            problems = check(find(name), prepare(Case.parse(rest))).problems
+        print(json.dumps({"job": line.strip(), "problems": list(problems)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

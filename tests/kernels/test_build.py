@@ -1,0 +1,122 @@
+"""Ahead-of-time compilation without a GPU, and the gates on machine code."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+
+import triton
+import triton.language as tl
+from click.testing import CliRunner
+
+from perfgate.cli.kernels import command
+from perfgate.errors import InputError
+from perfgate.kernels.build import SHARED_BYTES, build, judge, parse_arch
+from perfgate.kernels.recipes import Recipe, recipes
+from perfgate.kernels.sass import BuildError, Machine, inspect
+
+SOUND = Machine(registers=128, stack_bytes=0, local_bytes=0, opcodes=Counter({"HGMMA.64x128x16": 4, "REDG.E.ADD.F32": 2}))
+PRODUCT = Recipe(name="product", kernel=None, types={}, constants={}, rows=64, is_product=True)
+ATOMIC = replace(PRODUCT, is_atomic=True)
+
+
+def named(part):
+    return next(recipe for recipe in recipes() if part in recipe.name)
+
+
+@triton.jit
+def fenced_sum(target, values, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.atomic_add(target + at, tl.load(values + at))
+
+
+@pytest.mark.parametrize(
+    ("part", "arch", "opcode"),
+    [
+        ("gate_up/swiglu/bfloat16/64x128", 90, "HGMMA"),
+        ("down/atomic32/bias/bfloat16/16x64", 90, "HMMA"),
+        ("down/owner/bias/float16", 90, "HMMA"),
+        ("gate_up/silu/bfloat16/16x64", 80, "HMMA"),
+        ("down/slots/bias/bfloat16/16x64", 100, "HMMA"),
+    ],
+)
+def test_build__accepts_our_kernels_on_each_architecture(part, arch, opcode):
+    built = build(named(part), arch)
+
+    assert built.problems == ()
+    assert any(name.startswith(opcode) for name in built.machine.opcodes)
+
+
+def test_build__second_time_comes_from_the_cache():
+    build(named("sum/bfloat16"), 90)
+
+    assert build(named("sum/bfloat16"), 90).is_cached
+
+
+def test_build__refuses_an_atomic_that_waits():
+    """Triton's default order puts a fence round each atomic: the gate must see it in real machine code."""
+    recipe = Recipe(
+        name="fenced", kernel=fenced_sum, types={"target": "*fp32", "values": "*fp32"}, constants={"BLOCK": 256}, is_atomic=True
+    )
+
+    built = build(recipe, 90)
+
+    assert any("not relaxed" in problem for problem in built.problems), built
+
+
+@pytest.mark.parametrize(
+    ("machine", "shared", "message"),
+    [
+        (replace(SOUND, registers=300), 0, "300 registers"),
+        (replace(SOUND, stack_bytes=16), 0, "spills"),
+        (replace(SOUND, opcodes=SOUND.opcodes | Counter({"STL.64": 1})), 0, "spills"),
+        (SOUND, SHARED_BYTES[90] + 1, "shared memory"),
+        (replace(SOUND, opcodes=Counter({"FFMA": 9, "REDG.E": 1})), 0, "no matrix instruction"),
+        (replace(SOUND, opcodes=Counter({"HMMA.16816": 9, "REDG.E": 1})), 0, "no matrix instruction"),
+        (replace(SOUND, opcodes=SOUND.opcodes | Counter({"MEMBAR.ALL.GPU": 1})), 0, "not relaxed"),
+        (replace(SOUND, opcodes=Counter({"HGMMA.64": 1})), 0, "no reduction"),
+    ],
+)
+def test_judge__names_what_is_wrong(machine, shared, message):
+    problems = list(judge(ATOMIC, 90, shared, machine))
+
+    assert any(message in problem for problem in problems), problems
+
+
+def test_judge__accepts_a_sound_kernel():
+    assert list(judge(ATOMIC, 90, SHARED_BYTES[90], SOUND)) == []
+
+
+def test_parse_arch__refuses_an_unknown_one():
+    with pytest.raises(InputError, match="sm_80, sm_90, sm_100"):
+        parse_arch("sm_70")
+
+
+def test_inspect__refuses_a_file_that_is_no_cubin(tmp_path):
+    (tmp_path / "kernel.cubin").write_bytes(b"not one")
+
+    with pytest.raises(BuildError, match="cuobjdump"):
+        inspect(tmp_path / "kernel.cubin")
+
+
+def test_recipes__have_names_of_their_own_and_every_variant():
+    names = [recipe.name for recipe in recipes()]
+
+    assert len(names) == len(set(names))
+    assert all(any(part in name for name in names) for part in ("slots", "atomic32", "owner", "align/place", "sum/", "float16"))
+
+
+def test_build_command__prints_a_line_for_each_kernel_and_counts():
+    done = CliRunner().invoke(command, ["build", "--only", "align/"], standalone_mode=False)
+
+    assert done.return_value == 0, done.output
+    assert "3 of 3 kernels accepted" in done.output
+
+
+def test_build_command__refuses_a_filter_that_matches_nothing():
+    done = CliRunner().invoke(command, ["build", "--only", "nothing"], standalone_mode=False)
+
+    assert isinstance(done.exception, InputError)
+    assert "--only nothing" in str(done.exception)

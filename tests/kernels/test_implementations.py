@@ -1,0 +1,67 @@
+"""Finding implementations by name, by entry point and by module:function; judging them from the command line."""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+from click.testing import CliRunner
+
+from perfgate.cli.kernels import command
+from perfgate.errors import InputError
+from perfgate.kernels import implementations
+from perfgate.kernels.implementations import BUILT_IN, find, registry
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, arguments, standalone_mode=False)
+
+
+def test_registry__adds_entry_points(monkeypatch):
+    theirs = EntryPoint(name="theirs", value="their.module:function", group=implementations.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(implementations, "entry_points", lambda group: [theirs] if group == theirs.group else [])
+
+    known = registry()
+
+    assert known["theirs"].target == "their.module:function"
+    assert {each.name for each in BUILT_IN} < set(known)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "choose one of sglang"),
+        ("no.such.module:f", "no module 'no'"),
+        ("math:nothing", "math has no 'nothing'"),
+        ("math:pi", "not callable"),
+        ("math:", "not module:function"),
+    ],
+)
+def test_find__says_what_is_missing(name, message):
+    with pytest.raises(InputError, match=message):
+        find(name).load()
+
+
+def test_check_command__sound_implementation_exits_zero():
+    done = run("check", "--impl", "torch-staged", "--case", "E=4,k=2,H=32,I=32,M=3")
+
+    assert done.return_value == 0
+    assert "1 of 1 cases sound" in done.output
+
+
+def test_check_command__wrong_implementation_exits_one():
+    done = run("check", "--impl", "perfgate.kernels.mutants.memory:zeros", "--case", "E=4,k=2,H=32,I=32,M=3")
+
+    assert done.return_value == 1
+    assert "WRONG: relative error 1 > 4e-06" in done.output
+
+
+@pytest.mark.parametrize("arguments", [(), ("--case", "M=1", "--matrix", "quick")])
+def test_check_command__wants_cases_or_a_matrix(arguments):
+    done = run("check", "--impl", "torch-staged", *arguments)
+
+    assert isinstance(done.exception, InputError)
+
+
+def test_list_command__names_every_implementation():
+    done = run("list")
+
+    assert all(each.name in done.output for each in BUILT_IN)

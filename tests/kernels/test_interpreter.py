@@ -1,0 +1,46 @@
+"""Our Triton kernels without a GPU: float32 and float16 through the interpreter (its bfloat16 product is wrong)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+
+SMALL_LAYER = "E=3,k=2,H=24,I=20"
+JOBS = [
+    f"triton-slots {SMALL_LAYER},M=5",
+    f"triton-slots {SMALL_LAYER},M=3,dtype=float16,activation=silu,mask=ep,bias=off,scaling=2.5",
+    f"triton-slots {SMALL_LAYER},M=3,activation=silu,bias=off,on_input=1,data=nan",
+    f"triton-slots {SMALL_LAYER},M=4,activation=swiglu-chunked,weights=odd,routing=duplicate,data=edges",
+    f"triton-slots {SMALL_LAYER},M=4,activation=silu,data=exact,mask=padded",
+    f"triton-slots {SMALL_LAYER},M=2,mask=all",
+    f"triton-direct {SMALL_LAYER},M=2,mask=ep",
+    f"triton-owner {SMALL_LAYER},M=2,mask=ep",
+    f"triton-owner {SMALL_LAYER},M=1,activation=silu,data=exact,dtype=float16",
+    f"triton-atomic32 {SMALL_LAYER},M=5,dtype=float16",
+    f"tma {SMALL_LAYER},M=3",
+    "align 30 4 16",
+    "align 4900 3 64",
+]
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """What the interpreter found, job by job, from one process for all of them."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    script = Path(__file__).with_name("interpreted.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script)], input="\n".join(JOBS), env=environment, capture_output=True, text=True,
+        check=False, timeout=300,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {line["job"]: line["problems"] for line in lines} | ({} if done.returncode == 0 else {"error": done.stderr[-2000:]})
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_kernels__agree_with_the_oracle(answers, job):
+    assert answers.get(job) == [], answers.get("error", "")
