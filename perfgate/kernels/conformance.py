@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 GUARD_ROWS = 8
 GUARD_VALUE = 12345.0
 RERUNS = 2
+# What a kernel author's code may raise; an implementation that crashes on a case has failed it.
+CRASHES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 ROOT_MEAN_SQUARE_RANGE = (0.1, 10.0)
 
 
@@ -75,8 +77,12 @@ def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | Non
     """Judge one answer: finite where it must be, near the oracle, rerun alike, nothing else written."""
     guarded, guards = _guard(exam.problem)
     run = implementation.load()
-    with poisoned_allocations():
-        answer = run(guarded).clone()
+    try:
+        with poisoned_allocations():
+            answer = run(guarded).clone()
+    except CRASHES as error:
+        problem = f"raised {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
+        return Report(case=exam.case, implementation=implementation.name, errors=None, problems=(problem,))
     errors, findings = _judge(answer, exam, tolerance or TOLERANCES[exam.case.dtype])
     if implementation.is_deterministic:
         findings += _rerun(run, guarded, answer)
