@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.verdict.gate import LOOKS, NOMINAL_SCORE, Batch, Design, decide_all, draw_batch, score_all
 from benchmarks.verdict.record import as_rate, print_table, write_results
 from benchmarks.verdict.rivals import RIVALS, Evidence, limit_at
-from benchmarks.verdict.simulator import DEFAULT, draw_history, slow_down, to_values
+from benchmarks.verdict.simulator import DEFAULT, Noise, draw_history, slow_down, to_values
 from perfgate.core import Outcome
 
 Floats = NDArray[np.float64]
@@ -33,6 +33,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "P99 ITL alone": ("p99_itl_ms",),
 }
 OURS = "perfgate"
+ELSEWHERE: Mapping[str, Noise] = {
+    "start effects x 2": DEFAULT.scaled(start=2.0),
+    "start effects x 4": DEFAULT.scaled(start=4.0),
+    "session effects x 4": DEFAULT.scaled(session=4.0),
+    "window noise x 2": DEFAULT.scaled(window=2.0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +73,10 @@ class World:
         )
 
 
-def draw_world(rng: np.random.Generator, count: int) -> World:
+def draw_world(rng: np.random.Generator, count: int, noise: Noise = DEFAULT) -> World:
     """Draw A/A sessions of 3 blocks of 3 windows and, for each, 90 nights of 3 windows each from sessions of their own."""
-    batch = draw_batch(rng, Design(blocks=BLOCKS, windows=WINDOWS), count)
-    nights = np.concatenate([draw_history(rng, DEFAULT, (min(250, count - at), NIGHTS), 3) for at in range(0, count, 250)])
+    batch = draw_batch(rng, Design(noise=noise, blocks=BLOCKS, windows=WINDOWS), count)
+    nights = np.concatenate([draw_history(rng, noise, (min(250, count - at), NIGHTS), 3) for at in range(0, count, 250)])
     return World(batch=batch, nights=nights)
 
 
@@ -111,6 +117,17 @@ def study(quiet: World, trials: int) -> list[dict[str, Any]]:
             for label, value in limits.items()
         )
     return rows + [_customary(quiet, slowed, index) for index in range(len(RIVALS)) if RIVALS[index].runs == 1]
+
+
+def study_transfer(rng: np.random.Generator, quiet: World, trials: int) -> list[dict[str, Any]]:
+    """False alarms elsewhere, with the limits that gave 1 % under the assumed noise: a limit is set once, a machine changes."""
+    worlds = {name: draw_world(rng, trials, noise) for name, noise in ELSEWHERE.items()}
+    rows = []
+    for name, (score, _) in list_scorers().items():
+        limit = limit_at(score(quiet), RATES[0])
+        alarms = {label: as_rate(int((score(world) > limit).sum()), trials) for label, world in worlds.items()}
+        rows.append({"rule": name, "false_alarms": alarms})
+    return rows
 
 
 def _power(scores: Mapping[tuple[str, float], Floats], kind: str, limit: float) -> dict[str, float]:
@@ -160,9 +177,16 @@ def main() -> None:
     given = parser.parse_args()
     began = time.perf_counter()
     rng = np.random.default_rng(given.seed)
-    rows = study(draw_world(rng, given.quiet), given.trials)
-    whole = study_whole_gate(rng, given.trials)
-    facts = {"seed": given.seed, "trials": given.trials, "effects": list(EFFECTS), "rows": rows, "whole_gate": whole}
+    quiet = draw_world(rng, given.quiet)
+    rows = study(quiet, given.trials)
+    facts = {
+        "seed": given.seed,
+        "trials": given.trials,
+        "effects": list(EFFECTS),
+        "rows": rows,
+        "whole_gate": study_whole_gate(rng, given.trials),
+        "transfer": study_transfer(rng, quiet, given.trials),
+    }
     path = write_results("power_curves", began, facts)
     for kind in KINDS:
         print(f"\npower where {kind} slows down, 3 blocks of 3 windows")
