@@ -202,12 +202,16 @@ def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple
         for subject in subjects:
             variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
             plans = [Plan(variant=variant, gate_up=t, down=t) for t in tiles]
+            big = [t for t in tiles if t.m >= 64]
+            plans += [Plan(variant=variant, gate_up=t, down=replace(t, tma=True)) for t in big]
             if subject == "ours-slots":
                 plans += [replace(plan, is_direct=True) for plan in plans if plan.gate_up.m == 16]
-                plans += [replace(plan, is_overlapped=False) for plan in plans]
-            plans += [Plan(variant=variant, gate_up=g, down=replace(t, tma=True))
-                      for t in tiles if t.m >= 64 for g in (t, replace(t, tma=True))
-                      if not (g.tma and subject.startswith("sglang"))]  # fmt: skip
+                every = [
+                    replace(t, short=is_short, tma=is_tma)
+                    for t in big
+                    for is_short, is_tma in ((False, True), (True, False), (True, True))
+                ]
+                plans += [Plan(variant=variant, gate_up=t, down=t) for t in every]
             if subject == "ours-owner":
                 plans = list(search.owner_plans(tiles)) if count <= OWNER_TOKENS else []
             for plan in plans:

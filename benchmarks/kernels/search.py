@@ -78,8 +78,14 @@ def _engines(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
 
 
 def _launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
-    """How our kernels are launched, which upstream fixes: in sequence or overlapped, sorted or each slot by itself."""
+    """How our kernels are launched, which upstream fixes: in sequence or overlapped, sorted or each slot by
+    itself, half-filled blocks at half the height or not.
+    """
     yield replace(plan, is_overlapped=False)
+    if plan.gate_up.m >= 64:
+        short = replace(plan, gate_up=replace(plan.gate_up, short=True), down=replace(plan.down, short=True))
+        yield short
+        yield replace(short, is_overlapped=False)
     if plan.gate_up.m == 16 and plan.variant is Variant.SLOTS:
         yield from (Plan(variant=plan.variant, gate_up=t, down=t, is_direct=True) for t in tiles if t.m == 16)
 

@@ -107,7 +107,7 @@ def _activation_arguments(problem: Problem) -> dict[str, Any]:
 
 
 def _tile_arguments(tiles: Tiles) -> dict[str, Any]:
-    sizes = {"BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m}
+    sizes = {"BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m, "SHORT_BLOCKS": tiles.short}
     return sizes | {"num_warps": tiles.warps, "num_stages": tiles.stages}
 
 
@@ -158,7 +158,8 @@ def _launch_down(
     blocks = ids.numel() if alignment is None else alignment.blocks
     bias = problem.down if problem.down_bias is None else problem.down_bias
     down_product[(blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
-        inner, _rows(inner, tiles.m, tiles.k, is_used=is_tma), problem.down,
+        inner, _rows(inner, tiles.m, tiles.k, is_used=is_tma), _rows(inner, tiles.m // 2, tiles.k, is_used=is_tma),
+        problem.down,
         _rows(problem.down, tiles.n, tiles.k, is_used=is_tma), bias, target, problem.topk_weights,
         *order, ids.numel(), problem.top_k, problem.hidden_size, problem.intermediate_size, problem.routed_scaling,
         HAS_BIAS=problem.down_bias is not None, WEIGHT_ON_INPUT=problem.weight_on_input, ATOMIC=is_atomic,

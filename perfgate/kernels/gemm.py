@@ -38,6 +38,79 @@ def activated(gate: tl.tensor, up: tl.tensor, ALPHA: tl.constexpr, LIMIT: tl.con
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def gate_up_tile(
+    hidden: tl.tensor,
+    weight: tl.tensor,
+    weight_tiles: tl.tensor,
+    bias: tl.tensor,
+    inner: tl.tensor,
+    topk_weights: tl.tensor,
+    sorted_slots: tl.tensor,
+    slots: tl.tensor,
+    top_k: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    INTERLEAVED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    WEIGHT_ON_INPUT: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
+    SHIFT: tl.constexpr,
+    DIRECT: tl.constexpr,
+    TMA: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    tile_m: tl.tensor,
+    tile_n: tl.tensor,
+    expert: tl.tensor,
+    ROWS: tl.constexpr,
+) -> None:
+    """The first ROWS rows of one tile of the first product."""
+    rows = tl.arange(0, ROWS)
+    slot = tl.where(rows == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + rows)
+    is_slot = slot < slots
+    token = tl.where(is_slot, slot // top_k, 0)
+    ks = tl.arange(0, BLOCK_K)
+    lanes = tl.arange(0, BLOCK_N)
+    column = tile_n * (BLOCK_N // 2) + lanes // 2
+    # The weight row of each lane; lanes past the end read the last pair and are not stored.
+    safe = tl.minimum(column, I - 1)
+    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+    a_tile = hidden + token.to(tl.int64)[:, None] * H + ks[None, :]
+    b_tile = weight + expert * 2 * I * H + weight_row.to(tl.int64)[None, :] * H + ks[:, None]
+    first_row = (expert * 2 * I).to(tl.int32) + tile_n * BLOCK_N
+    total = tl.zeros([ROWS, BLOCK_N], dtype=tl.float32)
+    for start in range(0, H, BLOCK_K):
+        # Rows of padding read nothing: at few tokens they would cost more traffic than the tokens.
+        if EVEN_K:
+            a = tl.load(a_tile, mask=is_slot[:, None], other=0.0)
+        else:
+            a = tl.load(a_tile, mask=is_slot[:, None] & (start + ks[None, :] < H), other=0.0)
+        if TMA:
+            b = weight_tiles.load([first_row, start]).T
+        elif EVEN_K:
+            b = tl.load(b_tile)
+        else:
+            b = tl.load(b_tile, mask=start + ks[:, None] < H, other=0.0)
+        total = tl.dot(a, b, total, input_precision="ieee")
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K
+    if WEIGHT_ON_INPUT:
+        total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None]
+    if HAS_BIAS:
+        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
+    gate, up = tl.split(tl.reshape(total, [ROWS, BLOCK_N // 2, 2]))
+    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
+    out_column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+    # A slot's own row when every slot is a block, otherwise its place in the sorted order.
+    out_row = slot.to(tl.int64) if DIRECT else (tile_m * BLOCK_M + rows).to(tl.int64)
+    target = inner + out_row[:, None] * I + out_column[None, :]
+    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (out_column[None, :] < I))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def gate_up_product(
     hidden: tl.tensor,
     weight: tl.tensor,
@@ -65,6 +138,7 @@ def gate_up_product(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    SHORT_BLOCKS: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
     """Rows of `inner` [blocks * BLOCK_M, I], sorted by expert: activation(hidden @ gate_up + bias).
@@ -81,50 +155,30 @@ def gate_up_product(
     expert = tl.load(block_experts + tile_m).to(tl.int64)
     if DIRECT and expert < 0:
         return
-    rows = tl.arange(0, BLOCK_M)
-    slot = tl.where(rows == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + rows)
-    is_slot = slot < slots
-    token = tl.where(is_slot, slot // top_k, 0)
-    ks = tl.arange(0, BLOCK_K)
-    lanes = tl.arange(0, BLOCK_N)
-    column = tile_n * (BLOCK_N // 2) + lanes // 2
-    # The weight row of each lane; lanes past the end read the last pair and are not stored.
-    safe = tl.minimum(column, I - 1)
-    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
-    a_tile = hidden + token.to(tl.int64)[:, None] * H + ks[None, :]
-    b_tile = weight + expert * 2 * I * H + weight_row.to(tl.int64)[None, :] * H + ks[:, None]
-    first_row = (expert * 2 * I).to(tl.int32) + tile_n * BLOCK_N
-    total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
-    for start in range(0, H, BLOCK_K):
-        # Rows of padding read nothing: at few tokens they would cost more traffic than the tokens.
-        if EVEN_K:
-            a = tl.load(a_tile, mask=is_slot[:, None], other=0.0)
+    # Rows of a block are filled from the top: a block with nothing below its middle is computed at half the height.
+    if SHORT_BLOCKS and not DIRECT:
+        if tl.load(sorted_slots + tile_m * BLOCK_M + BLOCK_M // 2) >= slots:
+            gate_up_tile(
+                hidden, weight, weight_tiles, bias, inner, topk_weights, sorted_slots, slots, top_k, H, I,
+                INTERLEAVED, HAS_BIAS, WEIGHT_ON_INPUT, ALPHA, LIMIT, SHIFT, DIRECT, TMA, EVEN_K, BLOCK_M, BLOCK_N,
+                BLOCK_K, tile_m, tile_n, expert, BLOCK_M // 2,
+            )  # fmt: skip
         else:
-            a = tl.load(a_tile, mask=is_slot[:, None] & (start + ks[None, :] < H), other=0.0)
-        if TMA:
-            b = weight_tiles.load([first_row, start]).T
-        elif EVEN_K:
-            b = tl.load(b_tile)
-        else:
-            b = tl.load(b_tile, mask=start + ks[:, None] < H, other=0.0)
-        total = tl.dot(a, b, total, input_precision="ieee")
-        a_tile += BLOCK_K
-        b_tile += BLOCK_K
-    if WEIGHT_ON_INPUT:
-        total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None]
-    if HAS_BIAS:
-        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
-    gate, up = tl.split(tl.reshape(total, [BLOCK_M, BLOCK_N // 2, 2]))
-    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
-    out_column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
-    # A slot's own row when every slot is a block, otherwise its place in the sorted order.
-    out_row = slot.to(tl.int64) if DIRECT else (tile_m * BLOCK_M + rows).to(tl.int64)
-    target = inner + out_row[:, None] * I + out_column[None, :]
-    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (out_column[None, :] < I))
+            gate_up_tile(
+                hidden, weight, weight_tiles, bias, inner, topk_weights, sorted_slots, slots, top_k, H, I,
+                INTERLEAVED, HAS_BIAS, WEIGHT_ON_INPUT, ALPHA, LIMIT, SHIFT, DIRECT, TMA, EVEN_K, BLOCK_M, BLOCK_N,
+                BLOCK_K, tile_m, tile_n, expert, BLOCK_M,
+            )  # fmt: skip
+    else:
+        gate_up_tile(
+            hidden, weight, weight_tiles, bias, inner, topk_weights, sorted_slots, slots, top_k, H, I, INTERLEAVED,
+            HAS_BIAS, WEIGHT_ON_INPUT, ALPHA, LIMIT, SHIFT, DIRECT, TMA, EVEN_K, BLOCK_M, BLOCK_N, BLOCK_K, tile_m,
+            tile_n, expert, BLOCK_M,
+        )  # fmt: skip
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def down_product(
+def down_tile(
     inner: tl.tensor,
     inner_tiles: tl.tensor,
     weight: tl.tensor,
@@ -133,8 +187,6 @@ def down_product(
     target: tl.tensor,
     topk_weights: tl.tensor,
     sorted_slots: tl.tensor,
-    block_experts: tl.tensor,
-    block_count: tl.tensor,
     slots: tl.tensor,
     top_k: tl.tensor,
     H: tl.tensor,
@@ -149,23 +201,13 @@ def down_product(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    OVERLAP: tl.constexpr,
+    tile_m: tl.tensor,
+    tile_n: tl.tensor,
+    expert: tl.tensor,
+    ROWS: tl.constexpr,
 ) -> None:
-    """Router weight times (inner @ down + bias) for each slot.
-
-    Goes to `target` [M * k, H], a row of its own for each slot; or, with ATOMIC, is added to `target` [M, H] float32.
-    """
-    begin(OVERLAP)
-    tiles_n = tl.cdiv(H, BLOCK_N)
-    tiles_m = slots if DIRECT else tl.load(block_count)
-    if tl.program_id(0) >= tiles_m * tiles_n:
-        return
-    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
-    expert = tl.load(block_experts + tile_m).to(tl.int64)
-    if DIRECT and expert < 0:
-        return
-    rows = tl.arange(0, BLOCK_M)
+    """The first ROWS rows of one tile of the second product."""
+    rows = tl.arange(0, ROWS)
     slot = tl.where(rows == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + rows)
     is_slot = slot < slots
     ks = tl.arange(0, BLOCK_K)
@@ -175,7 +217,7 @@ def down_product(
     a_tile = inner + row.to(tl.int64)[:, None] * I + ks[None, :]
     b_tile = weight + expert * H * I + safe.to(tl.int64)[None, :] * I + ks[:, None]
     first_row = (expert * H).to(tl.int32) + tile_n * BLOCK_N
-    total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    total = tl.zeros([ROWS, BLOCK_N], dtype=tl.float32)
     for start in range(0, I, BLOCK_K):
         if TMA:
             a = inner_tiles.load([tile_m * BLOCK_M, start])
@@ -202,3 +244,69 @@ def down_product(
     else:
         place = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
         tl.store(place, total.to(target.dtype.element_ty), mask=is_stored)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def down_product(
+    inner: tl.tensor,
+    inner_tiles: tl.tensor,
+    inner_short_tiles: tl.tensor,
+    weight: tl.tensor,
+    weight_tiles: tl.tensor,
+    bias: tl.tensor,
+    target: tl.tensor,
+    topk_weights: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    top_k: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    scaling: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+    WEIGHT_ON_INPUT: tl.constexpr,
+    ATOMIC: tl.constexpr,
+    DIRECT: tl.constexpr,
+    TMA: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    SHORT_BLOCKS: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """Router weight times (inner @ down + bias) for each slot.
+
+    Goes to `target` [M * k, H], a row of its own for each slot; or, with ATOMIC, is added to `target` [M, H] float32.
+    """
+    begin(OVERLAP)
+    tiles_n = tl.cdiv(H, BLOCK_N)
+    tiles_m = slots if DIRECT else tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * tiles_n:
+        return
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    if DIRECT and expert < 0:
+        return
+    # Rows of a block are filled from the top: a block with nothing below its middle is computed at half the height.
+    if SHORT_BLOCKS and not DIRECT:
+        if tl.load(sorted_slots + tile_m * BLOCK_M + BLOCK_M // 2) >= slots:
+            down_tile(
+                inner, inner_short_tiles, weight, weight_tiles, bias, target, topk_weights, sorted_slots, slots,
+                top_k, H, I, scaling, HAS_BIAS, WEIGHT_ON_INPUT, ATOMIC, DIRECT, TMA, EVEN_K, BLOCK_M, BLOCK_N,
+                BLOCK_K, tile_m, tile_n, expert, BLOCK_M // 2,
+            )  # fmt: skip
+        else:
+            down_tile(
+                inner, inner_tiles, weight, weight_tiles, bias, target, topk_weights, sorted_slots, slots, top_k, H,
+                I, scaling, HAS_BIAS, WEIGHT_ON_INPUT, ATOMIC, DIRECT, TMA, EVEN_K, BLOCK_M, BLOCK_N, BLOCK_K,
+                tile_m, tile_n, expert, BLOCK_M,
+            )  # fmt: skip
+    else:
+        down_tile(
+            inner, inner_tiles, weight, weight_tiles, bias, target, topk_weights, sorted_slots, slots, top_k, H, I,
+            scaling, HAS_BIAS, WEIGHT_ON_INPUT, ATOMIC, DIRECT, TMA, EVEN_K, BLOCK_M, BLOCK_N, BLOCK_K, tile_m,
+            tile_n, expert, BLOCK_M,
+        )  # fmt: skip

@@ -72,7 +72,11 @@ def _plan_recipes(plan: Plan, dtype: str) -> Iterator[Recipe]:
 
 
 def _label(tiles: Tiles) -> str:
-    return f"{tiles.m}x{tiles.n}x{tiles.k}g{tiles.group_m}w{tiles.warps}s{tiles.stages}" + ("tma" if tiles.tma else "")
+    return (
+        f"{tiles.m}x{tiles.n}x{tiles.k}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
+        + ("tma" if tiles.tma else "")
+        + ("short" if tiles.short else "")
+    )
 
 
 def _sizes(tiles: Tiles) -> dict[str, Any]:
@@ -82,6 +86,7 @@ def _sizes(tiles: Tiles) -> dict[str, Any]:
         "BLOCK_K": tiles.k,
         "GROUP_M": tiles.group_m,
         "EVEN_K": True,
+        "SHORT_BLOCKS": tiles.short,
         "OVERLAP": True,
     }
 
@@ -90,10 +95,12 @@ def _tensors(dtype: str, tiles: Tiles, *, is_tma: bool) -> dict[str, str]:
     """Types of the tensors in the layer's dtype, with tile descriptors where the tensor copy engine reads."""
     pointer = f"*{ELEMENTS[dtype]}"
     types = dict.fromkeys(
-        ("hidden", "weight", "weight_tiles", "bias", "inner", "inner_tiles", "target", "partial", "out"), pointer
+        ("hidden", "weight", "weight_tiles", "bias", "inner", "inner_tiles", "inner_short_tiles", "target", "partial", "out"),
+        pointer,
     )
     if is_tma:
         types["weight_tiles"] = f"tensordesc<{ELEMENTS[dtype]}[{tiles.n}, {tiles.k}]>"
+        types["inner_short_tiles"] = f"tensordesc<{ELEMENTS[dtype]}[{tiles.m // 2}, {tiles.k}]>"
         types["inner_tiles"] = f"tensordesc<{ELEMENTS[dtype]}[{tiles.m}, {tiles.k}]>"
     return _COMMON | types
 

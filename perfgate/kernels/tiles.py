@@ -22,7 +22,9 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
-    """The cut of one product: tile sizes, row tiles that share columns in L2, warps, pipeline stages, tensor copy engine."""
+    """The cut of one product: tile sizes, row tiles that share columns in L2, warps, pipeline stages, tensor copy
+    engine, and whether blocks filled to at most their middle are computed at half the height (m of 32 and more).
+    """
 
     m: int
     n: int
@@ -31,6 +33,7 @@ class Tiles:
     warps: int = 4
     stages: int = 4
     tma: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,20 @@ from perfgate.kernels.implementations import find
 from perfgate.kernels.tiles import SMALL
 
 TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
+SHORT_TILES = replace(SMALL.gate_up, m=32, n=32, k=16, short=True)
 
 
 def through_tensor_copies(problem):
     """The slots variant with both products' weights read as tiles."""
     return fused.fused_moe(problem, replace(SMALL, gate_up=TMA_TILES, down=TMA_TILES))
+
+
+def with_short_blocks(problem):
+    """The slots variant that computes half-filled blocks at half the height."""
+    return fused.fused_moe(problem, replace(SMALL, gate_up=SHORT_TILES, down=SHORT_TILES))
+
+
+PLANS = {"tma": through_tensor_copies.__name__, "short": with_short_blocks.__name__}
 
 
 def alignment_problems(slots, experts, block_m):
@@ -47,8 +56,8 @@ def main():
         name, _, rest = line.strip().partition(" ")
         if name == "align":
             problems = alignment_problems(*map(int, rest.split()))
-        elif name == "tma":
-            implementation = replace(find("triton-slots"), target="__main__:through_tensor_copies")
+        elif name in PLANS:
+            implementation = replace(find("triton-slots"), target=f"__main__:{PLANS[name]}")
             problems = check(implementation, prepare(Case.parse(rest))).problems
         else:
             problems = check(find(name), prepare(Case.parse(rest))).problems
