@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perfgate.kernels.gemm import begin
+from perfgate.kernels.schedule import begin
 
 CHUNK = 1024
 SEGMENT = 4096

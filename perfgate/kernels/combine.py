@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perfgate.kernels.gemm import begin
+from perfgate.kernels.schedule import begin
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -13,7 +13,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from perfgate.kernels.align import Alignment, align
 from perfgate.kernels.combine import own_down_product, sum_slots
-from perfgate.kernels.gemm import down_product, gate_up_product
+from perfgate.kernels.down import down_product
+from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import NotApplicableError, Problem
 from perfgate.kernels.tiles import DECODE, SMALL, Plan, Tiles, Variant, choose, default_plan
 

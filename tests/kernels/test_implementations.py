@@ -65,3 +65,10 @@ def test_list_command__names_every_implementation():
     done = run("list")
 
     assert all(each.name in done.output for each in BUILT_IN)
+
+
+def test_check_command__implementation_that_raises_has_failed_the_case():
+    done = run("check", "--impl", "operator:index", "--case", "E=4,k=2,H=32,I=32,M=3")
+
+    assert done.return_value == 1
+    assert "raised TypeError" in done.output

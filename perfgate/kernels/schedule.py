@@ -1,0 +1,26 @@
+"""What every kernel begins with: its place among the tiles, and its place behind the kernel before it."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda.gdc import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def begin(OVERLAP: tl.constexpr) -> None:
+    """With OVERLAP, let the next kernel's programs be placed now, and wait until the previous kernel's results are there."""
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def tile_of(program: tl.tensor, tiles_m: tl.tensor, tiles_n: tl.tensor, GROUP_M: tl.constexpr) -> tl.tensor:
+    """Row and column tile of a program: groups of GROUP_M row tiles sweep the columns together, so that both stay in L2."""
+    per_group = GROUP_M * tiles_n
+    group = program // per_group
+    first_m = group * GROUP_M
+    height = tl.minimum(tiles_m - first_m, GROUP_M)
+    within = program - group * per_group
+    return first_m + within % height, within // height
