@@ -29,7 +29,7 @@ MANY_ROWS = (
     Tiles(m=128, n=256, k=64, group_m=8, warps=8, stages=3),
     Tiles(m=128, n=256, k=64, group_m=8, warps=8, stages=4),
 )
-GROUPS = (1, 4, 16, 32)
+GROUPS = (1, 32)
 OWNER_DOWN = (
     Tiles(m=16, n=16, k=128, stages=6),
     Tiles(m=16, n=32, k=128, stages=5),
@@ -48,9 +48,9 @@ def space(rows_per_expert: float) -> tuple[Tiles, ...]:
 
 
 def tune(variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float], *, is_ours: bool) -> Plan:
-    """Greedy search: both products alike, then the second product alone, then how many row tiles share columns, then TMA."""
+    """Greedy search: both products alike, the second alone, the tensor copy engine, launches, row tiles that share columns."""
     best = min((Plan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
-    for stage in (_downs, _groups, _engines, _launches if is_ours else _nothing):
+    for stage in (_downs, _engines, _launches if is_ours else _nothing, _groups):
         best = min((best, *stage(best, tiles)), key=seconds)
     return best
 
@@ -98,5 +98,5 @@ def _nothing(plan: Plan, tiles: tuple[Tiles, ...]) -> tuple[Plan, ...]:
 def owner_plans(tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
     """Plans in which one program owns a token's columns."""
     for gate_up in tiles:
-        if gate_up.m == 16:
+        if (gate_up.m, gate_up.n, gate_up.k) == (16, 64, 128):
             yield from (Plan(variant=Variant.OWNER, gate_up=gate_up, down=down) for down in OWNER_DOWN)
