@@ -76,6 +76,10 @@ class Driver:
     def _run_blocks(self) -> None:
         total = max(self.plan.looks)
         for block in range(1, total + 1):
+            if self.elapsed_s > self.plan.scenario.budget_minutes * 60:
+                self.writer.add_event("budget_spent", self.elapsed_s, blocks=block - 1)
+                self.progress.step(f"budget of {self.plan.scenario.budget_minutes:g} minutes spent after {block - 1} blocks")
+                return
             self.progress.step(f"block {block} of at most {total}")
             self._run_block(block)
             self.writer.add_event("block_ended", self.elapsed_s, block=block)
@@ -135,8 +139,8 @@ class Driver:
                 start.steady = True
                 return
         raise ServerError(
-            f"{start.arm.value} server never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed within "
-            f"{warmup.steady_ratio:.0%}; is something else running on this machine?"
+            f"{start.arm.value} server never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed "
+            f"within {warmup.steady_ratio:.0%}; is something else running on this machine?"
         )
 
     def _measure_in_turns(self, starts: list[Start]) -> None:

@@ -1,7 +1,8 @@
 """A serving engine that behaves badly in the ways that the real one does; started by the tests as a real process.
 
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
-behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush).
+behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush). FAKE_SLOW is how many times slower
+than usual the fake load generator finds it.
 """
 
 import os
@@ -29,6 +30,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, code):
         self.send_response(code)
+        self.send_header("X-Slow", os.environ.get("FAKE_SLOW", "1.0"))
         self.end_headers()
 
     def log_message(self, *_):

@@ -1,0 +1,84 @@
+"""A bench_serving that sends nothing: it asks the fake engine how slow it is and writes what a real one would have.
+
+FAKE_BENCH chooses the behaviour: ok, unsteady (each window half as fast as the one before), fail_third (the third fails).
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import urllib.request
+
+BEHAVIOUR = os.environ.get("FAKE_BENCH", "ok")
+calls = 0
+
+
+def get_tokenizer(name):
+    return name
+
+
+def cli_main():
+    global calls
+    calls += 1
+    parser = argparse.ArgumentParser()
+    for option in ("--base-url", "--output-file", "--backend", "--model", "--dataset-name", "--request-rate"):
+        parser.add_argument(option)
+    for option in ("--num-prompts", "--random-input-len", "--random-output-len", "--max-concurrency", "--seed"):
+        parser.add_argument(option, type=int)
+    parser.add_argument("--random-range-ratio", type=float)
+    parser.add_argument("--output-details", action="store_true")
+    parser.add_argument("--disable-tqdm", action="store_true")
+    args = parser.parse_args()
+    if BEHAVIOUR == "fail_third" and calls == 3:
+        sys.exit(1)
+    with urllib.request.urlopen(args.base_url + "/slow") as answer:
+        slow = float(answer.headers["X-Slow"])
+    if BEHAVIOUR == "unsteady":
+        slow *= 2.0**calls
+    with open(args.output_file, "a") as file:
+        file.write(json.dumps(build_line(args, slow)) + "\n")
+
+
+def build_line(args, slow):
+    count, length = args.num_prompts, args.random_output_len
+    itls = [[0.010 * slow * random.uniform(0.98, 1.02) for _ in range(length - 1)] for _ in range(count)]
+    ttfts = [0.050 * slow * random.uniform(0.98, 1.02) for _ in range(count)]
+    e2e_ms = [1000 * (ttft + sum(gaps)) for ttft, gaps in zip(ttfts, itls)]
+    duration = sum(e2e_ms) / 1000 / args.max_concurrency
+    tokens = count * length
+    flat = [1000 * gap for gaps in itls for gap in gaps]
+    return {
+        "backend": args.backend,
+        "dataset_name": args.dataset_name,
+        "request_rate": float(args.request_rate),
+        "max_concurrency": args.max_concurrency,
+        "random_input_len": args.random_input_len,
+        "random_output_len": length,
+        "random_range_ratio": args.random_range_ratio,
+        "duration": duration,
+        "completed": count,
+        "total_input_tokens": count * args.random_input_len,
+        "total_output_tokens": tokens,
+        "total_output_tokens_retokenized": tokens,
+        "request_throughput": count / duration,
+        "input_throughput": count * args.random_input_len / duration,
+        "output_throughput": tokens / duration,
+        "mean_e2e_latency_ms": sum(e2e_ms) / count,
+        "median_e2e_latency_ms": sorted(e2e_ms)[count // 2],
+        "mean_ttft_ms": 1000 * sum(ttfts) / count,
+        "median_ttft_ms": 1000 * sorted(ttfts)[count // 2],
+        "p99_ttft_ms": 1000 * max(ttfts),
+        "mean_itl_ms": sum(flat) / len(flat),
+        "median_itl_ms": sorted(flat)[len(flat) // 2],
+        "p95_itl_ms": sorted(flat)[int(0.95 * len(flat))],
+        "p99_itl_ms": sorted(flat)[int(0.99 * len(flat))],
+        "max_itl_ms": max(flat),
+        "concurrency": float(args.max_concurrency),
+        "input_lens": [args.random_input_len] * count,
+        "output_lens": [length] * count,
+        "ttfts": ttfts,
+        "itls": itls,
+        "generated_texts": [" ".join(["word"] * length)] * count,
+        "errors": [""] * count,
+    }

@@ -1,0 +1,224 @@
+"""Whole sessions with a fake engine and a fake load generator: real processes, real files, seconds instead of minutes."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfgate.core import Arm, Outcome, Role, Run
+from perfgate.errors import BaselineError, EngineError, InputError
+from perfgate.evidence.results import load_results
+from perfgate.gate import Job, run_gate
+from perfgate.scenario import parse_scenario, read_scenario_text
+from perfgate.serving import engines
+from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment
+from perfgate.serving.measure import Request, measure, name_folder, require_engine
+from perfgate.serving.progress import PlainProgress
+from perfgate.serving.session import agree, order_arms
+
+FAKES = Path(__file__).parents[1] / "fakes"
+
+
+class Silent:
+    """A progress display that remembers."""
+
+    def __init__(self):
+        self.lines = []
+
+    def step(self, text):
+        self.lines.append(text)
+
+    def wait(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture(autouse=True)
+def fake_engine(monkeypatch, tmp_path):
+    """Every scenario of the CPU engine is served by the fake one, with a machine state of its own."""
+    path = f"{FAKES}:{FAKES / 'bench'}"
+    fake = engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env={"PYTHONPATH": path})
+    monkeypatch.setitem(engines.ENGINES, "sglang-cpu", fake)
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
+
+
+def build_text(**changes):
+    text, _ = read_scenario_text("cpu-moe")
+    for before, after in {"num_prompts = 32": "num_prompts = 8", "windows = 3": "windows = 2", **changes}.items():
+        assert before in text
+        text = text.replace(before, after)
+    return text
+
+
+def build_request(folder, *, candidate=None, looks=(2,), is_decided=lambda _: False, **changes):
+    text = build_text(**changes)
+    return Request(
+        scenario=parse_scenario(text, "test"),
+        scenario_text=text,
+        arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: candidate or ArmSpec()},
+        folder=folder,
+        purpose="ab",
+        looks=looks,
+        is_decided=is_decided,
+    )
+
+
+def test_measure__alternates_arms_over_fresh_starts(tmp_path):
+    measure(build_request(tmp_path / "out"), Silent())
+    _, session = load_results(tmp_path / "out")
+    measured = [window for window in session.windows if window.role is Role.MEASURED]
+
+    assert session.is_complete
+    assert session.is_aa
+    assert session.problems == ()
+    assert [window.arm.value[0] for window in measured] == list("bccb" + "cbbc")
+    assert len({window.start for window in measured}) == 4
+    assert {window.run.completed for window in measured} == {8}
+
+
+def test_measure__one_server_at_a_time(tmp_path):
+    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), Silent())
+    events = [json.loads(line) for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
+    order = [event["event"] for event in events if event["event"] in ("server_started", "server_stopped")]
+
+    assert order == ["server_started", "server_stopped"] * 4
+
+
+def test_measure__stops_at_the_look_that_decides(tmp_path):
+    measure(build_request(tmp_path / "out", looks=(2, 3), is_decided=lambda _: True), Silent())
+
+    assert {window.block for window in load_results(tmp_path / "out")[1].windows} == {1, 2}
+
+
+def test_measure__budget_spent(tmp_path):
+    measure(build_request(tmp_path / "out", **{"budget_minutes = 20.0": "budget_minutes = 0.001"}), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert {window.block for window in session.windows} == {1}
+    assert "budget_spent" in (tmp_path / "out" / "events.jsonl").read_text()
+
+
+def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_BENCH", "unsteady")
+    measure(build_request(tmp_path / "out"), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert "never got steady" in session.problems[0]
+    assert {window.role for window in session.windows} == {Role.WARMUP}
+
+
+def test_measure__failing_load_generator_voids_the_session_and_keeps_its_windows(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_BENCH", "fail_third")
+    measure(build_request(tmp_path / "out"), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert session.problems == (f"the load generator failed: bench_serving exited with 1 (log {tmp_path}/out/logs/client.log)",)
+    assert len(session.windows) == 2
+
+
+def test_measure__injection_that_never_runs_is_no_slow_candidate(tmp_path):
+    slowed = ArmSpec(env=build_injection_environment("step:0.5"))
+    measure(build_request(tmp_path / "out", candidate=slowed), Silent())
+
+    assert "the injection step:0.5 never ran" in load_results(tmp_path / "out")[1].problems[0]
+
+
+def test_measure__wrong_model_starts_nothing(tmp_path):
+    measure(build_request(tmp_path / "out", **{"experts = 8": "experts = 16"}), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert "experts" in session.problems[0]
+    assert list((tmp_path / "out" / "logs").iterdir()) == []
+
+
+def test_run_gate__calibrates_measures_judges_and_reports(tmp_path):
+    text = build_text(**{"calibration_blocks = 4": "calibration_blocks = 2", '["step:1.0"]': "[]"})
+    progress = Silent()
+    job = Job(
+        scenario=parse_scenario(text, "test"),
+        text=text,
+        arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env={"FAKE_SLOW": "2.0"})},
+        folder=tmp_path / "out",
+    )
+    result = run_gate(job, progress)
+    again = run_gate(replace(job, folder=tmp_path / "again"), Silent())
+
+    assert result.verdict.outcome is Outcome.REGRESSION
+    assert again.verdict.outcome is Outcome.REGRESSION
+    assert any("no noise bands for this machine yet" in line for line in progress.lines)
+    assert not (tmp_path / "again-calibration").exists()
+    assert (tmp_path / "out" / "report.md").read_text().startswith("### ")
+
+
+def test_run_gate__void_calibration_stores_no_noise(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_BENCH", "fail_third")
+    text = build_text()
+    arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec()}
+    job = Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out")
+
+    with pytest.raises(BaselineError, match="load generator failed"):
+        run_gate(job, Silent())
+
+    assert not (tmp_path / "state" / "baselines").exists()
+
+
+def test_order_arms__alternates_over_blocks():
+    assert order_arms(1) == (Arm.BASE, Arm.CANDIDATE)
+    assert order_arms(2) == (Arm.CANDIDATE, Arm.BASE)
+
+
+def build_run(**values):
+    return Run(
+        source="test", values=values, workload={}, requested=1, completed=1, input_tokens=1, output_tokens=1, duration_s=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (build_run(output_tok_per_s=103.0, mean_itl_ms=10.0), True),
+        (build_run(output_tok_per_s=106.0, mean_itl_ms=10.0), False),
+        (build_run(output_tok_per_s=100.0, mean_itl_ms=9.0), False),
+        (build_run(output_tok_per_s=100.0), False),
+        (None, False),
+    ],
+)
+def test_agree__two_windows(after, expected):
+    assert agree(build_run(output_tok_per_s=100.0, mean_itl_ms=10.0), after, 0.05) is expected
+
+
+def test_parse_environment__not_a_pair():
+    assert parse_environment(["A=1", "B=x=y"]) == {"A": "1", "B": "x=y"}
+    with pytest.raises(InputError, match="--env 1A=2: expected NAME=VALUE"):
+        parse_environment(["1A=2"])
+
+
+@pytest.mark.parametrize("text", ["step", "step:0", "step:-1", "step:nan", "nap:1", "step:x"])
+def test_build_injection_environment__refused(text):
+    with pytest.raises(InputError, match="--inject"):
+        build_injection_environment(text)
+
+
+def test_require_engine__not_installed():
+    scenario = parse_scenario(build_text(), "test")
+
+    with pytest.raises(EngineError, match="not installed there; run `perfgate engine install`"):
+        require_engine(scenario, ArmSpec(python="/some/python"), {"pytest": "absent"})
+
+
+def test_name_folder__second_run_in_a_second(tmp_path):
+    first = name_folder("s", tmp_path)
+    first.mkdir()
+    second = name_folder("s", tmp_path)
+
+    assert second != first
+
+
+def test_plain_progress__signs_of_life_only_after_silence(capsys):
+    progress = PlainProgress(sys.stderr, interval_s=3600)
+    progress.step("begun")
+    progress.wait("waiting")
+
+    assert capsys.readouterr().err == "[ 0:00] begun\n"
