@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-VOCAB, HIDDEN, LAYERS, EXPERTS, TOP_K, EXPERT_WIDTH = 4096, 256, 4, 8, 2, 64
+VOCAB, HIDDEN, LAYERS, EXPERTS, TOP_K, EXPERT_WIDTH = 4096, 256, 2, 8, 2, 64
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
 CONTEXT = 1024
 SPECIAL = ("<unk>", "<bos>", "<eos>", "<pad>")

@@ -13,12 +13,8 @@ import pytest
 
 # Small windows and few blocks: these runs prove the path, the calibrated scenarios prove the numbers.
 CHANGES = {
-    "num_prompts = 32": "num_prompts = 24",
-    "output_len = 24": "output_len = 16",
-    "windows = 3": "windows = 2",
+    "num_prompts = 304": "num_prompts = 64",
     "looks = [2, 3, 4]": "looks = [2, 3]",
-    "calibration_blocks = 4": "calibration_blocks = 2",
-    'calibration_injections = ["step:1.0"]': "calibration_injections = []",
     "steady_ratio = 0.25": "steady_ratio = 0.60",
 }
 

@@ -18,7 +18,7 @@ from perfgate.serving.tiny_shapes import MODELS, SPECIAL, VOCAB
 
 FILES = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 # The same bytes on every machine: baselines hash the workload, and a model that drifts would be another workload.
-DIGESTS = {"tiny-qwen3-moe": "530d3416ba9f725e", "tiny-gpt-oss": "32593285a766de2d"}
+DIGESTS = {"tiny-qwen3-moe": "5ac2eac882bbe4e2", "tiny-gpt-oss": "45406eb5687df9fe"}
 
 
 @pytest.fixture(scope="module")
