@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from perfgate.stats.beta import find_incomplete_all
+
 Samples = npt.NDArray[np.float64]
 
 # Beyond so many standard deviations of the Beta weights nothing is left that a double could add.
 _REACH_SD = 12.0
+# How many window sizes are remembered; a session has one or a few.
+_SIZES = 64
 
 
 def average_worst(samples: npt.ArrayLike, share: float = 0.05) -> float:
@@ -36,16 +41,20 @@ def estimate_quantile(samples: npt.ArrayLike, probability: float) -> float:
     I(i/n) - I((i-1)/n) with I the incomplete beta function at ((n+1)p, (n+1)(1-p)). Only the samples near the quantile weigh
     anything, so only those are sorted and weighed.
     """
-    from scipy.special import betainc  # noqa: PLC0415 - scipy costs half a second that `perfgate --help` must not pay
-
     values = _check(samples)
-    count = values.size
+    first, weights = _weigh(values.size, probability)
+    near: Samples = np.sort(_select(values, first, first + weights.size))
+    return float(near @ weights)
+
+
+@lru_cache(maxsize=_SIZES)
+def _weigh(count: int, probability: float) -> tuple[int, Samples]:
+    """Return the first order statistic that weighs anything and the weights from there on; windows of a session share them."""
     centre, reach = probability * count, _REACH_SD * sqrt(probability * (1 - probability) * count) + _REACH_SD
     first, last = max(int(centre - reach), 0), min(int(centre + reach) + 1, count)
     edges = np.arange(first, last + 1) / count
-    weights = np.diff(betainc((count + 1) * probability, (count + 1) * (1 - probability), edges))
-    near: Samples = np.sort(_select(values, first, last))
-    return float(near @ weights / weights.sum())
+    weights: Samples = np.diff(find_incomplete_all((count + 1) * probability, (count + 1) * (1 - probability), edges))
+    return first, weights / weights.sum()
 
 
 def _select(values: Samples, first: int, last: int) -> Samples:
