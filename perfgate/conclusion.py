@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import exp, expm1, sqrt
+from math import exp, expm1, log1p, sqrt
 
 from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session, Verdict
 from perfgate.environment import software_differences
 from perfgate.evidence.baseline_growth import MIN_SESSIONS
 from perfgate.evidence.structure import name_arms
 from perfgate.metrics import METRICS
-from perfgate.policy import CALIBRATED_BLOCKS, Policy, can_judge_alone
+from perfgate.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone
 from perfgate.series import Reading
 from perfgate.stats.looks import CONFIDENCE, Decision, Finding
 
 NOISY_RATIO = 2.0
-"""A session that is so many times as noisy as the stored ones is worth a word."""
+"""A session whose windows scatter so many times as much as the stored ones is worth a word."""
 
 MAX_LOG = 5.0
 """Effects beyond exp(5) are no effects but the absence of evidence."""
+
+MAX_LOSS = 1.0
+"""Evidence that finds nothing below twice the time cannot size a loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks:
     ends = sorted(expm1(sign * (estimate.mean + step)) for step in (-reach, reach)) if reach < MAX_LOG else (None, None)
     base, candidate = reading.average(blocks)
     outcome = finding.outcome if finding else Outcome.INCONCLUSIVE
-    smallest = expm1(finding.smallest) if finding and finding.smallest < MAX_LOG else None
+    smallest = expm1(finding.smallest) if finding and finding.smallest <= log1p(MAX_LOSS) else None
     phi = reading.series.phi[blocks - 1] if reading.series.phi else 1.0
     return Judgement(
         metric=reading.metric,
@@ -103,10 +106,23 @@ def _note(metric: str, policy: Policy, outcome: Outcome, smallest: float | None,
     if metric in policy.silent:
         yield policy.silent[metric]
     elif outcome is Outcome.INCONCLUSIVE:
-        size = "none at all" if smallest is None else f"one of {smallest:.1%}"
-        yield f"{METRICS[metric].title}: the smallest loss that this much evidence finds 9 times in 10 is {size}"
-    if sqrt(phi) >= NOISY_RATIO:
-        yield f"{METRICS[metric].title}: windows scattered {sqrt(phi):.1f} times as much as stored ones: a wider interval"
+        yield f"{METRICS[metric].title}: this much evidence {_size(metric, smallest)}"
+    # Where phi is 1, nobody knows how little the windows scattered.
+    scatter = sqrt(USUAL_RATIO * phi)
+    if phi > 1 and scatter >= NOISY_RATIO:
+        yield f"{METRICS[metric].title}: windows scattered {scatter:.1f} times as much as stored ones: a wider interval"
+
+
+def _size(metric: str, smallest: float | None) -> str:
+    """Say what could have been found, in the sense of the table: 25 % more time is 20 % less throughput."""
+    if smallest is None:
+        return "cannot size a loss yet"
+    loss = smallest / (1 + smallest) if METRICS[metric].better is Better.HIGHER else smallest
+    return f"reliably finds no loss below {_percent(loss)} (9 times in 10)"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
 
 
 def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgement:
@@ -148,8 +164,8 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
 
 def _explain_loss(judgement: Judgement) -> str:
     return (
-        f"{METRICS[judgement.metric].title} is worse by {expm1(judgement.worse or 0.0):.1%}: more than half of its "
-        f"{judgement.margin:.1%} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+        f"{METRICS[judgement.metric].title} is worse by {_percent(expm1(judgement.worse or 0.0))}: more than half of its "
+        f"{_percent(judgement.margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
     )
 
 

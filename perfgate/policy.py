@@ -17,17 +17,23 @@ from perfgate.scenario import Scenario
 from perfgate.stats.looks import CONFIDENCE, Plan
 from perfgate.stats.moderated import Prior
 
-RULE = "2026-11"
+RULE = "2026-11.2"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
 """Fewer stored A/A blocks than this and a verdict is advisory."""
 
-MAX_PRIOR_DF = 6
-"""Stored noise weighs at most as much as this many degrees of freedom, so that a session can outvote it."""
+MAX_PRIOR_DF = 9
+"""Degrees of freedom that stored noise weighs at most. More find more losses, and cry wolf more often when the noise was stored
+on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts them."""
 
 MAX_PRIOR_DF_OTHER_SOFTWARE = 4
-"""The same after the software changed under the stored noise."""
+"""The same after the software changed under the stored noise: other kernels may scatter otherwise, so the five degrees of
+freedom of a session's own six blocks outvote it."""
+
+USUAL_RATIO = 2.0
+"""Scatter within starts of up to so many times the stored variance is usual. The variance of three windows has two degrees of
+freedom, so a median of a few doubles by chance alone; `benchmarks/verdict/tuning.py` has what counting that as noise costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,7 @@ class Policy:
             "confidence": CONFIDENCE,
             "windows_per_start": self.scenario.blocks.windows,
             "max_prior_df": self.max_prior_df,
+            "usual_ratio": USUAL_RATIO,
             "aa_blocks": self.calibrated_blocks,
             "baseline": self.checksum,
         }

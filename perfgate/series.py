@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from perfgate.core import Session
 from perfgate.evidence.pairing import DECIMALS, Block, group_starts, list_lone_blocks, measure_spread, pair_blocks, summarise
-from perfgate.policy import Policy
+from perfgate.policy import USUAL_RATIO, Policy
 from perfgate.stats.looks import Series
 
 
@@ -59,9 +59,10 @@ def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
 
 
 def _inflate(metric: str, blocks: tuple[Block, ...], policy: Policy) -> tuple[float, ...]:
-    """How much noisier than the stored starts those of the first 1, 2, ... blocks are, as a ratio of variances, at least 1.
+    """How much noisier than usual the starts of the first 1, 2, ... blocks are, as a ratio of variances, at least 1.
 
-    The median over starts of the variance within a start stands on both sides, so that a single stall inflates nothing.
+    Usual is up to USUAL_RATIO times what is stored. The median over starts of the variance within a start stands on both sides,
+    so that a single stall inflates nothing.
     """
     usual = policy.noise[metric].spread if metric in policy.noise else 0.0
     if not usual:
@@ -71,5 +72,5 @@ def _inflate(metric: str, blocks: tuple[Block, ...], policy: Policy) -> tuple[fl
     for block in blocks:
         found = (measure_spread(windows, metric) for windows in (block.base, block.candidate) if len(windows) > 1)
         spreads.extend(spread for spread in found if spread is not None)
-        factors.append(max(1.0, median(spreads) / usual) if spreads else 1.0)
+        factors.append(max(1.0, median(spreads) / (USUAL_RATIO * usual)) if spreads else 1.0)
     return tuple(factors)

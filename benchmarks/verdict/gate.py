@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
-from perfgate.policy import MAX_PRIOR_DF
+from perfgate.policy import MAX_PRIOR_DF, USUAL_RATIO
 from perfgate.stats.looks import Decision, Plan, Series, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
@@ -51,7 +51,7 @@ class Dials:
     """
 
     prior_df: int = MAX_PRIOR_DF
-    phi_divisor: float = 1.0
+    phi_divisor: float = USUAL_RATIO
     pairs: bool = False
 
 
@@ -141,7 +141,7 @@ def find_spreads(windows: Floats) -> Floats:
 
 
 def find_inflations(windows: Floats, usual: Floats, dials: Dials = PRESENT) -> Floats:
-    """The phi after each block, at least 1: median variance within a start so far over the stored one.
+    """The phi after each block, at least 1: median variance within a start so far over so many times the stored one.
 
     Shape (trials, blocks, metrics).
     `perfgate.series` does this for windows of a session; `spot_check.py` holds the two against each other.

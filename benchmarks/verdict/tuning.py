@@ -13,24 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.verdict.gate import PRESENT, Design, Dials, decide_all, draw_batch
+from benchmarks.verdict.gate import Design, Dials, decide_all, draw_batch
 from benchmarks.verdict.power_curves import DECODING
 from benchmarks.verdict.record import as_rate, print_table, write_results
 from benchmarks.verdict.simulator import DEFAULT, slow_down
 from perfgate.core import Outcome
 
 EFFECT = 0.03
+FORMER = Dials(prior_df=6, phi_divisor=1.0)
 CHOICES: Mapping[str, Dials] = {
-    "present rule": PRESENT,
-    "phi / 2": replace(PRESENT, phi_divisor=2.0),
-    "phi / 3": replace(PRESENT, phi_divisor=3.0),
-    "stored noise up to 12 df": replace(PRESENT, prior_df=12),
+    "former rule: 6 df, phi / 1": FORMER,
+    "6 df, phi / 2": Dials(prior_df=6, phi_divisor=2.0),
+    "6 df, phi / 3": Dials(prior_df=6, phi_divisor=3.0),
+    "12 df, phi / 1": Dials(prior_df=12, phi_divisor=1.0),
     "12 df, phi / 2": Dials(prior_df=12, phi_divisor=2.0),
     "12 df, phi / 3": Dials(prior_df=12, phi_divisor=3.0),
     "20 df, phi / 2": Dials(prior_df=20, phi_divisor=2.0),
-    "all pairs of windows": replace(PRESENT, pairs=True),
-    "all pairs, phi / 2": Dials(phi_divisor=2.0, pairs=True),
-    "all pairs, 12 df, phi / 2": Dials(prior_df=12, phi_divisor=2.0, pairs=True),
+    "6 df, phi / 1, all pairs of windows": replace(FORMER, pairs=True),
+    "6 df, phi / 2, all pairs": Dials(prior_df=6, phi_divisor=2.0, pairs=True),
+    "12 df, phi / 2, all pairs": Dials(prior_df=12, phi_divisor=2.0, pairs=True),
 }
 QUIET: Mapping[str, Design] = {
     "as assumed": Design(),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import expm1, log
+from statistics import median
 
 import pytest
 
 from perfgate.check import judge, needs_more
 from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.evidence.noise import Response
+from perfgate.evidence.pairing import measure_spread
+from perfgate.policy import fix_policy
 from perfgate.scenario import Gate, Warmup
+from perfgate.series import read_blocks, read_series
 from perfgate.verdict_file import format_verdict
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record
 
@@ -25,7 +29,7 @@ def _find(verdict, metric):
 
 @pytest.mark.parametrize(
     ("worse", "outcome"),
-    [(0.0, Outcome.PASS), (0.03, Outcome.REGRESSION), (-0.05, Outcome.IMPROVED), (0.019, Outcome.INCONCLUSIVE)],
+    [(0.0, Outcome.PASS), (0.03, Outcome.REGRESSION), (-0.05, Outcome.IMPROVED), (0.0178, Outcome.INCONCLUSIVE)],
 )
 def test_judge__outcomes(worse, outcome):
     verdict = judge(make_session(SCENARIO, blocks=2, worse=worse), SCENARIO, BASELINE)
@@ -74,7 +78,7 @@ def test_judge__writes_down_what_was_fixed():
     policy = judge(make_session(SCENARIO), SCENARIO, BASELINE, scenarios_in_pr=2).policy
 
     assert policy == {
-        "rule": "2026-11",
+        "rule": "2026-11.2",
         "stage": 2,
         "alpha": 0.01,
         "alpha_look": 0.01 / 4 / 2,
@@ -82,7 +86,8 @@ def test_judge__writes_down_what_was_fixed():
         "scenarios_in_pr": 2,
         "confidence": 0.95,
         "windows_per_start": 3,
-        "max_prior_df": 6,
+        "max_prior_df": 9,
+        "usual_ratio": 2.0,
         "aa_blocks": 24,
         "baseline": "unsaved",
     }
@@ -112,12 +117,46 @@ def test_judge__after_the_last_look_says_what_could_have_been_seen():
     judgement = _find(verdict, "output_tok_per_s")
     assert (verdict.outcome, verdict.blocks) == (Outcome.INCONCLUSIVE, 6)
     assert "after the last look, at 6 blocks" in verdict.reasons[0]
-    assert f"{judgement.smallest_effect:.1%}" in judgement.notes[0]
+    # The note speaks of throughput lost, as the table does, and not of time gained.
+    lost = 100 * (1 - 1 / (1 + judgement.smallest_effect))
+    assert judgement.notes[0].endswith(f"this much evidence reliably finds no loss below {lost:.1f} % (9 times in 10)")
+
+
+def test_judge__evidence_too_thin_to_size_a_loss():
+    scenario = make_scenario(warmup=Warmup(steady_ratio=9.0))
+
+    verdict = judge(make_session(scenario, blocks=2, noise=0.5), scenario, None)
+
+    judgement = _find(verdict, "median_itl_ms")
+    assert (judgement.outcome, judgement.smallest_effect) == (Outcome.INCONCLUSIVE, None)
+    assert judgement.notes == ("Median ITL: this much evidence cannot size a loss yet",)
+
+
+def test_judge__scatter_is_told_as_it_was_not_as_it_was_counted():
+    """Twice the usual variance counts as none, so phi alone would tell less than there was."""
+    verdict = judge(make_session(SCENARIO, blocks=2, noise=0.02), SCENARIO, BASELINE)
+
+    policy = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE, 1)
+    reading = read_series(make_session(SCENARIO, blocks=2, noise=0.02), policy)[0]
+    scatter = (2.0 * reading.series.phi[1]) ** 0.5
+    assert f"windows scattered {scatter:.1f} times" in _find(verdict, reading.metric).notes[-1]
+
+
+def test_read_series__scatter_within_twice_the_usual_is_usual():
+    policy = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE, 1)
+
+    phis = [read_series(make_session(SCENARIO, blocks=2, noise=noise), policy)[0].series.phi for noise in (0.004, 0.02)]
+
+    usual = policy.noise["output_tok_per_s"].spread
+    blocks = read_blocks(make_session(SCENARIO, blocks=2, noise=0.02), policy)
+    spreads = [measure_spread(arm, "output_tok_per_s") for block in blocks for arm in (block.base, block.candidate)]
+    assert phis[0] == (1.0, 1.0)
+    assert phis[1] == (pytest.approx(median(spreads[:2]) / usual / 2), pytest.approx(median(spreads) / usual / 2))
 
 
 @pytest.mark.parametrize(
     ("blocks", "worse", "more"),
-    [(1, 0.0, True), (2, 0.0, False), (2, 0.05, False), (2, 0.019, True), (3, 0.019, False)],
+    [(1, 0.0, True), (2, 0.0, False), (2, 0.05, False), (2, 0.0178, True), (3, 0.0178, False)],
 )
 def test_needs_more__until_a_look_decides(blocks, worse, more):
     assert needs_more(make_session(SCENARIO, blocks=blocks, worse=worse), SCENARIO, BASELINE) is more
@@ -284,7 +323,7 @@ def test_judge__arms_with_different_software_are_told_apart():
 
 
 def test_judge__p_values_and_bands_are_those_of_the_formulas():
-    """One metric, by hand: H A/A blocks weigh six degrees of freedom, two blocks one more."""
+    """One metric, by hand: H A/A blocks weigh nine degrees of freedom, two blocks one more."""
     session = make_session(SCENARIO, blocks=2, worse=0.05)
     judgement = _find(judge(session, SCENARIO, BASELINE), "median_itl_ms")
     noise = BASELINE.metrics["median_itl_ms"]
@@ -296,8 +335,8 @@ def test_judge__p_values_and_bands_are_those_of_the_formulas():
     d1, d2 = (sorted(middles[block, Arm.CANDIDATE])[1] - sorted(middles[block, Arm.BASE])[1] for block in (1, 2))
     assert judgement.worse == pytest.approx((d1 + d2) / 2)
     s2 = (d1 - d2) ** 2 / 2
-    least = (((6 * noise.block_variance + s2) / 7) / 2) ** 0.5
-    assert expm1(judgement.worse + 1.894579 * least) <= judgement.high + 1e-9
+    least = (((9 * noise.block_variance + s2) / 10) / 2) ** 0.5
+    assert expm1(judgement.worse + 1.812461 * least) <= judgement.high + 1e-9
 
 
 def test_format_verdict__rounds_and_sorts():

@@ -31,7 +31,7 @@ def baselines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("worse", "outcome"), [(0.0, "PASS"), (-0.1, "IMPROVED"), (0.1, "REGRESSION"), (0.019, "INCONCLUSIVE")]
+    ("worse", "outcome"), [(0.0, "PASS"), (-0.1, "IMPROVED"), (0.1, "REGRESSION"), (0.0178, "INCONCLUSIVE")]
 )
 def test_check__exit_codes(tmp_path, capsys, baselines, worse, outcome):
     code = {"PASS": 0, "IMPROVED": 0, "REGRESSION": 1, "INCONCLUSIVE": 3}[outcome]

@@ -12,6 +12,7 @@ from perfgate.core import Arm, Fingerprint
 from perfgate.errors import InputError
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import Anchor, NoiseModel, StoredStart
+from perfgate.policy import MAX_PRIOR_DF
 from perfgate.power import Cost, Design, Study, buy, buy_all, describe, draw_curves, predict_block_variance
 from perfgate.scenario import load_scenario
 from perfgate.stats.power import find_power
@@ -74,7 +75,7 @@ def test_trial__shares_alpha_between_looks_and_gates(study):
 
     assert trial.alpha == pytest.approx(0.01 / 3 / 3)
     assert trial.floor == pytest.approx(log1p(0.25) / 2)
-    assert trial.prior_df == 6
+    assert trial.prior_df == MAX_PRIOR_DF
 
 
 def test_predict_block_variance__of_the_stored_design_is_the_stored_variance():
