@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfgate.baseline_choice import KEPT, match_baseline
 from perfgate.check import judge, needs_more
-from perfgate.core import Arm, Session, Verdict
+from perfgate.core import Arm, Verdict
 from perfgate.environment import read_fingerprint
-from perfgate.evidence.baselines import Baseline, find_baseline, find_path, save_baseline
+from perfgate.evidence.baselines import find_baseline, find_path, save_baseline
 from perfgate.evidence.results import load_results, write_atomically
 from perfgate.report.render import render_markdown, render_text
 from perfgate.scenario import Scenario
@@ -18,7 +19,7 @@ from perfgate.serving.calibration import Calibration, calibrate
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 from perfgate.state import find_machine_baselines, list_baseline_dirs
-from perfgate.verdict_file import format_verdict
+from perfgate.verdict_file import VERDICT_FILE, format_verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +87,16 @@ def ensure_baseline(job: Job, progress: Progress) -> None:
 def is_decided(folder: Path, baselines: tuple[Path, ...]) -> bool:
     """Whether the session in `folder`, as far as it got, needs no further block."""
     scenario, session = load_results(folder)
-    return not needs_more(session, scenario, choose_baseline(scenario, session, baselines))
-
-
-def choose_baseline(scenario: Scenario, session: Session, baselines: tuple[Path, ...]) -> Baseline | None:
-    """Find the stored noise for the hardware that `session` ran on."""
-    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
-    return find_baseline(list_baseline_dirs(baselines), scenario, fingerprint) if fingerprint else None
+    return not needs_more(session, scenario, match_baseline(list_baseline_dirs(baselines), scenario, session))
 
 
 def write_report(folder: Path, baselines: tuple[Path, ...]) -> Result:
     """Judge a finished folder and write `verdict.json`, the comment and, so that it replays anywhere, the baseline it used."""
     scenario, session = load_results(folder)
-    baseline = choose_baseline(scenario, session, baselines)
+    baseline = match_baseline(list_baseline_dirs(baselines), scenario, session)
     verdict = judge(session, scenario, baseline)
     if baseline is not None:
-        save_baseline(baseline, find_path(folder / "baselines", baseline.fingerprint, scenario.name))
-    write_atomically(folder / "verdict.json", format_verdict(verdict))
+        save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
+    write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
     write_atomically(folder / "report.md", render_markdown(verdict, session, scenario, baseline).encode())
     return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline))

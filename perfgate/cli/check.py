@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from perfgate.evidence.baselines import Baseline
     from perfgate.scenario import Scenario
 
-BASELINES = "baselines"
-"""The folder in a result folder that keeps the stored noise it was judged by, so that it replays anywhere."""
-
 
 @click.command(name="check")
 @click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
@@ -41,7 +38,8 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
 
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
-    from perfgate.check import judge  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.check import judge  # noqa: PLC0415
     from perfgate.evidence.results import load_results, write_atomically  # noqa: PLC0415
     from perfgate.verdict_file import VERDICT_FILE, format_verdict  # noqa: PLC0415
 
@@ -62,24 +60,6 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
         except OSError as error:
             raise InputError(f"--output {output}: cannot be written ({error.strerror})") from None
     return verdict.outcome.exit_code
-
-
-def choose_baseline(folder: Path, given: tuple[Path, ...], scenario: Scenario, session: Session) -> Baseline | None:
-    """Take the baseline from the folders given; else the copy in the result folder; else what this machine or perfgate has."""
-    from perfgate.core import Arm  # noqa: PLC0415 - as above
-    from perfgate.evidence.baselines import find_baseline  # noqa: PLC0415
-    from perfgate.state import list_baseline_dirs  # noqa: PLC0415
-    from perfgate.verdict_file import VERDICT_FILE  # noqa: PLC0415
-
-    for directory in given:
-        if not directory.is_dir():
-            raise InputError(f"--baselines {directory}: no such folder; it should hold <hardware>/<scenario>.json")
-    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
-    if fingerprint is None or "hardware" not in fingerprint.facts:
-        return None
-    # A folder that was judged before is judged by the noise it kept then, or by none if there was none.
-    elsewhere = () if (folder / VERDICT_FILE).exists() else list_baseline_dirs()
-    return find_baseline(given or (folder / BASELINES, *elsewhere), scenario, fingerprint)
 
 
 def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, baseline: Baseline | None) -> bytes:

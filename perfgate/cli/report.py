@@ -25,8 +25,9 @@ def command(folder: Path, output: Path | None, baselines: tuple[Path, ...], styl
 
     The exit code is 0 whatever the verdict says, so that a comment can be posted of a regression; `perfgate check` tells.
     """
-    from perfgate.check import judge  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.cli.check import choose_baseline, render  # noqa: PLC0415
+    from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.check import judge  # noqa: PLC0415
+    from perfgate.cli.check import render  # noqa: PLC0415
     from perfgate.evidence.results import load_results, write_atomically  # noqa: PLC0415
 
     scenario, session = load_results(folder)

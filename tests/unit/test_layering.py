@@ -19,7 +19,7 @@ LAYERS = (
     {"metrics", "stats"},
     {"scenario", "scenario_errors", "environment", "workloads", "cold_runs"},
     {"evidence"},
-    {"policy", "series", "conclusion", "check", "compare", "compare_metrics", "power", "verdict_file"},
+    {"policy", "series", "conclusion", "check", "compare", "compare_metrics", "power", "verdict_file", "baseline_choice"},
     {"serving", "kernels", "runner", "github", "report"},
     {"gate"},
     {"cli", "__main__"},
