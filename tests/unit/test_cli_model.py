@@ -21,7 +21,7 @@ def test_model_make__says_what_was_made(tmp_path, capsys):
 
     out = capsys.readouterr().out
     assert code == 0
-    assert out.startswith("GptOssForCausalLM: 8 experts, 2 per token, 4 layers, hidden size 256, quantization none")
+    assert out.startswith("GptOssForCausalLM: 8 experts, 2 per token, 2 layers, hidden size 256, quantization none")
     assert "weights are RANDOM" in out
 
 
