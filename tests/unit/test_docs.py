@@ -1,0 +1,71 @@
+"""Every command that the documentation shows exists with those options, and those that need no server do what is said."""
+
+import glob
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from perfgate.cli import main, program
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+# These start servers or name files of the reader's own; their options are checked, they are not run.
+NOT_RUN = {"gate", "run", "calibrate", "engine", "kernels"}
+OWN_FILES = "docs/compare.md"
+EXPECTED = {
+    "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
+    "perfgate check benchmarks/h200/serving/results/aa": 3,
+}
+
+
+def list_commands():
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            found.extend((str(page.relative_to(ROOT)), line[2:]) for line in block.splitlines() if line.startswith("$ perfgate"))
+    return found
+
+
+COMMANDS = list_commands()
+
+
+def test_list_commands__finds_those_of_the_readme():
+    assert sum(page == "README.md" for page, _ in COMMANDS) >= 10
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_docs__options_exist(page, line):
+    name, *arguments = shlex.split(line, comments=True)[1:]
+    command = program.get_command(click.Context(program), name)
+
+    assert command is not None, f"{page}: {line}"
+    while isinstance(command, click.Group):
+        name, *arguments = arguments
+        command = command.get_command(click.Context(command), name)
+        assert command is not None, f"{page}: {line}"
+    command.make_context(name, arguments)
+
+
+@pytest.mark.parametrize(
+    "line", [line for page, line in COMMANDS if page != OWN_FILES and line.split()[1] not in NOT_RUN]
+)
+def test_docs__command_runs(line, tmp_path, monkeypatch, capsys):
+    for name in ("tests", "benchmarks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    main(["model", "make", "tiny-qwen3-moe", "build/tiny"])
+    words = shlex.split(line, comments=True)[1:]
+    code = main([found for word in words for found in (sorted(glob.glob(word)) or [word])])
+
+    assert code == EXPECTED.get(line, 0), capsys.readouterr().err
+
+
+def test_readme__says_what_make_targets_exist():
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+
+    assert named <= targets
