@@ -15,7 +15,7 @@ import pytest
 CHANGES = {
     "num_prompts = 304": "num_prompts = 64",
     "looks = [2, 3, 4]": "looks = [2, 3]",
-    "steady_ratio = 0.25": "steady_ratio = 0.60",
+    "steady_ratio = 0.50": "steady_ratio = 0.80",
 }
 
 
