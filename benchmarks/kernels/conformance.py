@@ -19,7 +19,7 @@ from perfgate.kernels.cases import Case, full_matrix, quick_matrix
 MATRICES = {"quick": quick_matrix, "full": full_matrix}
 
 
-def judge(task: tuple[str, list[str]]) -> list[dict[str, object]]:
+def judge(task: tuple[str, list[str], int]) -> list[dict[str, object]]:
     """In a worker: one case through every implementation, its oracle computed once."""
     import torch
 
@@ -27,13 +27,13 @@ def judge(task: tuple[str, list[str]]) -> list[dict[str, object]]:
     from perfgate.kernels.implementations import find
     from perfgate.kernels.problem import NotApplicableError
 
-    text, names = task
+    text, names, reruns = task
     exam = prepare(Case.parse(text), "cuda")
     found: list[dict[str, object]] = []
     for name in names:
         entry: dict[str, object] = {"implementation": name, "case": text}
         try:
-            report = check(find(name), exam)
+            report = check(find(name), exam, reruns=reruns)
             entry |= {"problems": report.problems, "errors": report.errors and asdict(report.errors)}
         except NotApplicableError as reason:
             entry["not_covered"] = str(reason)
@@ -48,12 +48,13 @@ def main() -> None:
     parser.add_argument("--matrix", choices=MATRICES, default="quick")
     parser.add_argument("--impl", action="append", required=True)
     parser.add_argument("--only", default="", help="cases whose text contains this")
+    parser.add_argument("--reruns", type=int, default=2, help="of implementations that promise the same bits")
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--deadline", type=float, default=1e9, help="collect no result after this many seconds")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     began = time.perf_counter()
-    tasks = [(str(case), options.impl) for case in MATRICES[options.matrix]() if options.only in str(case)]
+    tasks = [(str(case), options.impl, options.reruns) for case in MATRICES[options.matrix]() if options.only in str(case)]
     tally: Counter[tuple[str, str]] = Counter()
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool, options.out.open("w") as out:
         for entries in pool.map(judge, tasks):

@@ -73,7 +73,7 @@ def prepare(case: Case, device: str = "cpu") -> Exam:
     return Exam(case=case, problem=problem, reference=reference, originals=_inputs(problem))
 
 
-def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | None = None) -> Report:
+def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | None = None, reruns: int = RERUNS) -> Report:
     """Judge one answer: finite where it must be, near the oracle, rerun alike, nothing else written."""
     guarded, guards = _guard(exam.problem)
     run = implementation.load()
@@ -85,7 +85,7 @@ def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | Non
         return Report(case=exam.case, implementation=implementation.name, errors=None, problems=(problem,))
     errors, findings = _judge(answer, exam, tolerance or TOLERANCES[exam.case.dtype])
     if implementation.is_deterministic:
-        findings += _rerun(run, guarded, answer)
+        findings += _rerun(run, guarded, answer, reruns)
     findings += _side_effects(exam, guards)
     return Report(case=exam.case, implementation=implementation.name, errors=errors, problems=tuple(findings))
 
@@ -153,9 +153,9 @@ def _judge(answer: Tensor, exam: Exam, tolerance: Tolerance) -> tuple[Errors | N
     return errors, [*found, *tolerance.violations(errors)]
 
 
-def _rerun(run: Callable[[Problem], Tensor], problem: Problem, answer: Tensor) -> list[str]:
+def _rerun(run: Callable[[Problem], Tensor], problem: Problem, answer: Tensor, reruns: int) -> list[str]:
     """A deterministic implementation gives the same bits again, whatever is left in its output buffer."""
-    for _ in range(RERUNS):
+    for _ in range(reruns):
         problem.out.fill_(GUARD_VALUE)
         again = run(problem)
         if not bool(((again == answer) | (again.isnan() & answer.isnan())).all()):

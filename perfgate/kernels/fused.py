@@ -16,11 +16,11 @@ from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.down import down_product
 from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import NotApplicableError, Problem
-from perfgate.kernels.tiles import DECODE, SMALL, Plan, Tiles, Variant, choose, default_plan
+from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Plan, Tiles, Variant, choose
 
 SUM_COLUMNS = 1024
-OWNER_MOST_TOKENS = 64
-OVERLAP_CAPABILITY = (9, 0)
+FEW_TOKENS = 64
+LATE_CAPABILITY = (9, 0)  # Hopper brought the tensor copy engine and overlapped launches
 TMA_ALIGNMENT_BYTES = 16
 
 
@@ -51,7 +51,7 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
 def launch_mode(problem: Problem, plan: Plan) -> dict[str, bool]:
     """Launch options that let a kernel start while the one before it drains; empty of effect off Hopper and later."""
     device = problem.hidden.device
-    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= OVERLAP_CAPABILITY
+    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= LATE_CAPABILITY
     return {"OVERLAP": True, "launch_pdl": True} if can and plan.is_overlapped else {"OVERLAP": False}
 
 
@@ -62,37 +62,32 @@ def automatic(problem: Problem) -> Tensor:
 
 def slots(problem: Problem) -> Tensor:
     """The layer with a row for each slot and a fixed-order sum: deterministic."""
-    return fused_moe(problem, _forced(problem, Variant.SLOTS))
-
-
-def direct(problem: Problem) -> Tensor:
-    """The layer without sorting, every slot a block by itself: deterministic, for few tokens."""
-    if problem.tokens > OWNER_MOST_TOKENS:
-        raise NotApplicableError(f"direct is for at most {OWNER_MOST_TOKENS} tokens")
-    return fused_moe(problem, replace(_forced(problem, Variant.SLOTS), gate_up=SMALL.gate_up, down=SMALL.down, is_direct=True))
+    return fused_moe(problem, _sorted(problem, Variant.SLOTS))
 
 
 def atomic32(problem: Problem) -> Tensor:
     """The layer with relaxed float32 atomics."""
-    return fused_moe(problem, _forced(problem, Variant.ATOMIC32))
+    return fused_moe(problem, _sorted(problem, Variant.ATOMIC32))
+
+
+def direct(problem: Problem) -> Tensor:
+    """The layer without sorting, every slot a block by itself: deterministic, for few tokens."""
+    if problem.tokens > FEW_TOKENS:
+        raise NotApplicableError(f"direct is for at most {FEW_TOKENS} tokens")
+    return fused_moe(problem, DECODE)
 
 
 def owner(problem: Problem) -> Tensor:
     """The layer with one program for a token's columns: deterministic, for few tokens."""
-    if problem.tokens > OWNER_MOST_TOKENS or problem.top_k > DECODE.gate_up.m:
-        raise NotApplicableError(f"owner is for at most {OWNER_MOST_TOKENS} tokens and k <= {DECODE.gate_up.m}")
-    return fused_moe(problem, DECODE)
+    if problem.tokens > FEW_TOKENS or problem.top_k > OWNER.gate_up.m:
+        raise NotApplicableError(f"owner is for at most {FEW_TOKENS} tokens and k <= {OWNER.gate_up.m}")
+    return fused_moe(problem, OWNER)
 
 
-def _forced(problem: Problem, variant: Variant) -> Plan:
-    """The chosen plan with another variant; decode plans give way to the default one for their size."""
+def _sorted(problem: Problem, variant: Variant) -> Plan:
+    """The chosen plan with another variant, and with sorting."""
     plan = choose(problem)
-    if plan.variant is Variant.OWNER:
-        plan = default_plan(problem)
-    if plan.variant is Variant.OWNER:
-        tiles = replace(DECODE.gate_up, n=64)
-        plan = Plan(variant=variant, gate_up=tiles, down=tiles)
-    return replace(plan, variant=variant)
+    return replace(SMALL if plan.is_direct or plan.variant is Variant.OWNER else plan, variant=variant)
 
 
 def _activation_arguments(problem: Problem) -> dict[str, Any]:
@@ -114,7 +109,8 @@ def _tile_arguments(tiles: Tiles) -> dict[str, Any]:
 
 def _uses_tma(tiles: Tiles, tensor: Tensor) -> bool:
     """Whether the tensor copy engine can and should read rows of `tensor`."""
-    return tiles.tma and tensor.shape[-1] * tensor.element_size() % TMA_ALIGNMENT_BYTES == 0
+    is_late = tensor.device.type != "cuda" or torch.cuda.get_device_capability(tensor.device) >= LATE_CAPABILITY
+    return tiles.tma and is_late and tensor.shape[-1] * tensor.element_size() % TMA_ALIGNMENT_BYTES == 0
 
 
 def _rows(tensor: Tensor, height: int, width: int, *, is_used: bool) -> Any:

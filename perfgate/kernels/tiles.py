@@ -56,9 +56,15 @@ class Plan:
 
 
 DECODE = Plan(
+    variant=Variant.SLOTS,
+    gate_up=Tiles(m=16, n=64, k=128, group_m=1),
+    down=Tiles(m=16, n=64, k=128, group_m=1),
+    is_direct=True,
+)
+OWNER = Plan(
     variant=Variant.OWNER,
-    gate_up=Tiles(m=16, n=32, k=128, group_m=1, stages=5),
-    down=Tiles(m=16, n=16, k=128, stages=6),
+    gate_up=Tiles(m=16, n=64, k=128, group_m=1),
+    down=Tiles(m=16, n=32, k=128, stages=5),
 )
 SMALL = Plan(
     variant=Variant.SLOTS,
@@ -67,22 +73,22 @@ SMALL = Plan(
 )
 MEDIUM = Plan(
     variant=Variant.SLOTS,
-    gate_up=Tiles(m=64, n=128, k=64, group_m=4),
-    down=Tiles(m=64, n=128, k=64, group_m=4),
+    gate_up=Tiles(m=64, n=128, k=64, group_m=4, tma=True),
+    down=Tiles(m=64, n=128, k=64, group_m=4, tma=True),
 )
 LARGE = Plan(
     variant=Variant.SLOTS,
-    gate_up=Tiles(m=128, n=256, k=64, warps=8, stages=3),
-    down=Tiles(m=128, n=256, k=64, warps=8, stages=3),
+    gate_up=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
+    down=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
 )
-DEFAULT_PLANS = (DECODE, SMALL, MEDIUM, LARGE)
-OWNER_TOKENS = 2
+DEFAULT_PLANS = (DECODE, OWNER, SMALL, MEDIUM, LARGE)
+DIRECT_TOKENS = 4
 
 
 def default_plan(problem: Problem) -> Plan:
     """A reasonable plan without a tuned table: by the mean number of slots per expert."""
     per_expert = problem.topk_ids.numel() / problem.experts
-    if problem.tokens <= OWNER_TOKENS and problem.top_k <= DECODE.gate_up.m:
+    if problem.tokens <= DIRECT_TOKENS and problem.topk_ids.numel() <= problem.experts:
         return DECODE
     if per_expert <= 8:
         return SMALL

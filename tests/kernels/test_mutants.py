@@ -11,12 +11,13 @@ from perfgate.kernels.implementations import find
 from perfgate.kernels.mutants import MUTANTS
 
 LIMITS = [(dtype, field.name) for dtype in TOLERANCES for field in fields(Tolerance)]
-# Mistakes small enough to tell a tight limit from a loose one, with a case of each dtype that shows them.
+# Mistakes just beyond what rounding explains: they cross every limit of their dtype, and by at most FACTOR.
 SUBTLE = {
-    "float32": [("short_mantissa", Case()), ("rounded_router_weights", Case())],
-    "float16": [("short_mantissa", Case(dtype="float16")), ("rounded_router_weights", Case(dtype="float16"))],
-    "bfloat16": [("short_mantissa", Case(dtype="bfloat16")), ("half_sums", Case(dtype="bfloat16"))],
+    "float32": ("split_operands", Case()),
+    "float16": ("half_sums", Case(dtype="float16", H=511, M=65, activation="silu", bias="off")),
+    "bfloat16": ("half_sums", Case(dtype="bfloat16", H=511, M=65, activation="silu", bias="off")),
 }
+FACTOR = 30
 
 
 def unbroken_limits(tolerances):
@@ -25,16 +26,13 @@ def unbroken_limits(tolerances):
 
 
 def crossed(dtype, name, tolerance):
-    return any(getattr(errors, name) > getattr(tolerance, name) for errors in crossed.errors[dtype])
+    return getattr(crossed.errors[dtype], name) > getattr(tolerance, name)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def measured(exam):
     """Errors of the subtle mutants, once."""
-    crossed.errors = {
-        dtype: [check(MUTANTS[name].implementation, exam(case)).errors for name, case in pairs]
-        for dtype, pairs in SUBTLE.items()
-    }
+    crossed.errors = {dtype: check(MUTANTS[name].implementation, exam(case)).errors for dtype, (name, case) in SUBTLE.items()}
 
 
 def test_mutants__are_at_least_eighteen_and_each_names_its_defect():
@@ -51,9 +49,9 @@ def test_suite__kills_mutant(name, exam):
 
 @pytest.mark.parametrize(("dtype", "name"), LIMITS)
 def test_tolerance__is_broken_by_a_subtle_mutant(dtype, name):
-    assert crossed(dtype, name, TOLERANCES[dtype]), (
-        f"no mutant crosses the {name} limit of {dtype}: it is too wide to say anything"
-    )
+    limit = getattr(TOLERANCES[dtype], name)
+
+    assert limit < getattr(crossed.errors[dtype], name) < FACTOR * limit
 
 
 @pytest.mark.parametrize(("dtype", "name"), LIMITS)

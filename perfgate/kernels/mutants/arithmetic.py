@@ -137,18 +137,26 @@ def half_sums(problem: Problem) -> Tensor:
     return run_with(problem, gate_up=gate_up)
 
 
+def _cut(bits: int) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
+    """A product of float32 operands whose last mantissa bits are cut off."""
+
+    def cut(tensor: Tensor) -> Tensor:
+        return (tensor.contiguous().view(torch.int32) >> bits << bits).view(torch.float32)
+
+    return lambda rows, weight, bias: reference.project(cut(rows), cut(weight), bias)
+
+
 @mutant
 def short_mantissa(problem: Problem) -> Tensor:
     """Float32 operands are cut to the 10 mantissa bits of tf32; 16-bit ones to the 3 of an 8-bit float."""
-    bits = 13 if problem.hidden.dtype == torch.float32 else 20
+    product = _cut(13 if problem.hidden.dtype == torch.float32 else 20)
+    return run_with(problem, gate_up=product, down=product)
 
-    def cut(tensor: Tensor) -> Tensor:
-        return (tensor.view(torch.int32) >> bits << bits).view(torch.float32)
 
-    def project(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return reference.project(cut(rows.contiguous()), cut(weight.contiguous()), bias)
-
-    return run_with(problem, gate_up=project, down=project)
+@mutant
+def split_operands(problem: Problem) -> Tensor:
+    """Float32 operands are carried as two bfloat16 halves, which keeps 15 mantissa bits; 16-bit operands are as they were."""
+    return run_with(problem, gate_up=_cut(8), down=_cut(8))
 
 
 @mutant

@@ -1,0 +1,82 @@
+"""Turn results of layer.py into the table of docs/kernels.md, and into the plans that the package ships.
+
+python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json
+python benchmarks/kernels/table.py --plans perfgate/kernels/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from timing import ratio_interval
+
+from perfgate.kernels.cases import Case
+
+OURS = ("ours-slots", "ours-owner")  # deterministic: what `automatic` may choose
+NOISE = 0.005
+HEAD = (
+    "| M | ours, us | atomic32, us | SGLang, us | fused sum, us | stock, us "
+    "| best SGLang / ours | A/A | floor, us | error ratio |"
+)
+
+
+def row(cell: dict[str, Any]) -> str:
+    """One line of markdown: medians, the ratio to the best SGLang, its interval, the A/A control."""
+    samples = cell["samples_us"]
+    middle = {name: median(values) for name, values in samples.items()}
+    ours = min((name for name in OURS if name in middle), key=middle.__getitem__)
+    theirs = min(("sglang", "sglang-fused-sum", "sglang-untuned"), key=middle.__getitem__)
+    ratio, low, high = ratio_interval(samples[theirs], samples[ours])
+    control = ratio_interval(samples["sglang"], samples["sglang-again"])
+    floor = max(NOISE, abs(control[1] - 1), abs(control[2] - 1))
+    verdict = "faster" if low > 1 + floor else "slower" if high < 1 - floor else "even"
+    errors = cell["errors"]
+    error_ratio = errors[ours]["relative"] / errors["sglang"]["relative"]
+    atomic = f"{middle['ours-atomic32']:.1f}" if "ours-atomic32" in middle else "-"
+    return (
+        f"| {cell['tokens']} | {middle[ours]:.1f} ({ours.removeprefix('ours-')}) | {atomic} | {middle['sglang']:.1f} | "
+        f"{middle['sglang-fused-sum']:.1f} | {middle['sglang-untuned']:.1f} | {ratio:.3f} [{low:.3f}, {high:.3f}] {verdict} | "
+        f"{control[0]:.3f} [{control[1]:.3f}, {control[2]:.3f}] | "
+        f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle[ours]:.0%}) | {error_ratio:.2f} |"
+    )
+
+
+def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Shape -> tokens -> the fastest deterministic plan of ours."""
+    table: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        case = Case.parse(cell["case"])
+        key = f"E={case.E},k={case.k},H={case.H},I={case.I},{case.activation}"
+        names = [name for name in OURS if name in cell["plans"]]
+        best = min(names, key=lambda name: median(cell["samples_us"][name]))
+        table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best]
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--plans", type=Path, help="write the plans of ours to this file instead of printing the table")
+    options = parser.parse_args()
+    contents = [json.loads(path.read_text()) for path in options.results]
+    cells = [cell for content in contents for cell in content["cells"]]
+    if options.plans:
+        names = [path.name for path in options.results]
+        names = [path.name for path in options.results]
+        about = {"torch": contents[0]["torch"], "card": contents[0]["card"]["name"], "from": names}
+        options.plans.write_text(json.dumps({"about": about, "plans": plan_table(cells)}, indent=1) + "\n")
+        return
+    for shape in dict.fromkeys(cell["shape"] for cell in cells):
+        print(f"\n{shape}\n")
+        print(HEAD)
+        print("|---" * 10 + "|")
+        for cell in sorted((cell for cell in cells if cell["shape"] == shape), key=lambda cell: int(cell["tokens"])):
+            print(row(cell))
+
+
+if __name__ == "__main__":
+    main()
