@@ -45,6 +45,12 @@ class ClientError(PerfgateError):
     exit_code = 3
 
 
+class CalibrationError(PerfgateError):
+    """Noise that cannot be trusted, so that nothing was stored."""
+
+    exit_code = 3
+
+
 class EngineError(PerfgateError):
     """The serving engine is not installed in the arm's environment, or its version is unknown."""
 

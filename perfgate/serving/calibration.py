@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfgate.check import judge
 from perfgate.core import Arm, Better, Judgement, Outcome
-from perfgate.errors import BaselineError
+from perfgate.errors import CalibrationError
 from perfgate.evidence.baseline_growth import Recorded, add_responses, build_baseline
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import Response
@@ -40,7 +40,7 @@ class Calibration:
 def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     """Measure A/A blocks and two blocks per injection, and build the machine's baseline from them.
 
-    Raise BaselineError when a session is void: noise that cannot be trusted is no noise band.
+    Raise CalibrationError when a session is void: noise that cannot be trusted is no noise band.
     """
     scenario, blocks = calibration.scenario, calibration.blocks
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
@@ -57,8 +57,11 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
 
 
 def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline:
-    """Build a first baseline from result folders. Raise BaselineError naming the folder that is no evidence."""
+    """Build a first baseline from result folders. Raise CalibrationError naming the folder that is no evidence."""
     recorded = [_record(folder) for folder in folders]
+    for folder, one in zip(folders, recorded, strict=True):
+        if one.session.problems:
+            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {one.session.problems[0]}")
     return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
 
 
@@ -90,7 +93,7 @@ def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injecte
     _, session = load_results(folder)
     verdict = judge(session, scenario, baseline)
     if verdict.outcome is Outcome.INVALID:
-        raise BaselineError(f"{folder}: the calibration is void: {verdict.reasons[0]}")
+        raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {verdict.reasons[0]}")
     found = {judgement.metric: _respond(judgement, injected) for judgement in verdict.judgements}
     return {name: response for name, response in found.items() if response is not None and name in baseline.metrics}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm, Outcome, Role, Run
-from perfgate.errors import BaselineError, EngineError, InputError
+from perfgate.errors import CalibrationError, EngineError, InputError
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
 from perfgate.scenario import parse_scenario, read_scenario_text
@@ -158,7 +158,7 @@ def test_run_gate__void_calibration_stores_no_noise(tmp_path, monkeypatch):
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec()}
     job = Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out")
 
-    with pytest.raises(BaselineError, match="load generator failed"):
+    with pytest.raises(CalibrationError, match="load generator failed"):
         run_gate(job, Silent())
 
     assert not (tmp_path / "state" / "baselines").exists()
