@@ -59,9 +59,9 @@ class Run:
 
     `values` maps names of `perfgate.metrics.METRICS` to numbers in the unit given there; a metric that the output does not
     carry is absent, never zero. `workload` holds the facts that two runs must share to be comparable. `problems` says why the
-    run is no evidence; it is empty for a run that can be trusted as far as its own output shows. `notes` are facts that a reader
-    should know and that void nothing. `estimators` names, for a value that is not the load generator's own, how it was made from
-    raw samples; two values of one metric are comparable only when it agrees.
+    run is no evidence; it is empty for a run that can be trusted as far as its own output shows. `notes` are facts that a
+    reader should know and that void nothing. `estimators` names, for a value that is not the load generator's own, how it was
+    made from raw samples; two values of one metric are comparable only when it agrees.
     """
 
     source: str
@@ -145,8 +145,8 @@ class Judgement:
     `change` is candidate over base minus one, signed so that the reader's sense of the metric holds (+0.03 throughput is
     more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs).
     `worse` is the same change on the log scale with positive meaning worse. `margin` is the practical margin Delta as a
-    positive ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what this run
-    could have found, as a positive ratio.
+    positive ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what
+    this run could have found, as a positive ratio.
     """
 
     metric: str

@@ -73,7 +73,7 @@ def make_session(
     **changes,
 ) -> Session:
     """A session whose candidate is worse by `worse` on the log scale: every metric alike, or by metric."""
-    draw = random.Random(seed)  # noqa: S311 - noise, not secrets
+    draw = random.Random(seed)
     slow = dict.fromkeys(LEVELS, worse) if isinstance(worse, float) else worse
     windows, clock, number = [], 0.0, 0
     offset = draw.gauss(0, noise)

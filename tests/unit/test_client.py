@@ -1,6 +1,7 @@
 """The client against bench_serving stand-ins: real worker processes over the real line protocol."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_measure__no_answer_in_time(build_client, tmp_path):
     with build_client("time.sleep(60)") as client:
         client.wait_ready_once()
 
-        with pytest.raises(ClientError, match="no answer within 0 s|no answer within 1 s"):
+        with pytest.raises(ClientError, match=r"no answer within \d s"):
             client.measure(load, tmp_path, "http://127.0.0.1:1")
 
 
@@ -90,7 +91,7 @@ def test_wait_ready_once__bench_serving_cannot_be_imported(build_client, tmp_pat
 
 def test_build_argv__passes_the_seed_and_the_exact_lengths():
     argv = build_argv(LOAD, Path("/m"), "http://h:1", Path("/o"))
-    options = dict(zip(argv, argv[1:], strict=False))
+    options = dict(pairwise(argv))
 
     assert options["--seed"] == "1"
     assert options["--random-range-ratio"] == "1.0"

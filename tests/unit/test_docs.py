@@ -1,6 +1,5 @@
 """Every command that the documentation shows exists with those options, and those that need no server do what is said."""
 
-import glob
 import re
 import shlex
 from pathlib import Path
@@ -25,7 +24,8 @@ def list_commands():
     found = []
     for page in PAGES:
         for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.DOTALL):
-            found.extend((str(page.relative_to(ROOT)), line[2:]) for line in block.splitlines() if line.startswith("$ perfgate"))
+            name = str(page.relative_to(ROOT))
+            found.extend((name, line[2:]) for line in block.splitlines() if line.startswith("$ perfgate"))
     return found
 
 
@@ -49,9 +49,7 @@ def test_docs__options_exist(page, line):
     command.make_context(name, arguments)
 
 
-@pytest.mark.parametrize(
-    "line", [line for page, line in COMMANDS if page != OWN_FILES and line.split()[1] not in NOT_RUN]
-)
+@pytest.mark.parametrize("line", [line for page, line in COMMANDS if page != OWN_FILES and line.split()[1] not in NOT_RUN])
 def test_docs__command_runs(line, tmp_path, monkeypatch, capsys):
     for name in ("tests", "benchmarks"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -59,7 +57,7 @@ def test_docs__command_runs(line, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
     main(["model", "make", "tiny-qwen3-moe", "build/tiny"])
     words = shlex.split(line, comments=True)[1:]
-    code = main([found for word in words for found in (sorted(glob.glob(word)) or [word])])
+    code = main([found for word in words for found in (sorted(map(str, Path().glob(word))) or [word])])
 
     assert code == EXPECTED.get(line, 0), capsys.readouterr().err
 
