@@ -23,8 +23,8 @@ JOBS = [
     f"triton-direct {SMALL_LAYER},M=1,activation=silu,data=exact,dtype=float16",
     f"triton-atomic32 {SMALL_LAYER},M=5,dtype=float16",
     f"tma {SMALL_LAYER},M=3",
-    f"short {SMALL_LAYER},M=17,routing=same",
-    f"short {SMALL_LAYER},M=4,mask=ep",
+    "short E=2,k=1,H=16,I=16,M=17,routing=same",
+    "short E=2,k=1,H=16,I=16,M=4,mask=ep",
     "align 30 4 16",
     "align 4900 3 64",
 ]
