@@ -23,7 +23,8 @@ from perfgate.stats.components import Component
 
 SCHEMA = 1
 
-_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+# Built when first used: many sessions are judged without a baseline.
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 PositiveFloat = Annotated[float, Field(gt=0)]
 
 

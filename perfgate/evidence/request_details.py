@@ -57,10 +57,11 @@ def parse_details(record: Mapping[str, Any], where: str) -> Details | None:
     gaps = lists["itls"]
     if not all(isinstance(gap, list) for gap in gaps):
         raise EvidenceError(f"{where}: itls: expected one list of seconds for each request")
+    counts = np.fromiter(map(len, gaps), dtype=np.int64, count=requests)
     return Details(
         ttft_s=_as_array(lists["ttfts"], where, "ttfts"),
-        itl_s=_as_array(chain.from_iterable(gaps), where, "itls"),
-        itl_count=np.fromiter(map(len, gaps), dtype=np.int64, count=requests),
+        itl_s=_as_array(chain.from_iterable(gaps), where, "itls", count=int(counts.sum())),
+        itl_count=counts,
         output_len=_as_array(lists["output_lens"], where, "output_lens").astype(np.int64),
         errors=tuple(str(error) for error in errors if error),
         empty_texts=sum(not text for text in texts),
@@ -76,9 +77,10 @@ def _as_list(record: Mapping[str, Any], name: str, where: str) -> list[Any]:
     return found
 
 
-def _as_array(values: Any, where: str, name: str) -> NDArray[np.float64]:
+def _as_array(values: Any, where: str, name: str, count: int = -1) -> NDArray[np.float64]:
+    """Return numbers as an array; it need not grow if their `count` is known."""
     try:
-        array = np.fromiter(values, dtype=np.float64)
+        array = np.fromiter(values, dtype=np.float64, count=count)
     except (TypeError, ValueError, OverflowError):
         raise EvidenceError(f"{where}: {name}: expected numbers only; the line is damaged, measure again") from None
     # Lengths beyond 2**53 are no lengths, and would not survive the way to integers.

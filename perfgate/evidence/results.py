@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,10 +34,12 @@ EVENTS_FILE = "events.jsonl"
 WINDOW_DIR = "windows"
 LOG_DIR = "logs"
 
+# Built when first used: what only judges needs no schema for writing.
+_STRICT = ConfigDict(extra="forbid", defer_build=True)
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ArmRecord:
     """How one arm was started, in full, so that a difference between arms can be read off."""
 
@@ -47,7 +50,7 @@ class ArmRecord:
     facts: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class SessionRecord:
     """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise."""
 
@@ -62,7 +65,7 @@ class SessionRecord:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class WindowRecord:
     """One line of the index: a finished window, where it stands and where its raw output lies."""
 
@@ -78,6 +81,16 @@ class WindowRecord:
     telemetry: Mapping[str, float] = Field(default_factory=dict)
 
 
+@cache
+def _session_adapter() -> TypeAdapter[SessionRecord]:
+    return TypeAdapter(SessionRecord)
+
+
+@cache
+def _window_adapter() -> TypeAdapter[WindowRecord]:
+    return TypeAdapter(WindowRecord)
+
+
 class ResultWriter:
     """Append windows and events to a new result folder; each is on disk before the call returns."""
 
@@ -91,7 +104,7 @@ class ResultWriter:
             for name in (WINDOW_DIR, LOG_DIR):
                 (folder / name).mkdir(exist_ok=True)
             write_atomically(folder / SCENARIO_FILE, scenario_text.encode())
-            write_atomically(folder / SESSION_FILE, _dump(TypeAdapter(SessionRecord).dump_python(record, mode="json")))
+            write_atomically(folder / SESSION_FILE, _dump(_session_adapter().dump_python(record, mode="json")))
         except OSError as error:
             raise EvidenceError(f"{folder}: cannot be written ({error}); choose another folder with --out") from error
         self._count = 0
@@ -116,7 +129,7 @@ class ResultWriter:
         packed = gzip.compress(raw, compresslevel=6, mtime=0)
         write_atomically(self.folder / name, packed)
         record = WindowRecord(file=name, sha256=hashlib.sha256(packed).hexdigest(), **place)
-        self._append(INDEX_FILE, TypeAdapter(WindowRecord).dump_python(record, mode="json"))
+        self._append(INDEX_FILE, _window_adapter().dump_python(record, mode="json"))
         self._count += 1
         return self.folder / name
 
@@ -180,7 +193,7 @@ def read_record(folder: Path) -> SessionRecord:
             f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
         )
     try:
-        return TypeAdapter(SessionRecord).validate_python(orjson.loads(_read(path)))
+        return _session_adapter().validate_python(orjson.loads(_read(path)))
     except orjson.JSONDecodeError as error:
         raise EvidenceError(f"{path}: not valid JSON ({error}); the folder was damaged, measure again") from None
     except ValidationError as error:
@@ -222,7 +235,7 @@ def _load_window(folder: Path, entry: WindowRecord) -> tuple[Window | None, str 
 
 def _parse_line(line: Mapping[str, Any], path: Path, number: int) -> WindowRecord:
     try:
-        return TypeAdapter(WindowRecord).validate_python(line)
+        return _window_adapter().validate_python(line)
     except ValidationError as error:
         raise EvidenceError(f"{path}:{number}: {describe_first(error)}") from None
 
