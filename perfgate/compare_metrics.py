@@ -11,7 +11,7 @@ from perfgate.core import Arm, Judgement, Outcome, Run
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS, Metric
 from perfgate.stats import holm, welch
-from perfgate.stats.looks import CONFIDENCE, POWER
+from perfgate.stats.looks import CONFIDENCE, POWER, judge_metric
 from perfgate.stats.moderated import Estimate, Prior
 from perfgate.workloads import Facts
 
@@ -71,7 +71,7 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
         if name not in estimates:
             judged.append((blank, None))
             continue
-        decided = _decide(estimates[name], rule.margin(name), is_worse=name in worse, is_better=name in better)
+        decided = judge_metric(estimates[name], log1p(rule.margin(name)), is_worse=name in worse, is_better=name in better)
         filled = _fill(blank, values[name], estimates[name], level)
         outcome = decided if is_enough else Outcome.INCONCLUSIVE
         judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level)))
@@ -140,16 +140,6 @@ def _estimate(name: str, base: list[float], candidate: list[float], rule: Rule) 
     if prior is None:
         return welch.compare_arms(base, candidate)
     return welch.compare_with_prior(base, candidate, prior)
-
-
-def _decide(estimate: Estimate, margin: float, *, is_worse: bool, is_better: bool) -> Outcome:
-    """Half of Delta divides the line, as in the verdict of a session: beyond it nothing passes, within it nothing fails."""
-    limit = log1p(margin)
-    if estimate.mean > limit / 2:
-        return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
-    if not estimate.mean + estimate.reach(CONFIDENCE) < limit:
-        return Outcome.INCONCLUSIVE
-    return Outcome.IMPROVED if is_better and estimate.mean < -limit / 2 else Outcome.PASS
 
 
 def _blank(name: str, rule: Rule, advisory: str | None, defect: str | None) -> Judgement:

@@ -81,6 +81,18 @@ def decide(series: Sequence[Series], plan: Plan) -> Decision:
     return decision
 
 
+def judge_metric(found: Estimate, margin: float, *, is_worse: bool, is_better: bool) -> Outcome:
+    """Judge one metric by its log `margin` Delta and by what Holm's test rejected.
+
+    Half of Delta divides the line: beyond it nothing passes, within it nothing fails, so no third look can swap the two.
+    """
+    if found.mean > margin / 2:
+        return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
+    if not found.mean + found.reach(CONFIDENCE) < margin:
+        return Outcome.INCONCLUSIVE
+    return Outcome.IMPROVED if is_better and found.mean < -margin / 2 else Outcome.PASS
+
+
 def _look(series: Sequence[Series], look: int, plan: Plan) -> tuple[Finding, ...]:
     estimates = [one.estimate(look) for one in series]
     family = [index for index, one in enumerate(series) if one.gating]
@@ -89,7 +101,7 @@ def _look(series: Sequence[Series], look: int, plan: Plan) -> tuple[Finding, ...
     strictest = plan.alpha_look / max(len(family), 1)
     return tuple(
         Finding(
-            outcome=_judge(found, one.margin, is_worse=worse[index], is_better=better[index]),
+            outcome=judge_metric(found, one.margin, is_worse=worse[index], is_better=better[index]),
             estimate=found,
             smallest=_find_smallest(found, one.margin, strictest),
         )
@@ -103,15 +115,6 @@ def _reject(family: list[int], p_values: list[float], alpha: float) -> list[bool
     for index, is_rejected in zip(family, reject([p_values[index] for index in family], alpha), strict=True):
         rejected[index] = is_rejected
     return rejected
-
-
-def _judge(found: Estimate, margin: float, *, is_worse: bool, is_better: bool) -> Outcome:
-    """Half of Delta divides the line: beyond it nothing passes, within it nothing fails, so no third look can swap the two."""
-    if found.mean > margin / 2:
-        return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
-    if not found.mean + found.reach(CONFIDENCE) < margin:
-        return Outcome.INCONCLUSIVE
-    return Outcome.IMPROVED if is_better and found.mean < -margin / 2 else Outcome.PASS
 
 
 def _find_smallest(found: Estimate, margin: float, alpha: float) -> float:
