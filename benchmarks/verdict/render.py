@@ -17,12 +17,13 @@ from benchmarks.verdict.power_curves import BLOCKS, EFFECTS, KINDS, OURS, WINDOW
 from benchmarks.verdict.record import read_results
 from benchmarks.verdict.simulator import DEFAULT
 from perfgate.metrics import METRICS
+from perfgate.policy import MAX_PRIOR_DF, USUAL_RATIO
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "error-rates-simulated.md"
 PICTURE = DOCS / "error-rates-simulated.svg"
 TEMPLATE = "page.md.jinja"
-RESULTS = ("false_alarms", "power_curves", "designs", "public_data", "tuning", "spot_check")
+RESULTS = ("false_alarms", "power_curves", "designs", "public_data", "tuning", "weight", "prediction", "spot_check")
 MATCHED = "1% false alarms"
 
 Row = Mapping[str, Any]
@@ -58,6 +59,9 @@ def write_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
         own_power={kind: pick(rows, OURS, "own")["power"][kind]["0.03"] for kind in KINDS if not kind.startswith("P99")},
         best={kind: find_best(rows, kind) for kind in KINDS},
         spoiled=3 * rate**2 * (1 - rate) + rate**3,
+        promises=compare_promises(found["prediction"]),
+        prior_df=MAX_PRIOR_DF,
+        usual_ratio=USUAL_RATIO,
         target_false=0.01,
         target_power=0.95,
     )
@@ -76,6 +80,24 @@ def find_best(rows: Sequence[Row], kind: str) -> dict[str, Any]:
     best = max(others, key=lambda row: row["power"][kind]["0.03"])
     ours = pick(rows, OURS, MATCHED)["power"][kind]["0.03"]
     return {"rule": best["rule"], "power": best["power"][kind]["0.03"], "ours": ours}
+
+
+def compare_promises(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What was promised and found under both rules, side by side.
+
+    `least` is the least found where nothing stalls; `stalled` is the present rule's throughput where windows do.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in found["rows"]:
+        rows.setdefault((row["noise"], row["metric"]), {"noise": row["noise"], "metric": row["metric"]})[row["rule"]] = row
+    least = {rule: min(row["found"]["rate"] for row in found["rows"] if is_calm(row, rule)) for rule in ("former", "present")}
+    stalled = rows["with stalls", "output_tok_per_s"]["present"]
+    return {"rows": list(rows.values()), "stalled": stalled} | {rule: {"least": value} for rule, value in least.items()}
+
+
+def is_calm(row: Row, rule: str) -> bool:
+    """Whether a row of predictions is of `rule` and of noise without stalls."""
+    return row["rule"] == rule and row["noise"] == "no stalls"
 
 
 def draw(rows: Sequence[Row]) -> None:
