@@ -84,11 +84,20 @@ def judge(recipe: Recipe, arch: int, shared_bytes: int, machine: Machine) -> Ite
         yield f"{shared_bytes} bytes of shared memory, more than {SHARED_BYTES[arch]} on sm_{arch}"
     if recipe.is_product and not machine.count(*_matrix_opcodes(recipe, arch)):
         yield f"no matrix instruction ({', '.join(_matrix_opcodes(recipe, arch))})"
-    fences = [name for name in FENCES if machine.count(name)]
+    fences = _device_fences(machine)
     if recipe.is_atomic and fences:
         yield f"reductions wait: {', '.join(fences)} found, so an atomic is not relaxed"
     if recipe.is_atomic and not machine.count("REDG", "RED"):
         yield "no reduction instruction"
+
+
+def _device_fences(machine: Machine) -> list[str]:
+    """Opcodes that make a thread wait for the whole device; a barrier within the block, which tensor copies need, is none."""
+    return sorted(
+        opcode
+        for opcode in machine.opcodes
+        if any(opcode == name or opcode.startswith(f"{name}.") for name in FENCES) and not opcode.endswith(".CTA")
+    )
 
 
 def _matrix_opcodes(recipe: Recipe, arch: int) -> tuple[str, ...]:
