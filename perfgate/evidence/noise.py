@@ -97,8 +97,14 @@ class NoiseModel:
 
     @cached_property
     def block_variance(self) -> float:
-        """Variance s0^2 of an A/A block's difference around the zero that it should be."""
-        return fsum(value * value for value in self.differences) / self.blocks if self.blocks else 0.0
+        """Variance s0^2 of an A/A block's difference around the zero that it should be.
+
+        Two or three blocks can agree by chance; the difference of two means of windows cannot vary less than those windows do.
+        """
+        if not self.blocks:
+            return 0.0
+        observed = fsum(value * value for value in self.differences) / self.blocks
+        return max(observed, 2 * self.components.window.variance / self.windows)
 
     @cached_property
     def spread(self) -> float:

@@ -52,6 +52,17 @@ def test_build_baseline__learns_differences_from_aa_blocks_only():
     assert noise.block_variance**0.5 < 0.05
 
 
+def test_build_baseline__blocks_that_agree_by_chance_are_no_quieter_than_their_windows():
+    aa = make_session(SCENARIO, blocks=2, is_aa=True)
+    noise = build_baseline(SCENARIO, HARDWARE, [record(aa)]).metrics["p99_itl_ms"]
+    twins = tuple(noise.values[index - index % 2] for index in range(len(noise.values)))
+    lucky = replace(noise, values=tuple(tuple(value * 1.0001 for value in one) for one in twins))
+
+    assert max(map(abs, lucky.differences)) < 1e-9
+    assert lucky.block_variance == pytest.approx(2 * lucky.components.window.variance / lucky.windows)
+    assert lucky.block_variance > 0
+
+
 def test_build_baseline__derives_by_the_formulas():
     aa = make_session(SCENARIO, blocks=2, is_aa=True)
 
