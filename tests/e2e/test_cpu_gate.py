@@ -4,7 +4,8 @@ import json
 import signal
 
 import pytest
-from conftest import find_leftovers, interrupt_perfgate, read_index, run_perfgate, wait_for_leftovers
+
+from tests.e2e.commands import find_leftovers, interrupt_perfgate, read_index, run_perfgate, wait_for_leftovers
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
