@@ -39,5 +39,5 @@ $(ENGINE): pyproject.toml | $(BIN)/python
 	touch $@
 
 $(TESTS): pyproject.toml | $(ENGINE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,history]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@
