@@ -7,8 +7,7 @@ import pytest
 
 from tests.e2e.commands import find_leftovers, interrupt_perfgate, read_index, run_perfgate, wait_for_leftovers
 
-# One group: two gates at once on one machine would be each other's noise.
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("gate")]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
