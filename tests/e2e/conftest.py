@@ -8,7 +8,7 @@ import pytest
 CHANGES = {
     "num_prompts = 304": "num_prompts = 64",
     "looks = [2, 3, 4]": "looks = [2]",
-    "steady_ratio = 0.50": "steady_ratio = 0.80",
+    "steady_ratio = 0.50": "steady_ratio = 5.0",
 }
 
 
