@@ -14,6 +14,7 @@ from typing import Self
 from perfgate.errors import ClientError
 from perfgate.scenario import Load
 from perfgate.serving.engines import Engine
+from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.processes import end_session
 from perfgate.serving.reaper import Reaper
 
@@ -58,7 +59,7 @@ class Client:
         """Start the worker; its import goes on while the first server loads."""
         # The worker is a script beside our modules: they must not shadow the arm's own packages.
         environment = {**os.environ, **self._engine.env, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
-        with self._log.open("ab") as log:
+        with INTERRUPTION.defer(), self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [self._python, str(WORKER)],
                 stdin=subprocess.PIPE,
@@ -68,7 +69,7 @@ class Client:
                 start_new_session=True,
                 text=True,
             )
-        self._reaper.add(self._process.pid)
+            self._reaper.add(self._process.pid)
         threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
         return self
 

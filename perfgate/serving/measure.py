@@ -21,6 +21,7 @@ from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client
 from perfgate.serving.engines import ENGINES
+from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
@@ -138,7 +139,8 @@ def raise_on_signals() -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         for name in names:
             signal.signal(name, signal.SIG_IGN)
-        raise InterruptedRunError(f"stopped by {signal.Signals(number).name}; what was measured stays in the result folder")
+        cause = signal.Signals(number).name
+        INTERRUPTION.interrupt(InterruptedRunError(f"stopped by {cause}; what was measured stays in the result folder"))
 
     before = {name: signal.signal(name, stop) for name in names}
     try:

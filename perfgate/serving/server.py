@@ -16,6 +16,7 @@ from typing import Self
 from perfgate.errors import ServerError
 from perfgate.serving.engines import Engine
 from perfgate.serving.injection import VARIABLE
+from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.processes import end_session
 from perfgate.serving.reaper import Reaper
 
@@ -103,7 +104,7 @@ class Server:
         self._begun = time.monotonic()
         inherited = {name: value for name, value in os.environ.items() if name != VARIABLE}
         environment = {**inherited, **self.launch.engine.env, **self.launch.env}
-        with self.log.open("ab") as output:
+        with INTERRUPTION.defer(), self.log.open("ab") as output:
             try:
                 self._process = subprocess.Popen(
                     self.launch.argv(self.port),
@@ -117,7 +118,7 @@ class Server:
                 raise ServerError(
                     f"{self.launch.python}: cannot be started ({error.strerror}); check the arm's Python"
                 ) from None
-        self._reaper.add(self._process.pid)
+            self._reaper.add(self._process.pid)
 
     def wait_ready(self, on_wait: Callable[[float], None] = lambda _: None) -> None:
         """Wait until the server has generated a token. Raise ServerError if it dies first or takes too long."""
