@@ -89,6 +89,7 @@ def test_run__stopped_in_the_middle_keeps_what_was_measured(state, small_scenari
     assert wait_for_leftovers(state) == []
 
 
+@pytest.mark.usefixtures("unchanged")  # it calibrated
 def test_run__server_that_never_becomes_ready_is_invalid(state, small_scenario, tmp_path):
     text = small_scenario.read_text().replace("ready_timeout_s = 300.0", "ready_timeout_s = 1.0")
     (tmp_path / "hasty.toml").write_text(text)
@@ -99,10 +100,9 @@ def test_run__server_that_never_becomes_ready_is_invalid(state, small_scenario, 
     assert wait_for_leftovers(state) == []
 
 
+@pytest.mark.usefixtures("unchanged")  # it calibrated
 def test_run__server_that_dies_tells_the_line_of_its_log(state, small_scenario, tmp_path):
-    ended = run_perfgate(
-        state, "gate", small_scenario, "--out", tmp_path / "dead", "--candidate-arg", "--no-such-flag-of-sglang"
-    )
+    ended = run_perfgate(state, "gate", small_scenario, "--out", tmp_path / "dead", "--candidate-arg=--no-such-flag-of-sglang")
 
     assert ended.code == 3, ended.out + ended.err
     assert "ended by itself with exit code 2" in ended.out
