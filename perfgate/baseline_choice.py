@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfgate.core import Arm, Session
+from perfgate.core import Arm, Role, Session
 from perfgate.errors import InputError
 from perfgate.evidence.baselines import Baseline, find_baseline
 from perfgate.scenario import Scenario
@@ -19,12 +19,14 @@ KEPT = "baselines"
 def choose_baseline(folder: Path, given: tuple[Path, ...], scenario: Scenario, session: Session) -> Baseline | None:
     """Take the baseline from the folders given; else the copy in the result folder; else what this machine or perfgate has.
 
-    A folder that was judged before is judged by the noise that it kept then, or by none if there was none.
+    A folder that was judged before is judged by the noise that it kept then, or by none if there was none; so is a session that
+    measured a stalled window again, for the noise decided what stalled.
     """
     for directory in given:
         if not directory.is_dir():
             raise InputError(f"--baselines {directory}: no such folder; it should hold <hardware>/<scenario>.json")
-    elsewhere = () if (folder / VERDICT_FILE).exists() else list_baseline_dirs()
+    is_settled = (folder / VERDICT_FILE).exists() or any(window.role is Role.RERUN for window in session.windows)
+    elsewhere = () if is_settled else list_baseline_dirs()
     return match_baseline(given or (folder / KEPT, *elsewhere), scenario, session)
 
 

@@ -12,6 +12,7 @@ from perfgate.core import Arm, Verdict
 from perfgate.environment import read_fingerprint
 from perfgate.evidence.baselines import find_baseline, find_path, save_baseline
 from perfgate.evidence.results import load_results, write_atomically
+from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec
@@ -52,11 +53,12 @@ def run_gate(job: Job, progress: Progress) -> Result:
         folder=job.folder,
         purpose="ab",
         looks=job.scenario.blocks.looks,
-        is_decided=lambda folder: is_decided(folder, job.baselines),
+        is_decided=is_decided,
+        fix_noise=lambda folder: fix_noise(folder, job.baselines),
         model=job.model,
     )
     measure(request, progress)
-    return write_report(job.folder, job.baselines)
+    return write_report(job.folder)
 
 
 def ensure_baseline(job: Job, progress: Progress) -> None:
@@ -84,19 +86,30 @@ def ensure_baseline(job: Job, progress: Progress) -> None:
     progress.step(f"noise bands stored in {path}")
 
 
-def is_decided(folder: Path, baselines: tuple[Path, ...]) -> bool:
-    """Whether the session in `folder`, as far as it got, needs no further block."""
-    scenario, session = load_results(folder)
-    return not needs_more(session, scenario, match_baseline(list_baseline_dirs(baselines), scenario, session))
+def fix_noise(folder: Path, baselines: tuple[Path, ...]) -> Mapping[str, float]:
+    """Keep in a session's folder the stored noise that it will be judged by, and return the deviations of a window in it.
 
-
-def write_report(folder: Path, baselines: tuple[Path, ...]) -> Result:
-    """Judge a finished folder and write `verdict.json`, the comment and, so that it replays anywhere, the baseline it used."""
+    From here on the copy decides, if there is one: a baseline that grows while the session runs changes nothing, and what the
+    session measures again is what the verdict finds stalled.
+    """
     scenario, session = load_results(folder)
-    baseline = match_baseline(list_baseline_dirs(baselines), scenario, session)
-    verdict = judge(session, scenario, baseline)
+    baseline = match_baseline((folder / KEPT, *list_baseline_dirs(baselines)), scenario, session)
     if baseline is not None:
         save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
+    return fix_policy(session, scenario, baseline, 1).court.noise
+
+
+def is_decided(folder: Path) -> bool:
+    """Whether the session in `folder`, as far as it got, needs no further block."""
+    scenario, session = load_results(folder)
+    return not needs_more(session, scenario, match_baseline((folder / KEPT,), scenario, session))
+
+
+def write_report(folder: Path) -> Result:
+    """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment."""
+    scenario, session = load_results(folder)
+    baseline = match_baseline((folder / KEPT,), scenario, session)
+    verdict = judge(session, scenario, baseline)
     write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
     write_atomically(folder / "report.md", render_markdown(verdict, session, scenario, baseline).encode())
     return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline))

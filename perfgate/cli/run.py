@@ -23,7 +23,7 @@ def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, *
     when a server, the load generator or the model made the session void.
     """
     from perfgate.evidence.results import load_results  # noqa: PLC0415 - what serves is imported when it serves
-    from perfgate.gate import is_decided  # noqa: PLC0415
+    from perfgate.gate import fix_noise, is_decided  # noqa: PLC0415
     from perfgate.scenario import parse_scenario, read_scenario_text  # noqa: PLC0415
     from perfgate.serving.measure import Request, measure  # noqa: PLC0415
     from perfgate.serving.progress import show_progress  # noqa: PLC0415
@@ -38,7 +38,8 @@ def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, *
         folder=folder,
         purpose="ab",
         looks=(blocks,) if blocks else parsed.blocks.looks,
-        is_decided=lambda done: not blocks and is_decided(done, ()),
+        is_decided=lambda done: not blocks and is_decided(done),
+        fix_noise=lambda begun: fix_noise(begun, ()),
         model=options["model"],
     )
     with show_progress() as progress:

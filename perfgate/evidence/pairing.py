@@ -53,20 +53,25 @@ class Block:
 
 
 def group_starts(session: Session) -> tuple[Start, ...]:
+    """Sort a session's windows into starts."""
+    return group_windows(session.windows)
+
+
+def group_windows(windows: Iterable[Window]) -> tuple[Start, ...]:
     """Sort windows into starts by what they say of themselves, so that their order in a file means nothing."""
     grouped: dict[tuple[int, int, Arm], list[Window]] = {}
-    for window in sorted(session.windows, key=_order):
+    for window in sorted(windows, key=_order):
         grouped.setdefault((window.block, window.start, window.arm), []).append(window)
     return tuple(
         Start(
             number=number,
             arm=arm,
             block=block,
-            warmups=_pick(windows, Role.WARMUP),
-            measured=_pick(windows, Role.MEASURED),
-            reruns=_pick(windows, Role.RERUN),
+            warmups=_pick(found, Role.WARMUP),
+            measured=_pick(found, Role.MEASURED),
+            reruns=_pick(found, Role.RERUN),
         )
-        for (block, number, arm), windows in grouped.items()
+        for (block, number, arm), found in grouped.items()
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, log1p
 from pathlib import Path
@@ -15,6 +15,7 @@ from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import Response
 from perfgate.evidence.results import load_results, read_record
 from perfgate.metrics import METRICS
+from perfgate.policy import fix_policy
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment
 from perfgate.serving.injection import parse_injection
@@ -44,13 +45,15 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     """
     scenario, blocks = calibration.scenario, calibration.blocks
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
-    quiet = _measure(calibration, calibration.spec, "aa", blocks, progress)
+    quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
     baseline = build_from_sessions(scenario, [quiet])
     responses: dict[str, list[Response]] = {}
     for injection in calibration.injections:
         progress.step(f"calibrating {scenario.name}: {RESPONSE_BLOCKS} blocks with {injection} injected, to see what responds")
         slowed = replace(calibration.spec, env={**calibration.spec.env, **build_injection_environment(injection)})
-        found = _measure(calibration, slowed, f"injected-{injection.replace(':', '-')}", RESPONSE_BLOCKS, progress)
+        found = _measure(
+            _plan(calibration, slowed, f"injected-{injection.replace(':', '-')}", RESPONSE_BLOCKS, baseline), progress
+        )
         for name, response in read_responses(scenario, found, baseline, parse_injection(injection).ratio).items():
             responses.setdefault(name, []).append(response)
     return add_responses(baseline, responses, read_record(quiet).begun_utc) if responses else baseline
@@ -73,8 +76,14 @@ def _record(folder: Path) -> Recorded:
     return Recorded(session=session, name=folder.name, at=record.begun_utc, commit="", environment=environment)
 
 
-def _measure(calibration: Calibration, candidate: ArmSpec, name: str, blocks: int, progress: Progress) -> Path:
-    request = Request(
+def _measure(request: Request, progress: Progress) -> Path:
+    measure(request, progress)
+    return request.folder
+
+
+def _plan(calibration: Calibration, candidate: ArmSpec, name: str, blocks: int, baseline: Baseline | None) -> Request:
+    """One session of a calibration. What stalls in it is found by `baseline`, which is also what it will be judged by."""
+    return Request(
         scenario=calibration.scenario,
         scenario_text=calibration.text,
         arms={Arm.BASE: calibration.spec, Arm.CANDIDATE: candidate},
@@ -82,10 +91,14 @@ def _measure(calibration: Calibration, candidate: ArmSpec, name: str, blocks: in
         purpose="calibration",
         looks=(blocks,),
         is_decided=lambda _: False,
+        fix_noise=lambda folder: _read_deviations(folder, baseline),
         model=calibration.model,
     )
-    measure(request, progress)
-    return request.folder
+
+
+def _read_deviations(folder: Path, baseline: Baseline | None) -> Mapping[str, float]:
+    scenario, session = load_results(folder)
+    return fix_policy(session, scenario, baseline, 1).court.noise
 
 
 def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injected: float) -> dict[str, Response]:

@@ -36,8 +36,9 @@ GENERATED = "generated:"
 class Request:
     """What to measure, and where to write it.
 
-    `is_decided` is asked after each look, with the folder as it then stands. `model` is the model's folder on this machine
-    where it is not the scenario's path.
+    `is_decided` is asked after each look, with the folder as it then stands. `fix_noise` is asked once, before the first
+    window, for the stored deviations of a window by metric: the verdict will know a stalled one by them. `model` is the model's
+    folder on this machine where it is not the scenario's path.
     """
 
     scenario: Scenario
@@ -47,6 +48,7 @@ class Request:
     purpose: Literal["ab", "calibration"]
     looks: tuple[int, ...]
     is_decided: Callable[[Path], bool]
+    fix_noise: Callable[[Path], Mapping[str, float]] = lambda _: {}
     model: Path | None = None
     notes: tuple[str, ...] = ()
 
@@ -75,6 +77,7 @@ def measure(request: Request, progress: Progress) -> None:
         notes=request.notes,
     )
     writer = ResultWriter(request.folder, record, request.scenario_text)
+    noise = request.fix_noise(request.folder)
     if not is_model_right(scenario, model, writer):
         return
     plan = Plan(
@@ -82,6 +85,7 @@ def measure(request: Request, progress: Progress) -> None:
         launches={arm: spec.build_launch(scenario, model) for arm, spec in request.arms.items()},
         looks=request.looks,
         is_decided=lambda: request.is_decided(request.folder),
+        noise=noise,
     )
     with ExitStack() as stack:
         stack.enter_context(raise_on_signals())

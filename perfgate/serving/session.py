@@ -6,10 +6,12 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from perfgate.core import Arm, Role, Run
+from perfgate.core import Arm, Role, Run, Window
 from perfgate.errors import ClientError, InterruptedRunError, ServerError
 from perfgate.evidence.bench_serving import read_window
+from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
 from perfgate.scenario import Scenario
 from perfgate.serving.client import Client
@@ -23,12 +25,16 @@ STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a session will do, fixed before it begins. `is_decided` is asked after each look and may end it early."""
+    """What a session will do, fixed before it begins. `is_decided` is asked after each look and may end it early.
+
+    `noise` holds the stored deviations of a window by metric, those that the judge will hold stalled windows against.
+    """
 
     scenario: Scenario
     launches: Mapping[Arm, Launch]
     looks: tuple[int, ...]
     is_decided: Callable[[], bool]
+    noise: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -39,9 +45,13 @@ class Start:
     block: int
     number: int
     server: Server
-    windows: int = 0
-    previous: Run | None = None
+    windows: list[Window] = field(default_factory=list)
     steady: bool = False
+
+    @property
+    def previous(self) -> Run | None:
+        """What the last window told."""
+        return self.windows[-1].run if self.windows else None
 
 
 @dataclass(slots=True)
@@ -94,11 +104,13 @@ class Driver:
                 starts = [stack.enter_context(self._start(arm, block)) for arm in order]
                 self._make_ready(starts)
                 self._measure_in_turns(starts)
+                self._measure_stalled(starts)
                 return
         for arm in order:
             with self._start(arm, block) as start:
                 self._make_ready([start])
                 self._measure_in_turns([start])
+                self._measure_stalled([start])
 
     @contextlib.contextmanager
     def _start(self, arm: Arm, block: int) -> Iterator[Start]:
@@ -148,12 +160,26 @@ class Driver:
             for start in starts if turn % 2 == 0 else reversed(starts):
                 self._measure(start, Role.MEASURED)
 
+    def _measure_stalled(self, starts: list[Start]) -> None:
+        """Measure once more, in each start by the same rule, the window that stalled; both measurements are kept and told."""
+        for start in starts:
+            [found] = group_windows(start.windows)
+            stalled = found.find_stalled(self.plan.scenario.warmup.steady_ratio, self.plan.noise)
+            if stalled is None:
+                continue
+            index = found.measured[stalled].index
+            self.writer.add_event(
+                "window_stalled", self.elapsed_s, arm=start.arm.value, block=start.block, start=start.number, index=index
+            )
+            self.progress.step(f"  {start.arm.value} window {index} stalled: one more is measured, both are kept")
+            self._measure(start, Role.RERUN)
+
     def _measure(self, start: Start, role: Role) -> None:
         """One window: flush, load, store, tell."""
         start.server.flush_cache()
         begun_s = self.elapsed_s
         load = self.plan.scenario.load
-        self.progress.wait(f"{start.arm.value} window {start.windows} ({role.value}): {load.num_prompts} requests")
+        self.progress.wait(f"{start.arm.value} window {len(start.windows)} ({role.value}): {load.num_prompts} requests")
         try:
             raw = self.client.measure(load, self.plan.launches[start.arm].model, start.server.url)
         except (ClientError, InterruptedRunError):
@@ -162,10 +188,17 @@ class Driver:
             raise
         ended_s = self.elapsed_s
         start.server.raise_if_dead()
-        place = {"arm": start.arm, "block": start.block, "start": start.number, "index": start.windows, "role": role}
-        file = self.writer.add_window(raw, begun_s=round(begun_s, 6), ended_s=round(ended_s, 6), **place)
-        start.previous = read_window(file)
-        start.windows += 1
+        place: dict[str, Any] = {
+            "arm": start.arm,
+            "block": start.block,
+            "start": start.number,
+            "index": len(start.windows),
+            "role": role,
+            "begun_s": round(begun_s, 6),
+            "ended_s": round(ended_s, 6),
+        }
+        file = self.writer.add_window(raw, **place)
+        start.windows.append(Window(run=read_window(file), **place))
         self.progress.step(describe(start, role, ended_s - begun_s))
 
 

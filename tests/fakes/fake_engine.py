@@ -1,8 +1,8 @@
 """A serving engine that behaves badly in the ways that the real one does; started by the tests as a real process.
 
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
-behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush). FAKE_SLOW is how many times slower
-than usual the fake load generator finds it.
+behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush), stall:N (hangs a moment in its Nth
+window and is ten times slower in it). FAKE_SLOW is how many times slower than usual the fake load generator finds it.
 """
 
 import os
@@ -19,7 +19,12 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time
 class Handler(BaseHTTPRequestHandler):
     """Answer the paths that a server adapter asks for."""
 
+    windows = 0
+    slow = float(os.environ.get("FAKE_SLOW", "1.0"))
+
     def do_GET(self):
+        if self.path == "/slow":
+            Handler.windows += 1
         self.answer(503 if BEHAVIOUR == "never_ready" else 200)
 
     def do_POST(self):
@@ -29,8 +34,10 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(400 if BEHAVIOUR == "busy" else 200)
 
     def answer(self, code):
+        is_stalled = self.path == "/slow" and f"stall:{self.windows}" == BEHAVIOUR
+        time.sleep(0.2 if is_stalled else 0.0)
         self.send_response(code)
-        self.send_header("X-Slow", os.environ.get("FAKE_SLOW", "1.0"))
+        self.send_header("X-Slow", str(self.slow * (10.0 if is_stalled else 1.0)))
         self.end_headers()
 
     def log_message(self, *_):

@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,58 +10,17 @@ from perfgate.core import Arm, Outcome, Role, Run
 from perfgate.errors import CalibrationError, EngineError, InputError
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
-from perfgate.scenario import parse_scenario, read_scenario_text
-from perfgate.serving import engines
+from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment
-from perfgate.serving.measure import Request, measure, name_folder, require_engine
+from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
 from perfgate.serving.session import agree, order_arms
-
-FAKES = Path(__file__).parents[1] / "fakes"
-
-
-class Silent:
-    """A progress display that remembers."""
-
-    def __init__(self):
-        self.lines = []
-
-    def step(self, text):
-        self.lines.append(text)
-
-    def wait(self, text):
-        self.lines.append(text)
+from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
 def fake_engine(monkeypatch, tmp_path):
-    """Every scenario of the CPU engine is served by the fake one, with a machine state of its own."""
-    path = f"{FAKES}:{FAKES / 'bench'}"
-    fake = engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env={"PYTHONPATH": path})
-    monkeypatch.setitem(engines.ENGINES, "sglang-cpu", fake)
-    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
-
-
-def build_text(**changes):
-    text, _ = read_scenario_text("cpu-moe")
-    for before, after in {"num_prompts = 304": "num_prompts = 8", **changes}.items():
-        assert before in text
-        text = text.replace(before, after)
-    return text
-
-
-def build_request(folder, *, candidate=None, looks=(2,), is_decided=lambda _: False, **changes):
-    text = build_text(**changes)
-    return Request(
-        scenario=parse_scenario(text, "test"),
-        scenario_text=text,
-        arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: candidate or ArmSpec()},
-        folder=folder,
-        purpose="ab",
-        looks=looks,
-        is_decided=is_decided,
-    )
+    use_fake_engine(monkeypatch, tmp_path)
 
 
 def test_measure__alternates_arms_over_fresh_starts(tmp_path):

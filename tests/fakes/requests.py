@@ -1,0 +1,61 @@
+"""Requests to measure with the fake engine and the fake load generator: real processes, seconds instead of minutes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from perfgate.core import Arm
+from perfgate.scenario import parse_scenario, read_scenario_text
+from perfgate.serving import engines
+from perfgate.serving.arms import ArmSpec
+from perfgate.serving.measure import Request
+
+FAKES = Path(__file__).parent
+
+
+class Silent:
+    """A progress display that remembers."""
+
+    def __init__(self):
+        self.lines = []
+
+    def step(self, text):
+        self.lines.append(text)
+
+    def wait(self, text):
+        self.lines.append(text)
+
+
+def use_fake_engine(monkeypatch, tmp_path):
+    """Serve every scenario of the CPU engine by the fake one, with a machine state below `tmp_path`."""
+    monkeypatch.setitem(engines.ENGINES, "sglang-cpu", build_fake_engine())
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
+
+
+def build_fake_engine():
+    path = f"{FAKES}:{FAKES / 'bench'}"
+    return engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env={"PYTHONPATH": path})
+
+
+def build_text(**changes):
+    """The text of the CPU scenario with few requests, and with other `changes` of what it says."""
+    text, _ = read_scenario_text("cpu-moe")
+    for before, after in {"num_prompts = 304": "num_prompts = 8", **changes}.items():
+        assert before in text
+        text = text.replace(before, after)
+    return text
+
+
+def build_request(folder, *, candidate=None, looks=(2,), is_decided=lambda _: False, fields=None, **changes):
+    """A request with equal arms, or with another `candidate`; `fields` are set on the request, `changes` in the text."""
+    text = build_text(**changes)
+    request = Request(
+        scenario=parse_scenario(text, "test"),
+        scenario_text=text,
+        arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: candidate or ArmSpec()},
+        folder=folder,
+        purpose="ab",
+        looks=looks,
+        is_decided=is_decided,
+    )
+    return replace(request, **(fields or {}))
