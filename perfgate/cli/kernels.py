@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from perfgate.errors import InputError
@@ -91,3 +93,15 @@ def build_kernels(archs: tuple[str, ...], only: str) -> int:
     total = len(chosen) * len(archs)
     click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
     return 1 if refused else 0
+
+
+@command.command(name="plug-in")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def write_plug_in(folder: Path) -> None:
+    """Write into FOLDER what lets SGLang find the plug-ins of a checkout that is only on PYTHONPATH.
+
+    Put FOLDER on PYTHONPATH too. Not needed where perfgate is installed.
+    """
+    from perfgate.kernels.checkout_site import write_site  # noqa: PLC0415 - one command of many
+
+    click.echo(str(write_site(folder)))

@@ -3,7 +3,6 @@
 # ruff: noqa: PLR0913, PLR0917 - a launcher passes what a kernel needs
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.down import down_product
 from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import NotApplicableError, Problem
-from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Plan, Tiles, Variant, choose
+from perfgate.kernels.tiles import DECODE, OWNER, Plan, Tiles, Variant, choose, sorted_plan
 
 SUM_COLUMNS = 1024
 FEW_TOKENS = 64
@@ -62,12 +61,12 @@ def automatic(problem: Problem) -> Tensor:
 
 def slots(problem: Problem) -> Tensor:
     """The layer with a row for each slot and a fixed-order sum: deterministic."""
-    return fused_moe(problem, _sorted(problem, Variant.SLOTS))
+    return fused_moe(problem, sorted_plan(problem, Variant.SLOTS))
 
 
 def atomic32(problem: Problem) -> Tensor:
     """The layer with relaxed float32 atomics."""
-    return fused_moe(problem, _sorted(problem, Variant.ATOMIC32))
+    return fused_moe(problem, sorted_plan(problem, Variant.ATOMIC32))
 
 
 def direct(problem: Problem) -> Tensor:
@@ -82,12 +81,6 @@ def owner(problem: Problem) -> Tensor:
     if problem.tokens > FEW_TOKENS or problem.top_k > OWNER.gate_up.m:
         raise NotApplicableError(f"owner is for at most {FEW_TOKENS} tokens and k <= {OWNER.gate_up.m}")
     return fused_moe(problem, OWNER)
-
-
-def _sorted(problem: Problem, variant: Variant) -> Plan:
-    """The chosen plan with another variant, and with sorting."""
-    plan = choose(problem)
-    return replace(SMALL if plan.is_direct or plan.variant is Variant.OWNER else plan, variant=variant)
 
 
 def _activation_arguments(problem: Problem) -> dict[str, Any]:

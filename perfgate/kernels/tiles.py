@@ -102,12 +102,23 @@ def _for_float32(plan: Plan) -> Plan:
 
 
 def choose(problem: Problem) -> Plan:
-    """The tuned plan for this device, shape and the nearest tuned number of tokens; a default where nothing was tuned."""
+    """The tuned plan for this device and shape; a default where nothing was tuned."""
+    return tuned(problem) or default_plan(problem)
+
+
+def tuned(problem: Problem) -> Plan | None:
+    """The plan tuned for this device and shape at the nearest number of tokens; None where nothing was tuned."""
     table = _table(_device_name(problem)).get(shape_key(problem), {})
     if not table or problem.hidden.element_size() != 2:
-        return default_plan(problem)
+        return None
     nearest = min(table, key=lambda tokens: (abs(tokens - problem.tokens), tokens))
     return table[nearest]
+
+
+def sorted_plan(problem: Problem, variant: Variant) -> Plan:
+    """The chosen plan with another variant, and with sorting."""
+    plan = choose(problem)
+    return replace(SMALL if plan.is_direct or plan.variant is Variant.OWNER else plan, variant=variant)
 
 
 def shape_key(problem: Problem) -> str:

@@ -1,0 +1,133 @@
+"""Run SGLang's real layer functions with our plug-in in them, kernels interpreted, and print one JSON line per job.
+
+Started by test_plugin.py in a process of its own, with TRITON_INTERPRET, the mode and the counters' file in the environment.
+SGLang's own kernels do not run without a GPU: where a call is left to SGLang, reaching them is what shows it.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+
+import torch
+from sglang.srt import plugins
+from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
+
+from perfgate.kernels import plugin
+from perfgate.kernels.accuracy import TOLERANCES, measure
+from perfgate.kernels.cases import Case
+from perfgate.kernels.data import build
+from perfgate.kernels.reference import oracle
+
+CASE = Case(E=3, k=2, H=24, I=20, M=3, dtype="float16")
+CASES = {
+    "swiglu": CASE,
+    "silu": replace(CASE, activation="silu", bias="off", scaling=2.5, mask="ep"),
+    "chunked": replace(CASE, activation="swiglu-chunked"),
+}
+OPTIONS = {
+    "quantised": {"use_fp8_w8a8": True},
+    "scales": {"w1_scale": torch.ones(3)},
+    "no_combine": {"no_combine": True},
+    "gelu": {"activation": "gelu"},
+    "ungated": {"is_gated": False},
+    "late-clamp": {"gemm1_alpha": None},
+    "deepseek-clamp": {"swiglu_limit": 10.0},
+    "bias-layout": {"b2": torch.zeros(3, 25)},
+    "input-weights": {"apply_router_weight_on_input": True},
+    "router-dtype": {"topk_ids": torch.zeros(3, 2, dtype=torch.int64)},
+    "hooks": {"hooks": object()},
+}
+
+
+def arguments(problem, *, inplace):
+    """A problem as SGLang's layer takes it; a gpt-oss server holds biases in float32."""
+    activation = problem.activation
+    biases = {"b1": problem.gate_up_bias, "b2": problem.down_bias}
+    return {
+        "hidden_states": problem.hidden.clone(),
+        "w1": problem.gate_up,
+        "w2": problem.down,
+        "topk_weights": problem.topk_weights,
+        "topk_ids": problem.topk_ids,
+        **{name: None if bias is None else bias.float() for name, bias in biases.items()},
+        "inplace": inplace,
+        "routed_scaling_factor": problem.routed_scaling,
+        "gemm1_alpha": activation.alpha if activation.limit is not None else None,
+        "gemm1_limit": activation.limit,
+        "gate_up_interleaved": activation.interleaved,
+    }
+
+
+def answer(name, *, inplace):
+    """Distances of the hooked layer's answer from the oracle, as violations, and whether the input was written as asked."""
+    problem = build(CASES[name])
+    call = arguments(problem, inplace=inplace)
+    result = fused_moe.fused_experts_impl(**call)
+    found = list(TOLERANCES["float16"].violations(measure(result, oracle(problem))))
+    if (result.data_ptr() == call["hidden_states"].data_ptr()) is not inplace:
+        found.append("answer in the wrong buffer")
+    return found
+
+
+def leave(name):
+    """How SGLang's own layer, which needs a GPU, ends here for a call that ours does not cover."""
+    call = arguments(build(CASE), inplace=False) | OPTIONS[name]
+    function = fused_moe.fused_experts_impl
+    if name == "hooks":
+        rest = dict.fromkeys(("sorted_token_ids", "expert_ids", "num_tokens_post_padded", "config", "down_config"))
+        flags = dict.fromkeys(("use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant"), False)
+        flags |= dict.fromkeys(("apply_router_weight_on_input", "no_combine", "filter_expert", "down_moe_use_tma"), False)
+        scales = dict.fromkeys(("w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape"))
+        call = {"activation": "silu", "is_gated": True} | rest | flags | scales | call
+        function = fused_moe._fused_moe_kernel_sequence
+    try:
+        function(**call)
+    except (AssertionError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError) as error:
+        return type(error).__name__
+    return "answered"
+
+
+def refusal():
+    """What the plug-in says of a version of SGLang whose layer has other parameters."""
+    known = plugin.KNOWN[plugin.SEQUENCE]
+    plugin.KNOWN[plugin.SEQUENCE] = {"0" * 16: "0.0"}
+    try:
+        plugin.register()
+    except SystemExit as refused:
+        return str(refused.code)
+    finally:
+        plugin.KNOWN[plugin.SEQUENCE] = known
+    return "accepted"
+
+
+def load_with(mode):
+    """How SGLang's loader, which swallows exceptions, ends with this mode."""
+    asked, os.environ[plugin.VARIABLE] = os.environ[plugin.VARIABLE], mode
+    try:
+        plugins.load_plugins()
+    except SystemExit as refused:
+        return str(refused.code)
+    finally:
+        os.environ[plugin.VARIABLE] = asked
+        plugins._plugins_loaded = False
+    return "serving"
+
+
+def main():
+    print(json.dumps({"job": "refusal", "found": refusal()}), flush=True)
+    print(json.dumps({"job": "unknown mode", "found": load_with("fast")}), flush=True)
+    plugins.load_plugins()
+    for job in sys.stdin.read().split():
+        kind, _, name = job.partition(":")
+        if kind == "state":
+            found = [hasattr(getattr(fused_moe, target), "__wrapped__") for target in plugin.KNOWN]
+        elif kind == "leave":
+            found = leave(name)
+        else:
+            found = answer(name, inplace=kind == "inplace")
+        print(json.dumps({"job": job, "found": found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The SGLang plug-in against the installed SGLang: found, known or refused, computing or counted as left alone."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+pytest.importorskip("sglang", reason="the plug-in goes into SGLang: run `perfgate engine install`")
+
+from perfgate.errors import InputError
+from perfgate.kernels import plugin
+from perfgate.kernels.checkout_site import write_site
+from perfgate.kernels.plugin import COUNTERS_VARIABLE, VARIABLE, parse_mode, require_known, signature_hash
+
+REPOSITORY = Path(plugin.__file__).parents[2]
+COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked"]
+LEFT = {
+    "quantised": "quantised weights (use_fp8_w8a8)",
+    "scales": "quantisation (w1_scale)",
+    "no_combine": "no_combine",
+    "gelu": "activation gelu",
+    "ungated": "activation silu without a gate",
+    "late-clamp": "activation clamped after SiLU",
+    "deepseek-clamp": "activation with swiglu_limit",
+    "bias-layout": "bias layout (b2)",
+    "input-weights": "router weight on input with biases",
+    "router-dtype": "router dtypes float32, int64",
+    "hooks": "LoRA hooks",
+}
+
+
+def environment(site, mode, counters=None):
+    """The environment of a server whose perfgate is only on PYTHONPATH."""
+    found = os.environ | {"PYTHONPATH": f"{site}:{REPOSITORY}", VARIABLE: mode, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    return found | ({COUNTERS_VARIABLE: str(counters)} if counters else {})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    write_site(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(site, tmp_path_factory):
+    """Answers by job, the counters' file, and the log of one process with SGLang's layer and the plug-in in it."""
+    counters = tmp_path_factory.mktemp("counters") / "moe.json"
+    jobs = ["state", *COMPUTED, *(f"leave:{name}" for name in LEFT)]
+    script = Path(__file__).with_name("plugged.py")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script)], input="\n".join(jobs), env=environment(site, "slots", counters),
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {line["job"]: line["found"] for line in lines}, json.loads(counters.read_text()), done.stdout
+
+
+def test_register__hooks_both_functions_of_the_installed_sglang(served):
+    answers, _, log = served
+
+    assert answers["state"] == [True, True]
+    assert "perfgate moe: slots: hooking fused_experts_impl, _fused_moe_kernel_sequence of SGLang 0.5." in log
+
+
+def test_register__unknown_signature_ends_the_process(served):
+    answers, _, _ = served
+
+    assert "_fused_moe_kernel_sequence has the unknown signature 87edbd2096a52989, known are 0000" in answers["refusal"]
+
+
+@pytest.mark.parametrize("job", COMPUTED)
+def test_swap__answers_as_the_oracle(served, job):
+    answers, _, _ = served
+
+    assert answers[job] == []
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_swap__leaves_what_it_does_not_cover_to_sglang(served, name):
+    answers, counted, _ = served
+
+    assert answers[f"leave:{name}"] != "answered"
+    assert counted["fallbacks"][LEFT[name]] == 1
+
+
+def test_counters__hold_every_call_once(served):
+    _, counted, log = served
+
+    assert counted["mode"] == "slots"
+    assert counted["calls"] == len(COMPUTED)
+    assert counted["computed"] == {"slots/eager": len(COMPUTED)}
+    assert len(counted["fallbacks"]) == len(LEFT)
+    assert "perfgate moe active: slots: slots/eager 1; left to SGLang: nothing" in log
+
+
+def test_register__unknown_mode_ends_the_process_although_sglang_swallows_exceptions(served):
+    answers, _, _ = served
+    message = "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE: 'fast' is no mode: choose one of auto, slots, owner, atomic32 or off"
+
+    assert message in answers["unknown mode"]
+
+
+@pytest.mark.parametrize("mode", ["", "off"])
+def test_register__does_nothing_unless_asked(monkeypatch, mode):
+    monkeypatch.setenv(VARIABLE, mode)
+    monkeypatch.setattr(plugin, "import_module", lambda name: pytest.fail(f"{name} was imported"))
+
+    plugin.register()
+
+    assert parse_mode(mode) is None
+
+
+def test_signature_hash__changes_with_every_name_kind_and_default():
+    texts = ["a, b=1", "a, c=1", "a, *, b=1", "a, b=2", "b=1, a=1", "a, b"]
+    functions = [eval(f"lambda {text}: 0") for text in texts]  # noqa: S307 - the texts stand above
+
+    assert len({signature_hash(function) for function in functions}) == len(texts)
+    assert signature_hash(functions[0]) == signature_hash(lambda a, b=1: (a, b))
+
+
+def test_require_known__says_that_the_function_is_gone():
+    with pytest.raises(InputError, match=r"has no .*fused_experts_impl: unset SGLANG_MOE_FUSE_DOWN_SUM_REDUCE"):
+        require_known("fused_experts_impl", None)

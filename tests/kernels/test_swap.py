@@ -1,0 +1,95 @@
+"""Choosing a plan for a call from a server, without SGLang."""
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+
+from perfgate.kernels import tiles
+from perfgate.kernels.cases import Case
+from perfgate.kernels.data import build
+from perfgate.kernels.problem import NotApplicableError
+from perfgate.kernels.swap import Server, choose_plan, read_call
+from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Variant
+
+CASE = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16")
+
+
+@pytest.fixture
+def on_a_tuned_device(monkeypatch):
+    """A device whose table holds the case's shape, tuned at 8 and at 1000 tokens."""
+    plans = {8: DECODE, 1000: replace(SMALL, variant=Variant.ATOMIC32)}
+    monkeypatch.setattr(tiles, "_table", lambda _: {tiles.shape_key(build(CASE)): plans})
+    return plans
+
+
+def test_choose_plan__auto_takes_measured_plans_only():
+    with pytest.raises(NotApplicableError, match="auto: no tuned plan for this device and shape"):
+        choose_plan("auto", build(CASE))
+
+
+def test_choose_plan__auto_takes_the_nearest_tuned_plan(on_a_tuned_device):
+    assert choose_plan("auto", build(CASE)) is on_a_tuned_device[8]
+
+
+@pytest.mark.usefixtures("on_a_tuned_device")
+@pytest.mark.parametrize(("mode", "tokens"), [("slots", 16), ("slots", 1000), ("atomic32", 16), ("atomic32", 1000)])
+def test_choose_plan__a_named_variant_is_what_runs(mode, tokens):
+    assert choose_plan(mode, build(replace(CASE, M=tokens))).variant == mode
+
+
+def test_choose_plan__owner_is_for_few_tokens():
+    assert choose_plan("owner", build(CASE)) is OWNER
+    with pytest.raises(NotApplicableError, match="owner: more than 64 tokens"):
+        choose_plan("owner", build(replace(CASE, M=65)))
+
+
+def call(**changes):
+    problem = build(CASE)
+    plain = dict.fromkeys(("w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape", "swiglu_limit"))
+    flags = dict.fromkeys(("use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant"), False)
+    tensors = {
+        "hidden_states": problem.hidden, "w1": problem.gate_up, "w2": problem.down, "b1": problem.gate_up_bias,
+        "b2": problem.down_bias, "topk_weights": problem.topk_weights, "topk_ids": problem.topk_ids,
+    }  # fmt: skip
+    options = {
+        "activation": "silu", "is_gated": True, "gemm1_alpha": 1.702, "gemm1_limit": 7.0, "gate_up_interleaved": True,
+        "no_combine": False, "inplace": False, "apply_router_weight_on_input": False, "routed_scaling_factor": None,
+    }  # fmt: skip
+    return plain | flags | tensors | options | changes
+
+
+INTERPRETED = Server(is_interpreted=True)
+
+
+def test_read_call__gpt_oss_layer():
+    problem = read_call(call(), INTERPRETED)
+
+    assert problem.activation == build(CASE).activation
+    assert problem.routed_scaling == 1.0
+    assert problem.out.data_ptr() != problem.hidden.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("changes", "server", "reason"),
+    [
+        ({}, Server(), "device cpu"),
+        ({}, replace(INTERPRETED, is_deterministic=True), "deterministic inference"),
+        ({}, replace(INTERPRETED, is_symmetric=True), "symmetric memory"),
+        ({"hidden_states": build(replace(CASE, dtype="float32")).hidden}, INTERPRETED, "dtype float32"),
+        ({"hidden_states": build(replace(CASE, dtype="float16")).hidden}, INTERPRETED, "weights of dtype bfloat16"),
+        ({"hidden_states": build(replace(CASE, M=0)).hidden}, INTERPRETED, "no tokens"),
+        ({"w1": build(replace(CASE, I=48)).gate_up}, INTERPRETED, "weight layout"),
+        ({"topk_weights": build(CASE).topk_weights.T.contiguous().T}, INTERPRETED, "topk_weights not contiguous"),
+    ],
+)
+def test_read_call__says_why_not(changes, server, reason):
+    with pytest.raises(NotApplicableError, match=reason):
+        read_call(call(**changes), server)
+
+
+def test_read_call__symmetric_memory_does_not_matter_in_place():
+    problem = read_call(call(inplace=True), replace(INTERPRETED, is_symmetric=True))
+
+    assert problem.out.data_ptr() == problem.hidden.data_ptr()
