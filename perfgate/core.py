@@ -124,7 +124,8 @@ class Session:
     `problems` are facts that void the whole session (a refused model, a server that died); each says what to do.
     `is_complete` is False while a session runs or when it was cut off. `is_aa` says that both arms ran the same build with the
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
-    that a candidate measured alone is the last word.
+    that a candidate measured alone is the last word. `superseded` are windows of blocks that were cut off by a break and
+    measured anew: they are kept, and judged by nobody.
     """
 
     source: str
@@ -136,6 +137,7 @@ class Session:
     is_complete: bool = True
     is_aa: bool = False
     has_base: bool = True
+    superseded: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from perfgate.check import judge, needs_more
 from perfgate.core import Arm, Verdict
 from perfgate.environment import read_fingerprint
 from perfgate.evidence.baselines import find_baseline, find_path, save_baseline
-from perfgate.evidence.results import load_results, write_atomically
+from perfgate.evidence.journal import write_atomically
+from perfgate.evidence.results import load_results
 from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
 from perfgate.scenario import Scenario

@@ -40,7 +40,8 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
     """
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.evidence.results import load_results, write_atomically  # noqa: PLC0415
+    from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
+    from perfgate.evidence.results import load_results  # noqa: PLC0415
     from perfgate.verdict_file import VERDICT_FILE, format_verdict  # noqa: PLC0415
 
     scenario, session = load_results(folder)

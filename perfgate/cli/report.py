@@ -28,7 +28,8 @@ def command(folder: Path, output: Path | None, baselines: tuple[Path, ...], styl
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.check import judge  # noqa: PLC0415
     from perfgate.cli.check import render  # noqa: PLC0415
-    from perfgate.evidence.results import load_results, write_atomically  # noqa: PLC0415
+    from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
+    from perfgate.evidence.results import load_results  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfgate.core import Run, Session, Window
 from perfgate.errors import InputError
-from perfgate.evidence.results import write_atomically
+from perfgate.evidence.journal import write_atomically
 from perfgate.metrics import METRICS
 
 if TYPE_CHECKING:

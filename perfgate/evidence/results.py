@@ -3,19 +3,18 @@
 Layout: `session.json` (what was fixed before the first window), `scenario.toml` (the text as it was read),
 `windows/NNNN.jsonl.gz` (the load generator's own output, one file a window), `windows.jsonl` (one line per finished window: its
 place, its file and the file's digest), `events.jsonl` (everything that happened), `logs/`. A window exists once its line does,
-so a crash loses at most the window in flight.
+so a crash loses at most the window in flight. A session that goes on after a crash measures the block that was cut anew: the
+event `resumed` names the windows that it supersedes, which stay on disk and in the index and are judged by nobody.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -24,6 +23,14 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Arm, Fingerprint, Role, Session, Window
 from perfgate.errors import EvidenceError
 from perfgate.evidence.bench_serving import read_window
+from perfgate.evidence.journal import (
+    WindowFiles,
+    append_line,
+    cut_torn_line,
+    read_bytes,
+    read_lines,
+    write_atomically,
+)
 from perfgate.scenario import Scenario, parse_scenario
 
 SCHEMA = 1
@@ -31,7 +38,6 @@ SESSION_FILE = "session.json"
 SCENARIO_FILE = "scenario.toml"
 INDEX_FILE = "windows.jsonl"
 EVENTS_FILE = "events.jsonl"
-WINDOW_DIR = "windows"
 LOG_DIR = "logs"
 
 # Built when first used: what only judges needs no schema for writing.
@@ -52,7 +58,10 @@ class ArmRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class SessionRecord:
-    """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise."""
+    """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
+
+    `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
+    """
 
     schema: Literal[1]
     perfgate: str
@@ -63,6 +72,8 @@ class SessionRecord:
     arms: Mapping[Arm, ArmRecord]
     model: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    rule: str = ""
+    looks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -92,31 +103,42 @@ def _window_adapter() -> TypeAdapter[WindowRecord]:
 
 
 class ResultWriter:
-    """Append windows and events to a new result folder; each is on disk before the call returns."""
+    """Append windows and events to a result folder; each is on disk before the call returns, or OSError is raised."""
 
     def __init__(self, folder: Path, record: SessionRecord, scenario_text: str) -> None:
-        """Create the folder. Raise EvidenceError if it already holds a session: results are never overwritten."""
-        self.folder = folder
+        """Begin a session. Raise EvidenceError if the folder already holds one: results are never overwritten."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if (folder / SESSION_FILE).exists():
-                raise EvidenceError(f"{folder}: already holds a session; give a new folder, results are never overwritten")
-            for name in (WINDOW_DIR, LOG_DIR):
-                (folder / name).mkdir(exist_ok=True)
+                raise EvidenceError(f"{folder}: already holds a session; go on with --resume, or give a new folder")
+            (folder / LOG_DIR).mkdir(exist_ok=True)
             write_atomically(folder / SCENARIO_FILE, scenario_text.encode())
-            write_atomically(folder / SESSION_FILE, _dump(_session_adapter().dump_python(record, mode="json")))
+            write_atomically(folder / SESSION_FILE, _dump(dump_record(record)))
+            self._open(folder)
         except OSError as error:
             raise EvidenceError(f"{folder}: cannot be written ({error}); choose another folder with --out") from error
-        self._count = 0
+
+    @classmethod
+    def reopen(cls, folder: Path) -> Self:
+        """Go on behind what a folder holds; a last line that was being written when the run died is taken away."""
+        writer = cls.__new__(cls)
+        writer._open(folder)  # noqa: SLF001 - its own
+        return writer
+
+    def _open(self, folder: Path) -> None:
+        self.folder = folder
+        for name in (INDEX_FILE, EVENTS_FILE):
+            cut_torn_line(folder / name)
+        self._files = WindowFiles(folder)
 
     @property
     def logs(self) -> Path:
         """The folder for logs of servers and load generators."""
         return self.folder / LOG_DIR
 
-    def add_event(self, event: str, at_s: float, **facts: str | float | None) -> None:
+    def add_event(self, event: str, at_s: float, **facts: str | float | Sequence[str] | None) -> None:
         """Append one line to the event log."""
-        self._append(EVENTS_FILE, {"event": event, "at_s": round(at_s, 6), **facts})
+        append_line(self.folder / EVENTS_FILE, {"event": event, "at_s": round(at_s, 6), **facts})
 
     def add_problem(self, message: str, at_s: float) -> None:
         """Record a fact that voids the session; the reader turns it into an INVALID verdict."""
@@ -124,63 +146,70 @@ class ResultWriter:
 
     def add_window(self, raw: bytes, **place: Any) -> Path:
         """Store the load generator's output `raw`, then its index line, and return the file; `place` fills WindowRecord."""
-        name = f"{WINDOW_DIR}/{self._count:04d}.jsonl.gz"
-        # A fixed time stamp keeps equal bytes equal.
-        packed = gzip.compress(raw, compresslevel=6, mtime=0)
-        write_atomically(self.folder / name, packed)
-        record = WindowRecord(file=name, sha256=hashlib.sha256(packed).hexdigest(), **place)
-        self._append(INDEX_FILE, _window_adapter().dump_python(record, mode="json"))
-        self._count += 1
+        name, digest = self._files.add(raw)
+        record = WindowRecord(file=name, sha256=digest, **place)
+        append_line(self.folder / INDEX_FILE, _window_adapter().dump_python(record, mode="json"))
         return self.folder / name
 
-    def _append(self, name: str, line: Mapping[str, Any]) -> None:
-        with (self.folder / name).open("ab") as file:
-            file.write(orjson.dumps(line) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+
+def dump_record(record: SessionRecord) -> dict[str, Any]:
+    """The content of `session.json`."""
+    content: dict[str, Any] = _session_adapter().dump_python(record, mode="json")
+    return content
 
 
 def _dump(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` so that no reader ever sees half of it, and that it survives a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     """Read a result folder, whole or cut off by a crash. Raise EvidenceError naming the file and the field that is wrong."""
     folder = Path(folder)
     record = read_record(folder)
-    scenario = parse_scenario(_read(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
-    events = list(_read_lines(folder / EVENTS_FILE))
-    index = [_parse_line(line, folder / INDEX_FILE, number) for number, line in enumerate(_read_lines(folder / INDEX_FILE), 1)]
+    scenario = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
+    events = list(read_lines(folder / EVENTS_FILE))
+    index = read_entries(folder)
     problems = [str(event.get("message", "")) for event in events if event.get("event") == "problem"]
-    windows = []
+    gone = find_superseded(events)
+    windows: list[Window] = []
+    superseded: list[Window] = []
     for entry in index:
         window, problem = _load_window(folder, entry)
-        windows.extend([window] if window else [])
+        (superseded if entry.file in gone else windows).extend([window] if window else [])
         problems.extend([problem] if problem else [])
+    problems.extend(_find_superseded_problems(superseded, scenario))
     session = Session(
         source=str(folder),
         scenario=record.scenario,
         workload_hash=record.workload_hash,
         fingerprints={arm: Fingerprint(facts=dict(found.facts)) for arm, found in record.arms.items()},
         windows=tuple(windows),
+        superseded=tuple(superseded),
         problems=tuple(problems),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
     )
     return scenario, session
+
+
+def find_superseded(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Name the files of windows that were measured anew after a break."""
+    return frozenset(str(file) for event in events if event.get("event") == "resumed" for file in event.get("superseded", ()))
+
+
+def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> Iterator[str]:
+    """What a cut block showed before it was cut: a break must not wash away a request that failed."""
+    for window in windows:
+        found = list(window.run.problems)
+        if window.run.completed != scenario.load.num_prompts:
+            found.append(f"{window.run.completed} of {scenario.load.num_prompts} requests completed; measure again")
+        yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
+
+
+def read_entries(folder: Path) -> list[WindowRecord]:
+    """Read the index of a result folder: a line for each finished window."""
+    path = folder / INDEX_FILE
+    return [_parse_line(line, path, number) for number, line in enumerate(read_lines(path), start=1)]
 
 
 def read_record(folder: Path) -> SessionRecord:
@@ -193,7 +222,7 @@ def read_record(folder: Path) -> SessionRecord:
             f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
         )
     try:
-        return _session_adapter().validate_python(orjson.loads(_read(path)))
+        return _session_adapter().validate_python(orjson.loads(read_bytes(path)))
     except orjson.JSONDecodeError as error:
         raise EvidenceError(f"{path}: not valid JSON ({error}); the folder was damaged, measure again") from None
     except ValidationError as error:
@@ -219,8 +248,12 @@ def _load_window(folder: Path, entry: WindowRecord) -> tuple[Window | None, str 
         return None, f"{entry.file} is missing although the index names it: the folder was changed after the run; measure again"
     if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
         return None, f"{entry.file} does not match its digest: the raw data was changed after the run; measure again"
+    try:
+        run = read_window(path)
+    except EvidenceError as error:
+        return None, f"the load generator's output is no result: {error}"
     window = Window(
-        run=read_window(path),
+        run=run,
         arm=entry.arm,
         block=entry.block,
         start=entry.start,
@@ -238,25 +271,3 @@ def _parse_line(line: Mapping[str, Any], path: Path, number: int) -> WindowRecor
         return _window_adapter().validate_python(line)
     except ValidationError as error:
         raise EvidenceError(f"{path}:{number}: {describe_first(error)}") from None
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield JSON objects; a last line without its newline was being written when the run died, and is no line."""
-    if not path.exists():
-        return
-    *lines, _torn = _read(path).split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise EvidenceError(f"{path}:{number}: not valid JSON ({error}); the folder was damaged, measure again") from None
-        if not isinstance(value, dict):
-            raise EvidenceError(f"{path}:{number}: expected a JSON object; the folder was damaged, measure again")
-        yield value
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read ({error.strerror})") from None

@@ -16,14 +16,18 @@ from typing import IO
 class Reaper:
     """The gate's end of the pipe."""
 
-    def __init__(self) -> None:
-        """Start the reaper in a session of its own, so that a Ctrl-C at the terminal does not reach it."""
+    def __init__(self, lock: int | None = None) -> None:
+        """Start the reaper in a session of its own, so that a Ctrl-C at the terminal does not reach it.
+
+        It holds the descriptor `lock` as long as it lives, so that nobody writes to the folder while leftovers still run.
+        """
         self._process = subprocess.Popen(
             [sys.executable, "-m", "perfgate.serving.reaper"],
             stdin=subprocess.PIPE,
             start_new_session=True,
             cwd=Path(__file__).parents[2],
             text=True,
+            pass_fds=() if lock is None else (lock,),
         )
 
     def add(self, leader: int) -> None:

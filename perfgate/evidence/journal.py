@@ -1,0 +1,169 @@
+"""Files that survive a crash: whole or not there, appended line by line, and written by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from perfgate.errors import EvidenceError
+
+WINDOW_DIR = "windows"
+LOCK_FILE = ".lock"
+POLL_S = 0.1
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content` so that no reader ever sees half of it, and that it survives a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to disk: a file that was synced can still lose its name in a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def append_line(path: Path, line: Mapping[str, Any]) -> None:
+    """Append one JSON line; it is on disk, or not in the file at all, when the call returns or raises OSError."""
+    is_new = not path.exists()
+    with path.open("ab", buffering=0) as file:
+        before = file.seek(0, os.SEEK_END)
+        left = memoryview(orjson.dumps(line) + b"\n")
+        try:
+            # A disk that is nearly full takes a part of the line and says so by the count alone.
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(before)
+            raise
+    if is_new:
+        sync_folder(path.parent)
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield JSON objects; a last line without its newline was being written when the run died, and is no line."""
+    if not path.exists():
+        return
+    *lines, _torn = read_bytes(path).split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise EvidenceError(f"{path}:{number}: not valid JSON ({error}); the folder was damaged, measure again") from None
+        if not isinstance(value, dict):
+            raise EvidenceError(f"{path}:{number}: expected a JSON object; the folder was damaged, measure again")
+        yield value
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file of a result folder. Raise EvidenceError naming it when that cannot be done."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def cut_torn_line(path: Path) -> int:
+    """Take a last line without its newline away, so that the next one stands alone; return how many bytes it had."""
+    if not path.exists():
+        return 0
+    with path.open("r+b") as file:
+        content = file.read()
+        whole = content.rfind(b"\n") + 1
+        file.truncate(whole)
+        os.fsync(file.fileno())
+    return len(content) - whole
+
+
+class WindowFiles:
+    """The raw output of windows, a numbered file each; no number is given twice, not even after a crash."""
+
+    def __init__(self, folder: Path) -> None:
+        """Go on behind the highest number in use. Raise OSError when the folder cannot be made."""
+        self._folder = folder
+        (folder / WINDOW_DIR).mkdir(exist_ok=True)
+        used = [int(path.name.split(".")[0]) for path in (folder / WINDOW_DIR).glob("[0-9]*.jsonl.gz")]
+        self._next = max(used, default=-1) + 1
+
+    def add(self, raw: bytes) -> tuple[str, str]:
+        """Store one window's output; return its name below the folder and its SHA-256."""
+        name = f"{WINDOW_DIR}/{self._next:04d}.jsonl.gz"
+        # A fixed time stamp keeps equal bytes equal.
+        packed = gzip.compress(raw, compresslevel=6, mtime=0)
+        write_atomically(self._folder / name, packed)
+        self._next += 1
+        return name, hashlib.sha256(packed).hexdigest()
+
+
+@contextmanager
+def lock_folder(folder: Path, wait_s: float = 30.0) -> Iterator[int]:
+    """Hold `folder` as its only writer, and yield the descriptor that holds it.
+
+    A process that inherits the descriptor holds the folder too: the reaper does, until it has ended what a killed gate left,
+    and that is waited for. Raise EvidenceError naming the process when another one is alive and writing, or when the folder
+    cannot be written.
+    """
+    path = folder / LOCK_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = _acquire(path, time.monotonic() + wait_s)
+    except OSError as error:
+        raise EvidenceError(f"{folder}: cannot be written ({error.strerror}); choose another folder with --out") from error
+    try:
+        yield descriptor
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _acquire(path: Path, deadline: float) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            if time.monotonic() > deadline or is_alive(holder):
+                raise EvidenceError(
+                    f"{path.parent}: process {holder or 'unknown'} writes there; wait for its end, or give another folder"
+                ) from None
+            time.sleep(POLL_S)
+            continue
+        # The last holder takes the file away when it ends: a lock on a file without a name would keep nobody out.
+        if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+            return descriptor
+        os.close(descriptor)
+
+
+def is_alive(pid: str) -> bool:
+    """Whether a process of that number runs, whoever owns it; one that ended and was not waited for does not."""
+    try:
+        stat = Path("/proc", pid, "stat").read_text(encoding="utf-8", errors="replace") if pid.isdecimal() else ""
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])
