@@ -19,6 +19,10 @@ class EvidenceError(InputError):
     """A log or result file that is missing, unreadable or not what it claims to be."""
 
 
+class HandoffError(InputError):
+    """A document from an untrusted job that breaks the schema, or that speaks of another change than its run belongs to."""
+
+
 class BaselineError(InputError):
     """A baseline file that is broken or was edited by hand."""
 
@@ -41,6 +45,12 @@ class ServerError(PerfgateError):
 
 class ClientError(PerfgateError):
     """The load generator failed, so its window is no evidence."""
+
+    exit_code = 3
+
+
+class TelemetryError(PerfgateError):
+    """The machine could be watched and stopped answering, so nobody knows what disturbed the measurement."""
 
     exit_code = 3
 

@@ -1,0 +1,146 @@
+"""From a result folder to a hand-off and back: numbers cross the border, texts, paths and settings stay behind."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from perfgate.core import Session
+from perfgate.errors import HandoffError
+from perfgate.evidence.bench_serving import NOT_JSON, read_bytes
+from perfgate.evidence.results import (
+    ArmRecord,
+    ResultWriter,
+    SessionRecord,
+    load_results,
+    read_entries,
+    read_record,
+)
+from perfgate.github.handoff import (
+    MAX_PROBLEMS,
+    MAX_TEXT,
+    RECORD_FIELDS,
+    ArmFacts,
+    Handoff,
+    Subject,
+    WindowEntry,
+    describe,
+    dump_handoff,
+    parse_handoff,
+)
+
+_NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
+
+
+def pack_folder(folder: Path, subject: Subject) -> bytes:
+    """Turn a result folder into a hand-off. Raise HandoffError when it holds more, or other, than a reader would accept."""
+    try:
+        content = dump_handoff(_build_handoff(folder, subject))
+    except ValidationError as error:
+        raise HandoffError(f"{folder}: {describe(error)}") from None
+    parse_handoff(content, str(folder))
+    return content
+
+
+def _build_handoff(folder: Path, subject: Subject) -> Handoff:
+    record = read_record(folder)
+    _, session = load_results(folder)
+    return Handoff(
+        schema=1,
+        subject=subject,
+        perfgate=record.perfgate,
+        scenario=record.scenario,
+        workload_hash=record.workload_hash,
+        purpose=record.purpose,
+        begun_utc=record.begun_utc,
+        is_complete=session.is_complete,
+        arms={arm: _pack_arm(found) for arm, found in record.arms.items()},
+        problems=tuple(clean_text(problem) for problem in session.problems[:MAX_PROBLEMS]),
+        windows=tuple(_pack_window(folder, entry.file, _place(entry)) for entry in _readable(folder, session)),
+    )
+
+
+def _readable(folder: Path, session: Session) -> list[Any]:
+    """The windows that could be read; one that could not is already a problem of the session."""
+    read = {window.run.source for window in session.windows}
+    return [entry for entry in read_entries(folder) if str(folder / entry.file) in read]
+
+
+def _place(entry: Any) -> dict[str, Any]:
+    fields = ("arm", "block", "start", "index", "role", "begun_s", "ended_s")
+    return {**{name: getattr(entry, name) for name in fields}, "telemetry": dict(entry.telemetry)}
+
+
+def _pack_arm(arm: ArmRecord) -> ArmFacts:
+    start = orjson.dumps([arm.python, arm.argv, dict(arm.env)], option=orjson.OPT_SORT_KEYS)
+    facts = {name: _NOT_FACT.sub("?", value).replace("?", "_")[:120] for name, value in arm.facts.items()}
+    return ArmFacts(facts=facts, start_sha256=hashlib.sha256(start).hexdigest())
+
+
+def _pack_window(folder: Path, name: str, place: Mapping[str, Any]) -> WindowEntry:
+    line = orjson.loads(NOT_JSON.sub(rb'\1"\2"', read_bytes(folder / name)))
+    return WindowEntry(record=reduce_record(line), **place)
+
+
+def reduce_record(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep of one line of the load generator what a verdict reads; texts become marks that say only whether there was one."""
+    kept = {name: line[name] for name in RECORD_FIELDS if line.get(name) is not None}
+    info = line.get("server_info")
+    model = info.get("model_path") if isinstance(info, dict) else line.get("model_id")
+    if isinstance(model, str):
+        kept["model_id"] = re.sub(r"[^A-Za-z0-9_.+-]", "_", model.rstrip("/").rsplit("/", 1)[-1])[:64]
+    for field, clean in (("errors", clean_text), ("generated_texts", lambda text: "x" if text else "")):
+        if isinstance(kept.get(field), list):
+            kept[field] = [clean(str(text or "")) for text in kept[field]]
+    return kept
+
+
+def clean_text(text: str) -> str:
+    """Make one line of printable characters that the schema accepts."""
+    return "".join(char if _is_printable(char) else " " for char in text).strip()[:MAX_TEXT]
+
+
+def _is_printable(char: str) -> bool:
+    """No control or formatting character, and none that this version of Unicode does not know."""
+    category = unicodedata.category(char)
+    return category[0] != "C" and category not in {"Zl", "Zp"}
+
+
+def unpack_folder(handoff: Handoff, scenario_text: str, folder: Path) -> None:
+    """Write a checked hand-off as a new result folder, under names that this side chooses, with this side's scenario.
+
+    What was measured with another workload stays so: `session.json` keeps the hash that the hand-off names, and the verdict
+    refuses a session whose hash is not the scenario's.
+    """
+    if folder.exists():
+        raise HandoffError(f"{folder}: is there already; give a folder that does not exist")
+    arms = {
+        arm: ArmRecord(label=arm.value, python=found.start_sha256, argv=(), env={}, facts=dict(found.facts))
+        for arm, found in handoff.arms.items()
+    }
+    record = SessionRecord(
+        schema=1,
+        perfgate=handoff.perfgate,
+        scenario=handoff.scenario,
+        workload_hash=handoff.workload_hash,
+        purpose=handoff.purpose,
+        begun_utc=handoff.begun_utc,
+        arms=arms,
+        model={},
+        notes=("handed over by another job: texts, paths and settings were left behind",),
+    )
+    writer = ResultWriter(folder, record, scenario_text)
+    for window in handoff.windows:
+        writer.add_window(orjson.dumps(window.record, option=orjson.OPT_SORT_KEYS) + b"\n", **window.place)
+    last_s = max((window.ended_s for window in handoff.windows), default=0.0)
+    for problem in handoff.problems:
+        writer.add_problem(problem, last_s)
+    if handoff.is_complete:
+        writer.add_event("session_ended", last_s)
