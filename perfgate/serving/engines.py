@@ -14,7 +14,8 @@ class Engine:
     """How an engine is launched and spoken to.
 
     `ready_path` answers 200 only once a token was generated; `flush_path` empties the prefix cache and answers 200 when it did.
-    `package` is the distribution whose version names the engine. `fault_words` mark the telling lines of a log.
+    `metrics_path` serves Prometheus text. `uses_gpu` is False where what happens on the machine's GPU is nothing to the
+    measurement. `package` is the distribution whose version names the engine. `fault_words` mark the telling lines of a log.
     """
 
     name: str
@@ -25,6 +26,8 @@ class Engine:
     ready_path: str = "/health_generate"
     flush_path: str | None = "/flush_cache"
     info_path: str | None = "/server_info"
+    metrics_path: str | None = "/metrics"
+    uses_gpu: bool = True
     fault_words: tuple[str, ...] = (
         "Traceback",
         "Error",
@@ -48,6 +51,7 @@ _ROWS = (
     Engine(name="sglang", package="sglang", module="sglang.launch_server", args=("--enable-metrics",), env=_OFFLINE),
     Engine(
         name="sglang-cpu",
+        uses_gpu=False,
         package="sglang",
         module="sglang.launch_server",
         args=("--device", "cpu", "--disable-cuda-graph", "--mem-fraction-static", "0.3", "--sleep-on-idle", "--enable-metrics"),

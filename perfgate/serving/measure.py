@@ -15,7 +15,7 @@ from typing import Literal
 from perfgate import __version__
 from perfgate.core import Arm
 from perfgate.environment import read_fingerprint
-from perfgate.errors import EngineError, InterruptedRunError, ModelError
+from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.evidence.results import ResultWriter, SessionRecord
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec
@@ -26,6 +26,7 @@ from perfgate.serving.model_guard import verify_model
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.session import Driver, Plan
+from perfgate.serving.telemetry import Telemetry, describe_monitor, open_monitor
 from perfgate.serving.tiny_model import write_tiny_model
 from perfgate.state import find_state_dir
 
@@ -87,14 +88,18 @@ def measure(request: Request, progress: Progress) -> None:
         is_decided=lambda: request.is_decided(request.folder),
         noise=noise,
     )
+    telemetry = open_telemetry(plan, writer)
+    if telemetry is None:
+        return
     with ExitStack() as stack:
         stack.enter_context(raise_on_signals())
+        stack.enter_context(telemetry)
         reaper = Reaper()
         stack.callback(reaper.close)
         client = stack.enter_context(
             Client(request.arms[Arm.BASE].python, ENGINES[scenario.server.engine], writer.logs / "client.log", reaper)
         )
-        Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress).run()
+        Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress, telemetry=telemetry).run()
 
 
 def prepare_model(request: Request, progress: Progress) -> Path:
@@ -120,6 +125,18 @@ def is_model_right(scenario: Scenario, model: Path, writer: ResultWriter) -> boo
         writer.add_event("session_ended", 0.0)
         return False
     return True
+
+
+def open_telemetry(plan: Plan, writer: ResultWriter) -> Telemetry | None:
+    """Open what watches the machine; a driver that does not answer is evidence and goes into the folder."""
+    try:
+        monitor = open_monitor(plan.launches.values())
+    except TelemetryError as error:
+        writer.add_problem(str(error), 0.0)
+        writer.add_event("session_ended", 0.0)
+        return None
+    writer.add_event("telemetry", 0.0, message=describe_monitor(monitor))
+    return Telemetry(writer.folder, monitor)
 
 
 def require_engine(scenario: Scenario, spec: ArmSpec, facts: Mapping[str, str]) -> None:

@@ -13,14 +13,15 @@ POLL_S = 0.05
 
 def list_session(leader: int) -> list[int]:
     """List the living processes of the session that `leader` leads (zombies are not alive), by /proc, the kernel's own book."""
-    return [pid for pid in _list_pids() if _read_session(pid) == leader]
+    return [pid for pid in _list_pids() if read_session(pid) == leader]
 
 
 def _list_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _read_session(pid: int) -> int | None:
+def read_session(pid: int) -> int | None:
+    """The session of a living process; None when there is none of that number."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

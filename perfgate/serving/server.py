@@ -88,6 +88,17 @@ class Server:
         """The address that clients use."""
         return f"http://{HOST}:{self.port}"
 
+    @property
+    def metrics_url(self) -> str | None:
+        """The address of the engine's metrics; None where it has none."""
+        path = self.launch.engine.metrics_path
+        return None if path is None else self.url + path
+
+    @property
+    def leader(self) -> int | None:
+        """The process that leads the server's session; None unless it lives."""
+        return None if self._process is None else self._process.pid
+
     def __enter__(self) -> Self:
         """Start the process; readiness is waited for separately, so that two servers can load side by side."""
         self.start()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfgate.core import Arm, Role, Run, Window
-from perfgate.errors import ClientError, InterruptedRunError, ServerError
+from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
@@ -19,6 +19,7 @@ from perfgate.serving.injection import PROOF, VARIABLE
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Launch, Server
+from perfgate.serving.telemetry import Telemetry
 
 STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
 
@@ -63,6 +64,7 @@ class Driver:
     client: Client
     reaper: Reaper
     progress: Progress
+    telemetry: Telemetry
     begun: float = field(default_factory=time.monotonic)
     starts: int = 0
 
@@ -70,7 +72,7 @@ class Driver:
         """Measure block after block until a look decides or the plan ends; a server or client that fails voids the session."""
         try:
             self._run_blocks()
-        except (ServerError, ClientError) as error:
+        except (ServerError, ClientError, TelemetryError) as error:
             self.writer.add_problem(str(error), self.elapsed_s)
             self.progress.step(f"session void: {error}")
         except InterruptedRunError as error:
@@ -116,7 +118,8 @@ class Driver:
     def _start(self, arm: Arm, block: int) -> Iterator[Start]:
         self.starts += 1
         log = self.writer.logs / f"server-{self.starts:02d}-{arm.value}.log"
-        with Server(self.plan.launches[arm], log, self.reaper) as server:
+        server = Server(self.plan.launches[arm], log, self.reaper)
+        with self.telemetry.guard(server), server:
             self.writer.add_event("server_started", self.elapsed_s, arm=arm.value, start=self.starts, port=server.port)
             yield Start(arm=arm, block=block, number=self.starts, server=server)
         self.writer.add_event("server_stopped", self.elapsed_s, arm=arm.value)
@@ -125,6 +128,7 @@ class Driver:
         for start in starts:
             name = f"{start.arm.value} server"
             start.server.wait_ready(lambda waited, name=name: self.progress.wait(f"{name} loading, {waited:.0f} s"))  # type: ignore[misc]
+            self.telemetry.note_ready()
             self._require_injection(start)
             self.writer.add_event("server_ready", self.elapsed_s, start=start.number, ready_s=round(start.server.ready_s, 3))
             self.progress.step(f"{name} ready after {start.server.ready_s:.0f} s")
@@ -177,28 +181,29 @@ class Driver:
     def _measure(self, start: Start, role: Role) -> None:
         """One window: flush, load, store, tell."""
         start.server.flush_cache()
-        begun_s = self.elapsed_s
         load = self.plan.scenario.load
         self.progress.wait(f"{start.arm.value} window {len(start.windows)} ({role.value}): {load.num_prompts} requests")
-        try:
-            raw = self.client.measure(load, self.plan.launches[start.arm].model, start.server.url)
-        except (ClientError, InterruptedRunError):
-            # Else the servers, told to end, would go on serving a load that nobody waits for.
-            self.client.stop()
-            raise
-        ended_s = self.elapsed_s
-        start.server.raise_if_dead()
         place: dict[str, Any] = {
             "arm": start.arm,
             "block": start.block,
             "start": start.number,
             "index": len(start.windows),
             "role": role,
-            "begun_s": round(begun_s, 6),
-            "ended_s": round(ended_s, 6),
         }
+        with self.telemetry.watch(start.server, place) as watch:
+            begun_s = self.elapsed_s
+            try:
+                raw = self.client.measure(load, self.plan.launches[start.arm].model, start.server.url)
+            except (ClientError, InterruptedRunError):
+                # Else the servers, told to end, would go on serving a load that nobody waits for.
+                self.client.stop()
+                raise
+            ended_s = self.elapsed_s
+        start.server.raise_if_dead()
+        place |= {"begun_s": round(begun_s, 6), "ended_s": round(ended_s, 6), "telemetry": watch.readings}
         file = self.writer.add_window(raw, **place)
         start.windows.append(Window(run=read_window(file), **place))
+        watch.require_complete()
         self.progress.step(describe(start, role, ended_s - begun_s))
 
 

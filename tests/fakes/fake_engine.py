@@ -25,6 +25,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/slow":
             Handler.windows += 1
+        if self.path == "/metrics":
+            self.answer_metrics()
+            return
         self.answer(503 if BEHAVIOUR == "never_ready" else 200)
 
     def do_POST(self):
@@ -39,6 +42,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(code)
         self.send_header("X-Slow", str(self.slow * (10.0 if is_stalled else 1.0)))
         self.end_headers()
+
+    def answer_metrics(self):
+        import fake_metrics
+
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(fake_metrics.render())
 
     def log_message(self, *_):
         """Stay silent."""

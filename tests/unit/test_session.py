@@ -34,6 +34,8 @@ def test_measure__alternates_arms_over_fresh_starts(tmp_path):
     assert [window.arm.value[0] for window in measured] == list("bccb" + "cbbc")
     assert len({window.start for window in measured}) == 4
     assert {window.run.completed for window in measured} == {8}
+    # The fake engine's own counters: a quarter of the prompt tokens came from its cache.
+    assert {window.telemetry["cache_hit_rate"] for window in session.windows} == {0.25}
 
 
 def test_measure__one_server_at_a_time(tmp_path):

@@ -1,0 +1,91 @@
+"""What the engine says of itself at its Prometheus endpoint: requests that run and wait, tokens held, prefixes found.
+
+Gauges are read while the window runs, counters before and after. A reading stops the server's HTTP loop for as long as it takes
+to put all metrics together, so it is made seldom, and its length is recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# Our name -> the engine's, without its prefix; a sum over the labels (data parallel ranks) unless it is a share.
+_SUMS = {
+    "running_requests": ("num_running_reqs", "num_requests_running"),
+    "queued_requests": ("num_queue_reqs", "num_requests_waiting"),
+}
+_SHARES = {"token_usage": ("token_usage", "kv_cache_usage_perc")}
+_HITS = ("cached_tokens_total", "prefix_cache_hits_total")
+_PROMPTS = ("prompt_tokens_total", "prefix_cache_queries_total")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """One reading, which took `took_s` seconds.
+
+    `gauges` holds running_requests, queued_requests and token_usage. `hits` and `prompts` count tokens since its start,
+    absent before the first request.
+    """
+
+    took_s: float
+    gauges: Mapping[str, float]
+    hits: float | None
+    prompts: float | None
+
+
+def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
+    """Read the metrics at `url`; None when the server gives none now. It says nothing of the measurement that it does not."""
+    import httpx  # noqa: PLC0415 - only a measurement needs it
+
+    begun = time.perf_counter()
+    try:
+        answer = httpx.get(url, timeout=timeout_s, trust_env=False)
+    except httpx.HTTPError:
+        return None
+    took_s = time.perf_counter() - begun
+    return parse_metrics(answer.text, took_s) if answer.status_code == httpx.codes.OK else None
+
+
+def parse_metrics(text: str, took_s: float) -> Scrape | None:
+    """Pick what we know from a Prometheus text; None when it is no such text."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    found: dict[str, list[float]] = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found.setdefault(sample.name.rpartition(":")[2], []).append(float(sample.value))
+    except (ValueError, KeyError, IndexError):
+        return None
+    gauges = {name: sum(values) for name, names in _SUMS.items() if (values := _first(found, names))}
+    gauges |= {name: max(values) for name, names in _SHARES.items() if (values := _first(found, names))}
+    hits, prompts = _first(found, _HITS), _first(found, _PROMPTS)
+    return Scrape(took_s=took_s, gauges=gauges, hits=sum(hits) if hits else None, prompts=sum(prompts) if prompts else None)
+
+
+def _first(found: Mapping[str, list[float]], names: Iterable[str]) -> list[float]:
+    return next((found[name] for name in names if name in found), [])
+
+
+def summarize_engine(before: Scrape | None, during: Sequence[Scrape], after: Scrape | None) -> dict[str, float]:
+    """Reduce a window's readings; a gauge that nobody read while the window ran is absent."""
+    told: dict[str, float] = {"engine_scrapes": float(len(during))}
+    for name, reduce in (("running_requests", _mean), ("queued_requests", _mean), ("token_usage", max)):
+        values = [one.gauges[name] for one in during if name in one.gauges]
+        if values:
+            told[name] = reduce(values)
+    everything = [one for one in (before, *during, after) if one is not None]
+    if everything:
+        told["engine_scrape_max_s"] = max(one.took_s for one in everything)
+    if after is not None and after.prompts is not None:
+        # A counter that nobody has increased yet is not shown at all.
+        prompts = after.prompts - ((before.prompts if before else None) or 0.0)
+        hits = (after.hits or 0.0) - ((before.hits if before else None) or 0.0)
+        if before is not None and prompts > 0:
+            told["cache_hit_rate"] = hits / prompts
+    return told
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

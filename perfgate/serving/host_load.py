@@ -1,0 +1,121 @@
+"""How the machine's CPU time was spent while a window ran: by the session's own processes, by others, by other machines.
+
+All of it comes from counters of /proc that only grow, read once before and once after a window, so that watching costs the
+measurement nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process: who it is, and the CPU seconds of itself and of the children that it has buried."""
+
+    pid: int
+    parent: int
+    session: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTimes:
+    """CPU seconds since the machine started: of all cores, those that somebody used, those stolen, and our processes' own."""
+
+    total_s: float
+    busy_s: float
+    stolen_s: float
+    own_s: float
+
+
+def read_times(gate: int, proc: Path = PROC) -> HostTimes | None:
+    """Read the counters. `gate` is the process whose tree, sessions of its children included, is the session's own.
+
+    None where the kernel keeps no such books, as in some sandboxes.
+    """
+    fields = _read_cpu(proc)
+    if fields is None or sum(fields) == 0:
+        return None
+    user, nice, system, idle, waiting, interrupts, soft, stolen = fields
+    busy = user + nice + system + interrupts + soft
+    return HostTimes(
+        total_s=(busy + idle + waiting + stolen) / _TICKS,
+        busy_s=busy / _TICKS,
+        stolen_s=stolen / _TICKS,
+        own_s=sum(process.cpu_s for process in find_own(gate, list(list_processes(proc)))),
+    )
+
+
+def compare_times(before: HostTimes | None, after: HostTimes | None) -> dict[str, float]:
+    """The shares of the CPU time between two readings; nothing where a reading is absent or no time has passed."""
+    if before is None or after is None or after.total_s <= before.total_s:
+        return {}
+    total = after.total_s - before.total_s
+    own = max(0.0, after.own_s - before.own_s)
+    busy = after.busy_s - before.busy_s
+    return {
+        # A process's own counter may run ahead of the machine's by a tick.
+        "foreign_cpu_share": max(0.0, busy - own) / total,
+        "own_cpu_share": min(1.0, own / total),
+        "stolen_cpu_share": max(0.0, after.stolen_s - before.stolen_s) / total,
+    }
+
+
+def find_own(gate: int, processes: list[Process]) -> list[Process]:
+    """The gate, its children and their descendants, and whoever lives in a session that one of its children leads.
+
+    A server's helper whose parent died belongs to the server's session still.
+    """
+    children: dict[int, list[Process]] = {}
+    for process in processes:
+        children.setdefault(process.parent, []).append(process)
+    leaders = {child.pid for child in children.get(gate, ()) if child.pid == child.session}
+    own = {process.pid: process for process in processes if process.pid == gate or process.session in leaders}
+    waiting = [gate]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            own[child.pid] = child
+            waiting.append(child.pid)
+    return list(own.values())
+
+
+def list_processes(proc: Path = PROC) -> Iterator[Process]:
+    """Yield every process that can be read; one that ends meanwhile is left out."""
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        # The command name may hold spaces and parentheses; the fields follow its last parenthesis.
+        fields = stat.rpartition(")")[2].split()
+        ticks = sum(int(field) for field in fields[11:15])
+        yield Process(pid=int(entry.name), parent=int(fields[1]), session=int(fields[3]), cpu_s=ticks / _TICKS)
+
+
+def read_run_queue(proc: Path = PROC) -> float | None:
+    """How many tasks run or wait for a core at this moment, this reader included; None where the kernel does not tell."""
+    words = _read_stat(proc).get("procs_running")
+    return float(words[0]) if words else None
+
+
+def _read_cpu(proc: Path) -> tuple[int, ...] | None:
+    words = _read_stat(proc).get("cpu", [])
+    # Guests' time is counted within user time already.
+    return tuple(int(word) for word in words[:8]) if len(words) >= 8 else None
+
+
+def _read_stat(proc: Path) -> Mapping[str, list[str]]:
+    try:
+        lines = (proc / "stat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    return {words[0]: words[1:] for line in lines if (words := line.split())}

@@ -1,0 +1,83 @@
+/* A libnvidia-ml.so.1 whose GPU is as sick as a test wants it.
+ *
+ * The file that FAKE_NVML names is read again at every call: lines `key value`, with the keys below; `pids` takes several values.
+ * A key ending in _error makes that function return that code.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { unsigned int pid; unsigned long long used; unsigned int gpu, compute; } process_t;
+typedef struct { unsigned long long total, free, used; } memory_t;
+
+static int find(const char *key, char *rest) {
+    char line[512];
+    FILE *file = fopen(getenv("FAKE_NVML") ? getenv("FAKE_NVML") : "", "r");
+    int found = 0;
+    if (!file) return 0;
+    while (fgets(line, sizeof line, file)) {
+        size_t length = strlen(key);
+        if (!strncmp(line, key, length) && line[length] == ' ') { strcpy(rest, line + length + 1); found = 1; break; }
+    }
+    fclose(file);
+    return found;
+}
+
+static unsigned long long number(const char *key, unsigned long long otherwise) {
+    char rest[512];
+    return find(key, rest) ? strtoull(rest, NULL, 0) : otherwise;
+}
+
+int nvmlInitWithFlags(unsigned int flags) { (void)flags; return number("init_error", 0); }
+int nvmlInit_v2(void) { return number("init_error", 0); }
+int nvmlShutdown(void) { return 0; }
+const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "some error"; }
+int nvmlDeviceGetCount_v2(unsigned int *count) { *count = number("count", 1); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) { *device = (void *)(size_t)(index + 1); return 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) { (void)uuid; *device = (void *)1; return 0; }
+int nvmlDeviceGetName(void *device, char *name, unsigned int length) {
+    (void)device; strncpy(name, "Fake GPU", length); return 0;
+}
+int nvmlSystemGetDriverVersion(char *name, unsigned int length) { strncpy(name, "1.2.3", length); return 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return 0; }
+
+int nvmlDeviceGetClockInfo(void *device, int type, unsigned int *clock) {
+    char name[512];
+    FILE *file;
+    (void)device;
+    *clock = type == 1 ? number("sm_clock", 1980) : number("memory_clock", 3201);
+    if (type == 1) { /* one byte a sample, so that a test can wait for samples instead of for time */
+        snprintf(name, sizeof name, "%s.samples", getenv("FAKE_NVML"));
+        if ((file = fopen(name, "a"))) { fputc('.', file); fclose(file); }
+    }
+    return number("clock_error", 0);
+}
+int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) {
+    (void)device; *milliwatts = number("milliwatts", 400000); return number("power_error", 0);
+}
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius) {
+    (void)device; (void)sensor; *celsius = number("celsius", 60); return 0;
+}
+int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons) {
+    (void)device; *reasons = number("reasons", 0); return number("reasons_error", 0);
+}
+int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
+    (void)device;
+    memory->total = 150000000000ULL;
+    memory->used = number("memory_used", 0);
+    memory->free = memory->total - memory->used;
+    return 0;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, process_t *processes) {
+    char rest[512];
+    unsigned int room = *count, seen = 0;
+    (void)device;
+    if (number("pids_error", 0)) return number("pids_error", 0);
+    if (find("pids", rest))
+        for (char *word = strtok(rest, " \n"); word; word = strtok(NULL, " \n")) {
+            if (processes && seen < room) { memset(&processes[seen], 0, sizeof *processes); processes[seen].pid = atoi(word); }
+            seen++;
+        }
+    *count = seen;
+    return processes || !seen ? 0 : 7; /* NVML_ERROR_INSUFFICIENT_SIZE: the caller asked how many */
+}
