@@ -122,6 +122,7 @@ class Session:
     """Everything that one `perfgate run` measured, in the order in which it happened.
 
     `problems` are facts that void the whole session (a refused model, a server that died); each says what to do.
+    `equivalence` says in a sentence how far the arms' answers differ; it is empty when they were not compared.
     `is_complete` is False while a session runs or when it was cut off. `is_aa` says that both arms ran the same build with the
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
     that a candidate measured alone is the last word. `superseded` are windows of blocks that were cut off by a break and
@@ -134,6 +135,7 @@ class Session:
     fingerprints: Mapping[Arm, Fingerprint]
     windows: tuple[Window, ...]
     problems: tuple[str, ...] = ()
+    equivalence: str = ""
     is_complete: bool = True
     is_aa: bool = False
     has_base: bool = True

@@ -128,6 +128,29 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalence:
+    """Whether the candidate still gives the base's answers, and how far they may differ.
+
+    Each server start is asked `prompts` prompts of `input_len` tokens drawn from `seed`, greedily, for `output_len` more. Drift
+    is the absolute difference of log-probs in units of their spread within one answer; unrelated answers drift by about 1.1.
+    `max_mean_drift` bounds it over all prompts, `max_prompt_drift` within the worst one; both give way to `noise_factor` times
+    what base starts differ by among themselves. `min_agreement` is the share of prompts whose tokens must all be the same.
+    """
+
+    enabled: StrictBool = True
+    prompts: Positive = 16
+    input_len: Annotated[int, Field(ge=8, strict=True)] = 48
+    output_len: Positive = 32
+    seed: Annotated[int, Field(ge=0, strict=True)] = 1
+    max_mean_drift: Ratio = 0.1
+    max_prompt_drift: Ratio = 0.3
+    noise_factor: Annotated[float, Field(ge=1, allow_inf_nan=False, strict=True)] = 3.0
+    min_agreement: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.0
+    timeout_s: Seconds = 120.0
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One measurement that a pull request has to pass."""
 
@@ -140,6 +163,7 @@ class Scenario:
     gates: Mapping[str, Gate]
     warmup: Warmup = field(default_factory=Warmup)
     blocks: Blocks = field(default_factory=Blocks)
+    equivalence: Equivalence = field(default_factory=Equivalence)
     alpha: Annotated[float, Field(gt=0, le=0.05, strict=True)] = 0.01
     budget_minutes: Seconds = 30.0
     __pydantic_config__ = _STRICT

@@ -5,6 +5,7 @@ Layout: `session.json` (what was fixed before the first window), `scenario.toml`
 place, its file and the file's digest), `events.jsonl` (everything that happened), `logs/`. A window exists once its line does,
 so a crash loses at most the window in flight. A session that goes on after a crash measures the block that was cut anew: the
 event `resumed` names the windows that it supersedes, which stay on disk and in the index and are judged by nobody.
+`answers/start-NN.json.gz` and `answers.jsonl` hold what each server answered to the fixed prompts, in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Fingerprint, Role, Session, Window
 from perfgate.errors import EvidenceError
+from perfgate.evidence.answers import load_answers
 from perfgate.evidence.bench_serving import read_window
+from perfgate.evidence.equivalence import check_answered, check_equivalence, describe_equivalence
 from perfgate.evidence.journal import (
     WindowFiles,
     append_line,
@@ -61,6 +64,7 @@ class SessionRecord:
     """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
 
     `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
+    `checks` names what each server start must be put to besides its windows.
     """
 
     schema: Literal[1]
@@ -74,6 +78,7 @@ class SessionRecord:
     notes: tuple[str, ...] = ()
     rule: str = ""
     looks: tuple[int, ...] = ()
+    checks: tuple[Literal["equivalence"], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -178,6 +183,10 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         (superseded if entry.file in gone else windows).extend([window] if window else [])
         problems.extend([problem] if problem else [])
     problems.extend(_find_superseded_problems(superseded, scenario))
+    answers = load_answers(folder)
+    problems.extend(check_equivalence(answers, scenario.equivalence))
+    if "equivalence" in record.checks:
+        problems.extend(check_answered(windows, answers))
     session = Session(
         source=str(folder),
         scenario=record.scenario,
@@ -188,6 +197,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems=tuple(problems),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
+        equivalence=describe_equivalence(answers, scenario.equivalence),
     )
     return scenario, session
 

@@ -66,6 +66,7 @@ class View:
     hardware: str
     confidence: str
     sensitivity: str
+    equivalence: str
     action: str
     action_command: str
     labels: tuple[str, ...]
@@ -94,6 +95,7 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         hardware=verdict.hardware,
         confidence=_confidence(verdict, session),
         sensitivity=_sensitivity(ordered),
+        equivalence=session.equivalence,
         action=action,
         action_command=command.format(source=quote(session.source), scenario=quote(session.scenario)),
         labels=_labels(verdict, scenario),

@@ -75,6 +75,7 @@ def measure(request: Request, progress: Progress) -> None:
         begun_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model={"path": str(model), "weights": scenario.model.weights},
+        checks=("equivalence",) if scenario.equivalence.enabled else (),
         notes=request.notes,
     )
     writer = ResultWriter(request.folder, record, request.scenario_text)

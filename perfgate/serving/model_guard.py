@@ -36,6 +36,7 @@ TOP_K_KEYS = (
 )
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 HIDDEN_KEYS = ("hidden_size", "d_model", "n_embd")
+VOCABULARY_KEYS = ("vocab_size", "padded_vocab_size")
 # Sub-configs that hold the language model of a multi-modal one, or the feed-forward part of DBRX.
 NESTED_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "ffn_config")
 
@@ -101,6 +102,11 @@ def verify_model(folder: Path, expected: scenario.Model) -> ModelFacts:
     if differences:
         raise ModelError(f"{source}: not the scenario's model: {'; '.join(differences)}; serve {expected.path}")
     return facts
+
+
+def read_vocabulary(folder: Path) -> int:
+    """Read how many tokens the model in `folder` knows. Raise InputError when its config does not say."""
+    return _count(_find(read_config(folder), VOCABULARY_KEYS), "vocab_size", str(find_config(folder)))
 
 
 def find_config(folder: Path) -> Path:

@@ -10,11 +10,13 @@ from typing import Any
 
 from perfgate.core import Arm, Role, Run, Window
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
+from perfgate.evidence.answers import Answers, store_answers
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
 from perfgate.scenario import Scenario
 from perfgate.serving.client import Client
+from perfgate.serving.equivalence import ask
 from perfgate.serving.injection import PROOF, VARIABLE
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
@@ -135,6 +137,7 @@ class Driver:
         self.client.wait_ready_once()
         for start in starts:
             self._warm(start)
+            self._ask(start)
 
     def _require_injection(self, start: Start) -> None:
         """A server that was to be slowed and is not would make the gate look blind."""
@@ -158,6 +161,15 @@ class Driver:
             f"{start.arm.value} server never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed "
             f"within {warmup.steady_ratio:.0%}; is something else running on this machine?"
         )
+
+    def _ask(self, start: Start) -> None:
+        """Keep what a warm server answers to the fixed prompts; whether it is what the base answers is for the judge to say."""
+        rules = self.plan.scenario.equivalence
+        if rules.enabled:
+            self.progress.wait(f"{start.arm.value} server: {rules.prompts} prompts to compare answers")
+            body, question = ask(start.server, rules)
+            asked = Answers(arm=start.arm, block=start.block, start=start.number, question=question)
+            store_answers(self.writer.folder, body, asked)
 
     def _measure_in_turns(self, starts: list[Start]) -> None:
         for turn in range(self.plan.scenario.blocks.windows):

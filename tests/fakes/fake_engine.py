@@ -5,12 +5,15 @@ behind that is deaf too), busy (never flushes), die_later (ends itself at the fi
 window and is ten times slower in it). FAKE_SLOW is how many times slower than usual the fake load generator finds it.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import fake_answers
 
 BEHAVIOUR = os.environ.get("FAKE_ENGINE", "ok")
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -34,7 +37,21 @@ class Handler(BaseHTTPRequestHandler):
         if BEHAVIOUR == "die_later":
             print("RuntimeError: the scheduler hit an exception", flush=True)
             os._exit(9)
+        if self.path == "/generate":
+            self.generate()
+            return
         self.answer(400 if BEHAVIOUR == "busy" else 200)
+
+    def generate(self):
+        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if fake_answers.FAULT == "hang_up":
+            self.close_connection = True
+            return
+        code, body = fake_answers.generate(question)
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def answer(self, code):
         is_stalled = self.path == "/slow" and f"stall:{self.windows}" == BEHAVIOUR

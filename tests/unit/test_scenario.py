@@ -11,6 +11,7 @@ from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
 from perfgate.scenario import (
     Blocks,
+    Equivalence,
     Gate,
     Load,
     Model,
@@ -71,6 +72,26 @@ def test_parse_scenario__defaults_and_given_values():
     assert (scenario.load.num_prompts, scenario.load.is_closed_loop, scenario.alpha) == (48, True, 0.01)
     assert (scenario.blocks.looks, scenario.blocks.windows, scenario.warmup.max_discards) == ((2, 3), 3, 4)
     assert (scenario.server.args, scenario.model.weights) == (("--dtype", "bfloat16"), "checkpoint")
+
+
+def test_workload_hash__does_not_depend_on_how_answers_are_compared():
+    text = TEXT.replace("[blocks]", "[equivalence]\nprompts = 4\nmax_mean_drift = 0.2\n\n[blocks]")
+
+    assert (parse(text).equivalence.prompts, parse().equivalence.prompts) == (4, 16)
+    assert parse(text).workload_hash == parse().workload_hash
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("max_mean_drift = 0.0", "equivalence.max_mean_drift: must be greater than 0"),
+        ("min_agreement = 1.5", "equivalence.min_agreement: must be less than or equal to 1"),
+        ("noise_factor = 0.5", "equivalence.noise_factor: must be greater than or equal to 1"),
+        ("max_mean_drfit = 0.1", "equivalence.max_mean_drfit: no such key; did you mean max_mean_drift?"),
+    ],
+)
+def test_parse_scenario__equivalence_that_would_say_nothing(line, words):
+    assert words in explain(TEXT.replace("[blocks]", f"[equivalence]\n{line}\n\n[blocks]"))
 
 
 def test_margin__the_scenarios_else_the_metrics_own():
@@ -256,7 +277,7 @@ def test_suggest__near_and_far():
 
 DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": Server, "`[load]`": Load, "`[warmup]`": Warmup}
-TABLES |= {"`[blocks]`": Blocks, "`[gates.METRIC]`": Gate}
+TABLES |= {"`[blocks]`": Blocks, "`[equivalence]`": Equivalence, "`[gates.METRIC]`": Gate}
 
 
 def read_reference(heading):
