@@ -10,111 +10,29 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-import search
-import timing
 import torch
 
-from perfgate.kernels import fused, sglang_peer
+from perfgate.kernels import search
 from perfgate.kernels.accuracy import measure
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import _ids, _weights, build
+from perfgate.kernels.data import build
 from perfgate.kernels.problem import Problem
 from perfgate.kernels.reference import oracle
+from perfgate.kernels.roofline import Ceilings, floor_us, measure_ceilings
+from perfgate.kernels.shapes import LAYERS, SHAPES, problems, weight_sets
 from perfgate.kernels.tiles import Plan, Variant, plan_to
+from perfgate.kernels.timing import capture, interleave, profile_us, ratio_interval
+from perfgate.kernels.tuner import find_plan, runner
 
-SHAPES = {
-    "gpt-oss-20b": {"E": 32, "k": 4, "H": 2880, "I": 2880},
-    "narrow": {"E": 128, "k": 8, "H": 2048, "I": 192, "activation": "silu", "bias": "off"},
-}
-WEIGHT_SETS = {"gpt-oss-20b": 4, "narrow": 8}
-LAYERS = 8
 ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum")
 OWNER_TOKENS = 4
 LARGEST = 128 * 256 * 4  # rows, columns and stages of the tile that wins most often: its row groups are compiled ahead too
-
-
-def case_of(shape: str, tokens: int) -> Case:
-    return Case(**SHAPES[shape], M=tokens, dtype="bfloat16")
-
-
-def weight_sets(shape: str) -> list[Problem]:
-    """Layers of the same shape with weights of their own."""
-    return [build(replace(case_of(shape, 16), seed=seed), "cuda") for seed in range(WEIGHT_SETS[shape])]
-
-
-def problems(shape: str, tokens: int, weights: list[Problem]) -> list[Problem]:
-    """LAYERS problems over rotating weights; routings alternate between uniform and Zipf."""
-    made = []
-    for index in range(LAYERS):
-        case = replace(case_of(shape, tokens), seed=100 + index, routing=("uniform", "zipf")[index % 2])
-        source = torch.Generator().manual_seed(case.seed)
-        hidden = torch.randn(tokens, case.H, generator=source).to(torch.bfloat16).cuda()
-        ids, router = _ids(case, source).cuda(), _weights(case, source).cuda()
-        layer = weights[index % len(weights)]
-        made.append(replace(layer, hidden=hidden, topk_ids=ids, topk_weights=router, out=torch.empty_like(hidden)))
-    return made
-
-
-def runner(subject: str, plan: Plan | None) -> timing.Run:
-    """The function that runs a subject with a plan."""
-    if subject.startswith("sglang"):
-        return partial(sglang_peer.fused_experts, is_sum_fused=subject.endswith("fused-sum"), plan=plan)
-    return partial(fused.fused_moe, plan=plan)
-
-
-def tune(subject: str, layers: list[Problem]) -> tuple[Plan, dict[str, float]]:
-    """The best plan of a subject, and every time that was looked at."""
-    seen: dict[str, float] = {}
-
-    def seconds(plan: Plan) -> float:
-        key = json.dumps(plan_to(plan))
-        if key not in seen:
-            seen[key] = timing.quick_us(runner(subject, plan), layers)
-        return seen[key]
-
-    rows = layers[0].topk_ids.numel() / min(layers[0].experts, layers[0].topk_ids.numel())
-    tiles = search.space(rows)
-    if subject == "ours-owner":
-        return min(search.owner_plans(tiles), key=seconds), seen
-    variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
-    return search.tune(variant, tiles, seconds, is_ours=subject.startswith("ours")), seen
-
-
-def floor_us(layers: list[Problem], bytes_per_s: float, flop_per_s: float) -> float:
-    """Roofline of one layer, mean over the problems: each needed weight and activation once, each useful product once."""
-    total = 0.0
-    for problem in layers:
-        active = int(problem.topk_ids.unique().numel())
-        weights = active * 3 * problem.intermediate_size * problem.hidden_size * 2
-        traffic = weights + 2 * problem.hidden.numel() * 2
-        flop = 6 * problem.topk_ids.numel() * problem.intermediate_size * problem.hidden_size
-        total += max(traffic / bytes_per_s, flop / flop_per_s)
-    return total * 1e6 / len(layers)
-
-
-def ceilings() -> dict[str, float]:
-    """This card's copy bandwidth (read plus write) and bf16 matrix rate on random data."""
-    big = torch.randn(1 << 30, device="cuda", dtype=torch.bfloat16)
-    other = torch.empty_like(big)
-    a, b = torch.randn(2, 8192, 8192, device="cuda", dtype=torch.bfloat16).unbind()
-    copy = min(timing.replay_ms(timing_graph(lambda: other.copy_(big)), 5) for _ in range(3))
-    product = min(timing.replay_ms(timing_graph(lambda: a @ b), 5) for _ in range(3))
-    return {"bytes_per_s": 2 * big.numel() * 2 / copy * 1e3, "flop_per_s": 2 * 8192**3 / product * 1e3}
-
-
-class timing_graph:  # noqa: N801 - stands in for a graph
-    """Anything that can be replayed."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.replay = call
 
 
 def check(subject: str, plan: Plan, problem: Problem, reference: torch.Tensor) -> dict[str, float]:
@@ -132,29 +50,29 @@ def card_state() -> dict[str, str]:
     return dict(zip(fields.split(","), values, strict=False))
 
 
-def cell(shape: str, tokens: int, weights: list[Problem], limits: dict[str, float], subjects: list[str]) -> dict[str, object]:
+def cell(shape: str, tokens: int, weights: Sequence[Problem], limits: Ceilings, subjects: list[str]) -> dict[str, object]:
     """Tune, check and time every subject at one number of tokens."""
-    layers = problems(shape, tokens, weights)
+    layers = problems(SHAPES[shape], tokens, weights)
     reference = oracle(layers[0])
     began = time.perf_counter()
     chosen = [s for s in subjects if s != "ours-owner" or tokens <= OWNER_TOKENS]
     plans, searched = {}, {}
     for subject in chosen:
-        plans[subject], seen = tune(subject, layers)
-        searched[subject] = {"tried": len(seen), "seconds_us": seen}
+        plans[subject], found = find_plan(subject, layers)
+        searched[subject] = {"tried": len(found.seen), "seconds_us": found.seen}
     tuning_s = time.perf_counter() - began
     errors = {subject: check(subject, plans[subject], layers[0], reference) for subject in chosen}
-    profiles = {subject: timing.profile_us(runner(subject, plans[subject]), layers) for subject in chosen}
-    graphs = {subject: timing.capture(runner(subject, plans[subject]), layers) for subject in chosen}
+    profiles = {subject: profile_us(runner(subject, plans[subject]), layers) for subject in chosen}
+    graphs = {subject: capture(runner(subject, plans[subject]), layers) for subject in chosen}
     if "sglang" in graphs:
-        graphs["sglang-again"] = timing.capture(runner("sglang", plans["sglang"]), layers)
-        graphs["sglang-untuned"] = timing.capture(runner("sglang", None), layers)
+        graphs["sglang-again"] = capture(runner("sglang", plans["sglang"]), layers)
+        graphs["sglang-untuned"] = capture(runner("sglang", None), layers)
     before = card_state()
-    samples = timing.interleave(graphs, LAYERS, ROUNDS, seed=tokens)
+    samples = interleave(graphs, LAYERS, ROUNDS, seed=tokens)
     base = samples.get("sglang")
-    ratios = {name: timing.ratio_interval(base, values) for name, values in samples.items()} if base else {}
+    ratios = {name: ratio_interval(base, values) for name, values in samples.items()} if base else {}
     return {
-        "shape": shape, "tokens": tokens, "case": str(case_of(shape, tokens)), "floor_us": floor_us(layers, **limits),
+        "shape": shape, "tokens": tokens, "case": str(replace(SHAPES[shape], M=tokens)), "floor_us": floor_us(layers, limits),
         "plans": {name: plan_to(plan) for name, plan in plans.items()}, "errors": errors,
         "samples_us": samples, "kernels_us": profiles,
         "sglang_over_subject": ratios, "tuning_s": tuning_s, "searched": searched,
@@ -179,7 +97,7 @@ def compile_one(task: tuple[str, str, int, dict]) -> str:
     subject, shape, tokens, entry = task
     try:
         if shape not in _WORKER:
-            _WORKER[shape] = build(replace(case_of(shape, 1), seed=0), "cuda")
+            _WORKER[shape] = build(replace(SHAPES[shape], M=1), "cuda")
         layer = _WORKER[shape]
         hidden = torch.randn(tokens, layer.hidden_size, device="cuda", dtype=torch.bfloat16)
         ids = torch.arange(tokens * layer.top_k, device="cuda", dtype=torch.int32).view(tokens, -1) % layer.experts
@@ -198,7 +116,7 @@ def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple
     """Every (subject, plan) of the first stage of every search, once per divisibility class of the slot count."""
     tasks = {}
     for count in tokens:
-        layer = case_of(shape, count)
+        layer = SHAPES[shape]
         tiles = search.space(count * layer.k / min(layer.E, count * layer.k))
         for subject in subjects:
             variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
@@ -243,9 +161,9 @@ def main() -> None:
     began = time.perf_counter()
     if options.workers:
         warm(options.shape, options.tokens, options.subjects, options.workers)
-    limits = ceilings()
-    weights = weight_sets(options.shape)
-    head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": limits, "card": card_state(), "cells": []}
+    limits = measure_ceilings()
+    weights = weight_sets(SHAPES[options.shape], "cuda")
+    head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": card_state(), "cells": []}
     for tokens in options.tokens:
         if time.perf_counter() - began > options.deadline:
             print(f"out of time before M={tokens}")

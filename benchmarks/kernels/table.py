@@ -12,9 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from timing import ratio_interval
-
 from perfgate.kernels.cases import Case
+from perfgate.kernels.timing import ratio_interval
 
 OURS = ("ours-slots", "ours-owner")  # deterministic: what `automatic` may choose
 NOISE = 0.005
@@ -45,6 +44,13 @@ def row(cell: dict[str, Any]) -> str:
     )
 
 
+def gain(cell: dict[str, Any], ours: str) -> tuple[float, float, float]:
+    """The fastest SGLang's time over ours, with its interval."""
+    samples = cell["samples_us"]
+    theirs = min(("sglang", "sglang-fused-sum", "sglang-untuned"), key=lambda name: median(samples[name]))
+    return ratio_interval(samples[theirs], samples[ours])
+
+
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Shape -> tokens -> the fastest deterministic plan of ours."""
     table: dict[str, dict[str, Any]] = {}
@@ -53,7 +59,7 @@ def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         key = f"E={case.E},k={case.k},H={case.H},I={case.I},{case.activation}"
         names = [name for name in OURS if name in cell["plans"]]
         best = min(names, key=lambda name: median(cell["samples_us"][name]))
-        table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best]
+        table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
     return table
 
 
@@ -65,7 +71,6 @@ def main() -> None:
     contents = [json.loads(path.read_text()) for path in options.results]
     cells = [cell for content in contents for cell in content["cells"]]
     if options.plans:
-        names = [path.name for path in options.results]
         names = [path.name for path in options.results]
         about = {"torch": contents[0]["torch"], "card": contents[0]["card"]["name"], "from": names}
         options.plans.write_text(json.dumps({"about": about, "plans": plan_table(cells)}, indent=1) + "\n")

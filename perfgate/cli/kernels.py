@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -93,6 +94,65 @@ def build_kernels(archs: tuple[str, ...], only: str) -> int:
     total = len(chosen) * len(archs)
     click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
     return 1 if refused else 0
+
+
+@command.command(name="tune")
+@click.option(
+    "--shape", required=True, metavar="NAME", help="gpt-oss-20b, qwen3-30b, ..., or a case such as E=8,k=2,H=64,I=64."
+)
+@click.option("--tokens", default="1,4,16,64,256,1024,4096", show_default=True, metavar="M,M,...", help="Numbers of tokens.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Search at most so long per side."
+)
+@click.option("--plans", type=click.IntRange(min=1), default=200, show_default=True, help="Time at most so many per side.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="The table. Default: this device's in the package."
+)
+@click.option("--again", is_flag=True, help="Tune cells that the table holds already, too.")
+def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool) -> None:  # noqa: FBT001, PLR0913, PLR0917
+    """Search this GPU for the fastest plan of a layer, and store it with how it was found.
+
+    SGLang's kernels get the same tiles and the same budget, and both are timed by turns. Cells that the table holds from these
+    versions are left alone, so that an interrupted run goes on where it stopped.
+    """
+    _require_torch()
+    from perfgate.kernels.shapes import find_shape, weight_sets  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.tables import is_tuned, read_table, shape_key, store, table_path  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.tuner import Budget, find_versions, require_gpu, tune  # noqa: PLC0415 - loads torch
+
+    counts = parse_tokens(tokens)
+    case = find_shape(shape)
+    device = require_gpu()
+    path = out or table_path(device)
+    versions = find_versions()
+    weights = weight_sets(case, "cuda")
+    key = shape_key(weights[0])
+    left = [count for count in counts if again or not is_tuned(read_table(path), key, count, versions)]
+    if skipped := sorted(set(counts) - set(left)):
+        click.echo(f"in the table already: M = {', '.join(map(str, skipped))}")
+    for result in tune(case, left, weights, Budget(seconds=seconds, plans=plans)):
+        store(path, key, result, versions)
+        click.echo(describe_tuned(result))
+    click.echo(str(path))
+
+
+def parse_tokens(text: str) -> list[int]:
+    """Numbers of tokens from `1,16,256`, in order, each once. InputError for anything else."""
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise InputError(f"--tokens {text}: give whole numbers above 0 with commas, such as 1,16,256")
+    return sorted({int(word) for word in words})
+
+
+def describe_tuned(result: dict[str, Any]) -> str:
+    """One line for one tuned number of tokens."""
+    tried = ", ".join(f"{count} plans of {name}" for name, count in result["tried"].items())
+    cut = " (cut short by the budget)" if any(result["is_cut_short"].values()) else ""
+    line = f"M = {result['tokens']}: ours {result['ours_us']:.1f} us"
+    if "upstream_us" in result:
+        ratio, low, high = result["upstream_over_ours"]
+        line += f", SGLang {result['upstream_us']:.1f} us, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{line}; timed {tried}{cut}"
 
 
 @command.command(name="plug-in")

@@ -24,8 +24,8 @@ NAN_TOKEN = 1
 def build(case: Case, device: str = "cpu") -> Problem:
     """The case's tensors on `device`; the same case gives the same values on every device."""
     source = torch.Generator(device=_generator_device(case, device)).manual_seed(case.seed * 7919 + 17)
-    ids = _mask(case, _ids(case, source))
-    weights = _weights(case, source)
+    ids = _mask(case, draw_ids(case, source))
+    weights = draw_weights(case, source)
     problem = _exact(case, source) if case.data == "exact" else _normal(case, source)
     return Problem(
         **{name: None if tensor is None else tensor.to(device).contiguous() for name, tensor in problem.items()},
@@ -88,7 +88,7 @@ def _exact(case: Case, source: Generator) -> dict[str, Tensor | None]:
     return {"hidden": hidden, "gate_up": gate_up, "gate_up_bias": gate_up_bias, "down": down, "down_bias": down_bias}
 
 
-def _ids(case: Case, source: Generator) -> Tensor:
+def draw_ids(case: Case, source: Generator) -> Tensor:
     """Expert ids [M, k] int32, distinct within a token unless the routing says otherwise."""
     tokens = torch.arange(case.M, device=source.device)[:, None]
     slots = torch.arange(case.k, device=source.device)[None, :]
@@ -121,7 +121,7 @@ def _mask(case: Case, ids: Tensor) -> Tensor:
     return ids
 
 
-def _weights(case: Case, source: Generator) -> Tensor:
+def draw_weights(case: Case, source: Generator) -> Tensor:
     """Router weights [M, k] float32: renormalised, as they come, or with zeros, ones and negatives among them."""
     logits = _randn(source, case.M, case.E)
     weights, _ = route(logits, case.k, renormalize=case.weights != "raw")

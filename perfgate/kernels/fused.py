@@ -15,7 +15,8 @@ from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.down import down_product
 from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import NotApplicableError, Problem
-from perfgate.kernels.tiles import DECODE, OWNER, Plan, Tiles, Variant, choose, sorted_plan
+from perfgate.kernels.tables import choose, sorted_plan
+from perfgate.kernels.tiles import DECODE, OWNER, Plan, Tiles, Variant
 
 SUM_COLUMNS = 1024
 FEW_TOKENS = 64

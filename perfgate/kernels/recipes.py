@@ -12,7 +12,8 @@ from perfgate.kernels.down import down_product
 from perfgate.kernels.fused import SUM_COLUMNS
 from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import SILU, SWIGLU, Activation
-from perfgate.kernels.tiles import DEFAULT_PLANS, Plan, Tiles, Variant, stored_plans
+from perfgate.kernels.tables import stored_plans
+from perfgate.kernels.tiles import DEFAULT_PLANS, Plan, Tiles, Variant
 
 ELEMENTS = {"bfloat16": "bf16", "float16": "fp16"}
 EXPERTS = 128

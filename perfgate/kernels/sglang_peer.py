@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,6 +44,11 @@ def fused_experts(problem: Problem, *, is_sum_fused: bool, plan: Plan | None = N
             b1=problem.gate_up_bias, b2=problem.down_bias,
         )  # fmt: skip
     return answer
+
+
+def is_installed() -> bool:
+    """Whether there is an SGLang to compare with, and a GPU for it."""
+    return find_spec("sglang") is not None and torch.cuda.is_available()
 
 
 def _require_covered(problem: Problem) -> None:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from perfgate.kernels.problem import SILU, Activation, NotApplicableError, Problem
-from perfgate.kernels.tiles import OWNER, Plan, Variant, choose, sorted_plan, tuned
+from perfgate.kernels.tables import choose, sorted_plan, tuned
+from perfgate.kernels.tiles import OWNER, Plan, Variant
 
 QUANTISED = ("use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant")
 SCALES = ("w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape")
@@ -77,12 +78,14 @@ def read_activation(call: Call) -> Activation:
 
 
 def choose_plan(mode: str, problem: Problem) -> Plan:
-    """The plan that `SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=mode` asks for; `auto` takes measured plans only."""
+    """The plan that `SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=mode` asks for; `auto` takes measured plans that gained only."""
     if mode == "auto":
-        plan = tuned(problem)
-        if plan is None:
+        found = tuned(problem)
+        if found is None:
             raise NotApplicableError("auto: no tuned plan for this device and shape")
-        return plan
+        if found.gain is not None and found.gain < 1.0:
+            raise NotApplicableError("auto: not faster than SGLang when it was tuned")
+        return found.plan
     if mode == Variant.OWNER:
         if problem.tokens > OWNER_TOKENS or problem.top_k > OWNER.gate_up.m:
             raise NotApplicableError(f"owner: more than {OWNER_TOKENS} tokens or {OWNER.gate_up.m} experts each")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
-from importlib.resources import files
 
 from perfgate.errors import InputError
 from perfgate.kernels.problem import Problem
@@ -99,58 +96,6 @@ def default_plan(problem: Problem) -> Plan:
 def _for_float32(plan: Plan) -> Plan:
     """Halve the shared memory of a tile for operands of twice the size."""
     return replace(plan, gate_up=replace(plan.gate_up, n=64, k=32, tma=False), down=replace(plan.down, n=64, k=32, tma=False))
-
-
-def choose(problem: Problem) -> Plan:
-    """The tuned plan for this device and shape; a default where nothing was tuned."""
-    return tuned(problem) or default_plan(problem)
-
-
-def tuned(problem: Problem) -> Plan | None:
-    """The plan tuned for this device and shape at the nearest number of tokens; None where nothing was tuned."""
-    table = _table(_device_name(problem)).get(shape_key(problem), {})
-    if not table or problem.hidden.element_size() != 2:
-        return None
-    nearest = min(table, key=lambda tokens: (abs(tokens - problem.tokens), tokens))
-    return table[nearest]
-
-
-def sorted_plan(problem: Problem, variant: Variant) -> Plan:
-    """The chosen plan with another variant, and with sorting."""
-    plan = choose(problem)
-    return replace(SMALL if plan.is_direct or plan.variant is Variant.OWNER else plan, variant=variant)
-
-
-def shape_key(problem: Problem) -> str:
-    """The part of a problem that a tuned plan depends on, besides its number of tokens."""
-    sizes = f"E={problem.experts},k={problem.top_k},H={problem.hidden_size},I={problem.intermediate_size}"
-    return f"{sizes},{problem.activation.name}"
-
-
-def _device_name(problem: Problem) -> str:
-    import torch  # noqa: PLC0415 - only asked where there is a device
-
-    if problem.hidden.device.type != "cuda":
-        return "cpu"
-    return torch.cuda.get_device_name(problem.hidden.device).replace(" ", "_")  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=8)
-def _table(device: str) -> dict[str, dict[int, Plan]]:
-    """The tuned plans stored for a device: shape -> tokens -> plan; empty if none are."""
-    source = files("perfgate.kernels").joinpath("tuned", f"{device}.json")
-    if not source.is_file():
-        return {}
-    stored = json.loads(source.read_text())
-    return {shape: {int(m): plan_from(entry) for m, entry in plans.items()} for shape, plans in stored["plans"].items()}
-
-
-def stored_plans() -> tuple[Plan, ...]:
-    """Every tuned plan of every device, each once."""
-    folder = files("perfgate.kernels").joinpath("tuned")
-    devices = [entry.name.removesuffix(".json") for entry in folder.iterdir()] if folder.is_dir() else []
-    plans = (plan for device in sorted(devices) for table in _table(device).values() for plan in table.values())
-    return tuple(dict.fromkeys(plans))
 
 
 def plan_from(entry: dict[str, object]) -> Plan:

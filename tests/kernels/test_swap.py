@@ -6,11 +6,12 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate.kernels import tiles
+from perfgate.kernels import tables
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
 from perfgate.kernels.problem import NotApplicableError
 from perfgate.kernels.swap import Server, choose_plan, read_call
+from perfgate.kernels.tables import Tuned
 from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Variant
 
 CASE = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16")
@@ -19,9 +20,11 @@ CASE = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16")
 @pytest.fixture
 def on_a_tuned_device(monkeypatch):
     """A device whose table holds the case's shape, tuned at 8 and at 1000 tokens."""
-    plans = {8: DECODE, 1000: replace(SMALL, variant=Variant.ATOMIC32)}
-    monkeypatch.setattr(tiles, "_table", lambda _: {tiles.shape_key(build(CASE)): plans})
-    return plans
+    plans = {
+        8: Tuned(plan=DECODE, gain=1.01),
+        1000: Tuned(plan=replace(SMALL, variant=Variant.ATOMIC32), gain=0.99),
+    }
+    monkeypatch.setattr(tables, "stored", lambda _: {tables.shape_key(build(CASE)): plans})
 
 
 def test_choose_plan__auto_takes_measured_plans_only():
@@ -29,8 +32,11 @@ def test_choose_plan__auto_takes_measured_plans_only():
         choose_plan("auto", build(CASE))
 
 
-def test_choose_plan__auto_takes_the_nearest_tuned_plan(on_a_tuned_device):
-    assert choose_plan("auto", build(CASE)) is on_a_tuned_device[8]
+@pytest.mark.usefixtures("on_a_tuned_device")
+def test_choose_plan__auto_takes_the_nearest_tuned_plan_if_it_gained():
+    assert choose_plan("auto", build(CASE)) is DECODE
+    with pytest.raises(NotApplicableError, match="auto: not faster than SGLang when it was tuned"):
+        choose_plan("auto", build(replace(CASE, M=900)))
 
 
 @pytest.mark.usefixtures("on_a_tuned_device")

@@ -5,30 +5,18 @@ from dataclasses import replace
 import pytest
 
 from perfgate.errors import InputError
-from perfgate.kernels import tiles
+from perfgate.kernels import tables
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
-from perfgate.kernels.tiles import (
-    DECODE,
-    LARGE,
-    MEDIUM,
-    SMALL,
-    Plan,
-    Tiles,
-    Variant,
-    choose,
-    default_plan,
-    plan_from,
-    plan_to,
-    stored_plans,
-)
+from perfgate.kernels.tables import Tuned, choose, is_tuned, read_table, store, stored_plans
+from perfgate.kernels.tiles import DECODE, LARGE, MEDIUM, SMALL, Plan, Tiles, Variant, default_plan, plan_from, plan_to
 
 
 @pytest.fixture
 def tuned(monkeypatch):
     """A table that knows Case's default shape at 16 and 64 tokens."""
-    table = {"E=8,k=4,H=64,I=96,swiglu": {16: SMALL, 64: MEDIUM}}
-    monkeypatch.setattr(tiles, "_table", lambda device: table if device == "cpu" else {})
+    table = {"E=8,k=4,H=64,I=96,swiglu": {16: Tuned(plan=SMALL, gain=None), 64: Tuned(plan=MEDIUM, gain=1.1)}}
+    monkeypatch.setattr(tables, "stored", lambda device: table if device == "cpu" else {})
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [(1, SMALL), (30, SMALL), (40, SMALL), (41, MEDIUM), (5000, MEDIUM)])
@@ -83,3 +71,44 @@ def test_stored_plans__every_shipped_table_is_readable_and_deterministic():
 
     assert plans
     assert all(plan.variant is not Variant.ATOMIC32 for plan in plans)
+
+
+RESULT = {"plan": plan_to(SMALL), "tokens": 16, "samples_us": {"ours-slots": [1.0]}, "upstream_over_ours": [1.1, 1.05, 1.2]}
+VERSIONS = {"torch": "2.11.0"}
+
+
+def test_store__keeps_the_other_cells_and_reads_back(tmp_path, monkeypatch):
+    path = tmp_path / "tables" / "Some_GPU.json"
+    monkeypatch.setattr(tables, "table_path", lambda device: path if device == "Some GPU" else tmp_path / "none")
+
+    store(path, "E=8", RESULT | {"tokens": 64, "plan": plan_to(MEDIUM)}, VERSIONS)
+    store(path, "E=8", RESULT, VERSIONS)
+
+    assert tables.stored.__wrapped__("Some GPU") == {
+        "E=8": {16: Tuned(plan=SMALL, gain=1.05), 64: Tuned(plan=MEDIUM, gain=1.05)}
+    }
+    assert list(read_table(path)["plans"]["E=8"]) == ["16", "64"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["Some_GPU.json"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "tokens", "versions", "expected"),
+    [
+        ("E=8", 16, VERSIONS, True),
+        ("E=8", 17, VERSIONS, False),
+        ("E=9", 16, VERSIONS, False),
+        ("E=8", 16, {"torch": "3"}, False),
+    ],
+)
+def test_is_tuned__by_shape_tokens_and_versions(tmp_path, shape, tokens, versions, expected):
+    store(tmp_path / "t.json", "E=8", RESULT, VERSIONS)
+
+    assert is_tuned(read_table(tmp_path / "t.json"), shape, tokens, versions) is expected
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"plans": 3}'])
+def test_read_table__refuses_what_is_no_table(tmp_path, content):
+    (tmp_path / "t.json").write_text(content)
+
+    with pytest.raises(InputError, match=r"t\.json: no "):
+        read_table(tmp_path / "t.json")

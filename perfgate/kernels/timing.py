@@ -1,10 +1,13 @@
-"""Time whole layers as CUDA graphs over rotating weights, in interleaved rounds with an A/A control."""
+"""Time whole layers over rotating weights: as CUDA graphs by CUDA events, or, without a GPU, called one after the other."""
 
 from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +17,54 @@ from perfgate.kernels.problem import Problem
 
 SAMPLE_MS = 4.0
 Run = Callable[[Problem], Tensor]
+
+
+class Replayable(Protocol):
+    """Work that can be done again: a CUDA graph, or a sequence of calls."""
+
+    def replay(self) -> object:
+        """Do the work, or put it into the stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """A layer run on each problem by turns, where there are no graphs."""
+
+    run: Run
+    problems: Sequence[Problem]
+
+    def replay(self) -> None:
+        """Run them all."""
+        for problem in self.problems:
+            self.run(problem)
+
+
+class Clock:
+    """Seconds of the device's own work: CUDA events where there is a GPU, so that launching costs nothing; else the CPU's.
+
+    The sum of short intervals: an event's distance from a far one is a float32 and would lose microseconds.
+    """
+
+    def __init__(self) -> None:
+        self._elapsed_s = 0.0
+        self._last: torch.cuda.Event | None = None
+
+    def __call__(self) -> float:
+        """Wait for the device, and read the clock."""
+        if not torch.cuda.is_available():
+            return time.perf_counter()
+        now = torch.cuda.Event(enable_timing=True)
+        now.record()
+        now.synchronize()
+        if self._last is not None:
+            self._elapsed_s += self._last.elapsed_time(now) / 1e3
+        self._last = now
+        return self._elapsed_s
+
+
+def record(run: Run, problems: Sequence[Problem]) -> Replayable:
+    """The layer on each problem, ready to be replayed: a CUDA graph for problems on a GPU."""
+    return capture(run, problems) if problems[0].hidden.is_cuda else Calls(run=run, problems=problems)
 
 
 def capture(run: Run, problems: Sequence[Problem]) -> torch.cuda.CUDAGraph:
@@ -32,20 +83,23 @@ def capture(run: Run, problems: Sequence[Problem]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def replay_ms(graph: torch.cuda.CUDAGraph, replays: int) -> float:
+def replay_ms(graph: Replayable, replays: int) -> float:
     """Milliseconds of one replay, as the mean of `replays` back to back."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
+    clock = Clock()
+    begun_s = clock()
     for _ in range(replays):
         graph.replay()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / replays
+    return (clock() - begun_s) * 1e3 / replays
+
+
+def count_replays(graph: Replayable) -> int:
+    """How many replays make a sample of about SAMPLE_MS."""
+    return max(1, int(SAMPLE_MS / max(replay_ms(graph, 2), 1e-3)))
 
 
 def profile_us(run: Run, problems: Sequence[Problem]) -> dict[str, float]:
     """Microseconds per layer of each kernel by name, eagerly launched: for diagnosis, not for comparison."""
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - slow to load
 
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
         for problem in problems:
@@ -56,22 +110,21 @@ def profile_us(run: Run, problems: Sequence[Problem]) -> dict[str, float]:
 
 def quick_us(run: Run, problems: Sequence[Problem]) -> float:
     """Microseconds per layer, good enough to rank plans; infinite when the plan does not fit the device."""
-    import triton
+    import triton  # noqa: PLC0415 - slow to load
 
     try:
-        graph = capture(run, problems)
+        graph = record(run, problems)
     except (triton.runtime.errors.OutOfResources, triton.runtime.errors.PTXASError):
         return float("inf")
-    one = replay_ms(graph, 1)
-    replays = max(1, int(SAMPLE_MS / max(one, 1e-3)))
+    replays = count_replays(graph)
     return statistics.median(replay_ms(graph, replays) for _ in range(3)) * 1e3 / len(problems)
 
 
-def interleave(graphs: Mapping[str, torch.cuda.CUDAGraph], layers: int, rounds: int, seed: int) -> dict[str, list[float]]:
+def interleave(graphs: Mapping[str, Replayable], layers: int, rounds: int, seed: int) -> dict[str, list[float]]:
     """Microseconds per layer of each graph, one sample per round, in a new random order each round."""
     order = list(graphs)
     draw = random.Random(seed)  # noqa: S311 - an order, not a secret
-    replays = {name: max(1, int(SAMPLE_MS / replay_ms(graph, 2))) for name, graph in graphs.items()}
+    replays = {name: count_replays(graph) for name, graph in graphs.items()}
     samples: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         draw.shuffle(order)

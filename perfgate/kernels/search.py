@@ -47,7 +47,7 @@ def space(rows_per_expert: float) -> tuple[Tiles, ...]:
     return SOME_ROWS + MANY_ROWS[2:] if rows_per_expert <= 64 else MANY_ROWS
 
 
-def tune(variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float], *, is_ours: bool) -> Plan:
+def search(variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float], *, is_ours: bool) -> Plan:
     """Greedy search: both products alike, the second alone, the tensor copy engine, launches, row tiles that share columns."""
     best = min((Plan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
     for stage in (_downs, _engines, _launches if is_ours else _nothing, _groups):

@@ -1,0 +1,165 @@
+"""Find the fastest plan for a layer on this device; SGLang's kernels get the same space of tiles and the same budget."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+from typing import Any
+
+import torch
+
+import perfgate
+from perfgate.errors import InputError, PerfgateError
+from perfgate.kernels import fused, sglang_peer
+from perfgate.kernels.accuracy import TOLERANCES, measure
+from perfgate.kernels.cases import Case
+from perfgate.kernels.problem import Problem
+from perfgate.kernels.reference import oracle
+from perfgate.kernels.search import owner_plans, search, space
+from perfgate.kernels.shapes import problems
+from perfgate.kernels.tiles import Plan, Variant, plan_to
+from perfgate.kernels.timing import Run, interleave, quick_us, ratio_interval, record
+
+ROUNDS = 20
+OURS, UPSTREAM = "ours-slots", "sglang"
+
+
+class TuningError(PerfgateError):
+    """A search that ended without a plan that is both fast and right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What each side of a comparison may spend on one number of tokens: seconds of searching, and plans."""
+
+    seconds: float
+    plans: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Searched:
+    """A search as it went: microseconds of every plan that was timed, in order, and the time it took."""
+
+    budget: Budget
+    seen: dict[str, float] = field(default_factory=dict)
+    begun_s: float = field(default_factory=time.perf_counter)
+
+    def time(self, plan: Plan, run: Callable[[Plan], float]) -> float:
+        """The plan's time, from before if it was timed; infinite when the budget is spent."""
+        key = json.dumps(plan_to(plan))
+        if key not in self.seen:
+            if self.is_spent:
+                return float("inf")
+            self.seen[key] = run(plan)
+        return self.seen[key]
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more may be timed. The first plan always may."""
+        spent_s = time.perf_counter() - self.begun_s
+        return bool(self.seen) and (spent_s >= self.budget.seconds or len(self.seen) >= self.budget.plans)
+
+
+UNLIMITED = Budget(seconds=float("inf"), plans=1 << 30)
+
+
+def runner(subject: str, plan: Plan | None) -> Run:
+    """The function that runs a subject, ours or SGLang's, with a plan; None is SGLang's own choice of tiles."""
+    if subject.startswith("sglang"):
+        return partial(sglang_peer.fused_experts, is_sum_fused=subject.endswith("fused-sum"), plan=plan)
+    return partial(fused.fused_moe, plan=plan)
+
+
+def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITED) -> tuple[Plan, Searched]:
+    """The best plan of a subject within its budget, and every time that was looked at."""
+    searched = Searched(budget=budget)
+
+    def seconds(plan: Plan) -> float:
+        return searched.time(plan, lambda chosen: quick_us(runner(subject, chosen), layers))
+
+    slots = layers[0].topk_ids.numel()
+    tiles = space(slots / min(layers[0].experts, slots))
+    if subject == "ours-owner":
+        return min(owner_plans(tiles), key=seconds), searched
+    variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
+    return search(variant, tiles, seconds, is_ours=subject.startswith("ours")), searched
+
+
+def require_gpu() -> str:
+    """The device's name; InputError in one line where there is none."""
+    if not torch.cuda.is_available():
+        raise InputError("perfgate kernels tune needs an NVIDIA GPU, and torch sees none: run it on the device to be tuned")
+    return str(torch.cuda.get_device_name())
+
+
+def find_versions() -> dict[str, str]:
+    """What a tuned plan may depend on: a table's cells are tuned anew when one of these changes."""
+    found = {name: _version(name) for name in ("torch", "triton", "sglang")}
+    return found | {"perfgate": perfgate.__version__, "driver": _driver()}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def _driver() -> str:
+    import pynvml  # noqa: PLC0415 - only where there is a GPU
+
+    pynvml.nvmlInit()
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def tune(shape: Case, token_counts: Sequence[int], weights: Sequence[Problem], budget: Budget) -> Iterator[dict[str, Any]]:
+    """Tune one shape at each number of tokens; one result each, as JSON values.
+
+    Ours and SGLang's get the same tiles and the same budget, then both are timed by turns with an A/A control. Raise
+    TuningError when the best plan's answer is wrong: nothing is stored then.
+    """
+    subjects = (OURS, UPSTREAM) if sglang_peer.is_installed() else (OURS,)
+    for tokens in token_counts:
+        layers = problems(shape, tokens, weights)
+        found = {subject: find_plan(subject, layers, budget) for subject in subjects}
+        for subject, (plan, _) in found.items():
+            require_right(subject, plan, layers[0], shape.dtype)
+        graphs = {subject: record(runner(subject, plan), layers) for subject, (plan, _) in found.items()}
+        graphs["again"] = record(runner(subjects[-1], found[subjects[-1]][0]), layers)
+        samples = interleave(graphs, len(layers), ROUNDS, seed=tokens)
+        yield summarise(tokens, found, samples)
+
+
+def summarise(tokens: int, found: dict[str, tuple[Plan, Searched]], samples: dict[str, list[float]]) -> dict[str, Any]:
+    """One tuned number of tokens: our plan, and how it was found and compared."""
+    last = UPSTREAM if UPSTREAM in found else OURS
+    result = {
+        "tokens": tokens,
+        "plan": plan_to(found[OURS][0]),
+        "ours_us": median(samples[OURS]),
+        "control": ratio_interval(samples[last], samples["again"]),
+        "tried": {subject: len(searched.seen) for subject, (_, searched) in found.items()},
+        "is_cut_short": {subject: searched.is_spent for subject, (_, searched) in found.items()},
+        "samples_us": samples,
+    }
+    if UPSTREAM in found:
+        result["upstream_us"] = median(samples[UPSTREAM])
+        result["upstream_plan"] = plan_to(found[UPSTREAM][0])
+        result["upstream_over_ours"] = ratio_interval(samples[UPSTREAM], samples[OURS])
+    return result
+
+
+def require_right(subject: str, plan: Plan, problem: Problem, dtype: str) -> None:
+    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows."""
+    poisoned = replace(problem, out=torch.full_like(problem.out, float("nan")))
+    violations = TOLERANCES[dtype].violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
+    if violations:
+        raise TuningError(f"{subject} with {plan_to(plan)} at {problem.tokens} tokens is wrong: {'; '.join(violations)}")
