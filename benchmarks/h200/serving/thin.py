@@ -1,0 +1,92 @@
+"""Copy a result folder so that it fits into a repository.
+
+    python benchmarks/h200/serving/thin.py RESULT_DIR OUT_DIR
+
+Left out: generated texts, what warm-up windows tell of single requests (nothing judges it), the server's settings in all windows
+but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to about 30 kB. What the
+load generator summed up stays as it wrote it. The script ends with an error if an outcome differs or a change moves by more than
+a hundredth of a percent. Logs stay behind; the index gets the digests of the new files, and an event says what was done.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import sys
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from perfgate.check import judge
+from perfgate.core import Judgement
+from perfgate.evidence.results import EVENTS_FILE, INDEX_FILE, SCENARIO_FILE, SESSION_FILE, load_results
+
+DECIMALS = 6
+TOLERANCE = 0.0001
+DETAILS = {"itls", "ttfts", "input_lens", "output_lens", "errors"}
+NOTE = {"event": "thinned", "message": "made smaller for the repository by thin.py"}
+
+
+def main(source: Path, target: Path) -> None:
+    """Write the copy and compare the two verdicts."""
+    (target / "windows").mkdir(parents=True)
+    for name in (SESSION_FILE, SCENARIO_FILE):
+        shutil.copyfile(source / name, target / name)
+    lines = [json.loads(line) for line in (source / INDEX_FILE).read_text().splitlines()]
+    for line in lines:
+        drops = find_drops(is_first=line is lines[0], role=line["role"])
+        packed = thin_window(gzip.decompress((source / line["file"]).read_bytes()), drops)
+        (target / line["file"]).write_bytes(packed)
+        line["sha256"] = hashlib.sha256(packed).hexdigest()
+    (target / INDEX_FILE).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    last = json.loads((source / EVENTS_FILE).read_text().splitlines()[-1])
+    note = json.dumps({**NOTE, "at_s": last["at_s"]}, separators=(",", ":"))
+    (target / EVENTS_FILE).write_text((source / EVENTS_FILE).read_text() + note + "\n")
+    moved = compare(source, target)
+    if moved > TOLERANCE:
+        raise SystemExit(f"{source}: rounding moves a change by {100 * moved:.2f} %; keep the original")
+    size_mb = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) / 1e6
+    print(f"{target}: {len(lines)} windows, {size_mb:.1f} MB, no change moved by more than {100 * moved:.3f} %")
+
+
+def find_drops(role: str, *, is_first: bool) -> set[str]:
+    """The keys that a window does without."""
+    return {"generated_texts"} | (DETAILS if role == "warmup" else set()) | (set() if is_first else {"server_info"})
+
+
+def thin_window(raw: bytes, drops: set[str]) -> bytes:
+    """Round and drop in each line of one window, and pack it again."""
+    lines = [thin_line(json.loads(line), drops) for line in raw.splitlines() if line.strip()]
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    return gzip.compress(text.encode(), compresslevel=9, mtime=0)
+
+
+def thin_line(run: dict[str, Any], drops: set[str]) -> dict[str, Any]:
+    """One run of the load generator."""
+    line = {key: value for key, value in run.items() if key not in drops}
+    if "ttfts" in line:
+        line["ttfts"] = [round(ttft_s, DECIMALS) for ttft_s in line["ttfts"]]
+    if "itls" in line:
+        line["itls"] = [[round(itl_s, DECIMALS) for itl_s in itls] for itls in line["itls"]]
+    return line
+
+
+def compare(source: Path, target: Path) -> float:
+    """The largest movement of any metric's change between two folders; infinite where an outcome differs."""
+    before, after = (judge_alone(folder) for folder in (source, target))
+    if [found.outcome for found in before] != [found.outcome for found in after]:
+        return inf
+    pairs = zip(before, after, strict=True)
+    return max(abs(one.change - two.change) for one, two in pairs if one.change is not None and two.change is not None)
+
+
+def judge_alone(folder: Path) -> tuple[Judgement, ...]:
+    """What a verdict without a baseline says of each metric."""
+    scenario, session = load_results(folder)
+    return judge(session, scenario, None).judgements
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
