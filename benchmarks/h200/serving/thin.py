@@ -2,10 +2,11 @@
 
     python benchmarks/h200/serving/thin.py RESULT_DIR OUT_DIR
 
-Left out: generated texts, what warm-up windows tell of single requests (nothing judges it), the server's settings in all windows
-but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to about 30 kB. What the
-load generator summed up stays as it wrote it. The script ends with an error if an outcome differs or a change moves by more than
-a hundredth of a percent. Logs stay behind; the index gets the digests of the new files, and an event says what was done.
+Left out: generated texts, what warm-up windows tell of single requests (nothing judges it), the server's settings in
+all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to
+about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
+or a change moves by more than a hundredth of a percent. Logs stay behind; the index gets the digests of the new files,
+and an event says what was done.
 """
 
 from __future__ import annotations
