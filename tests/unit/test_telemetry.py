@@ -195,14 +195,14 @@ def test_summarize_gpu__two_devices():
         "sm_clock_min_mhz": 1700.0,
         "power_w": 400.0,
         "power_max_w": 300.0,
-        "throttled_share": 0.75,
+        "throttled_share": 0.5,
         "power_cap_share": 0.25,
         "thermal_share": 0.25,
     }
 
 
-@pytest.mark.parametrize("reasons", [0x0, 0x1, 0x2, 0x10, 0x100])
-def test_summarize_gpu__idle_and_set_clocks_are_no_throttling(reasons):
+@pytest.mark.parametrize("reasons", [0x0, 0x1, 0x2, 0x4, 0x10, 0x100])
+def test_summarize_gpu__idle_boost_and_set_clocks_are_no_throttling(reasons):
     assert summarize_gpu([[build_sample(reasons=reasons)]])["throttled_share"] == 0
 
 
