@@ -50,7 +50,7 @@ class Served:
 
     def ask(self, path: str, body: dict[str, Any] | None = None, timeout_s: float = 120) -> Any:
         """The server's answer to a GET, or with a body to a POST."""
-        request = urllib.request.Request(  # noqa: S310 - our own server
+        request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
