@@ -28,7 +28,7 @@ FOREIGN_PROCESSES = "foreign_processes"
 """Telemetry: the largest number of processes seen on the GPU that are not the session's own."""
 
 THROTTLED_SHARE = "throttled_share"
-"""Telemetry: the share of samples in which the GPU held its clocks back for heat or power."""
+"""Telemetry: the share of samples in which the GPU held its clocks back for heat or a failing supply of power."""
 
 SM_CLOCK_MHZ = "sm_clock_mhz"
 """Telemetry: the median SM clock while the window ran."""

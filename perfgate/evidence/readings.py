@@ -25,9 +25,13 @@ READINGS: dict[str, Reading] = {
     "power_w": Reading(unit="W", meaning="mean power; several GPUs are summed"),
     "power_max_w": Reading(unit="W", meaning="highest power of one GPU that a sample saw"),
     "temperature_c": Reading(unit="degC", meaning="highest temperature that a sample saw"),
-    THROTTLED_SHARE: Reading(unit="1", meaning="share of samples in which the GPU held its clocks back for heat or power"),
-    "power_cap_share": Reading(unit="1", meaning="the part of it that is the board's power limit"),
-    "thermal_share": Reading(unit="1", meaning="the part of it that is heat"),
+    THROTTLED_SHARE: Reading(
+        unit="1", meaning="share of samples in which the GPU held its clocks back for heat or a failing supply of power"
+    ),
+    "power_cap_share": Reading(
+        unit="1", meaning="share of samples in which the board's power limit set the clock, as it does on healthy GPUs"
+    ),
+    "thermal_share": Reading(unit="1", meaning="the part of `throttled_share` that is surely heat"),
     "gpu_memory_used_bytes": Reading(unit="B", meaning="largest memory in use on one GPU, whoever holds it"),
     FOREIGN_PROCESSES: Reading(unit="1", meaning="largest number of processes on the GPU that are not the session's own"),
     "gpu_processes_visible": Reading(unit="1", meaning="1 where NVML shows the session's own processes, 0 where it hides them"),

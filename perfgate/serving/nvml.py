@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from perfgate.errors import TelemetryError
 
-# The board's power limit shapes the boost clock of healthy GPUs: an H200 reports it in a third of the samples of any window with
-# prefills, at a median clock that never moves. It is told and voids nothing; where it slows one arm, the arms' clocks differ.
+# The board's power limit shapes the boost clock of healthy GPUs: an H200 reports it in a third of the samples of any window
+# with prefills, at a median clock that never moves. It is told and voids nothing; where it slows one arm, their clocks differ.
 POWER_CAP = 0x04
 HEAT = 0x20 | 0x40
 # A hardware slow-down is heat or power, the bit does not say which; a power brake comes from the power supply.
