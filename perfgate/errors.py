@@ -23,6 +23,22 @@ class HandoffError(InputError):
     """A document from an untrusted job that breaks the schema, or that speaks of another change than its run belongs to."""
 
 
+class GitHubError(PerfgateError):
+    """GitHub refused a request, or did not answer for longer than a job should wait."""
+
+
+class GitHubNotFoundError(GitHubError):
+    """What a request names is not there, or the token may not see it."""
+
+
+class GitHubUnavailableError(GitHubError):
+    """GitHub failed while it handled a request that may have been carried out all the same."""
+
+
+class StaleError(GitHubError):
+    """A result of a commit or run that is not the newest, which must not replace what is shown of the newest."""
+
+
 class BaselineError(InputError):
     """A baseline file that is broken or was edited by hand."""
 

@@ -1,0 +1,176 @@
+"""The one comment of a pull request as sections, one a hardware, each with the newest result and a folded history.
+
+The state of a section is kept in a line of JSON inside an HTML comment, so that another job, hours later, can replace its own
+section and leave the others alone. No text of a result can forge such a line: marks count only where they are a whole line, and
+every opening of an HTML comment inside a result is broken before it is put in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as record_class
+
+from perfgate.errors import StaleError
+from perfgate.github.handoff import Label, Sha, Time
+from perfgate.github.states import ICONS, SENTENCES, State
+
+MARK = "<!-- perfgate:v1 -->"
+"""The first line of perfgate's comment. Anybody can write it, so the author counts too."""
+
+MAX_COMMENT = 60_000
+"""Characters; GitHub refuses more than 65,536."""
+
+MAX_HISTORY = 10
+CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
+_SECTION = re.compile(
+    r"^<!-- perfgate:section (?P<state>\{[^\n]*\}) -->\n(?P<body>.*?)^<!-- perfgate:end -->$", re.DOTALL | re.MULTILINE
+)
+_FOOT = re.compile(r"^<!-- perfgate:foot -->\n.*", re.DOTALL | re.MULTILINE)
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+class Entry:
+    """One result in one line: which commit, what came of it, when, and in which run."""
+
+    head_sha: Sha
+    state: State
+    run_id: Annotated[int, Field(ge=0, lt=2**53)]
+    run_attempt: Annotated[int, Field(ge=0, lt=100_000)]
+    at: Time
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Later runs have larger numbers."""
+        return self.run_id, self.run_attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What the comment says of one hardware."""
+
+    hardware: str
+    entry: Entry
+    history: tuple[Entry, ...] = ()
+    body: str = ""
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+class _Kept:
+    hardware: Label
+    entry: Entry
+    history: Annotated[tuple[Entry, ...], Field(max_length=MAX_HISTORY)]
+
+
+def put(sections: Mapping[str, Section], new: Section) -> dict[str, Section]:
+    """Replace the section of one hardware; its last final result moves into the history.
+
+    Raise StaleError when what is shown comes from a later run of the same commit, or is this run's last word.
+    """
+    old = sections.get(new.hardware)
+    if old is None:
+        return {**sections, new.hardware: new}
+    if old.entry.head_sha == new.entry.head_sha and _rank(old.entry) > _rank(new.entry):
+        raise StaleError(f"run {new.entry.run_id}.{new.entry.run_attempt} is older than what the comment shows; left as it is")
+    past = old.history
+    if old.entry.state.is_final and (old.entry.order, old.entry.head_sha) != (new.entry.order, new.entry.head_sha):
+        past = (old.entry, *(entry for entry in past if entry.order != old.entry.order))
+    return {**sections, new.hardware: replace(new, history=past[:MAX_HISTORY])}
+
+
+def _rank(entry: Entry) -> tuple[int, int, bool]:
+    return *entry.order, entry.state.is_final
+
+
+def merge(one: Mapping[str, Section], other: Mapping[str, Section]) -> dict[str, Section]:
+    """Join the sections of two comments: of each hardware the later run is kept."""
+    merged = dict(one)
+    for hardware, section in other.items():
+        mine = merged.get(hardware)
+        if mine is None or _rank(mine.entry) < _rank(section.entry):
+            merged[hardware] = section
+    return merged
+
+
+def parse(comment: str) -> dict[str, Section]:
+    """Read perfgate's own comment; a section whose state somebody broke is left out, and comes back with its next result."""
+    found = {}
+    for match in _SECTION.finditer(comment.replace("\r\n", "\n")):
+        try:
+            kept = TypeAdapter(_Kept).validate_json(match["state"])
+        except ValidationError:
+            continue
+        body = _FOOT.sub("", match["body"]).partition("\n")[2].strip("\n")
+        found[kept.hardware] = Section(hardware=kept.hardware, entry=kept.entry, history=kept.history, body=body)
+    return found
+
+
+def render(sections: Mapping[str, Section], runs_url: str) -> str:
+    """Write the comment. `runs_url` is the address of the repository's runs; long bodies are cut to share the room."""
+    order = sorted(sections)
+    empty = {name: _render_section(replace(sections[name], body=""), runs_url) for name in order}
+    room = MAX_COMMENT - len(MARK) - sum(len(text) + 2 for text in empty.values())
+    bodies = _share_room({name: _disarm(sections[name].body) for name in order}, room)
+    rendered = (_render_section(replace(sections[name], body=bodies[name]), runs_url) for name in order)
+    return "\n\n".join((MARK, *rendered)) + "\n"
+
+
+def _share_room(bodies: Mapping[str, str], room: int) -> dict[str, str]:
+    """Cut the longest bodies first, so that a short one is never cut for a long one's sake."""
+    shared: dict[str, str] = {}
+    for left, name in zip(range(len(bodies), 0, -1), sorted(bodies, key=lambda name: len(bodies[name])), strict=True):
+        shared[name] = cut(bodies[name], room // left)
+        room -= len(shared[name])
+    return shared
+
+
+def cut(body: str, most: int) -> str:
+    """Shorten markdown to `most` characters at the end of a line, closing what is open there."""
+    if len(body) <= most:
+        return body
+    closers = "\n```\n\n</details>\n\n"
+    kept = body[: max(most - len(CUT) - len(closers), 0)].rpartition("\n")[0]
+    fence = "\n```" if len(re.findall(r"^```", kept, re.MULTILINE)) % 2 else ""
+    fold = "\n\n</details>" if kept.count("<details>") > kept.count("</details>") else ""
+    return f"{kept}{fence}{fold}\n\n{CUT}"
+
+
+def _disarm(body: str) -> str:
+    """Break every HTML comment, which could pass for one of ours."""
+    return body.replace("\r\n", "\n").replace("<!--", "&lt;!--")
+
+
+def _render_section(section: Section, runs_url: str) -> str:
+    entry = section.entry
+    kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
+    lines = [
+        f"<!-- perfgate:section {orjson.dumps(kept).decode()} -->",
+        f"## {ICONS[entry.state]} {section.hardware}: {entry.state.value} ({SENTENCES[entry.state]})",
+        *(["", section.body, ""] if section.body else [""]),
+        "<!-- perfgate:foot -->",
+        f"<sub>commit {entry.head_sha[:12]}, {_link(entry, runs_url)}, {entry.at}</sub>",
+        *_render_history(section.history, runs_url),
+        "<!-- perfgate:end -->",
+    ]
+    return "\n".join(lines)
+
+
+def _render_history(history: tuple[Entry, ...], runs_url: str) -> list[str]:
+    if not history:
+        return []
+    rows = [f"- commit {entry.head_sha[:12]}: {entry.state.value}, {_link(entry, runs_url)}, {entry.at}" for entry in history]
+    return ["", f"<details><summary>Before ({len(history)})</summary>", "", *rows, "", "</details>"]
+
+
+def _link(entry: Entry, runs_url: str) -> str:
+    return f"[run {entry.run_id}.{entry.run_attempt}]({runs_url}/{entry.run_id})"
+
+
+def describe(entry: Entry) -> Mapping[str, Any]:
+    """The fields that a commit status needs."""
+    return {"state": entry.state.commit_status, "description": SENTENCES[entry.state][:140]}

@@ -1,0 +1,211 @@
+"""The GitHub client against a server that fails as the real one does."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from perfgate.errors import GitHubError, GitHubNotFoundError, GitHubUnavailableError, InputError
+from perfgate.github.client import GitHub, connect
+from tests.fakes.github_server import run_fake_github
+
+PULL = "/repos/o/r/pulls/7"
+
+
+@pytest.fixture(scope="module")
+def process():
+    with run_fake_github() as fake:
+        yield fake
+
+
+@pytest.fixture
+def server(process):
+    pulls = {"7": {"number": 7, "head": {"sha": "a" * 40}}}
+    process.set(faults=[], log=[], store_saw=[], comments=[], pulls=pulls)
+    return process
+
+
+@pytest.fixture
+def waits():
+    return []
+
+
+@pytest.fixture
+def github(server, waits):
+    return GitHub(token="t0ken", api_url=server.url, sleep=waits.append, clock=lambda: 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "waited"),
+    [
+        ({"status": 502}, [2.0]),
+        ({"status": 500, "times": 2}, [2.0, 4.0]),
+        ({"status": 403, "headers": {"Retry-After": "7"}}, [7.0]),
+        ({"status": 429, "headers": {"Retry-After": "3"}}, [3.0]),
+        ({"status": 429}, [60.0]),
+        ({"status": 403, "body": {"message": "You have exceeded a secondary rate limit."}}, [60.0]),
+        ({"status": 403, "headers": {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1030"}}, [30.0]),
+        ({"status": 403, "headers": {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}}, [1.0]),
+        ({"drop": True}, [2.0]),
+    ],
+)
+def test_get__waits_as_github_asks_and_goes_on(server, github, waits, fault, waited):
+    server.set(faults=[fault])
+
+    assert github.get(PULL)["number"] == 7
+    assert waits == waited
+
+
+def test_get__a_bad_hour_ends_with_one_error(server, github, waits):
+    server.set(faults=[{"status": 503, "times": 99}])
+
+    with pytest.raises(GitHubUnavailableError, match="status 503 after 5 tries; run the job again later"):
+        github.get(PULL)
+    assert waits == [2.0, 4.0, 8.0, 16.0]
+
+
+def test_get__does_not_wait_for_an_hour(server, github, waits):
+    server.set(faults=[{"status": 429, "headers": {"Retry-After": "3600"}, "times": 99}])
+
+    with pytest.raises(GitHubUnavailableError, match="after 1 tries"):
+        github.get(PULL)
+    assert waits == []
+
+
+def test_get__a_missing_permission_is_no_rate_limit(server, github, waits):
+    answer = {"message": "Resource not accessible by integration"}
+    server.set(faults=[{"status": 403, "body": answer, "headers": {"x-accepted-github-permissions": "pull_requests=write"}}])
+
+    with pytest.raises(
+        GitHubError, match=r"not accessible by integration; the token lacks a permission \(pull_requests=write\)"
+    ):
+        github.get(PULL)
+    assert waits == []
+
+
+def test_get__what_is_not_there(github):
+    with pytest.raises(GitHubNotFoundError, match="GET /repos/o/r/pulls/8: status 404"):
+        github.get("/repos/o/r/pulls/8")
+
+
+def test_get__a_wrong_token_is_not_repeated_in_the_message(server, waits):
+    github = GitHub(token="s3cret-of-somebody", api_url=server.url, sleep=waits.append)
+
+    with pytest.raises(GitHubError, match="status 401: Bad credentials") as caught:
+        github.get(PULL)
+    assert "s3cret" not in str(caught.value) + repr(github)
+
+
+def test_get__a_gateways_page_instead_of_json(server, github):
+    server.set(faults=[{"status": 400, "body": "<html>"}])
+
+    with pytest.raises(GitHubError, match="status 400"):
+        github.get(PULL)
+
+
+def test_get__an_answer_that_is_no_json(server, github):
+    server.set(faults=[{"status": 200, "raw": "<html>welcome to the hotel</html>"}])
+
+    with pytest.raises(GitHubError, match="the answer is no JSON"):
+        github.get(PULL)
+
+
+@pytest.mark.parametrize("page", ["text", {"message": "odd"}, None, 3])
+def test_list_all__an_answer_that_is_no_list(server, github, page):
+    server.set(faults=[{"status": 200, "body": page}])
+
+    with pytest.raises(GitHubError, match="the answer is no list"):
+        list(github.list_all("/repos/o/r/issues/7/comments"))
+
+
+def test_download__follows_to_the_store_without_the_token(server, github):
+    server.set(files={"/store/5": "a stream"}, artifacts={"5": "/store/5"})
+
+    assert github.download("/repos/o/r/actions/artifacts/5/zip", 100) == b"a stream"
+    assert server.get()["store_saw"] == [None]
+
+
+def test_download__stops_at_its_limit(server, github):
+    server.set(files={"/store/5": "x" * 5000}, artifacts={"5": "/store/5"})
+
+    with pytest.raises(GitHubError, match="more than 100 bytes; refused"):
+        github.download("/repos/o/r/actions/artifacts/5/zip", 100)
+
+
+def test_download__a_file_that_expired(server, github):
+    server.set(files={}, artifacts={"5": "/store/5"})
+
+    with pytest.raises(GitHubUnavailableError, match="the store answered with status 404"):
+        github.download("/repos/o/r/actions/artifacts/5/zip", 100)
+
+
+def test_send__a_deed_that_may_have_been_done_is_not_done_twice(server, github):
+    server.set(faults=[{"method": "POST", "status": 502, "after": True}])
+
+    with pytest.raises(GitHubUnavailableError, match="may have been carried out"):
+        github.send("POST", "/repos/o/r/issues/7/comments", {"body": "once"}, is_repeatable=False)
+    assert [comment["body"] for comment in server.get()["comments"]] == ["once"]
+
+
+def test_send__a_rate_limit_did_nothing_so_the_deed_is_sent_again(server, github, waits):
+    server.set(faults=[{"method": "POST", "status": 403, "headers": {"Retry-After": "1"}}])
+
+    github.send("POST", "/repos/o/r/issues/7/comments", {"body": "once"}, is_repeatable=False)
+
+    assert waits == [1.0]
+    assert [comment["body"] for comment in server.get()["comments"]] == ["once"]
+
+
+def test_send__what_github_says_is_wrong(github):
+    with pytest.raises(GitHubError, match="status 422: Validation Failed body is too long"):
+        github.send("POST", "/repos/o/r/issues/7/comments", {"body": "x" * 65537})
+
+
+def test_list_all__reads_every_page(server, github):
+    server.set(comments=[{"id": number, "issue": "7", "body": ""} for number in range(250)])
+
+    assert [comment["id"] for comment in github.list_all("/repos/o/r/issues/7/comments")] == list(range(250))
+    assert len(server.get()["log"]) == 3
+
+
+def test_list_all__takes_the_token_nowhere_else(server, github):
+    headers = {"Link": '<http://evil.example/x>; rel="next"'}
+    server.set(faults=[{"status": 200, "body": [], "headers": headers}])
+
+    with pytest.raises(GitHubError, match="next page of a list lies outside"):
+        list(github.list_all("/repos/o/r/issues/7/comments"))
+
+
+def test_list_all__a_list_without_end(server, github):
+    headers = {"Link": f'<{server.url}/again>; rel="next"'}
+    server.set(faults=[{"status": 200, "body": [], "headers": headers, "times": 999}])
+
+    with pytest.raises(GitHubError, match="more than 100 pages"):
+        list(github.list_all("/repos/o/r/issues/7/comments"))
+
+
+def test_client__follows_no_redirect(server, github):
+    server.set(faults=[{"status": 302, "headers": {"Location": "http://evil.example/"}}])
+
+    with pytest.raises(GitHubError, match="status 302"):
+        github.get(PULL)
+
+
+def test_client__a_server_that_is_not_there(waits):
+    github = GitHub(token="t", api_url="http://127.0.0.1:9", sleep=waits.append)
+
+    with pytest.raises(GitHubUnavailableError, match="no answer after 5 tries"):
+        github.get(PULL)
+
+
+def test_connect__needs_a_token():
+    with pytest.raises(InputError, match="GITHUB_TOKEN is not set"):
+        connect({})
+
+    assert (
+        connect({"GITHUB_TOKEN": "t", "GITHUB_API_URL": "https://ghe.example/api/v3/"}).api_url == "https://ghe.example/api/v3"
+    )
+
+
+def test_fake__refuses_without_the_token(server):
+    assert httpx.get(f"{server.url}{PULL}").status_code == 401
