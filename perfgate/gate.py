@@ -12,7 +12,8 @@ from perfgate.core import Arm, Verdict
 from perfgate.environment import read_fingerprint
 from perfgate.evidence.baselines import find_baseline, find_path, save_baseline
 from perfgate.evidence.journal import write_atomically
-from perfgate.evidence.results import load_results
+from perfgate.evidence.results import SESSION_FILE, load_results, read_record
+from perfgate.evidence.resumption import require_cut_off
 from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
 from perfgate.scenario import Scenario
@@ -26,7 +27,10 @@ from perfgate.verdict_file import VERDICT_FILE, format_verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run of the gate. `baselines` are the folders to look in; empty means the machine's own and the shipped ones."""
+    """One run of the gate. `baselines` are the folders to look in; empty means the machine's own and the shipped ones.
+
+    `resume` goes on with one that was cut off, its calibration included.
+    """
 
     scenario: Scenario
     text: str
@@ -34,6 +38,7 @@ class Job:
     folder: Path
     baselines: tuple[Path, ...] = ()
     model: Path | None = None
+    resume: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,10 @@ class Result:
 
 def run_gate(job: Job, progress: Progress) -> Result:
     """Calibrate if the scenario wants it and nothing is stored, measure, judge and write the report."""
-    ensure_baseline(job, progress)
+    if job.resume:
+        require_unfinished(job)
+    if not is_begun(job):
+        ensure_baseline(job, progress)
     request = Request(
         scenario=job.scenario,
         scenario_text=job.text,
@@ -57,9 +65,29 @@ def run_gate(job: Job, progress: Progress) -> Result:
         is_decided=is_decided,
         fix_noise=lambda folder: fix_noise(folder, job.baselines),
         model=job.model,
+        resume=job.resume,
     )
     measure(request, progress)
     return write_report(job.folder)
+
+
+def is_begun(job: Job) -> bool:
+    """Whether the comparison itself is to be gone on with; its noise was fixed when it began."""
+    return job.resume and (job.folder / SESSION_FILE).exists()
+
+
+def require_unfinished(job: Job) -> None:
+    """Raise EvidenceError when there is nothing to go on with: no comparison and no calibration, or a verdict."""
+    if name_calibration(job.folder).is_dir() and not job.folder.exists():
+        return
+    read_record(job.folder)
+    if (job.folder / VERDICT_FILE).exists():
+        require_cut_off(job.folder)
+
+
+def name_calibration(folder: Path) -> Path:
+    """Where a gate that writes to `folder` keeps the raw data of its calibration."""
+    return folder.with_name(f"{folder.name}-calibration")
 
 
 def ensure_baseline(job: Job, progress: Progress) -> None:
@@ -75,10 +103,11 @@ def ensure_baseline(job: Job, progress: Progress) -> None:
         scenario=job.scenario,
         text=job.text,
         spec=base,
-        folder=job.folder.with_name(f"{job.folder.name}-calibration"),
+        folder=name_calibration(job.folder),
         blocks=job.scenario.blocks.calibration_blocks,
         injections=job.scenario.blocks.calibration_injections,
         model=job.model,
+        resume=job.resume,
     )
     baseline = calibrate(calibration, progress)
     target = job.baselines[0] if job.baselines else find_machine_baselines()
@@ -90,11 +119,12 @@ def ensure_baseline(job: Job, progress: Progress) -> None:
 def fix_noise(folder: Path, baselines: tuple[Path, ...]) -> Mapping[str, float]:
     """Keep in a session's folder the stored noise that it will be judged by, and return the deviations of a window in it.
 
-    From here on the copy decides, if there is one: a baseline that grows while the session runs changes nothing, and what the
-    session measures again is what the verdict finds stalled.
+    From here on the copy decides, if there is one: a baseline that grows while the session runs, or while it rests, changes
+    nothing, and what the session measures again is what the verdict finds stalled.
     """
     scenario, session = load_results(folder)
-    baseline = match_baseline((folder / KEPT, *list_baseline_dirs(baselines)), scenario, session)
+    elsewhere = () if session.windows or session.superseded else list_baseline_dirs(baselines)
+    baseline = match_baseline((folder / KEPT, *elsewhere), scenario, session)
     if baseline is not None:
         save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
     return fix_policy(session, scenario, baseline, 1).court.noise

@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfgate.cli.options import add_arm_options, build_arms, choose_folder
+from perfgate.cli.options import add_arm_options, add_folder_options, build_arms, choose_folder
+
+if TYPE_CHECKING:
+    from perfgate.core import Arm
+    from perfgate.serving.arms import ArmSpec
 
 
 @click.command(name="gate")
 @click.argument("scenario", default="cpu-moe")
-@click.option("--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent).")
-@click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
+@add_folder_options
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
 @add_arm_options
-def command(scenario: str, out: Path | None, parent: Path, baselines: tuple[Path, ...], **options: Any) -> int:
+def command(*, scenario: str, **options: Any) -> int:
     """Calibrate if need be, measure SCENARIO, judge it and report.
 
-    Without options that change the candidate both arms are the same build, so that the answer should be PASS.
+    Without options that change the candidate both arms are the same build, so that the answer should be PASS. After a crash or
+    Ctrl-C, the same command with --resume goes on where it stopped.
     """
+    return judge_arms(scenario, build_arms(options), options)
+
+
+def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str, Any]) -> int:
+    """Run the gate on two arms, print the report and return the verdict's exit code."""
     from perfgate.gate import Job, run_gate  # noqa: PLC0415 - what serves is imported when it serves
     from perfgate.scenario import parse_scenario, read_scenario_text  # noqa: PLC0415
     from perfgate.serving.progress import show_progress  # noqa: PLC0415
 
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
-    folder = choose_folder(parsed.name, out, parent)
-    arms = build_arms(options)
-    job = Job(scenario=parsed, text=text, arms=arms, folder=folder, baselines=baselines, model=options["model"])
+    folder = choose_folder(parsed.name, options["out"], options["parent"], resume=options["resume"])
+    job = Job(
+        scenario=parsed,
+        text=text,
+        arms=arms,
+        folder=folder,
+        baselines=options["baselines"],
+        model=options["model"],
+        resume=options["resume"],
+    )
     with show_progress() as progress:
         result = run_gate(job, progress)
     click.echo(result.text)

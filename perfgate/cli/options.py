@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from perfgate.core import Arm
+from perfgate.errors import InputError
 
 _ARM_OPTIONS = (
     click.option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
@@ -23,6 +24,20 @@ _ARM_OPTIONS = (
     click.option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
     click.option("--candidate-inject", metavar="KIND:RATIO", help="Slow the candidate down on purpose, for example step:0.25."),
 )
+
+
+_FOLDER_OPTIONS = (
+    click.option("--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent)."),
+    click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True),
+    click.option("--resume", is_flag=True, help="Go on in the folder --out, where a run with the same options was cut off."),
+)
+
+
+def add_folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say where its results go."""
+    for option in reversed(_FOLDER_OPTIONS):
+        command = option(command)
+    return command
 
 
 def add_arm_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,8 +61,10 @@ def build_arms(options: dict[str, Any]) -> dict[Arm, Any]:
     return {Arm.BASE: base, Arm.CANDIDATE: candidate}
 
 
-def choose_folder(scenario: str, out: Path | None, parent: Path) -> Path:
-    """The result folder: the one asked for, else a new one below `parent`."""
+def choose_folder(scenario: str, out: Path | None, parent: Path, *, resume: bool = False) -> Path:
+    """The result folder: the one asked for, else a new one below `parent`. Raise InputError when none is there to resume."""
     from perfgate.serving.measure import name_folder  # noqa: PLC0415
 
+    if resume and out is None:
+        raise InputError("--resume: needs --out FOLDER, the folder in which the run was cut off")
     return out or name_folder(scenario, parent)

@@ -7,22 +7,23 @@ from typing import Any
 
 import click
 
-from perfgate.cli.options import add_arm_options, build_arms, choose_folder
+from perfgate.cli.options import add_arm_options, add_folder_options, build_arms, choose_folder
 
 
 @click.command(name="run")
 @click.argument("scenario")
-@click.option("--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent).")
-@click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
+@add_folder_options
 @click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
 @add_arm_options
-def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, **options: Any) -> int:
+def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
     """Measure SCENARIO in A/B blocks into a result folder.
 
     Without --blocks the session stops at the first look that decides. `perfgate check` judges the folder. Exit code 3
-    when a server, the load generator or the model made the session void.
+    when a server, the load generator or the model made the session void. After a crash or Ctrl-C, the same command with
+    --resume goes on: whole blocks stay, the block that was cut off is measured anew on fresh servers.
     """
     from perfgate.evidence.results import load_results  # noqa: PLC0415 - what serves is imported when it serves
+    from perfgate.evidence.resumption import require_cut_off  # noqa: PLC0415
     from perfgate.gate import fix_noise, is_decided  # noqa: PLC0415
     from perfgate.scenario import parse_scenario, read_scenario_text  # noqa: PLC0415
     from perfgate.serving.measure import Request, measure  # noqa: PLC0415
@@ -30,7 +31,9 @@ def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, *
 
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
-    folder = choose_folder(parsed.name, out, parent)
+    folder = choose_folder(parsed.name, out, parent, resume=resume)
+    if resume:
+        require_cut_off(folder)
     request = Request(
         scenario=parsed,
         scenario_text=text,
@@ -41,6 +44,7 @@ def command(scenario: str, out: Path | None, parent: Path, blocks: int | None, *
         is_decided=lambda done: not blocks and is_decided(done),
         fix_noise=lambda begun: fix_noise(begun, ()),
         model=options["model"],
+        resume=resume,
     )
     with show_progress() as progress:
         measure(request, progress)

@@ -25,7 +25,7 @@ from perfgate.scenario import Scenario, parse_scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """How far a session got.
+    """How far a session got; by default not at all.
 
     `blocks` are whole ones, `starts` servers that were started, `elapsed_s` the last moment that the folder knows of, on the
     session's own clock. `cut` are the files of windows of the block that was in flight: half a block before a break and half
@@ -33,12 +33,12 @@ class Progressed:
     whose line was never written.
     """
 
-    blocks: int
-    starts: int
-    elapsed_s: float
-    is_ended: bool
-    cut: tuple[str, ...]
-    unindexed: tuple[str, ...]
+    blocks: int = 0
+    starts: int = 0
+    elapsed_s: float = 0.0
+    is_ended: bool = False
+    cut: tuple[str, ...] = ()
+    unindexed: tuple[str, ...] = ()
 
 
 def read_progressed(folder: Path) -> Progressed:
@@ -59,6 +59,13 @@ def read_progressed(folder: Path) -> Progressed:
         cut=tuple(entry.file for entry in entries if entry.block > blocks and entry.file not in gone),
         unindexed=tuple(file for file in files if file not in known),
     )
+
+
+def require_cut_off(folder: Path) -> None:
+    """Raise EvidenceError unless `folder` holds a session that was begun and has not ended."""
+    read_record(folder)
+    if read_progressed(folder).is_ended:
+        raise EvidenceError(f"{folder}: its session has ended; `perfgate check` judges it, a new folder measures again")
 
 
 def require_same(folder: Path, record: SessionRecord, scenario: Scenario) -> None:

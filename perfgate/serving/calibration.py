@@ -27,7 +27,10 @@ RESPONSE_BLOCKS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What to learn and where to keep the raw data: `blocks` A/A blocks, and the response to each of `injections`."""
+    """What to learn and where to keep the raw data: `blocks` A/A blocks, and the response to each of `injections`.
+
+    `resume` keeps the sessions in `folder` that have ended, and goes on with the one that was cut off.
+    """
 
     scenario: Scenario
     text: str
@@ -36,6 +39,7 @@ class Calibration:
     blocks: int
     injections: tuple[str, ...]
     model: Path | None = None
+    resume: bool = False
 
 
 def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
@@ -93,6 +97,7 @@ def _plan(calibration: Calibration, candidate: ArmSpec, name: str, blocks: int, 
         is_decided=lambda _: False,
         fix_noise=lambda folder: _read_deviations(folder, baseline),
         model=calibration.model,
+        resume=calibration.resume,
     )
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfgate.core import Arm, Role, Run, Window
-from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
+from perfgate.errors import ClientError, EvidenceError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.evidence.answers import Answers, store_answers
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
+from perfgate.evidence.resumption import Progressed
 from perfgate.scenario import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask
@@ -69,6 +70,12 @@ class Driver:
     telemetry: Telemetry
     begun: float = field(default_factory=time.monotonic)
     starts: int = 0
+    blocks: int = 0
+
+    def go_on(self, found: Progressed) -> None:
+        """Begin behind what an earlier run left: its whole blocks, its numbers, its clock."""
+        self.begun -= found.elapsed_s
+        self.starts, self.blocks = found.starts, found.blocks
 
     def run(self) -> None:
         """Measure block after block until a look decides or the plan ends; a server or client that fails voids the session."""
@@ -80,6 +87,11 @@ class Driver:
         except InterruptedRunError as error:
             self.writer.add_event("interrupted", self.elapsed_s, message=str(error))
             raise
+        except OSError as error:
+            raise EvidenceError(
+                f"{self.writer.folder}: stopped, {error.strerror} ({error.filename or 'in the folder'}); mend that, then go on "
+                "with --resume"
+            ) from error
         self.writer.add_event("session_ended", self.elapsed_s)
 
     @property
@@ -89,17 +101,23 @@ class Driver:
 
     def _run_blocks(self) -> None:
         total = max(self.plan.looks)
-        for block in range(1, total + 1):
-            if self.elapsed_s > self.plan.scenario.budget_minutes * 60:
-                self.writer.add_event("budget_spent", self.elapsed_s, blocks=block - 1)
-                self.progress.step(f"budget of {self.plan.scenario.budget_minutes:g} minutes spent after {block - 1} blocks")
-                return
+        while not self._is_over(total):
+            block = self.blocks + 1
             self.progress.step(f"block {block} of at most {total}")
             self._run_block(block)
             self.writer.add_event("block_ended", self.elapsed_s, block=block)
-            if block in self.plan.looks and self.plan.is_decided():
-                self.progress.step(f"decided after {block} blocks")
-                return
+            self.blocks = block
+
+    def _is_over(self, total: int) -> bool:
+        """Whether no further block begins: a look decided, the plan is done, or the budget is spent."""
+        if self.blocks in self.plan.looks and self.plan.is_decided():
+            self.progress.step(f"decided after {self.blocks} blocks")
+            return True
+        if self.blocks < total and self.elapsed_s > self.plan.scenario.budget_minutes * 60:
+            self.writer.add_event("budget_spent", self.elapsed_s, blocks=self.blocks)
+            self.progress.step(f"budget of {self.plan.scenario.budget_minutes:g} minutes spent after {self.blocks} blocks")
+            return True
+        return self.blocks >= total
 
     def _run_block(self, block: int) -> None:
         order = order_arms(block)
@@ -214,7 +232,10 @@ class Driver:
         start.server.raise_if_dead()
         place |= {"begun_s": round(begun_s, 6), "ended_s": round(ended_s, 6), "telemetry": watch.readings}
         file = self.writer.add_window(raw, **place)
-        start.windows.append(Window(run=read_window(file), **place))
+        try:
+            start.windows.append(Window(run=read_window(file), **place))
+        except EvidenceError as error:
+            raise ClientError(f"the load generator's output is no result: {error}") from None
         watch.require_complete()
         self.progress.step(describe(start, role, ended_s - begun_s))
 

@@ -31,7 +31,7 @@ def test_measure__alternates_arms_over_fresh_starts(tmp_path):
     assert session.is_complete
     assert session.is_aa
     assert session.problems == ()
-    assert [window.arm.value[0] for window in measured] == list("bccb" + "cbbc")
+    assert [window.arm.value[0] for window in measured] == list("bccbbc" + "cbbccb")
     assert len({window.start for window in measured}) == 4
     assert {window.run.completed for window in measured} == {8}
     # The fake engine's own counters: a quarter of the prompt tokens came from its cache.

@@ -1,6 +1,7 @@
 """A bench_serving that sends nothing: it asks the fake engine how slow it is and writes what a real one would have.
 
-FAKE_BENCH chooses the behaviour: ok, unsteady (each window half as fast as the one before), fail_third (the third fails).
+FAKE_BENCH chooses the behaviour: ok, unsteady (each window half as fast as the one before), fail_third (the third fails),
+drop_one (one request of each window is not answered), garbage (what it writes is no result).
 """
 
 import argparse
@@ -37,7 +38,7 @@ def cli_main():
     if BEHAVIOUR == "unsteady":
         slow *= 2.0**calls
     with open(args.output_file, "a") as file:
-        file.write(json.dumps(build_line(args, slow)) + "\n")
+        file.write("<html>502</html>\n" if BEHAVIOUR == "garbage" else json.dumps(build_line(args, slow)) + "\n")
 
 
 def build_line(args, slow):
@@ -48,6 +49,7 @@ def build_line(args, slow):
     duration = sum(e2e_ms) / 1000 / args.max_concurrency
     tokens = count * length
     flat = [1000 * gap for gaps in itls for gap in gaps]
+    lost = 1 if BEHAVIOUR == "drop_one" else 0
     return {
         "backend": args.backend,
         "dataset_name": args.dataset_name,
@@ -57,7 +59,7 @@ def build_line(args, slow):
         "random_output_len": length,
         "random_range_ratio": args.random_range_ratio,
         "duration": duration,
-        "completed": count,
+        "completed": count - lost,
         "total_input_tokens": count * args.random_input_len,
         "total_output_tokens": tokens,
         "total_output_tokens_retokenized": tokens,
@@ -80,5 +82,5 @@ def build_line(args, slow):
         "ttfts": ttfts,
         "itls": itls,
         "generated_texts": [" ".join(["word"] * length)] * count,
-        "errors": [""] * count,
+        "errors": ["connection reset"] * lost + [""] * (count - lost),
     }
