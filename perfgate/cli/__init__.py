@@ -13,6 +13,7 @@ from perfgate.errors import PerfgateError
 # Sub-command -> (module that holds a click command named `command`, one-line help). Importing only the one that runs keeps
 # `perfgate --help` far under a third of a second.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "ab": ("perfgate.cli.ab", "Measure one change against the same server without it, judge and report."),
     "baseline": ("perfgate.cli.baseline", "Add to, show, diff, expire and verify stored noise bands."),
     "calibrate": ("perfgate.cli.calibrate", "Measure A/A blocks and store this machine's noise."),
     "check": ("perfgate.cli.check", "Judge a result folder again: the same bytes on any machine."),

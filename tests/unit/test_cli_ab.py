@@ -1,0 +1,73 @@
+"""The one-line A/B: what the options say is said of the candidate alone."""
+
+import json
+import sys
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.core import Arm
+from tests.fakes.requests import build_text, use_fake_engine
+
+
+@pytest.fixture(autouse=True)
+def fake_engine(monkeypatch, tmp_path):
+    use_fake_engine(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "scenario.toml"
+    path.write_text(build_text(**{"calibrate_first = true": "calibrate_first = false"}))
+    return path
+
+
+def test_ab__a_slower_candidate_is_a_regression(scenario, tmp_path, capsys):
+    code = main(["ab", str(scenario), "--env", "FAKE_SLOW=2.0", "--arg=--flag", "--out", str(tmp_path / "out")])
+    arms = json.loads((tmp_path / "out" / "session.json").read_text())["arms"]
+
+    assert code == 1
+    assert "REGRESSION" in capsys.readouterr().out.splitlines()[0]
+    assert "FAKE_SLOW" not in arms["base"]["env"]
+    assert arms["candidate"]["env"]["FAKE_SLOW"] == "2.0"
+    assert "--flag" in arms["candidate"]["argv"]
+    assert "--flag" not in arms["base"]["argv"]
+    assert (tmp_path / "out" / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pythons"),
+    [
+        (["--python", "/b/python"], (sys.executable, "/b/python")),
+        (["--base-python", "/a/python", "--env", "A=1"], ("/a/python", "/a/python")),
+        (["--base-python", "/a/python", "--python", "/b/python"], ("/a/python", "/b/python")),
+    ],
+)
+def test_ab__pythons(arguments, pythons, monkeypatch):
+    seen = {}
+    monkeypatch.setattr("perfgate.cli.ab.judge_arms", lambda _, arms, __: seen.update(arms) or 0)
+    code = main(["ab", "cpu-moe", *arguments])
+
+    assert code == 0
+    assert (seen[Arm.BASE].python, seen[Arm.CANDIDATE].python) == pythons
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "nothing sets the candidate apart from the base"),
+        (["--base-python", "/a/python"], "nothing sets the candidate apart"),
+        (["--env", "1=2"], "--env 1=2: expected NAME=VALUE"),
+        (["--inject", "nap:1"], "is no injection"),
+        (["--env", "A=1", "--resume"], "--resume: needs --out FOLDER"),
+    ],
+)
+def test_ab__bad_input(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = main(["ab", "cpu-moe", *arguments])
+    told = capsys.readouterr().err
+
+    assert code == 2
+    assert words in told
+    assert told.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
