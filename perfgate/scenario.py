@@ -14,15 +14,13 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
 
 from perfgate.errors import ScenarioError
+from perfgate.load import Load, Positive, Seconds
 from perfgate.metrics import METRICS
 from perfgate.scenario_errors import explain, explain_syntax, name_unknown
 
 SCENARIO_DIR = Path(__file__).parent / "scenarios"
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-# Strict: in a file that says what to measure, true is no number and "48" no count.
-Positive = Annotated[int, Field(gt=0, strict=True)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 
 # A misspelt key must not silently become a default.
@@ -57,28 +55,6 @@ class Server:
     ready_timeout_s: Seconds = 600.0
     stop_timeout_s: Seconds = 30.0
     __pydantic_config__ = _STRICT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What one window sends. `request_rate` is requests per second, or inf for a closed loop bounded by `max_concurrency`."""
-
-    num_prompts: Positive
-    input_len: Positive
-    output_len: Annotated[int, Field(gt=1, strict=True)]
-    max_concurrency: Positive
-    backend: str = "sglang"
-    dataset: str = "random-ids"
-    range_ratio: Annotated[float, Field(ge=0, le=1, strict=True)] = 1.0
-    request_rate: Annotated[float, Field(gt=0, strict=True)] = float("inf")
-    seed: Annotated[int, Field(ge=0, strict=True)] = 1
-    timeout_s: Seconds = 300.0
-    __pydantic_config__ = _STRICT
-
-    @property
-    def is_closed_loop(self) -> bool:
-        """True when throughput answers the server and not the load generator."""
-        return self.request_rate == float("inf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,11 +157,10 @@ class Scenario:
 
         That is the model, the load and the server's own arguments; gates, looks and margins change the judgement, not the work.
         """
-        facts = _adapter().dump_python(self, mode="json", include={"model", "load", "server"})
+        facts = _adapter().dump_python(self, mode="json", include={"model", "server"})
         for limit in ("ready_timeout_s", "stop_timeout_s"):
             facts["server"].pop(limit)
-        facts["load"].pop("timeout_s")
-        facts["load"]["request_rate"] = str(self.load.request_rate)
+        facts["load"] = self.load.identify()
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
     def margin(self, metric: str) -> float:

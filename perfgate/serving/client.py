@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import queue
@@ -11,8 +12,8 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from perfgate.errors import ClientError
-from perfgate.scenario import Load
+from perfgate.errors import ClientError, InputError
+from perfgate.load import Load
 from perfgate.serving.engines import Engine
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.processes import end_session
@@ -30,16 +31,42 @@ def build_argv(load: Load, model: Path, url: str, output: Path) -> list[str]:
         "--model", str(model),
         "--dataset-name", load.dataset,
         "--num-prompts", str(load.num_prompts),
-        "--random-input-len", str(load.input_len),
-        "--random-output-len", str(load.output_len),
-        "--random-range-ratio", str(load.range_ratio),
+        *_list_lengths(load),
         "--request-rate", str(load.request_rate),
         "--max-concurrency", str(load.max_concurrency),
         "--seed", str(load.seed),
         "--output-file", str(output),
         "--output-details",
         "--disable-tqdm",
+        *(("--dataset-path", load.dataset_path) if load.dataset_path else ()),
+        *(("--warmup-requests", str(load.warmup_requests)) if load.warmup_requests != 1 else ()),
+        *load.args,
     ]  # fmt: skip
+
+
+def _list_lengths(load: Load) -> list[str]:
+    if load.is_random:
+        lengths = {"input-len": load.input_len, "output-len": load.output_len, "range-ratio": load.range_ratio}
+        return [word for name, value in lengths.items() for word in (f"--random-{name}", str(value))]
+    return [] if load.output_len is None else ["--sharegpt-output-len", str(load.output_len)]
+
+
+def verify_dataset(load: Load) -> None:
+    """Raise InputError unless the file of the data set is there and is the one that the scenario names."""
+    if not load.dataset_path:
+        return
+    try:
+        with Path(load.dataset_path).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"load.dataset_path {load.dataset_path}: cannot be read ({error.strerror}); give another file"
+        ) from None
+    if found != load.dataset_sha256:
+        raise InputError(
+            f"load.dataset_path {load.dataset_path}: its SHA-256 is {found}, the scenario names {load.dataset_sha256}; measure "
+            "with that file, or with a scenario of this one"
+        )
 
 
 class Client:

@@ -1,14 +1,19 @@
 """The client against bench_serving stand-ins: real worker processes over the real line protocol."""
 
+import hashlib
+import importlib.util
+import json
+import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from perfgate.errors import ClientError
-from perfgate.scenario import Load
-from perfgate.serving.client import Client, build_argv
+from perfgate.errors import ClientError, InputError
+from perfgate.load import Load
+from perfgate.serving.client import Client, build_argv, verify_dataset
 from perfgate.serving.engines import Engine
 from perfgate.serving.reaper import Reaper
 
@@ -23,6 +28,14 @@ def cli_main():
     args, _ = parser.parse_known_args()
     print("noise on standard output")
     {body}
+"""
+# Bench_serving's own command line, with what it would run replaced by what it understood.
+PARSE = """
+import json, sys
+import sglang.benchmark.serving as serving
+serving.run_benchmark = lambda args: print(json.dumps(vars(args), default=str))
+sys.argv = ["bench_serving", *json.loads(sys.argv[1])]
+serving.cli_main()
 """
 LOAD = Load(num_prompts=3, input_len=4, output_len=5, max_concurrency=1, timeout_s=20.0)
 
@@ -97,3 +110,52 @@ def test_build_argv__passes_the_seed_and_the_exact_lengths():
     assert options["--random-range-ratio"] == "1.0"
     assert options["--request-rate"] == "inf"
     assert options["--output-file"] == "/o"
+
+
+def test_build_argv__of_a_data_set():
+    load = Load(
+        num_prompts=3,
+        max_concurrency=1,
+        dataset="sharegpt",
+        dataset_path="chat.json",
+        dataset_sha256="0" * 64,
+        output_len=7,
+        warmup_requests=0,
+        args=("--apply-chat-template",),
+    )
+    argv = build_argv(load, Path("/m"), "http://h:1", Path("/o"))
+
+    assert dict(pairwise(argv))["--sharegpt-output-len"] == "7"
+    assert dict(pairwise(argv))["--dataset-path"] == "chat.json"
+    assert dict(pairwise(argv))["--warmup-requests"] == "0"
+    assert argv[-1] == "--apply-chat-template"
+    assert not any(word.startswith("--random") for word in argv)
+
+
+@pytest.mark.engine
+def test_build_argv__is_understood_by_the_installed_engine(tmp_path):
+    if importlib.util.find_spec("sglang") is None:
+        pytest.skip("needs the CPU engine")
+    load = replace(LOAD, args=("--cache-report",), warmup_requests=2)
+    argv = build_argv(load, tmp_path, "http://127.0.0.1:1", tmp_path / "out")
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, json.dumps(argv)], capture_output=True, text=True, check=True, timeout=300
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+
+    assert (found["random_input_len"], found["random_output_len"], found["seed"]) == (4, 5, 1)
+    assert (found["cache_report"], found["warmup_requests"]) == (True, 2)
+
+
+def test_verify_dataset__the_file_that_the_scenario_names(tmp_path):
+    file = tmp_path / "chat.json"
+    file.write_bytes(b"[]")
+    right = hashlib.sha256(b"[]").hexdigest()
+    load = Load(num_prompts=3, max_concurrency=1, dataset="sharegpt", dataset_path=str(file), dataset_sha256=right)
+    verify_dataset(load)
+    verify_dataset(LOAD)
+
+    with pytest.raises(InputError, match=r"chat\.json: its SHA-256 is"):
+        verify_dataset(replace(load, dataset_sha256="0" * 64))
+    with pytest.raises(InputError, match="absent: cannot be read"):
+        verify_dataset(replace(load, dataset_path=str(tmp_path / "absent")))

@@ -17,7 +17,7 @@ PACKAGE = Path(perfgate.__file__).parent
 LAYERS = (
     {"core", "errors", "rounding", "state"},
     {"metrics", "stats"},
-    {"scenario", "scenario_errors", "environment", "accelerators", "workloads", "cold_runs"},
+    {"load", "scenario", "scenario_errors", "environment", "accelerators", "workloads", "cold_runs"},
     {"evidence"},
     {"policy", "series", "conclusion", "check", "compare", "compare_metrics", "power", "verdict_file", "baseline_choice"},
     {"serving", "kernels", "runner", "github", "report"},

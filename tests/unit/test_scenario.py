@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from perfgate.errors import ScenarioError
+from perfgate.load import Load
 from perfgate.metrics import METRICS
 from perfgate.scenario import (
     Blocks,
     Equivalence,
     Gate,
-    Load,
     Model,
     Scenario,
     Server,
@@ -24,6 +24,7 @@ from perfgate.scenario import (
 )
 from perfgate.scenario_errors import find_keys, find_line, suggest
 
+ROOT = Path(__file__).parents[2]
 TEXT = """\
 schema = 1
 name = "toy"
@@ -212,6 +213,67 @@ def test_workload_hash__is_the_same_in_every_release():
     assert parse().workload_hash == "06fca2c973c5"
 
 
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        ("cpu-moe", "c7f93e6572f9"),
+        ("gpt-oss-20b-closed-c16", "4f1b39c0d5ac"),
+        (str(ROOT / "benchmarks" / "h200" / "serving" / "scenario.toml"), "cd5412770375"),
+    ],
+)
+def test_workload_hash__of_what_was_measured(scenario, expected):
+    assert load_scenario(scenario).workload_hash == expected
+
+
+SHAREGPT = """num_prompts = 100
+dataset = "sharegpt"
+dataset_path = "chat.json"
+dataset_sha256 = "{digest}"
+max_concurrency = 16
+"""
+
+
+def parse_load(text):
+    """The scenario of the tests with another load."""
+    before, after = TEXT.split("[load]\n")
+    rest = after[after.index("[") :]
+    return parse(f"{before}[load]\n{text}\n{rest}")
+
+
+def test_workload_hash__of_a_data_set_is_its_digest():
+    text = SHAREGPT.format(digest="a" * 64)
+    here = parse_load(text)
+
+    assert here.workload_hash == parse_load(text.replace("chat.json", "/elsewhere/chat.json")).workload_hash
+    assert here.workload_hash != parse_load(SHAREGPT.format(digest="b" * 64)).workload_hash
+    assert here.workload_hash != parse_load(text + 'args = ["--apply-chat-template"]').workload_hash
+    assert here.workload_hash != parse_load(text + "warmup_requests = 4").workload_hash
+
+
+RANDOM = "num_prompts = 4\nmax_concurrency = 1\ninput_len = 8\noutput_len = 8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RANDOM.replace("input_len = 8\n", ""), "load.input_len: is missing; random prompts need it"),
+        (RANDOM.replace("output_len = 8\n", ""), "load.output_len: is missing; random prompts need it"),
+        (SHAREGPT.format(digest="a" * 64) + "input_len = 8", "load.input_len: data set sharegpt has its own lengths"),
+        (RANDOM.replace("input_len = 8\n", 'dataset = "mmmu"\n'), "load.output_len: data set mmmu has its own lengths"),
+        (RANDOM + 'dataset = "random"', "load.dataset_path: is missing; data set random is read from a file"),
+        (SHAREGPT.format(digest=""), "load.dataset_sha256: goes with dataset_path"),
+        (RANDOM + 'dataset_sha256 = "A"', "load.dataset_sha256: "),
+        (RANDOM + 'args = ["--seed", "2"]', "load.args: --seed is perfgate's own; say it by load.seed"),
+        (RANDOM + 'args = ["--port=1"]', "load.args: --port is perfgate's own; leave it out"),
+    ],
+)
+def test_load__what_would_be_ignored_is_refused(text, message):
+    with pytest.raises(ScenarioError) as caught:
+        parse_load(text)
+
+    assert message in str(caught.value)
+
+
 def test_list_scenarios__all_that_ship_can_be_read():
     assert [load_scenario(name).name for name in list_scenarios()] == list(list_scenarios())
 
@@ -275,7 +337,7 @@ def test_suggest__near_and_far():
     assert suggest("zzz", ["layers", "experts"]) == "choose from layers, experts"
 
 
-DOCS = (Path(__file__).parents[2] / "docs" / "scenarios.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": Server, "`[load]`": Load, "`[warmup]`": Warmup}
 TABLES |= {"`[blocks]`": Blocks, "`[equivalence]`": Equivalence, "`[gates.METRIC]`": Gate}
 
@@ -294,7 +356,7 @@ def show_default(found):
     if is_dataclass(value):
         return "all defaults"
     if value is None:
-        return "the metric's own"
+        return "the metric's own" if found.name == "margin" else "the data's own"
     return f"`{str(value) if isinstance(value, float) else json.dumps(value)}`"
 
 
@@ -303,6 +365,12 @@ def test_docs__every_key_with_its_default(heading):
     expected = {found.name: show_default(found) for found in fields(TABLES[heading])}
 
     assert read_reference(heading) == expected
+
+
+def test_docs__names_every_shipped_scenario():
+    listed = re.findall(r"^\| `([\w.-]+)` \|", DOCS.split("This is a complete one")[0], re.MULTILINE)
+
+    assert sorted(listed) == sorted(list_scenarios())
 
 
 def test_docs__example_is_a_scenario():
