@@ -16,10 +16,13 @@ from perfgate import __version__
 from perfgate.core import Arm
 from perfgate.environment import read_fingerprint
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
-from perfgate.evidence.results import ResultWriter, SessionRecord
+from perfgate.evidence.journal import lock_folder
+from perfgate.evidence.results import SESSION_FILE, ResultWriter, SessionRecord
+from perfgate.evidence.resumption import Progressed, read_progressed, require_same
+from perfgate.policy import RULE
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec
-from perfgate.serving.client import Client
+from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
@@ -39,7 +42,7 @@ class Request:
 
     `is_decided` is asked after each look, with the folder as it then stands. `fix_noise` is asked once, before the first
     window, for the stored deviations of a window by metric: the verdict will know a stalled one by them. `model` is the model's
-    folder on this machine where it is not the scenario's path.
+    folder on this machine where it is not the scenario's path. `resume` goes on with a session that was cut off.
     """
 
     scenario: Scenario
@@ -52,54 +55,100 @@ class Request:
     fix_noise: Callable[[Path], Mapping[str, float]] = lambda _: {}
     model: Path | None = None
     notes: tuple[str, ...] = ()
+    resume: bool = False
 
 
 def measure(request: Request, progress: Progress) -> None:
-    """Measure `request` into its folder.
+    """Measure `request` into its folder, or go on there if `resume` is asked for and a session was cut off.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise EngineError when an arm cannot serve at all, InterruptedRunError when somebody stopped it.
+    makes the verdict INVALID. Raise EngineError when an arm cannot serve at all, InterruptedRunError when somebody stopped it,
+    EvidenceError when the folder cannot be written or holds another session. A session that has ended is left as it is.
     """
-    scenario = request.scenario
+    verify_dataset(request.scenario.load)
     model = prepare_model(request, progress)
+    record = build_record(request, model)
+    with ExitStack() as stack:
+        lock = stack.enter_context(lock_folder(request.folder))
+        found = find_progressed(request, record)
+        if found.is_ended:
+            progress.step(f"the session in {request.folder} has ended: nothing is measured")
+            return
+        writer = open_writer(request, record, found, progress)
+        plan = build_plan(request, model)
+        if not is_model_right(request.scenario, model, writer):
+            return
+        telemetry = open_telemetry(plan, writer)
+        if telemetry is None:
+            return
+        stack.enter_context(raise_on_signals())
+        stack.enter_context(telemetry)
+        reaper = Reaper(lock)
+        stack.callback(reaper.close)
+        client = stack.enter_context(
+            Client(request.arms[Arm.BASE].python, ENGINES[request.scenario.server.engine], writer.logs / "client.log", reaper)
+        )
+        driver = Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress, telemetry=telemetry)
+        driver.go_on(found)
+        driver.run()
+
+
+def build_record(request: Request, model: Path) -> SessionRecord:
+    """Write down what is fixed before the first window. Raise EngineError when an arm's Python cannot serve."""
+    scenario = request.scenario
     fingerprints = {arm: read_fingerprint(spec.python) for arm, spec in request.arms.items()}
     for arm, fingerprint in fingerprints.items():
         require_engine(scenario, request.arms[arm], fingerprint.facts)
     labels = {arm: describe_arm(spec) for arm, spec in request.arms.items()}
-    record = SessionRecord(
+    return SessionRecord(
         schema=1,
         perfgate=__version__,
         scenario=scenario.name,
         workload_hash=scenario.workload_hash,
         purpose=request.purpose,
-        begun_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        begun_utc=write_utc(),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model={"path": str(model), "weights": scenario.model.weights},
+        checks=("equivalence",) if scenario.equivalence.enabled else (),
         notes=request.notes,
+        rule=RULE,
+        looks=request.looks,
     )
-    writer = ResultWriter(request.folder, record, request.scenario_text)
-    noise = request.fix_noise(request.folder)
-    if not is_model_right(scenario, model, writer):
-        return
-    plan = Plan(
-        scenario=scenario,
-        launches={arm: spec.build_launch(scenario, model) for arm, spec in request.arms.items()},
+
+
+def write_utc() -> str:
+    """The time as session files write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def find_progressed(request: Request, record: SessionRecord) -> Progressed:
+    """How far the session that is to be resumed got. Raise EvidenceError when the folder holds another one."""
+    if not request.resume or not (request.folder / SESSION_FILE).exists():
+        return Progressed()
+    require_same(request.folder, record, request.scenario)
+    return read_progressed(request.folder)
+
+
+def open_writer(request: Request, record: SessionRecord, found: Progressed, progress: Progress) -> ResultWriter:
+    """Begin the folder, or write down that its session goes on and which windows of a block that was cut off do not count."""
+    if not request.resume or not (request.folder / SESSION_FILE).exists():
+        return ResultWriter(request.folder, record, request.scenario_text)
+    writer = ResultWriter.reopen(request.folder)
+    writer.add_event("resumed", found.elapsed_s, utc=write_utc(), superseded=found.cut, unindexed=found.unindexed)
+    cut = f"; block {found.blocks + 1} begins anew, its {len(found.cut)} windows are kept and do not count" if found.cut else ""
+    progress.step(f"going on after {found.blocks} whole blocks{cut}")
+    return writer
+
+
+def build_plan(request: Request, model: Path) -> Plan:
+    """Complete the request to what the driver follows."""
+    return Plan(
+        scenario=request.scenario,
+        launches={arm: spec.build_launch(request.scenario, model) for arm, spec in request.arms.items()},
         looks=request.looks,
         is_decided=lambda: request.is_decided(request.folder),
-        noise=noise,
+        noise=request.fix_noise(request.folder),
     )
-    telemetry = open_telemetry(plan, writer)
-    if telemetry is None:
-        return
-    with ExitStack() as stack:
-        stack.enter_context(raise_on_signals())
-        stack.enter_context(telemetry)
-        reaper = Reaper()
-        stack.callback(reaper.close)
-        client = stack.enter_context(
-            Client(request.arms[Arm.BASE].python, ENGINES[scenario.server.engine], writer.logs / "client.log", reaper)
-        )
-        Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress, telemetry=telemetry).run()
 
 
 def prepare_model(request: Request, progress: Progress) -> Path:
