@@ -118,6 +118,21 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How a session spent its machine time, in seconds.
+
+    That is in all, starting servers, in windows that warm up, in windows that count or replace one that stalled, and in windows
+    of blocks that were cut off. What is missing from the sum went between them.
+    """
+
+    took_s: float
+    starting_s: float
+    warming_s: float
+    measuring_s: float
+    superseded_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """Everything that one `perfgate run` measured, in the order in which it happened.
 
@@ -126,7 +141,7 @@ class Session:
     `is_complete` is False while a session runs or when it was cut off. `is_aa` says that both arms ran the same build with the
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
     that a candidate measured alone is the last word. `superseded` are windows of blocks that were cut off by a break and
-    measured anew: they are kept, and judged by nobody.
+    measured anew: they are kept, and judged by nobody. `timing` is absent where nothing but windows is known.
     """
 
     source: str
@@ -140,6 +155,7 @@ class Session:
     is_aa: bool = False
     has_base: bool = True
     superseded: tuple[Window, ...] = ()
+    timing: Timing | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

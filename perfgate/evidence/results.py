@@ -34,6 +34,7 @@ from perfgate.evidence.journal import (
     read_lines,
     write_atomically,
 )
+from perfgate.evidence.timing import measure_time
 from perfgate.scenario import Scenario, parse_scenario
 
 SCHEMA = 1
@@ -194,6 +195,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         fingerprints={arm: Fingerprint(facts=dict(found.facts)) for arm, found in record.arms.items()},
         windows=tuple(windows),
         superseded=tuple(superseded),
+        timing=measure_time(events, windows, superseded),
         problems=tuple(problems),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
@@ -204,7 +206,8 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
 
 def find_superseded(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """Name the files of windows that were measured anew after a break."""
-    return frozenset(str(file) for event in events if event.get("event") == "resumed" for file in event.get("superseded", ()))
+    lists = (event.get("superseded") for event in events if event.get("event") == "resumed")
+    return frozenset(str(file) for files in lists if isinstance(files, list) for file in files)
 
 
 def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> Iterator[str]:

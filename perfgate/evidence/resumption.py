@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +47,26 @@ def read_progressed(folder: Path) -> Progressed:
     events = list(read_lines(folder / EVENTS_FILE))
     entries = read_entries(folder)
     names = [event.get("event") for event in events]
-    blocks = max((int(event["block"]) for event in events if event.get("event") == "block_ended"), default=0)
+    blocks = int(max((_read_number(event, "block") for event in events if event.get("event") == "block_ended"), default=0))
     gone = find_superseded(events)
     known = {entry.file for entry in entries}
     files = sorted(f"{WINDOW_DIR}/{path.name}" for path in (folder / WINDOW_DIR).glob("[0-9]*.jsonl.gz"))
-    starts = [int(event["start"]) for event in events if event.get("event") == "server_started"]
+    starts = [int(_read_number(event, "start")) for event in events if event.get("event") == "server_started"]
     return Progressed(
         blocks=blocks,
         starts=max((*starts, *(entry.start for entry in entries)), default=0),
-        elapsed_s=max((*(float(event["at_s"]) for event in events), *(entry.ended_s for entry in entries)), default=0.0),
+        elapsed_s=max((*(_read_number(event, "at_s") for event in events), *(entry.ended_s for entry in entries)), default=0.0),
         is_ended="session_ended" in names,
         cut=tuple(entry.file for entry in entries if entry.block > blocks and entry.file not in gone),
         unindexed=tuple(file for file in files if file not in known),
     )
+
+
+def _read_number(event: Mapping[str, Any], key: str) -> float:
+    value = event.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+        raise EvidenceError(f"{EVENTS_FILE}: {key}: {value!r} is no number; the folder was damaged, measure again")
+    return float(value)
 
 
 def require_cut_off(folder: Path) -> None:

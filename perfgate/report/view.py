@@ -197,13 +197,21 @@ def _sensitivity(ordered: tuple[Judgement, ...]) -> str:
 
 
 def _minutes(session: Session) -> str:
-    """Sum the time inside windows of every role; servers' starts come on top."""
+    """Say how much machine time the session took, what became of it, and how many windows do not count."""
     if not session.windows:
         return "no window finished"
     kind = "CPU" if _is_cpu(session) else "GPU"
-    seconds = sum(window.ended_s - window.begun_s for window in session.windows)
     extra = sum(window.role is not Role.MEASURED for window in session.windows)
-    return f"{seconds / 60:.1f} {kind}-minutes in windows ({extra} of {len(session.windows)} discarded as warm-up or run again)"
+    discarded = f"{extra} of {len(session.windows)} windows discarded as warm-up or run again"
+    if session.superseded:
+        discarded += f", {len(session.superseded)} more cut off by a break and measured anew"
+    timing = session.timing
+    if timing is None:
+        seconds = sum(window.ended_s - window.begun_s for window in session.windows)
+        return f"{seconds / 60:.1f} {kind}-minutes in windows ({discarded})"
+    shares = (("measuring", timing.measuring_s), ("warming up", timing.warming_s), ("starting servers", timing.starting_s))
+    spent = ", ".join(f"{seconds / timing.took_s:.0%} {what}" for what, seconds in shares if seconds > 0)
+    return f"{timing.took_s / 60:.1f} {kind}-minutes: {spent} ({discarded})".replace("%", " %")
 
 
 def _is_cpu(session: Session) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Session, Verdict, Window
+from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Session, Timing, Verdict, Window
 from perfgate.report.render import render_markdown, render_text
 from perfgate.scenario import parse_scenario
 
@@ -94,6 +94,7 @@ def make_session(facts, candidate_facts=None, scenario="cpu-moe"):
         workload_hash="0123456789ab",
         fingerprints={Arm.BASE: Fingerprint(facts=facts), Arm.CANDIDATE: Fingerprint(facts=facts | (candidate_facts or {}))},
         windows=tuple(windows),
+        timing=Timing(took_s=600.0, starting_s=180.0, warming_s=80.0, measuring_s=240.0),
     )
 
 
@@ -252,7 +253,7 @@ ANSWERS = {
     "regression": (
         "REGRESSION: slower in Median ITL.",
         "Median ITL +4.8 % (limit +3.0 %)",
-        "5.3 GPU-minutes in windows",
+        "10.0 GPU-minutes: 40 % measuring",
         "`moe-decode`",
         "--accept-slower",
     ),

@@ -206,6 +206,14 @@ def test_find_differences__nested():
     assert list(find_differences(before, now)) == [("a.c", 2, 4), ("d", 3, None), ("e", None, 5)]
 
 
+@pytest.mark.parametrize("line", ['{"event": "block_ended"}', '{"event": "x", "at_s": "1"}', '{"event": "x", "at_s": -1}'])
+def test_read_progressed__damaged_events(tmp_path, line):
+    (tmp_path / "events.jsonl").write_text(line + "\n")
+
+    with pytest.raises(EvidenceError, match="is no number; the folder was damaged"):
+        read_progressed(tmp_path)
+
+
 def test_require_cut_off__ended(tmp_path):
     measure(build_request(tmp_path / "out"), Silent())
 
