@@ -14,6 +14,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fake_answers
+import fake_profiler
 
 BEHAVIOUR = os.environ.get("FAKE_ENGINE", "ok")
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -37,17 +38,21 @@ class Handler(BaseHTTPRequestHandler):
         if BEHAVIOUR == "die_later":
             print("RuntimeError: the scheduler hit an exception", flush=True)
             os._exit(9)
-        if self.path == "/generate":
-            self.generate()
+        if self.path in {"/generate", "/start_profile", "/stop_profile"}:
+            self.converse()
             return
         self.answer(400 if BEHAVIOUR == "busy" else 200)
 
-    def generate(self):
+    def converse(self):
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if fake_answers.FAULT == "hang_up":
             self.close_connection = True
             return
-        code, body = fake_answers.generate(question)
+        if self.path == "/generate":
+            fake_profiler.generate(question["sampling_params"]["max_new_tokens"])
+            code, body = fake_answers.generate(question)
+        else:
+            code, body = (fake_profiler.start(question) if self.path == "/start_profile" else fake_profiler.stop()), b""
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
