@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import torch
 
 from perfgate.kernels import search
 from perfgate.kernels.accuracy import measure
+from perfgate.kernels.card import read_state
 from perfgate.kernels.data import build
 from perfgate.kernels.problem import Problem
 from perfgate.kernels.reference import oracle
@@ -42,14 +42,6 @@ def check(subject: str, plan: Plan, problem: Problem, reference: torch.Tensor) -
     return {"relative": errors.relative, "worst_element": errors.worst_element}
 
 
-def card_state() -> dict[str, str]:
-    """Clocks, power, temperature and throttle reasons as nvidia-smi tells them."""
-    fields = "name,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
-    argv = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
-    values = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip().split(", ")
-    return dict(zip(fields.split(","), values, strict=False))
-
-
 def cell(shape: str, tokens: int, weights: Sequence[Problem], limits: Ceilings, subjects: list[str]) -> dict[str, object]:
     """Tune, check and time every subject at one number of tokens."""
     layers = problems(SHAPES[shape], tokens, weights)
@@ -67,7 +59,7 @@ def cell(shape: str, tokens: int, weights: Sequence[Problem], limits: Ceilings, 
     if "sglang" in graphs:
         graphs["sglang-again"] = capture(runner("sglang", plans["sglang"]), layers)
         graphs["sglang-untuned"] = capture(runner("sglang", None), layers)
-    before = card_state()
+    before = read_state()
     samples = interleave(graphs, LAYERS, ROUNDS, seed=tokens)
     base = samples.get("sglang")
     ratios = {name: ratio_interval(base, values) for name, values in samples.items()} if base else {}
@@ -76,7 +68,7 @@ def cell(shape: str, tokens: int, weights: Sequence[Problem], limits: Ceilings, 
         "plans": {name: plan_to(plan) for name, plan in plans.items()}, "errors": errors,
         "samples_us": samples, "kernels_us": profiles,
         "sglang_over_subject": ratios, "tuning_s": tuning_s, "searched": searched,
-        "card_before": before, "card_after": card_state(),
+        "card_before": before, "card_after": read_state(),
     }  # fmt: skip
 
 
@@ -163,7 +155,7 @@ def main() -> None:
         warm(options.shape, options.tokens, options.subjects, options.workers)
     limits = measure_ceilings()
     weights = weight_sets(SHAPES[options.shape], "cuda")
-    head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": card_state(), "cells": []}
+    head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
     for tokens in options.tokens:
         if time.perf_counter() - began > options.deadline:
             print(f"out of time before M={tokens}")

@@ -36,14 +36,23 @@ if TYPE_CHECKING:
 def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, scenarios_in_pr: int) -> int:
     """Judge a result folder again, from raw windows alone: the same bytes on any machine.
 
+    RESULT_DIR may also hold timings of MoE layers, stored by pytest-benchmark: one file is one block.
+
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
+    from perfgate.evidence.layer_timings import find_timings, read_timings  # noqa: PLC0415
     from perfgate.evidence.results import load_results  # noqa: PLC0415
+    from perfgate.layer_check import judge_layers  # noqa: PLC0415
     from perfgate.verdict_file import VERDICT_FILE, format_verdict  # noqa: PLC0415
 
+    if timings := find_timings(folder):
+        if baselines:
+            raise InputError("--baselines: layers are judged by the control that their own timings hold; leave it out")
+        layers = judge_layers(read_timings(timings), scenarios_in_pr=scenarios_in_pr)
+        write(render_layer_verdict(style, layers), output)
+        return layers.outcome.exit_code
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
     verdict = judge(session, scenario, baseline, scenarios_in_pr=scenarios_in_pr)
@@ -52,15 +61,32 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
         click.echo(
             f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or --scenarios-in-pr", err=True
         )
-    content = render(style, verdict, session, scenario, baseline)
+    write(render(style, verdict, session, scenario, baseline), output)
+    return verdict.outcome.exit_code
+
+
+def write(content: bytes, output: Path | None) -> None:
+    """Print, or replace a file. InputError where it cannot be written."""
+    from perfgate.evidence.journal import write_atomically  # noqa: PLC0415 - as above
+
     if output is None:
         click.echo(content, nl=False)
-    else:
-        try:
-            write_atomically(output, content)
-        except OSError as error:
-            raise InputError(f"--output {output}: cannot be written ({error.strerror})") from None
-    return verdict.outcome.exit_code
+        return
+    try:
+        write_atomically(output, content)
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot be written ({error.strerror})") from None
+
+
+def render_layer_verdict(style: str, verdict: Verdict) -> bytes:
+    """Write the verdict on layers in one of the three formats."""
+    if style == "json":
+        from perfgate.verdict_file import format_verdict  # noqa: PLC0415 - as above
+
+        return format_verdict(verdict)
+    from perfgate.report.layers import render_layers  # noqa: PLC0415 - as above
+
+    return render_layers(verdict, is_markdown=style == "markdown").encode()
 
 
 def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, baseline: Baseline | None) -> bytes:

@@ -116,15 +116,16 @@ def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | 
     versions are left alone, so that an interrupted run goes on where it stopped.
     """
     _require_torch()
+    from perfgate.kernels.card import describe_device  # noqa: PLC0415 - loads torch
     from perfgate.kernels.shapes import find_shape, weight_sets  # noqa: PLC0415 - loads torch
     from perfgate.kernels.tables import is_tuned, read_table, shape_key, store, table_path  # noqa: PLC0415 - loads torch
-    from perfgate.kernels.tuner import Budget, find_versions, require_gpu, tune  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.tuner import Budget, require_gpu, tune  # noqa: PLC0415 - loads torch
 
     counts = parse_tokens(tokens)
     case = find_shape(shape)
     device = require_gpu()
     path = out or table_path(device)
-    versions = find_versions()
+    versions = describe_device()
     weights = weight_sets(case, "cuda")
     key = shape_key(weights[0])
     left = [count for count in counts if again or not is_tuned(read_table(path), key, count, versions)]

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Any
 
 import torch
 
-import perfgate
 from perfgate.errors import InputError, PerfgateError
 from perfgate.kernels import fused, sglang_peer
 from perfgate.kernels.accuracy import TOLERANCES, measure
@@ -95,29 +93,6 @@ def require_gpu() -> str:
     if not torch.cuda.is_available():
         raise InputError("perfgate kernels tune needs an NVIDIA GPU, and torch sees none: run it on the device to be tuned")
     return str(torch.cuda.get_device_name())
-
-
-def find_versions() -> dict[str, str]:
-    """What a tuned plan may depend on: a table's cells are tuned anew when one of these changes."""
-    found = {name: _version(name) for name in ("torch", "triton", "sglang")}
-    return found | {"perfgate": perfgate.__version__, "driver": _driver()}
-
-
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "absent"
-
-
-def _driver() -> str:
-    import pynvml  # noqa: PLC0415 - only where there is a GPU
-
-    pynvml.nvmlInit()
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def tune(shape: Case, token_counts: Sequence[int], weights: Sequence[Problem], budget: Budget) -> Iterator[dict[str, Any]]:
