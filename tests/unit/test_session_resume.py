@@ -4,12 +4,9 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,9 +21,9 @@ from perfgate.serving.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.verdict_file import format_verdict
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
+from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
-ROOT = Path(__file__).parents[2]
 # Two blocks of two starts each; two windows of a start warm it up.
 MEASURED = load_scenario("cpu-moe").blocks.windows
 A_BLOCK = 2 * (2 + MEASURED)
@@ -226,37 +223,6 @@ def test_require_cut_off__ended(tmp_path):
 # --- The command itself, killed for real ---
 
 
-def start_perfgate(tmp_path, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.fakes.run_perfgate", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PERFGATE_STATE": str(tmp_path / "state")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def run_perfgate(tmp_path, *arguments):
-    process = start_perfgate(tmp_path, *arguments)
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
-
-
-def kill_at(process, folder, lines):
-    """Kill the gate once its folder tells of so many windows and events, or let it end if it never does."""
-    while process.poll() is None:
-        found = sum(
-            path.read_bytes().count(b"\n") for path in (folder / "windows.jsonl", folder / "events.jsonl") if path.exists()
-        )
-        if found >= lines:
-            process.send_signal(signal.SIGKILL)
-            break
-        time.sleep(0.002)
-    process.communicate()
-
-
 def copy_without_break(folder, target):
     """What would lie there had the windows that count been measured without a break."""
     shutil.copytree(folder, target)
@@ -276,8 +242,8 @@ def write_lines(path, lines):
 def test_gate__killed_and_resumed_judges_as_the_same_windows_undisturbed(tmp_path, scenario, lines):
     folder = tmp_path / "out"
     command = ("gate", scenario, "--out", folder, "--candidate-env", "FAKE_SLOW=2.0")
-    kill_at(start_perfgate(tmp_path, *command), folder, lines)
-    code, out, err = run_perfgate(tmp_path, *command, "--resume")
+    kill_at(start_perfgate(tmp_path / "state", *command), folder, lines)
+    code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
     _, session = load_results(folder)
     parsed, undisturbed = load_results(copy_without_break(folder, tmp_path / "undisturbed"))
     files = [line["file"] for line in read_lines(folder, "windows.jsonl")]
@@ -295,10 +261,10 @@ def test_gate__resumes_its_calibration(tmp_path):
     path = tmp_path / "scenario.toml"
     path.write_text(build_text())
     command = ("gate", path, "--out", tmp_path / "out")
-    kill_at(start_perfgate(tmp_path, *command), tmp_path / "out-calibration" / "aa", 9)
-    refused = run_perfgate(tmp_path, *command)
-    code, out, err = run_perfgate(tmp_path, *command, "--resume")
-    ended = run_perfgate(tmp_path, *command, "--resume")
+    kill_at(start_perfgate(tmp_path / "state", *command), tmp_path / "out-calibration" / "aa", 9)
+    refused = run_perfgate(tmp_path / "state", *command)
+    code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
+    ended = run_perfgate(tmp_path / "state", *command, "--resume")
 
     assert refused[0] == 2
     assert "go on with --resume" in refused[2]
@@ -309,8 +275,8 @@ def test_gate__resumes_its_calibration(tmp_path):
 
 
 def test_run__resume_of_what_was_never_begun(tmp_path, scenario):
-    without_folder = run_perfgate(tmp_path, "run", scenario, "--resume")
-    nothing = run_perfgate(tmp_path, "run", scenario, "--resume", "--out", tmp_path / "none")
+    without_folder = run_perfgate(tmp_path / "state", "run", scenario, "--resume")
+    nothing = run_perfgate(tmp_path / "state", "run", scenario, "--resume", "--out", tmp_path / "none")
 
     assert (without_folder[0], nothing[0]) == (2, 2)
     assert "--resume: needs --out FOLDER" in without_folder[2]
@@ -320,13 +286,13 @@ def test_run__resume_of_what_was_never_begun(tmp_path, scenario):
 
 def test_run__two_at_once_in_one_folder(tmp_path, scenario):
     command = ("run", scenario, "--out", tmp_path / "out")
-    first = start_perfgate(tmp_path, *command)
+    first = start_perfgate(tmp_path / "state", *command)
     while not (tmp_path / "out" / "windows.jsonl").exists():
         time.sleep(0.01)
-    code, _, err = run_perfgate(tmp_path, *command, "--resume")
+    code, _, err = run_perfgate(tmp_path / "state", *command, "--resume")
     first.send_signal(signal.SIGINT)
     first.communicate()
-    resumed = run_perfgate(tmp_path, *command, "--resume")
+    resumed = run_perfgate(tmp_path / "state", *command, "--resume")
 
     assert code == 2
     assert f"process {first.pid} writes there" in err

@@ -1,7 +1,7 @@
 """A bench_serving that sends nothing: it asks the fake engine how slow it is and writes what a real one would have.
 
 FAKE_BENCH chooses the behaviour: ok, unsteady (each window half as fast as the one before), fail_third (the third fails),
-drop_one (one request of each window is not answered), garbage (what it writes is no result).
+drop_one (one request of each window is not answered), garbage (what it writes is no result), hang (it never ends).
 """
 
 import argparse
@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sys
+import time
 import urllib.request
 
 BEHAVIOUR = os.environ.get("FAKE_BENCH", "ok")
@@ -33,6 +34,8 @@ def cli_main():
     args = parser.parse_args()
     if BEHAVIOUR == "fail_third" and calls == 3:
         sys.exit(1)
+    if BEHAVIOUR == "hang":
+        time.sleep(600)
     with urllib.request.urlopen(args.base_url + "/slow") as answer:
         slow = float(answer.headers["X-Slow"])
     if BEHAVIOUR == "unsteady":

@@ -1,0 +1,49 @@
+"""The gate with the fake engine as a command in a process of its own, and ways to end it early."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def start_perfgate(state, *arguments):
+    """Start a command whose machine state lies in `state`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.fakes.run_perfgate", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PERFGATE_STATE": str(state)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run_perfgate(state, *arguments):
+    """Run a command to its end; return its exit code and what it printed."""
+    process = start_perfgate(state, *arguments)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def count_lines(folder):
+    """How many windows and events a result folder tells of."""
+    paths = (folder / "windows.jsonl", folder / "events.jsonl")
+    return sum(path.read_bytes().count(b"\n") for path in paths if path.exists())
+
+
+def wait_for_lines(process, folder, lines):
+    """Wait until a folder tells of so much, or the command has ended."""
+    while process.poll() is None and count_lines(folder) < lines:
+        time.sleep(0.002)
+
+
+def kill_at(process, folder, lines):
+    """Kill the gate once its folder tells of so much, or let it end if it never does."""
+    wait_for_lines(process, folder, lines)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()

@@ -1,0 +1,131 @@
+"""Whatever engines, load generators and machines do: the verdict is INVALID or right, and no process is left."""
+
+import json
+import resource
+import socket
+
+import pytest
+
+from perfgate.core import Arm, Outcome, Role
+from perfgate.evidence.results import load_results
+from perfgate.gate import Job, run_gate
+from perfgate.scenario import parse_scenario
+from perfgate.serving.arms import ArmSpec
+from perfgate.serving.server import HOST
+from tests.e2e.commands import find_leftovers, wait_for_leftovers
+from tests.fakes.commands import run_perfgate, start_perfgate, wait_for_lines
+from tests.fakes.requests import Silent, build_text, use_fake_engine
+
+STOP = {"stop_timeout_s = 2.0": "stop_timeout_s = 0.2"}
+
+
+@pytest.fixture(autouse=True)
+def fake_engine(monkeypatch, tmp_path):
+    use_fake_engine(monkeypatch, tmp_path)
+
+
+def run_job(tmp_path, candidate=None, **changes):
+    """Run the gate without calibration; return its verdict and what it left on disk."""
+    text = build_text(**{"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4]": "looks = [2]", **changes})
+    job = Job(
+        scenario=parse_scenario(text, "test"),
+        text=text,
+        arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: candidate or ArmSpec()},
+        folder=tmp_path / "out",
+    )
+    verdict = run_gate(job, Silent()).verdict
+    _, session = load_results(tmp_path / "out")
+    return verdict, session
+
+
+@pytest.mark.parametrize("behaviour", ["deaf", "child"])
+def test_run_gate__an_engine_that_will_not_end(tmp_path, behaviour):
+    verdict, session = run_job(tmp_path, ArmSpec(env={"FAKE_ENGINE": behaviour, "FAKE_SLOW": "3.0"}), **STOP)
+
+    assert session.problems == ()
+    assert verdict.outcome is Outcome.REGRESSION
+    assert find_leftovers(tmp_path / "state") == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ("die", "ended by itself with exit code 7"),
+        ("die_later", "the scheduler hit an exception"),
+        ("never_ready", "server not ready after 1 s"),
+    ],
+)
+def test_run_gate__an_engine_that_does_not_serve(tmp_path, behaviour, words):
+    hasty = {"ready_timeout_s = 300.0": "ready_timeout_s = 1.0"} if behaviour == "never_ready" else {}
+    verdict, session = run_job(tmp_path, ArmSpec(env={"FAKE_ENGINE": behaviour}), **hasty)
+
+    assert verdict.outcome is Outcome.INVALID
+    assert words in " ".join(verdict.reasons)
+    assert session.is_complete
+    assert find_leftovers(tmp_path / "state") == []
+
+
+def test_run_gate__an_engine_that_loses_its_port(tmp_path, monkeypatch):
+    """Somebody binds the port after it was found free; the engine says so and ends."""
+    with socket.socket() as rival:
+        rival.bind((HOST, 0))
+        rival.listen()
+        monkeypatch.setattr("perfgate.serving.server.find_free_port", lambda: rival.getsockname()[1])
+        verdict, _ = run_job(tmp_path)
+
+    assert verdict.outcome is Outcome.INVALID
+    assert "Address already in use" in " ".join(verdict.reasons)
+    assert find_leftovers(tmp_path / "state") == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ("drop_one", "99 of 100 requests completed"),
+        ("garbage", "the load generator's output is no result"),
+        ("fail_third", "the load generator failed: bench_serving exited with 1"),
+        ("hang", "the load generator gave no answer within 1 s"),
+    ],
+)
+def test_run_gate__a_load_generator_that_fails(tmp_path, monkeypatch, behaviour, words):
+    monkeypatch.setenv("FAKE_BENCH", behaviour)
+    changes = {"timeout_s = 120.0": "timeout_s = 1.0"} if behaviour == "hang" else {}
+    verdict, session = run_job(tmp_path, **{"num_prompts = 304": "num_prompts = 100"}, **changes)
+
+    assert verdict.outcome is Outcome.INVALID
+    assert words in " ".join(verdict.reasons)
+    assert session.is_complete
+    assert find_leftovers(tmp_path / "state") == []
+
+
+def test_run_gate__an_engine_that_stalls_once_is_not_slow(tmp_path):
+    verdict, session = run_job(tmp_path, ArmSpec(env={"FAKE_ENGINE": "stall:4"}))
+
+    assert [window.role for window in session.windows].count(Role.RERUN) == 2
+    assert verdict.outcome is not Outcome.REGRESSION
+    assert [warning for warning in verdict.warnings if "a window stalled and was measured again" in warning] != []
+
+
+def test_gate__a_disk_that_is_full_costs_no_line(tmp_path):
+    """The gate's own files may grow no further: what a full disk does, at an instant of our choice."""
+    path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"
+    path.write_text(build_text(**{"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4]": "looks = [2]"}))
+    command = ("gate", path, "--out", folder, "--candidate-env", "FAKE_SLOW=2.0")
+    process = start_perfgate(state, *command)
+    wait_for_lines(process, folder, 12)
+    limit = (folder / "windows.jsonl").stat().st_size + 10
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    _, err = process.communicate()
+    left = wait_for_leftovers(state)
+    whole = [json.loads(line) for line in (folder / "windows.jsonl").read_text().splitlines()]
+    resumed = run_perfgate(state, *command, "--resume")
+    _, session = load_results(folder)
+
+    assert process.returncode == 2
+    assert "stopped, File too large" in err.splitlines()[-1]
+    assert "go on with --resume" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert left == []
+    assert resumed[0] == 1, resumed[1] + resumed[2]
+    assert len(session.superseded) == len(whole) > 0
+    assert session.problems == ()
