@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "engine": ("perfgate.cli.engine", "Install or describe the CPU serving engine."),
     "export": ("perfgate.cli.export", "Write windows as a tidy CSV or Parquet table."),
     "gate": ("perfgate.cli.gate", "Calibrate if need be, measure, judge and report: the whole gate."),
+    "github": ("perfgate.cli.github", "Plan, judge and publish measurements of pull requests."),
     "handoff": ("perfgate.cli.handoff", "Carry a session from an untrusted job to one that may comment."),
     "kernels": ("perfgate.cli.kernels", "Judge fused MoE implementations and build ours ahead of time."),
     "model": ("perfgate.cli.model", "Verify that a model is the mixture of experts it should be; make the tiny one."),

@@ -44,7 +44,7 @@ class GitHub:
 
     token: str = field(repr=False)
     api_url: str = API_URL
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = field(default_factory=lambda: time.sleep)
     clock: Callable[[], float] = time.time
     max_wait_s: float = MAX_WAIT_S
     timeout_s: float = 30.0

@@ -77,6 +77,8 @@ def put(sections: Mapping[str, Section], new: Section) -> dict[str, Section]:
         return {**sections, new.hardware: new}
     if old.entry.head_sha == new.entry.head_sha and _rank(old.entry) > _rank(new.entry):
         raise StaleError(f"run {new.entry.run_id}.{new.entry.run_attempt} is older than what the comment shows; left as it is")
+    if new.entry.state is State.AWAITING and old.entry.head_sha == new.entry.head_sha and old.entry.state.is_final:
+        raise StaleError("this commit was measured already; nobody has to start it again")
     past = old.history
     if old.entry.state.is_final and (old.entry.order, old.entry.head_sha) != (new.entry.order, new.entry.head_sha):
         past = (old.entry, *(entry for entry in past if entry.order != old.entry.order))

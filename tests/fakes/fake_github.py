@@ -26,6 +26,7 @@ STATE = {
     "permissions": {},
     "dispatches": [],
     "runs": {},
+    "jobs": {},
     "files": {},
     "store_saw": [],
     "artifacts": {},
@@ -194,6 +195,10 @@ class Handler(BaseHTTPRequestHandler):
         status, page, headers = self.page(STATE["runs"].get(match["run"], []), match[0], query)
         return status, {"total_count": len(page), "artifacts": page}, headers
 
+    def list_jobs(self, match, query, _body):
+        status, page, headers = self.page(STATE["jobs"].get(match["run"], []), match[0], query)
+        return status, {"total_count": len(page), "jobs": page}, headers
+
     def create_runner(self, _match, _query, body):
         if "runner_group_id" not in body:
             return 422, {"message": 'Invalid request.\n\n"runner_group_id" wasn\'t supplied.'}, {}
@@ -219,6 +224,7 @@ ROUTES = [
     ("POST", REPO + r"/actions/workflows/(?P<file>[^/]+)/dispatches", Handler.dispatch),
     ("GET", REPO + r"/actions/artifacts/(?P<id>\d+)/zip", Handler.get_artifact),
     ("GET", REPO + r"/actions/runs/(?P<run>\d+)/artifacts", Handler.list_artifacts),
+    ("GET", REPO + r"/actions/runs/(?P<run>\d+)/attempts/\d+/jobs", Handler.list_jobs),
     ("POST", r"(/orgs/[^/]+|" + REPO + r")/actions/runners/generate-jitconfig", Handler.create_runner),
     ("POST", r"/app/installations/\d+/access_tokens", Handler.create_app_token),
 ]

@@ -1,0 +1,99 @@
+"""Judge hand-offs on the trusted side: this side's scenarios and baselines, the untrusted side's numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfgate.cli.handoff import unpack_all
+from perfgate.errors import HandoffError
+
+if TYPE_CHECKING:
+    from perfgate.core import Verdict
+    from perfgate.github.handoff import Handoff, Subject
+
+FILE = click.Path(path_type=Path)
+SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
+EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
+_COURT = (
+    click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
+    click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
+)
+
+
+def add_court_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say what it judges by."""
+    for option in reversed(_COURT):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A verdict and its report as markdown."""
+
+    verdict: Verdict
+    markdown: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Court:
+    """What hand-offs are judged by. `scenarios_in_pr` share one error budget."""
+
+    scenarios: tuple[str, ...]
+    baselines: tuple[Path, ...]
+    scenarios_in_pr: int
+
+
+def build_court(options: dict[str, Any], settings: Path) -> Court:
+    """Say what hand-offs are judged by."""
+    from perfgate.github.settings import load_settings  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+
+    jobs = load_settings(settings).list_jobs()
+    return Court(scenarios=options["scenarios"], baselines=options["baselines"], scenarios_in_pr=len(jobs))
+
+
+def open_and_judge(artifacts: tuple[Path, ...], subject: Subject, court: Court) -> tuple[Judged, ...]:
+    """Open every artifact as one of `subject`'s and judge what is in it."""
+    from perfgate.github.subject import open_artifact  # noqa: PLC0415
+
+    handoffs = tuple(handoff for path in artifacts for handoff in open_artifact(path, subject))
+    if len({handoff.scenario for handoff in handoffs}) < len(handoffs):
+        raise HandoffError("several hand-offs of one scenario; a scenario is measured once a run")
+    return judge_handoffs(handoffs, court)
+
+
+def judge_handoffs(handoffs: Sequence[Handoff], court: Court) -> tuple[Judged, ...]:
+    """Compute each verdict from its windows. Raise HandoffError for a scenario that is not one of this side's."""
+    with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
+        return tuple(_judge(path, court) for path in unpack_all(tuple(handoffs), court.scenarios, Path(folder)))
+
+
+def _judge(folder: Path, court: Court) -> Judged:
+    from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.check import judge  # noqa: PLC0415
+    from perfgate.evidence.results import load_results  # noqa: PLC0415
+    from perfgate.report.render import render_markdown  # noqa: PLC0415
+
+    scenario, session = load_results(folder)
+    baseline = choose_baseline(folder, court.baselines, scenario, session)
+    verdict = judge(session, scenario, baseline, scenarios_in_pr=court.scenarios_in_pr)
+    return Judged(verdict=verdict, markdown=render_markdown(verdict, session, scenario, baseline))
+
+
+def annotate(judged: Sequence[Judged]) -> Iterator[str]:
+    """Say each verdict in a line that GitHub shows on the run."""
+    from perfgate.core import Outcome  # noqa: PLC0415 - as above
+    from perfgate.github.outputs import format_annotation  # noqa: PLC0415
+
+    levels = {Outcome.PASS: "notice", Outcome.IMPROVED: "notice", Outcome.REGRESSION: "error"}
+    for one in judged:
+        verdict = one.verdict
+        message = "; ".join(verdict.reasons[:3]) or verdict.outcome.value
+        title = f"perfgate {verdict.scenario}: {verdict.outcome.value}"
+        yield format_annotation(levels.get(verdict.outcome, "warning"), title, message)

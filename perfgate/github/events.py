@@ -1,0 +1,169 @@
+"""What an event means: measure, skip, or wait for somebody who has read the code. Pure: payload in, decision out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from perfgate.errors import InputError
+from perfgate.github.handoff import Repository, Sha
+
+MAX_EVENT_BYTES = 8 * 2**20
+NO_SHA = "0" * 40
+
+
+class Action(StrEnum):
+    """What becomes of an event."""
+
+    RUN = "run"
+    SKIP = "skip"
+    AWAIT = "await"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The decision, its reason, and the change that it is about. `pull_request` is 0 in a merge queue."""
+
+    action: Action
+    reason: str
+    pull_request: int = 0
+    head_sha: str = NO_SHA
+    base_sha: str = NO_SHA
+    is_smoke: bool = False
+
+
+def read_event(path: Path) -> dict[str, Any]:
+    """Read the payload that GitHub wrote for this run. Raise InputError when there is none."""
+    try:
+        if path.stat().st_size > MAX_EVENT_BYTES:
+            raise InputError(f"{path}: more than {MAX_EVENT_BYTES} bytes is no event")
+        payload = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); is GITHUB_EVENT_PATH set?") from None
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path}: no event, not valid JSON ({error})") from None
+    if not isinstance(payload, dict):
+        raise InputError(f"{path}: no event, expected a JSON object")
+    return payload
+
+
+def find(payload: Mapping[str, Any], path: str) -> Any:
+    """Follow a dotted path; None where a step is missing, as it is for a repository that was deleted."""
+    here: Any = payload
+    for step in path.split("."):
+        here = here.get(step) if isinstance(here, dict) else None
+    return here
+
+
+def find_sha(payload: Mapping[str, Any], path: str) -> str:
+    """Find a commit. Raise InputError when what stands there is none."""
+    return _check(TypeAdapter(Sha), find(payload, path), path)
+
+
+def find_repository(payload: Mapping[str, Any], path: str) -> str:
+    """Find the name of a repository. Raise InputError when what stands there is none."""
+    return _check(TypeAdapter(Repository), find(payload, path), path)
+
+
+def _check(adapter: TypeAdapter[str], value: Any, path: str) -> str:
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError:
+        raise InputError(f"event: {path}: missing or not what it should be") from None
+
+
+def find_number(payload: Mapping[str, Any], path: str) -> int:
+    """Find a positive whole number. Raise InputError when what stands there is none."""
+    value = find(payload, path)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**53:
+        raise InputError(f"event: {path}: missing or no number")
+    return value
+
+
+def plan(event: str, payload: Mapping[str, Any], label: str) -> Plan:
+    """Decide what becomes of an event of the pull request workflow."""
+    if event == "merge_group":
+        head, base = find_sha(payload, "merge_group.head_sha"), find_sha(payload, "merge_group.base_sha")
+        return Plan(action=Action.RUN, reason="in the merge queue", head_sha=head, base_sha=base, is_smoke=True)
+    if event != "pull_request":
+        raise InputError(f"event {event[:40]!r}: this workflow plans pull_request and merge_group only")
+    return plan_pull(find(payload, "pull_request"), label)
+
+
+def plan_pull(pull: Mapping[str, Any], label: str) -> Plan:
+    """Decide from a pull request as GitHub describes it, in an event or through the interface."""
+    action, reason = _decide(pull, label)
+    return Plan(
+        action=action,
+        reason=reason,
+        pull_request=find_number(pull, "number"),
+        head_sha=find_sha(pull, "head.sha"),
+        base_sha=find_sha(pull, "base.sha"),
+    )
+
+
+def _decide(pull: Mapping[str, Any], label: str) -> tuple[Action, str]:
+    labels = [find(entry, "name") for entry in find(pull, "labels") or () if isinstance(entry, dict)]
+    if find(pull, "state") not in (None, "open"):
+        return Action.SKIP, "the pull request is closed"
+    if find(pull, "draft"):
+        return Action.SKIP, "the pull request is a draft"
+    if label not in labels:
+        return Action.SKIP, f"the label {label} is not set"
+    if is_fork(pull):
+        return Action.AWAIT, "the code comes from a fork: a maintainer reads it, then starts the measurement"
+    return Action.RUN, f"the label {label} is set"
+
+
+def is_fork(pull: Mapping[str, Any]) -> bool:
+    """Whether the head lies in another repository than the base, or in one that is gone."""
+    return bool(find_repository(pull, "base.repo.full_name") != find(pull, "head.repo.full_name"))
+
+
+_COMMAND = re.compile(r"/perfgate (?P<verb>run|rerun)(?P<words>(?: [a-z0-9][a-z0-9.-]{0,63}){0,3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What a comment asks for. An empty hardware or scenario means all that the settings name."""
+
+    hardware: str = ""
+    scenario: str = ""
+    sha: str = ""
+
+
+def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> Command | None:
+    """Read `/perfgate run [HARDWARE] [SCENARIO] [COMMIT]` from the first line of a comment; None when it is no command.
+
+    Raise InputError for a command with a word that is neither known nor a commit of at least 12 digits.
+    """
+    line = comment.strip().splitlines()[0].strip() if comment.strip() else ""
+    if not line.startswith("/perfgate"):
+        return None
+    match = _COMMAND.fullmatch(line)
+    if match is None:
+        raise InputError("no such command; write `/perfgate run [HARDWARE] [SCENARIO] [COMMIT]`")
+    found: dict[str, str] = {}
+    for word in match["words"].split():
+        kind = _classify(word, hardware, scenarios)
+        if kind in found:
+            raise InputError(f"{word} is the second {kind}; one command starts one measurement")
+        found[kind] = word
+    return Command(**found)
+
+
+def _classify(word: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> str:
+    if word in hardware:
+        return "hardware"
+    if word in scenarios:
+        return "scenario"
+    if re.fullmatch(r"[0-9a-f]{12,40}", word):
+        return "sha"
+    raise InputError(f"{word} is no machine ({', '.join(hardware)}), scenario ({', '.join(scenarios)}) or commit of 12 digits")

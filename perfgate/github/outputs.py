@@ -1,0 +1,54 @@
+"""What a step tells its workflow: outputs, the summary page, annotations. Each takes lines, so no value may bring one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from perfgate.errors import InputError
+
+MAX_SUMMARY_BYTES = 1_000_000
+"""GitHub drops a step's summary of more than 1 MiB whole."""
+
+MAX_MESSAGE = 4000
+_VALUE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,8000}")
+
+
+def write_outputs(values: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> None:
+    """Append outputs of this step. Raise InputError for a value that would add a line of its own."""
+    for name, value in values.items():
+        if not re.fullmatch(r"[a-z_]{1,40}", name) or not _VALUE.fullmatch(value):
+            raise InputError(f"output {name[:40]!r}: holds a line break or is too long; nothing was written")
+    _append(environment.get("GITHUB_OUTPUT"), "".join(f"{name}={value}\n" for name, value in values.items()))
+
+
+def add_summary(markdown: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Append to the run's summary page, cut where GitHub would drop all of it."""
+    raw = markdown.encode()
+    if len(raw) > MAX_SUMMARY_BYTES:
+        raw = raw[:MAX_SUMMARY_BYTES].rpartition(b"\n")[0] + b"\n\n*The rest is in the artifact.*"
+    _append(environment.get("GITHUB_STEP_SUMMARY"), raw.decode("utf-8", "ignore") + "\n")
+
+
+def _append(path: str | None, text: str) -> None:
+    """Outside of a workflow nobody reads these files, and there are none."""
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def format_annotation(level: str, title: str, message: str) -> str:
+    """Write a workflow command that shows `message` on the run: no text in it can begin another command."""
+    return f"::{level} title={_escape(title, is_property=True)}::{_escape(message[:MAX_MESSAGE], is_property=False)}"
+
+
+def _escape(text: str, *, is_property: bool) -> str:
+    """Escape as the runner's own library does; its parser undoes it."""
+    escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escaped.replace(":", "%3A").replace(",", "%2C") if is_property else escaped

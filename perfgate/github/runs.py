@@ -1,0 +1,149 @@
+"""From a finished run of the pull request workflow to what may be said of it: facts from GitHub, numbers from artifacts."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfgate.errors import GitHubError, HandoffError, InputError, StaleError
+from perfgate.github.artifact import MAX_ARCHIVE_BYTES
+from perfgate.github.client import GitHub
+from perfgate.github.events import find, find_number, find_repository, find_sha
+from perfgate.github.handoff import Handoff, Subject
+from perfgate.github.settings import Settings
+from perfgate.github.states import State
+from perfgate.github.subject import open_artifact
+
+HEALTH_STEP = "The machine is fit to measure"
+_LABEL = r"[a-z0-9]+(?:[.-][a-z0-9]+)*"
+JOB = re.compile(rf"(?:.* / )?bench (?P<hardware>{_LABEL}) (?P<scenario>{_LABEL})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run of the pull request workflow, as GitHub tells it, with the pull request that it belongs to."""
+
+    repository: str
+    run_id: int
+    run_attempt: int
+    head_sha: str
+    pull: Mapping[str, Any]
+
+    def subject(self, hardware: str) -> Subject:
+        """What every hand-off of this run must say of itself."""
+        return Subject(
+            repository=self.repository,
+            pull_request=find_number(self.pull, "number"),
+            head_sha=self.head_sha,
+            run_id=self.run_id,
+            run_attempt=self.run_attempt,
+            hardware=hardware,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a run has of one machine: hand-offs to judge, a state that needs no numbers, and remarks on what is missing."""
+
+    hardware: str
+    handoffs: tuple[Handoff, ...]
+    state: State | None
+    remarks: tuple[str, ...]
+
+
+def identify(github: GitHub, payload: Mapping[str, Any]) -> Run:
+    """Find the pull request of a `workflow_run` event. Raise StaleError when its head has moved on, or it was closed.
+
+    The event names pull requests for branches of the same repository only, so the branch is looked up.
+    """
+    if find(payload, "workflow_run.event") != "pull_request":
+        raise InputError("event: workflow_run.event: only runs of pull requests are reported")
+    repository = find_repository(payload, "repository.full_name")
+    head_sha = find_sha(payload, "workflow_run.head_sha")
+    owner, branch = find(payload, "workflow_run.head_repository.owner.login"), find(payload, "workflow_run.head_branch")
+    if not isinstance(owner, str) or not isinstance(branch, str):
+        raise StaleError("the repository or branch that this run measured is gone; there is nobody to tell")
+    pulls = github.list_all(f"/repos/{repository}/pulls", head=f"{owner}:{branch}", state="open")
+    matching = [
+        pull for pull in pulls if find(pull, "head.sha") == head_sha and find(pull, "base.repo.full_name") == repository
+    ]
+    if len(matching) != 1:
+        raise StaleError(f"{len(matching)} open pull requests have their head at {head_sha}; a result needs exactly one")
+    return Run(
+        repository=repository,
+        run_id=find_number(payload, "workflow_run.id"),
+        run_attempt=find_number(payload, "workflow_run.run_attempt"),
+        head_sha=head_sha,
+        pull=matching[0],
+    )
+
+
+def collect(github: GitHub, run: Run, settings: Settings) -> tuple[Finding, ...]:
+    """Read what each job of a finished run left. Only for branches of the same repository: a fork writes its own workflow."""
+    jobs = _list_jobs(github, run, settings)
+    artifacts = {
+        str(found["name"]): found
+        for found in github.list_all(f"/repos/{run.repository}/actions/runs/{run.run_id}/artifacts")
+        if not found.get("expired")
+    }
+    return tuple(_collect(github, run, name, jobs[name], artifacts) for name in sorted(jobs))
+
+
+def _list_jobs(github: GitHub, run: Run, settings: Settings) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """The run's measuring jobs by machine and scenario, as far as the settings know them."""
+    jobs: dict[str, dict[str, Mapping[str, Any]]] = {}
+    path = f"/repos/{run.repository}/actions/runs/{run.run_id}/attempts/{run.run_attempt}/jobs"
+    for job in github.list_all(path):
+        match = JOB.fullmatch(str(job.get("name")))
+        known = settings.hardware.get(match["hardware"]) if match else None
+        if match and known and match["scenario"] in known.scenarios:
+            jobs.setdefault(match["hardware"], {})[match["scenario"]] = job
+    return jobs
+
+
+def _collect(
+    github: GitHub, run: Run, hardware: str, jobs: Mapping[str, Mapping[str, Any]], artifacts: Mapping[str, Mapping[str, Any]]
+) -> Finding:
+    handoffs: list[Handoff] = []
+    remarks, is_sick = [], False
+    for scenario, job in sorted(jobs.items()):
+        artifact = artifacts.get(f"perfgate-{hardware}-{scenario}")
+        if artifact is None:
+            is_sick = is_sick or _is_sick(job)
+            remarks.append(
+                f"{scenario}: {'the machine is not fit to measure' if _is_sick(job) else 'no result was handed over'}"
+            )
+            continue
+        try:
+            handoffs += [_require(found, scenario) for found in fetch(github, run, artifact, hardware)]
+        except (HandoffError, GitHubError) as error:
+            remarks.append(f"{scenario}: {error}")
+    state = (State.SICK if is_sick else State.INVALID) if remarks else None
+    return Finding(hardware=hardware, handoffs=tuple(handoffs), state=state, remarks=tuple(remarks))
+
+
+def _require(handoff: Handoff, scenario: str) -> Handoff:
+    if handoff.scenario != scenario:
+        raise HandoffError(f"the hand-off is of scenario {handoff.scenario}; refused")
+    return handoff
+
+
+def _is_sick(job: Mapping[str, Any]) -> bool:
+    steps = [step for step in job.get("steps") or () if isinstance(step, dict)]
+    return any(step.get("name") == HEALTH_STEP and step.get("conclusion") == "failure" for step in steps)
+
+
+def fetch(github: GitHub, run: Run, artifact: Mapping[str, Any], hardware: str) -> tuple[Handoff, ...]:
+    """Download an artifact of `run` and open it."""
+    if (found := find(artifact, "workflow_run.id")) not in (None, run.run_id):
+        raise HandoffError(f"the artifact belongs to run {found}, not to {run.run_id}; refused")
+    number = find_number(artifact, "id")
+    content = github.download(f"/repos/{run.repository}/actions/artifacts/{number}/zip", MAX_ARCHIVE_BYTES)
+    with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
+        path = Path(folder) / "artifact.zip"
+        path.write_bytes(content)
+        return open_artifact(path, run.subject(hardware))

@@ -1,0 +1,397 @@
+"""The steps of the workflows, run as the workflows run them, against a GitHub that keeps state."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+
+import orjson
+import pytest
+
+from perfgate.cli import main
+from perfgate.github.sections import parse
+from tests.fakes.github_server import run_fake_github
+from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
+
+HEAD, BASE, NEW = "a" * 40, "b" * 40, "c" * 40
+SCENARIO = make_scenario()
+SETTINGS = '[hardware.test-gpu]\nscenarios = ["unit"]\n'
+
+
+def make_pull(repository="o/r", head=HEAD, label="perfgate"):
+    return {
+        "number": 7,
+        "state": "open",
+        "draft": False,
+        "labels": [{"name": label}],
+        "head": {"sha": head, "ref": "topic", "repo": {"full_name": repository}},
+        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+    }
+
+
+@pytest.fixture(scope="module")
+def process():
+    with run_fake_github() as fake:
+        yield fake
+
+
+@pytest.fixture
+def server(process, monkeypatch, tmp_path):
+    process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    process.set(pulls={"7": make_pull()}, permissions={"ada": "write", "eve": "read"})
+    for name, value in {
+        "GITHUB_API_URL": process.url,
+        "GITHUB_TOKEN": "t0ken",
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_RUN_ID": "11",
+        "GITHUB_RUN_ATTEMPT": "1",
+        "GITHUB_REF": "refs/heads/main",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "PERFGATE_STATE": str(tmp_path / "state"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
+    (tmp_path / "unit.toml").write_text(SCENARIO_TEXT)
+    return process
+
+
+def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7):
+    """Measure and pack, as the GPU job does; return the artifact's file."""
+    folder = write_folder(tmp_path / f"measured-{worse}-{run}", make_session(SCENARIO, worse=worse))
+    identity = ["--repository", "o/r", "--pr", str(pr), "--head-sha", head, "--run-id", str(run), "--run-attempt", str(attempt)]
+    assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "packed"), *identity, "--hardware", "test-gpu"]) == 0
+    return tmp_path / "packed" / "handoff-unit.json"
+
+
+def zip_base64(path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(path, path.name)
+    return "base64:" + base64.b64encode(buffer.getvalue()).decode()
+
+
+def read_sections(server):
+    return {
+        name: section.entry.state.value
+        for comment in server.get()["comments"]
+        for name, section in parse(comment["body"]).items()
+    }
+
+
+def write_event(tmp_path, payload):
+    (tmp_path / "event.json").write_bytes(orjson.dumps(payload))
+    return ["--event", str(tmp_path / "event.json")]
+
+
+SUBJECT = ["--pr", "7", "--head-sha", HEAD, "--hardware", "test-gpu", "--scenario", "unit.toml"]
+
+
+@pytest.mark.parametrize("case", [(0.0, "pass", "success"), (0.2, "regression", "failure")])
+def test_publish__judges_and_says_it(server, tmp_path, capsys, case):
+    """Without stored noise, a large loss is still found: the verdict's own rule decides, nothing here."""
+    worse, state, status = case
+    artifact = pack(tmp_path, worse=worse)
+
+    assert main(["github", "publish", str(artifact), *SUBJECT]) == 0
+    assert read_sections(server)["test-gpu"] == state
+    assert [found["state"] for found in server.get()["statuses"]] == [status]
+    assert "| metric |" in (tmp_path / "summary").read_text()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("https://github.example/")
+
+
+def test_publish__states_before_there_are_numbers(server):
+    for state in ("planned", "running", "sick-runner"):
+        assert main(["github", "publish", "--state", state, *SUBJECT]) == 0
+        assert read_sections(server) == {"test-gpu": state}
+
+
+@pytest.mark.usefixtures("server")
+def test_publish__needs_one_source(tmp_path, capsys):
+    assert main(["github", "publish", *SUBJECT]) == 2
+    assert main(["github", "publish", str(pack(tmp_path)), "--state", "planned", *SUBJECT]) == 2
+    assert "a result has one source" in capsys.readouterr().err
+
+
+def test_publish__a_head_that_moved(server, tmp_path, capsys):
+    artifact = pack(tmp_path)
+    server.set(pulls={"7": make_pull(head=NEW)})
+
+    assert main(["github", "publish", str(artifact), *SUBJECT]) == 2
+    assert f"is at {NEW} by now" in capsys.readouterr().err
+    assert server.get()["comments"] == []
+
+
+@pytest.mark.usefixtures("server")
+def test_publish__without_a_token(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("GITHUB_TOKEN")
+
+    assert main(["github", "publish", str(pack(tmp_path)), *SUBJECT]) == 2
+    assert "GITHUB_TOKEN is not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("case", [(0.0, 0, "notice"), (0.2, 1, "error")])
+def test_judge__exit_code_and_annotation_without_a_token(server, tmp_path, capsys, monkeypatch, case):
+    worse, code, level = case
+    monkeypatch.delenv("GITHUB_TOKEN")
+    artifact = pack(tmp_path, worse=worse)
+    capsys.readouterr()
+
+    assert main(["github", "judge", str(artifact), *SUBJECT]) == code
+    assert capsys.readouterr().out.startswith(f"::{level} title=perfgate unit%3A ")
+    assert server.get()["log"] == []
+
+
+def make_run(action="completed", **changes):
+    run = {
+        "id": 11,
+        "run_attempt": 1,
+        "event": "pull_request",
+        "head_sha": HEAD,
+        "head_branch": "topic",
+        "head_repository": {"owner": {"login": "o"}, "full_name": "o/r"},
+        "conclusion": "success",
+        "pull_requests": [],
+    }
+    return {"action": action, "repository": {"full_name": "o/r"}, "workflow_run": {**run, **changes}}
+
+
+def set_run(server, artifact=None, *, steps=(), name="perfgate-test-gpu-unit", **facts):
+    """What a finished run left at GitHub."""
+    jobs = [{"name": "plan"}, {"name": "gpu / bench test-gpu unit", "steps": list(steps)}, {"name": "perfgate verdict"}]
+    server.set(jobs={"11": jobs})
+    if artifact:
+        found = {"id": 5, "name": name, "expired": False, "workflow_run": {"id": 11}, **facts}
+        server.set(runs={"11": [found]}, artifacts={"5": "/store/5"}, files={"/store/5": zip_base64(artifact)})
+
+
+def report(tmp_path, payload):
+    return main(["github", "report", *write_event(tmp_path, payload), "--scenario", "unit.toml"])
+
+
+@pytest.mark.parametrize(("worse", "state"), [(0.0, "pass"), (0.2, "regression")])
+def test_report__a_finished_run(server, tmp_path, worse, state):
+    set_run(server, pack(tmp_path, worse=worse))
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": state}
+
+
+def test_report__from_request_to_verdict(server, tmp_path):
+    states = []
+    set_run(server, pack(tmp_path))
+    for action in ("requested", "in_progress", "completed"):
+        report(tmp_path, make_run(action))
+        states.append(read_sections(server)["test-gpu"])
+
+    assert states == ["planned", "running", "pass"]
+
+
+def test_report__events_out_of_order(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path))
+    report(tmp_path, make_run("completed"))
+
+    assert report(tmp_path, make_run("in_progress")) == 0
+    assert read_sections(server) == {"test-gpu": "pass"}
+    assert "left as it is" in capsys.readouterr().out
+
+
+def test_attack__a_fork_writes_its_own_workflow_and_artifact(server, tmp_path):
+    """Its numbers may be anything: not one byte of the artifact is read, and a maintainer is asked instead."""
+    set_run(server, pack(tmp_path))
+    server.set(pulls={"7": make_pull("mallory/r")})
+
+    assert report(tmp_path, make_run(head_repository={"owner": {"login": "mallory"}, "full_name": "mallory/r"})) == 0
+    assert read_sections(server) == {"test-gpu": "awaiting"}
+    assert f"/perfgate run test-gpu {HEAD}" in server.get()["comments"][0]["body"]
+    assert not any("artifacts" in entry["path"] for entry in server.get()["log"])
+
+
+def test_attack__a_fork_claims_a_branch_of_this_repository(server, tmp_path, capsys):
+    """The event names a branch here, whose pull request has another head."""
+    set_run(server, pack(tmp_path, head=NEW))
+
+    assert report(tmp_path, make_run(head_sha=NEW)) == 2
+    assert "0 open pull requests have their head at" in capsys.readouterr().err
+    assert server.get()["comments"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({"run": 10}, "subject.run\\_id is 10"),
+        ({"pr": 8}, "subject.pull\\_request is 8"),
+        ({"head": NEW}, "subject.head\\_sha is c"),
+        ({"attempt": 2}, "subject.run\\_attempt is 2"),
+    ],
+)
+def test_attack__an_artifact_of_another_run_or_change(server, tmp_path, changes, remark):
+    set_run(server, pack(tmp_path, **changes))
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert remark.replace("\\", "") in server.get()["comments"][0]["body"].replace("\\", "")
+
+
+def test_attack__an_artifact_that_github_files_under_another_run(server, tmp_path):
+    set_run(server, pack(tmp_path), workflow_run={"id": 10})
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "belongs to run 10" in server.get()["comments"][0]["body"]
+
+
+def test_attack__another_scenario_under_this_ones_name(server, tmp_path):
+    artifact = pack(tmp_path)
+    document = orjson.loads(artifact.read_bytes())
+    document["scenario"] = "easier"
+    artifact.write_bytes(orjson.dumps(document))
+    set_run(server, artifact)
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "is of scenario easier; refused" in server.get()["comments"][0]["body"]
+
+
+def test_report__a_sick_machine(server, tmp_path):
+    set_run(server, steps=[{"name": "The machine is fit to measure", "conclusion": "failure"}])
+
+    report(tmp_path, make_run(conclusion="failure"))
+    assert read_sections(server) == {"test-gpu": "sick-runner"}
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_report__a_job_that_handed_nothing_over(server, tmp_path, expired):
+    if expired:
+        set_run(server, pack(tmp_path), expired=True)
+    else:
+        set_run(server, steps=[{"name": "The machine is fit to measure", "conclusion": "success"}])
+
+    report(tmp_path, make_run(conclusion="failure"))
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "unit: no result was handed over" in server.get()["comments"][0]["body"]
+
+
+def test_report__a_pull_request_without_the_label_hears_nothing(server, tmp_path):
+    server.set(pulls={"7": make_pull(label="docs")})
+
+    assert report(tmp_path, make_run()) == 0
+    assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+@pytest.mark.usefixtures("server")
+def test_report__a_branch_that_is_gone(tmp_path, capsys):
+    assert report(tmp_path, make_run(head_repository=None)) == 2
+    assert "is gone; there is nobody to tell" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("server")
+def test_report__runs_of_other_events(tmp_path, capsys):
+    assert report(tmp_path, make_run(event="push")) == 2
+    assert "only runs of pull requests are reported" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("server")
+def test_plan__writes_what_the_jobs_need(tmp_path):
+    event = write_event(tmp_path, {"pull_request": make_pull()})
+
+    assert main(["github", "plan", *event, "--event-name", "pull_request"]) == 0
+    written = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert written["action"] == "run"
+    assert written["head_sha"] == HEAD
+    assert orjson.loads(written["matrix"]) == [{"hardware": "test-gpu", "scenario": "unit"}]
+
+
+ADMIT = ["github", "admit", "--pr", "7"]
+
+
+@pytest.mark.usefixtures("server")
+def test_admit__the_head_that_was_read(tmp_path):
+    assert main([*ADMIT, "--head-sha", HEAD]) == 0
+    assert f"base_sha={BASE}" in (tmp_path / "output").read_text()
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--head-sha", NEW], "is at aaaa"),
+        (["--head-sha", "a" * 12], "head_sha: missing or not"),
+        (["--head-sha", ""], "head_sha: missing or not"),
+        (["--head-sha", HEAD, "--ref", "refs/heads/evil"], "the workflow runs from refs/heads/main only"),
+        (["--head-sha", HEAD, "--ref", "refs/pull/7/merge"], "the workflow runs from refs/heads/main only"),
+        (["--head-sha", HEAD, "--hardware", "h20"], "no such machine"),
+        (["--head-sha", HEAD, "--only", "other"], "no such machine"),
+    ],
+)
+def test_attack__a_stale_or_strange_approval(tmp_path, capsys, options, reason):
+    assert main([*ADMIT, *options]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
+
+
+def make_comment(body, login="ada", **changes):
+    issue = {"number": 7, "pull_request": {"url": "x"}}
+    event = {"action": "created", "issue": issue, "comment": {"body": body, "user": {"login": login}}}
+    return {**event, "repository": {"full_name": "o/r", "default_branch": "main"}, **changes}
+
+
+def say(tmp_path, payload):
+    return main(["github", "command", *write_event(tmp_path, payload)])
+
+
+def test_command__starts_the_dispatch_on_main_at_the_head(server, tmp_path):
+    assert say(tmp_path, make_comment("/perfgate run test-gpu")) == 0
+    assert server.get()["dispatches"] == [
+        {
+            "workflow": "perfgate-dispatch.yml",
+            "ref": "main",
+            "inputs": {"pr": "7", "head_sha": HEAD, "hardware": "test-gpu", "scenario": ""},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        make_comment("nice work"),
+        make_comment("/perfgate run", action="edited"),
+        make_comment("/perfgate run", issue={"number": 7}),
+    ],
+)
+def test_command__what_is_no_command(server, tmp_path, capsys, payload):
+    assert say(tmp_path, payload) == 0
+    assert capsys.readouterr().out == "no command\n"
+    assert server.get()["dispatches"] == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (make_comment("/perfgate run", "eve"), "eve may not start measurements"),
+        (make_comment("/perfgate run", "nobody"), "theirs is none"),
+        (make_comment("/perfgate run", "../../x"), "no author that could be asked about"),
+        (make_comment("/perfgate run", None), "no author that could be asked about"),
+        (make_comment("/perfgate run h20;id"), "no such command"),
+        (make_comment("/perfgate run " + "c" * 40), "the pull request is at aaaa"),
+    ],
+)
+def test_attack__a_command_that_may_not(server, tmp_path, capsys, payload, reason):
+    assert say(tmp_path, payload) == 2
+    assert reason in capsys.readouterr().err
+    assert server.get()["dispatches"] == []
+
+
+def test_attack__a_fork_pushes_after_it_was_read(server, tmp_path, capsys):
+    """Without the commit in the command, what is measured could be newer than what was read."""
+    server.set(pulls={"7": make_pull("mallory/r", NEW)})
+
+    assert say(tmp_path, make_comment("/perfgate run")) == 2
+    assert f"read it, then name the commit, `/perfgate run {NEW}`" in capsys.readouterr().err
+    assert say(tmp_path, make_comment(f"/perfgate run {HEAD}")) == 2
+    assert say(tmp_path, make_comment(f"/perfgate run {NEW}")) == 0
+    assert [found["inputs"]["head_sha"] for found in server.get()["dispatches"]] == [NEW]

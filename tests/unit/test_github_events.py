@@ -1,0 +1,245 @@
+"""What an event means: the decision table, over payloads as GitHub sends them, and payloads that somebody hostile made."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfgate.errors import InputError
+from perfgate.github.events import Command, parse_command, plan, read_event
+from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
+from perfgate.github.settings import load_settings
+
+HEAD, BASE = "a" * 40, "b" * 40
+
+
+def make_pull(**changes):
+    pull = {
+        "number": 7,
+        "state": "open",
+        "draft": False,
+        "labels": [{"name": "perfgate"}],
+        "title": "a change",
+        "head": {"sha": HEAD, "ref": "topic", "repo": {"full_name": "o/r"}},
+        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+    }
+    return {**pull, **changes}
+
+
+def from_fork(name="mallory/r"):
+    return make_pull(head={"sha": HEAD, "ref": "topic", "repo": {"full_name": name} if name else None})
+
+
+@pytest.mark.parametrize(
+    ("pull", "action"),
+    [
+        (make_pull(), "run"),
+        (make_pull(labels=[]), "skip"),
+        (make_pull(labels=[{"name": "perfgate "}, {"name": "PERFGATE"}]), "skip"),
+        (make_pull(draft=True), "skip"),
+        (make_pull(state="closed"), "skip"),
+        (from_fork(), "await"),
+        (from_fork("o/r2"), "await"),
+        (from_fork(None), "await"),
+        ({**from_fork(), "labels": []}, "skip"),
+        ({**from_fork(), "draft": True}, "skip"),
+    ],
+)
+def test_plan__pull_requests(pull, action):
+    found = plan("pull_request", {"pull_request": pull}, "perfgate")
+
+    assert found.action == action
+    assert (found.pull_request, found.head_sha, found.base_sha, found.is_smoke) == (7, HEAD, BASE, False)
+
+
+def test_plan__a_merge_queue_runs_the_smoke_suite():
+    found = plan("merge_group", {"merge_group": {"head_sha": HEAD, "base_sha": BASE}}, "perfgate")
+
+    assert (found.action, found.is_smoke, found.pull_request, found.head_sha) == ("run", True, 0, HEAD)
+
+
+@pytest.mark.parametrize("event", ["pull_request_target", "push", "issue_comment", "workflow_run", ""])
+def test_plan__no_other_event(event):
+    with pytest.raises(InputError, match="plans pull_request and merge_group only"):
+        plan(event, {"pull_request": make_pull()}, "perfgate")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("head.sha", "main"),
+        ("head.sha", "a" * 39),
+        ("head.sha", "a" * 40 + "\n"),
+        ("head.sha", None),
+        ("base.sha", "$(id)"),
+        ("number", "7; id"),
+        ("number", True),
+        ("number", -1),
+        ("base.repo.full_name", "o/r/../x"),
+        ("base.repo.full_name", "o/r\nx=1"),
+        ("base.repo.full_name", None),
+    ],
+)
+def test_plan__a_field_that_could_become_code(path, value):
+    pull = copy.deepcopy(make_pull())
+    here = pull
+    *steps, last = path.split(".")
+    for step in steps:
+        here = here[step]
+    here[last] = value
+
+    with pytest.raises(InputError, match=f"event: {path}: missing or"):
+        plan("pull_request", {"pull_request": pull}, "perfgate")
+
+
+@pytest.mark.parametrize("title", ['$(curl evil)"; id', "`id`", "${{ github.token }}", "\n::set-output name=x::y", "x" * 10**5])
+def test_plan__a_hostile_title_and_branch_are_never_read(title):
+    pull = make_pull(title=title, head={"sha": HEAD, "ref": title, "repo": {"full_name": "o/r"}})
+
+    assert title not in repr(plan("pull_request", {"pull_request": pull}, "perfgate"))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
+def test_read_event__no_event(tmp_path, content):
+    (tmp_path / "event.json").write_bytes(content)
+
+    with pytest.raises(InputError, match="no event"):
+        read_event(tmp_path / "event.json")
+
+
+def test_read_event__no_file(tmp_path):
+    with pytest.raises(InputError, match="is GITHUB_EVENT_PATH set"):
+        read_event(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("comment", "command"),
+    [
+        ("/perfgate run", Command()),
+        ("/perfgate rerun h20", Command(hardware="h20")),
+        (f"  /perfgate run h20 closed {HEAD}\r\nbecause", Command(hardware="h20", scenario="closed", sha=HEAD)),
+        ("/perfgate run aaaaaaaaaaaa", Command(sha="aaaaaaaaaaaa")),
+        ("please /perfgate run", None),
+        ("", None),
+        ("\n\n", None),
+    ],
+)
+def test_parse_command__what_it_takes(comment, command):
+    assert parse_command(comment, ("h20", "h200"), ("closed",)) == command
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "/perfgate",
+        "/perfgate stop",
+        "/perfgate run everything",
+        "/perfgate run h20 h200",
+        "/perfgate run aaaaaaaaaaa",
+        "/perfgate run h20; id",
+        "/perfgate run $(id)",
+        "/perfgate run ../x",
+        "/perfgate run h20  closed",
+        "/perfgaterun",
+        "/perfgate run h20 closed aaaaaaaaaaaa more",
+    ],
+)
+def test_parse_command__what_it_refuses(comment):
+    with pytest.raises(InputError):
+        parse_command(comment, ("h20", "h200"), ("closed",))
+
+
+@given(st.text(max_size=80))
+def test_parse_command__nothing_but_known_words_gets_through(text):
+    try:
+        found = parse_command(f"/perfgate run {text}", ("h20",), ("closed",))
+    except InputError:
+        return
+
+    assert found.hardware in {"", "h20"}
+    assert found.scenario in {"", "closed"}
+    assert set(found.sha) <= set("0123456789abcdef")
+
+
+@pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x00", "a\u2028b", "x" * 8001])
+def test_write_outputs__a_value_cannot_add_a_line(tmp_path, value):
+    path = tmp_path / "output"
+    path.touch()
+
+    with pytest.raises(InputError, match="holds a line break or is too long"):
+        write_outputs({"good": "1", "reason": value}, {"GITHUB_OUTPUT": str(path)})
+    assert path.read_text() == ""
+
+
+def test_write_outputs__appends_lines(tmp_path):
+    path = tmp_path / "output"
+    write_outputs({"action": "run"}, {"GITHUB_OUTPUT": str(path)})
+    write_outputs({"matrix": "[]"}, {"GITHUB_OUTPUT": str(path)})
+    write_outputs({"nobody": "reads"}, {})
+
+    assert path.read_text() == "action=run\nmatrix=[]\n"
+
+
+def test_add_summary__is_cut_before_github_drops_it(tmp_path):
+    path = tmp_path / "summary"
+    add_summary("line \N{GREEK SMALL LETTER ALPHA}\n" * 200_000, {"GITHUB_STEP_SUMMARY": str(path)})
+
+    assert MAX_SUMMARY_BYTES / 2 < path.stat().st_size < 2**20
+    assert path.read_text().endswith("*The rest is in the artifact.*\n")
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("100 % slower", "100 %25 slower"),
+        ("a\n::add-mask::x", "a%0A::add-mask::x"),
+        ("a\r::error::b", "a%0D::error::b"),
+        ("x" * 5000, "x" * 4000),
+    ],
+)
+def test_format_annotation__a_message_cannot_begin_a_command(message, shown):
+    assert format_annotation("error", "t", message) == f"::error title=t::{shown}"
+
+
+def test_format_annotation__a_title_cannot_add_a_property():
+    assert format_annotation("notice", "a,file=x::y", "m") == "::notice title=a%2Cfile=x%3A%3Ay::m"
+
+
+GOOD = '[hardware.h20]\nscenarios = ["a", "b"]\nsmoke = ["a"]\n[hardware.h100]\nscenarios = ["a"]\n'
+
+
+def test_load_settings__jobs(tmp_path):
+    (tmp_path / "s.toml").write_text(GOOD)
+    settings = load_settings(tmp_path / "s.toml")
+
+    assert [(job["hardware"], job["scenario"]) for job in settings.list_jobs()] == [("h100", "a"), ("h20", "a"), ("h20", "b")]
+    assert settings.list_jobs(is_smoke=True) == ({"hardware": "h20", "scenario": "a"},)
+    assert settings.label == "perfgate"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "hardware"),
+        ("[hardware]", "hardware"),
+        ('[hardware.h20]\nscenarios = ["../x"]', "hardware.h20.scenarios.0"),
+        ("[hardware.h20]\nscenarios = []", "hardware.h20.scenarios"),
+        ('[hardware."../x"]\nscenarios = ["a"]', "hardware"),
+        (GOOD + "[extra]", "extra"),
+        ("label = 3\n" + GOOD, "label"),
+        ("x = [", "not readable TOML"),
+    ],
+)
+def test_load_settings__names_what_is_wrong(tmp_path, text, named):
+    (tmp_path / "s.toml").write_text(text)
+
+    with pytest.raises(InputError, match=rf"s\.toml: .*{named}"):
+        load_settings(tmp_path / "s.toml")
+
+
+def test_load_settings__no_file(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        load_settings(tmp_path / "s.toml")
