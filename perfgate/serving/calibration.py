@@ -6,19 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, log1p
 from pathlib import Path
+from statistics import median
 
 from perfgate.check import judge
-from perfgate.core import Arm, Better, Judgement, Outcome
+from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.errors import CalibrationError
 from perfgate.evidence.baseline_growth import Recorded, add_responses, build_baseline
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import Response
-from perfgate.evidence.results import load_results, read_record
+from perfgate.evidence.results import LOG_DIR, load_results, read_record
 from perfgate.metrics import METRICS
 from perfgate.policy import fix_policy
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment
-from perfgate.serving.injection import parse_injection
+from perfgate.serving.injection import Injection, parse_injection
+from perfgate.serving.injection_log import read_injected_us
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 
@@ -58,7 +60,8 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
         found = _measure(
             _plan(calibration, slowed, f"injected-{injection.replace(':', '-')}", RESPONSE_BLOCKS, baseline), progress
         )
-        for name, response in read_responses(scenario, found, baseline, parse_injection(injection).ratio).items():
+        injected = find_injected(parse_injection(injection), found)
+        for name, response in read_responses(scenario, found, baseline, injected).items():
             responses.setdefault(name, []).append(response)
     return add_responses(baseline, responses, read_record(quiet).begun_utc) if responses else baseline
 
@@ -104,6 +107,26 @@ def _plan(calibration: Calibration, candidate: ArmSpec, name: str, blocks: int, 
 def _read_deviations(folder: Path, baseline: Baseline | None) -> Mapping[str, float]:
     scenario, session = load_results(folder)
     return fix_policy(session, scenario, baseline, 1).court.noise
+
+
+def find_injected(injection: Injection, folder: Path) -> float:
+    """The injected share of a step: what was asked for where that is a share, else what the slowed servers' logs say was spent.
+
+    A decode step is as long as the base's median ITL: each step gives every running request one token (without speculation).
+    Raise CalibrationError where the logs tell nothing: a response to an unknown cause is none.
+    """
+    if injection.is_ratio:
+        return injection.amount
+    _, session = load_results(folder)
+    base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
+    steps_ms = [values["median_itl_ms"] for values in base if "median_itl_ms" in values]
+    spent_us = read_injected_us(sorted((folder / LOG_DIR).glob(f"server-*-{Arm.CANDIDATE.value}.log")))
+    if spent_us is None or not steps_ms:
+        raise CalibrationError(
+            f"{folder}: nothing is stored, the slowed servers did not say what the {injection.kind} injection spent; "
+            "measure longer"
+        )
+    return spent_us / (1000 * median(steps_ms))
 
 
 def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injected: float) -> dict[str, Response]:

@@ -1,8 +1,13 @@
 """A slow-down of known size, put into a served model through SGLang's own plug-in hook; off unless it is asked for.
 
-The gate is only worth trusting if it finds a loss that somebody put there. `PERFGATE_INJECT=step:0.25` makes every forward step
-of the server take a quarter longer; `PERFGATE_INJECT=tail:4.0` makes one step in 200 take five times as long. The extra time is
-a share of the time that the step itself took, so it means the same on a fast and on a slow machine.
+The gate is only worth trusting if it finds a loss that somebody put there. `PERFGATE_INJECT` says which:
+
+- `step:0.25` makes the host wait, after every forward step, for a quarter of the time that launching it took;
+- `tail:4.0` does so after one step in 200, for four times that time;
+- `host:500` makes the scheduler sleep 500 microseconds before every batch;
+- `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too.
+
+What was asked for is never taken for what happened: the server's log says what was really spent.
 """
 
 from __future__ import annotations
@@ -11,56 +16,125 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from perfgate.serving.injection_log import Tally, announce
+
+if TYPE_CHECKING:
+    from perfgate.serving.spin import Spin
 
 VARIABLE = "PERFGATE_INJECT"
-TARGET = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
-# Written to the server's log once the hook runs; the session refuses to call a server slowed that never said so.
-PROOF = "perfgate injection active"
+FORWARD = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
+BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
+LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
+MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
 TAIL_PERIOD = 200
+RATIOS, MICROSECONDS = ("step", "tail"), ("host", "gpu")
+MAX_AMOUNT = {"step": 100.0, "tail": 100.0, "host": 100_000.0, "gpu": 100_000.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """Which steps are slowed, and by which share of their own duration."""
+    """What is slowed, and by how much: a share of the step's own host time, or microseconds."""
 
     kind: str
-    ratio: float
+    amount: float
 
     @property
     def period(self) -> int:
         """Every how many steps one is slowed."""
         return TAIL_PERIOD if self.kind == "tail" else 1
 
+    @property
+    def is_ratio(self) -> bool:
+        """Whether the size is a share of the step by itself; else it is known only once it was measured."""
+        return self.kind in RATIOS
+
 
 def parse_injection(text: str) -> Injection:
-    """Read `step:0.25` or `tail:4.0`. Raise ValueError saying what is accepted."""
+    """Read `step:0.25`, `tail:4.0`, `host:500` or `gpu:10`. Raise ValueError saying what is accepted."""
     kind, _, number = text.partition(":")
     try:
-        ratio = float(number)
+        amount = float(number)
     except ValueError:
-        ratio = -1.0
-    if kind not in {"step", "tail"} or not 0 < ratio <= 100:
-        raise ValueError(f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100")
-    return Injection(kind=kind, ratio=ratio)
+        amount = -1.0
+    if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
+        raise ValueError(
+            f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
+            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000"
+        )
+    return Injection(kind=kind, amount=amount)
 
 
 def slow_down(injection: Injection) -> Callable[..., Any]:
     """Build an AROUND hook that lets the original run and then waits for the injected share of its duration."""
-    steps = 0
+    tally = Tally(kind=injection.kind)
 
     def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        nonlocal steps
         begun = time.perf_counter()
         result = original(*args, **kwargs)
-        steps += 1
-        if steps == 1:
-            print(f"{PROOF}: {injection.kind}:{injection.ratio}", flush=True)
-        if steps % injection.period == 0:
-            time.sleep((time.perf_counter() - begun) * injection.ratio)
+        spent = 0.0
+        if tally.steps == 0:
+            announce(injection.kind, injection.amount)
+        if (tally.steps + 1) % injection.period == 0:
+            spent = _sleep((time.perf_counter() - begun) * injection.amount)
+        tally.add(injected_us=spent * 1e6)
         return result
 
     return hook
+
+
+def delay_batches(injection: Injection) -> Callable[..., Any]:
+    """Build an AROUND hook that makes the scheduler sleep before each batch."""
+    tally = Tally(kind=injection.kind)
+
+    def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if tally.steps == 0:
+            announce(injection.kind, injection.amount)
+        tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6)
+        return original(*args, **kwargs)
+
+    return hook
+
+
+def _sleep(seconds: float) -> float:
+    """Sleep, and return how long it really was."""
+    begun = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - begun
+
+
+@dataclass(slots=True)
+class SpinHooks:
+    """The three hooks that together keep the GPU busy: load the kernel with the model, enqueue it, and tell what it spent."""
+
+    microseconds: float
+    spin: Spin | None = None
+    is_announced: bool = False
+
+    def load(self, _result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
+        """AFTER hook: the model is on its device, and no graph has been captured yet."""
+        from perfgate.serving.spin import Spin  # noqa: PLC0415 - Triton, where there is a GPU
+
+        if self.spin is None:
+            self.spin = Spin(device=str(runner.device), index=int(runner.gpu_id), microseconds=self.microseconds)
+
+    def enqueue(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """AROUND hook of a MoE block: what is enqueued while a graph is captured runs in every replay."""
+        result = original(*args, **kwargs)
+        if self.spin is not None:
+            self.spin.enqueue()
+            if not self.is_announced:
+                self.is_announced = True
+                announce("gpu", self.microseconds)
+        return result
+
+    def count(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """AROUND hook of a batch."""
+        result = original(*args, **kwargs)
+        if self.spin is not None:
+            self.spin.count_step()
+        return result
 
 
 def register() -> None:
@@ -70,4 +144,13 @@ def register() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
 
-    HookRegistry.register(TARGET, slow_down(parse_injection(text)), HookType.AROUND)
+    injection = parse_injection(text)
+    if injection.kind == "gpu":
+        hooks = SpinHooks(microseconds=injection.amount)
+        HookRegistry.register(LOAD, hooks.load, HookType.AFTER)
+        HookRegistry.register(MOE, hooks.enqueue, HookType.AROUND)
+        HookRegistry.register(BATCH, hooks.count, HookType.AROUND)
+    elif injection.kind == "host":
+        HookRegistry.register(BATCH, delay_batches(injection), HookType.AROUND)
+    else:
+        HookRegistry.register(FORWARD, slow_down(injection), HookType.AROUND)

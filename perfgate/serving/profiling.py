@@ -13,7 +13,7 @@ from pathlib import Path
 from perfgate.errors import ServerError
 from perfgate.evidence.profiles import Profile, store_profile
 from perfgate.evidence.replies import Question
-from perfgate.scenario import Load
+from perfgate.load import Load
 from perfgate.serving.conversation import post
 from perfgate.serving.equivalence import GENERATE_PATH
 from perfgate.serving.model_guard import read_vocabulary
@@ -21,6 +21,8 @@ from perfgate.serving.server import Server
 
 START_PATH, STOP_PATH = "/start_profile", "/stop_profile"
 MAX_STEPS = 32
+# Where a data set has lengths of its own, prompts of this one stand for it.
+INPUT_LEN = 512
 # One batch to warm the shapes of the other; different prompts, so that no prefix of the second is known.
 WARM_SEED, PROFILED_SEED = 101, 102
 # Writing a trace takes the server longer than recording it.
@@ -33,7 +35,7 @@ def profile_server(server: Server, load: Load, folder: Path, place: Profile) -> 
 
     Raise ServerError when the server refuses, dies, or writes no trace.
     """
-    profile = replace(place, steps=min(load.output_len, MAX_STEPS), prompts=load.max_concurrency)
+    profile = replace(place, steps=min(load.output_len or MAX_STEPS, MAX_STEPS), prompts=load.max_concurrency)
     target = folder / profile.folder
     target.mkdir(parents=True)
     vocabulary = read_vocabulary(server.launch.model)
@@ -56,7 +58,7 @@ def profile_server(server: Server, load: Load, folder: Path, place: Profile) -> 
 
 def _generate(server: Server, load: Load, profile: Profile, vocabulary: int, seed: int) -> None:
     question = Question(
-        prompts=profile.prompts, input_len=load.input_len, output_len=profile.steps, vocab=vocabulary, seed=seed
+        prompts=profile.prompts, input_len=load.input_len or INPUT_LEN, output_len=profile.steps, vocab=vocabulary, seed=seed
     )
     sampling = {"temperature": 0.0, "max_new_tokens": question.output_len, "ignore_eos": True}
     content = {"input_ids": question.draw(), "sampling_params": sampling}

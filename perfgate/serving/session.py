@@ -18,7 +18,8 @@ from perfgate.evidence.resumption import Progressed
 from perfgate.scenario import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask
-from perfgate.serving.injection import PROOF, VARIABLE
+from perfgate.serving.injection import VARIABLE
+from perfgate.serving.injection_log import PROOF
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Launch, Server
@@ -162,7 +163,8 @@ class Driver:
         wanted = self.plan.launches[start.arm].env.get(VARIABLE)
         if wanted and PROOF not in start.server.log.read_text(encoding="utf-8", errors="replace"):
             raise ServerError(
-                f"the injection {wanted} never ran in the server: is perfgate installed in {start.server.launch.python}?"
+                f"the injection {wanted} never ran in the server: is perfgate installed in {start.server.launch.python}? "
+                "Where it is only on PYTHONPATH, `perfgate kernels plug-in FOLDER` writes what lets SGLang find it"
             )
 
     def _warm(self, start: Start) -> None:

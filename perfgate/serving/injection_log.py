@@ -1,0 +1,63 @@
+"""What an injected slow-down really spent: told by the server to its log, read from there by who must know its size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+# Written once the hook runs; the session refuses to call a server slowed that never said so.
+PROOF = "perfgate injection active"
+MEASURED = "perfgate injection measured: "
+PERIOD = 100
+"""Steps between two lines of the log."""
+
+
+def announce(kind: str, amount: float) -> None:
+    """Say in the server's log that the hook runs."""
+    print(f"{PROOF}: {kind}:{amount:g}", flush=True)
+
+
+def tell(kind: str, *, steps: int, injected_us: float, **more: float) -> None:
+    """Say in the server's log what the last `steps` steps were made to spend."""
+    facts = {"kind": kind, "steps": steps, "injected_us": round(injected_us, 3), **more}
+    print(f"{MEASURED}{json.dumps(facts)}", flush=True)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums up what was injected, and tells it every hundred steps."""
+
+    kind: str
+    steps: int = 0
+    injected_us: float = 0.0
+
+    def add(self, *, injected_us: float) -> None:
+        """Count one step and what it was made to spend."""
+        self.steps += 1
+        self.injected_us += injected_us
+        if self.steps % PERIOD == 0:
+            tell(self.kind, steps=PERIOD, injected_us=self.injected_us)
+            self.injected_us = 0.0
+
+
+def read_injected_us(logs: Iterable[Path]) -> float | None:
+    """The mean microseconds that a step was made to spend, over all of several servers' steps; None where no log tells any."""
+    told = [found for log in logs for found in _read_lines(log)]
+    steps = sum(found["steps"] for found in told)
+    return sum(found["injected_us"] for found in told) / steps if steps else None
+
+
+def _read_lines(log: Path) -> list[dict[str, float]]:
+    """Pick the lines out of a log in which the engine's own processes write too; a line cut in half by them is left out."""
+    found = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, mark, text = line.partition(MEASURED)
+        try:
+            facts = json.loads(text) if mark else None
+        except json.JSONDecodeError:
+            continue
+        if facts is not None:
+            found.append({name: float(facts[name]) for name in ("steps", "injected_us")})
+    return found

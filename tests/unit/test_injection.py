@@ -1,0 +1,234 @@
+"""Slow-downs as the server's hooks apply them, what they say they spent, and how a calibration reads it."""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from perfgate.errors import CalibrationError, ServerError
+from perfgate.serving import injection as module
+from perfgate.serving.calibration import find_injected
+from perfgate.serving.injection import Injection, SpinHooks, delay_batches, parse_injection, register, slow_down
+from perfgate.serving.injection_log import MEASURED, PERIOD, PROOF, Tally, read_injected_us
+from tests.fakes.sessions import make_scenario, make_session, write_folder
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "amount", "is_ratio"),
+    [
+        ("step:0.25", "step", 0.25, True),
+        ("tail:4", "tail", 4.0, True),
+        ("host:500", "host", 500.0, False),
+        ("gpu:1.5", "gpu", 1.5, False),
+    ],
+)
+def test_parse_injection__every_kind(text, kind, amount, is_ratio):
+    found = parse_injection(text)
+
+    assert (found.kind, found.amount, found.is_ratio) == (kind, amount, is_ratio)
+
+
+@pytest.mark.parametrize("text", ["gpu", "gpu:0", "host:-1", "host:100001", "step:101", "gpu:nan", "gpu:inf", "nap:1", ""])
+def test_parse_injection__refused(text):
+    with pytest.raises(ValueError, match="host:MICROSECONDS or gpu:MICROSECONDS"):
+        parse_injection(text)
+
+
+@pytest.fixture
+def slept(monkeypatch):
+    """The seconds that were slept, on a clock that only sleeping moves."""
+    clock = types.SimpleNamespace(now=100.0, naps=[])
+
+    def sleep(seconds):
+        clock.naps.append(seconds)
+        clock.now += seconds
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+def test_delay_batches__sleeps_before_each_batch(slept, capsys):
+    hook = delay_batches(Injection(kind="host", amount=500.0))
+    answers = [hook(lambda value: value + slept.now, 1.0) for _ in range(PERIOD)]
+
+    assert answers[0] == pytest.approx(101.0005)
+    assert slept.naps == pytest.approx([500e-6] * PERIOD)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{PROOF}: host:500",
+        f'{MEASURED}{{"kind": "host", "steps": 100, "injected_us": 50000.0}}',
+    ]
+
+
+def test_slow_down__a_share_of_what_the_step_took(slept):
+    def take(seconds):
+        slept.now += seconds
+        return seconds
+
+    hook = slow_down(Injection(kind="step", amount=0.25))
+
+    assert [hook(take, 0.4), hook(take, 0.8)] == [0.4, 0.8]
+    assert slept.naps == pytest.approx([0.1, 0.2])
+
+
+def test_slow_down__one_step_in_two_hundred(slept):
+    hook = slow_down(Injection(kind="tail", amount=4.0))
+    for _ in range(400):
+        hook(lambda: None)
+
+    assert len(slept.naps) == 2
+
+
+def test_read_injected_us__over_all_servers(tmp_path, capsys):
+    for name, spent in (("one", 10.0), ("two", 40.0)):
+        tally = Tally(kind="host")
+        for _ in range(PERIOD if name == "one" else 2 * PERIOD):
+            tally.add(injected_us=spent)
+        (tmp_path / name).write_text("INFO noise\n[prefix] " + capsys.readouterr().out + MEASURED + '{"kind": "ho\n')
+
+    assert read_injected_us([tmp_path / "one", tmp_path / "two"]) == pytest.approx(30.0)
+
+
+def test_read_injected_us__nothing_told(tmp_path):
+    (tmp_path / "log").write_text(f"{PROOF}: gpu:10\n")
+
+    assert read_injected_us([tmp_path / "log"]) is None
+    assert read_injected_us([]) is None
+
+
+def write_slowed(folder, *, told):
+    """A session whose base takes 10 ms a step, with the logs of two slowed servers."""
+    write_folder(folder, make_session(make_scenario(), noise=1e-9))
+    for number in (2, 4):
+        (folder / "logs" / f"server-{number:02d}-candidate.log").write_text(told)
+    (folder / "logs" / "server-01-base.log").write_text(f'{MEASURED}{{"steps": 100, "injected_us": 1e9}}\n')
+    return folder
+
+
+def test_find_injected__microseconds_over_the_bases_step(tmp_path):
+    folder = write_slowed(tmp_path / "out", told=f'{MEASURED}{{"kind": "gpu", "steps": 100, "injected_us": 30000.0}}\n')
+
+    assert find_injected(parse_injection("gpu:10"), folder) == pytest.approx(0.03, rel=1e-6)
+    assert find_injected(parse_injection("step:0.25"), folder) == 0.25
+
+
+def test_find_injected__logs_that_tell_nothing(tmp_path):
+    folder = write_slowed(tmp_path / "out", told="")
+
+    with pytest.raises(CalibrationError, match="did not say what the host injection spent"):
+        find_injected(parse_injection("host:100"), folder)
+
+
+class FakeSpin:
+    """Counts what a spin on a device would do."""
+
+    made = 0
+
+    def __init__(self, **_):
+        FakeSpin.made += 1
+        self.enqueued = self.steps = 0
+
+    def enqueue(self):
+        self.enqueued += 1
+
+    def count_step(self):
+        self.steps += 1
+
+
+def test_spin_hooks__one_spin_behind_every_block(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "perfgate.serving.spin", types.SimpleNamespace(Spin=FakeSpin))
+    FakeSpin.made = 0
+    hooks = SpinHooks(microseconds=10.0)
+    before = hooks.enqueue(lambda value: value, 3)
+    for _ in range(2):  # a draft model loads too
+        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=0))
+    answers = [hooks.enqueue(lambda value: value, number) for number in range(24)]
+    hooks.count(lambda: None)
+
+    assert before == 3
+    assert FakeSpin.made == 1
+    assert answers == list(range(24))
+    assert (hooks.spin.enqueued, hooks.spin.steps) == (24, 1)
+    assert capsys.readouterr().out == f"{PROOF}: gpu:10\n"
+
+
+def run_register(monkeypatch, text):
+    """Register against a registry that only notes, and return the hooked targets."""
+    noted = []
+    registry = types.SimpleNamespace(register=lambda target, _, kind: noted.append((target, kind)))
+    fake = types.SimpleNamespace(HookRegistry=registry, HookType=types.SimpleNamespace(AROUND="around", AFTER="after"))
+    for name in ("sglang", "sglang.srt", "sglang.srt.plugins"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "sglang.srt.plugins.hook_registry", fake)
+    monkeypatch.setenv(module.VARIABLE, text)
+    register()
+    return noted
+
+
+def test_register__hooks_only_what_is_asked_for(monkeypatch):
+    assert run_register(monkeypatch, "") == []
+    assert run_register(monkeypatch, "step:1") == [(module.FORWARD, "around")]
+    assert run_register(monkeypatch, "host:5") == [(module.BATCH, "around")]
+    assert run_register(monkeypatch, "gpu:5") == [(module.LOAD, "after"), (module.MOE, "around"), (module.BATCH, "around")]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("target", [module.FORWARD, module.BATCH, module.LOAD, module.MOE])
+def test_targets__exist_in_the_installed_engine(target):
+    root = pytest.importorskip("sglang", reason="needs the CPU engine").__path__[0]
+    path, owner, method = re.fullmatch(r"sglang\.(.+)\.(\w+)\.(\w+)", target).groups()
+    source = (Path(root) / path.replace(".", "/")).with_suffix(".py").read_text()
+
+    body = re.search(rf"^class {owner}\b.*?(?=^class |\Z)", source, re.DOTALL | re.MULTILINE)
+    assert f"    def {method}(" in body[0]
+
+
+def test_spin__needs_a_gpu():
+    pytest.importorskip("triton", reason="needs the CPU engine")
+    from perfgate.serving.spin import Spin
+
+    with pytest.raises(ServerError, match="needs a CUDA device, this server runs on cpu"):
+        Spin(device="cpu", index=0, microseconds=1.0)
+
+
+def test_spin__compiles_to_a_loop_over_the_clock():
+    triton = pytest.importorskip("triton", reason="needs the CPU engine")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from perfgate.serving.spin_kernel import spin
+
+    if triton.knobs.runtime.interpret:
+        pytest.skip("Triton interprets here")
+    made = triton.compile(ASTSource(spin, {"state": "*i64"}, {}), target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+    body = made.asm["ptx"]
+
+    assert body.count("%globaltimer") == 2
+    assert len(re.findall(r"atom\S*\.add\.u64", body)) == 2
+    assert re.search(r"\bbra", body)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("microseconds", [5.0, 50.0])
+def test_spin__spends_what_is_asked_in_graphs(microseconds, capsys):
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    from perfgate.serving.spin import Spin
+
+    made = Spin(device="cuda", index=0, microseconds=microseconds)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(24):
+            made.enqueue()
+    for _ in range(4 * PERIOD):
+        graph.replay()
+        made.count_step()
+        torch.cuda.synchronize()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(MEASURED)]
+
+    assert len(lines) == 2
+    assert all('"calls": 2400' in line for line in lines)
+    assert made.overhead_us < microseconds
