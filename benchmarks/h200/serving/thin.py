@@ -5,8 +5,9 @@
 Left out: generated texts, what warm-up windows tell of single requests (nothing judges it), the server's settings in
 all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to
 about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
-or a change moves by more than a hundredth of a percent. Logs stay behind; the index gets the digests of the new files,
-and an event says what was done.
+or a change moves by more than a hundredth of a percent. Logs stay behind, but for the lines in which a server tells what
+an injected slow-down spent. Answers to the fixed prompts and the stored noise that the session was judged by come along
+unchanged. The index gets the digests of the new files, and an event says what was done.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from perfgate.baseline_choice import KEPT
 from perfgate.check import judge
 from perfgate.core import Judgement
-from perfgate.evidence.results import EVENTS_FILE, INDEX_FILE, SCENARIO_FILE, SESSION_FILE, load_results
+from perfgate.evidence.answers import ANSWER_DIR, ANSWERS_FILE
+from perfgate.evidence.results import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE, load_results
+from perfgate.serving.injection_log import MEASURED, PROOF
 
 DECIMALS = 6
 TOLERANCE = 0.0001
@@ -45,11 +49,26 @@ def main(source: Path, target: Path) -> None:
     last = json.loads((source / EVENTS_FILE).read_text().splitlines()[-1])
     note = json.dumps({**NOTE, "at_s": last["at_s"]}, separators=(",", ":"))
     (target / EVENTS_FILE).write_text((source / EVENTS_FILE).read_text() + note + "\n")
+    keep_injections(source / LOG_DIR, target / LOG_DIR)
+    if (source / ANSWERS_FILE).exists():
+        shutil.copyfile(source / ANSWERS_FILE, target / ANSWERS_FILE)
+    for name in (ANSWER_DIR, KEPT):
+        if (source / name).exists():
+            shutil.copytree(source / name, target / name)
     moved = compare(source, target)
     if moved > TOLERANCE:
         raise SystemExit(f"{source}: rounding moves a change by {100 * moved:.2f} %; keep the original")
     size_mb = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) / 1e6
     print(f"{target}: {len(lines)} windows, {size_mb:.1f} MB, no change moved by more than {100 * moved:.3f} %")
+
+
+def keep_injections(source: Path, target: Path) -> None:
+    """Copy what the servers told of slow-downs that were put into them: the true size of an effect is read from there."""
+    for log in sorted(source.glob("server-*.log")):
+        told = [line for line in log.read_text(errors="replace").splitlines() if MEASURED in line or PROOF in line]
+        if told:
+            target.mkdir(exist_ok=True)
+            (target / log.name).write_text("".join(f"{line}\n" for line in told))
 
 
 def find_drops(role: str, *, is_first: bool) -> set[str]:

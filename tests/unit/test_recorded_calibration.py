@@ -1,0 +1,138 @@
+"""`perfgate calibrate --from`: a baseline out of sessions that are there already."""
+
+from __future__ import annotations
+
+from math import log1p
+from pathlib import Path
+
+import orjson
+import pytest
+
+from perfgate.cli import main
+from perfgate.core import Fingerprint
+from perfgate.errors import InputError
+from perfgate.evidence.baselines import find_path, load_baseline
+from perfgate.serving.recorded_calibration import Slowed, parse_slowed
+from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, write_folder
+
+SCENARIO = make_scenario()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A scenario file, two A/A folders and one whose candidate was slowed by 3 %."""
+    (tmp_path / "unit.toml").write_text(SCENARIO_TEXT)
+    for day in (1, 2):
+        write_folder(tmp_path / f"aa{day}", make_session(SCENARIO, blocks=4, seed=day), at=f"2026-01-0{day}T00:00:00Z")
+    slow = make_session(SCENARIO, blocks=4, seed=3, worse=log1p(0.03))
+    write_folder(tmp_path / "slow", slow, at="2026-01-03T00:00:00Z")
+    change_arm(tmp_path / "slow", env={"PERFGATE_INJECT": "host:300"})
+    return tmp_path
+
+
+def change_arm(folder, **changes):
+    """Say of the candidate what a slowed, or another, candidate's folder says."""
+    path = folder / "session.json"
+    record = orjson.loads(path.read_bytes())
+    record["arms"]["candidate"].update(changes)
+    path.write_bytes(orjson.dumps(record))
+
+
+def calibrate(place, *arguments):
+    return main(["calibrate", str(place / "unit.toml"), "--to", str(place / "to"), *map(str, arguments)])
+
+
+def find_stored(place):
+    return find_path(place / "to", Fingerprint(facts=FACTS), SCENARIO.name)
+
+
+def test_calibrate__from_recorded_sessions(place):
+    code = calibrate(place, "--from", place / "aa1", "--from", place / "aa2", "--injected", f"0.03:{place / 'slow'}")
+
+    baseline = load_baseline(find_stored(place))
+    [response] = baseline.metrics["median_itl_ms"].sensitivity
+    assert code == 0
+    assert baseline.blocks == 8
+    assert {start.session for start in baseline.starts} == {"aa1", "aa2"}
+    assert response.injected_ratio == 0.03
+    assert response.low < 0.03 < response.high
+    assert baseline.metrics["median_itl_ms"].is_responsive
+
+
+def test_calibrate__the_size_of_the_slow_down_is_read_from_the_logs(place):
+    lines = 'noise\nperfgate injection measured: {"kind": "host", "steps": 100, "injected_us": 25000.0}\n'
+    (place / "slow" / "logs" / "server-02-candidate.log").write_text(lines)
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", place / "slow") == 0
+
+    # 250 of about 10,000 microseconds: the base's median ITL is near 10 ms.
+    [response] = load_baseline(find_stored(place)).metrics["median_itl_ms"].sensitivity
+    assert response.injected_ratio == pytest.approx(0.025, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--injected", "0.03:slow"], "--injected belongs to --from"),
+        (["--from", "aa1", "--blocks", "4"], "leave out --blocks"),
+        (["--from", "aa1", "--inject", "step:1.0"], "leave out --blocks and --inject"),
+        (["--from", "slow"], "slow: its arms differ, so it holds no noise"),
+        (["--from", "aa1", "--injected", "0.03:aa2"], "aa2: its arms are equal, nothing was injected"),
+        (["--from", "aa1", "--from", "aa1"], "another folder has that name"),
+        (["--from", "aa1", "--injected", "-1:slow"], "expected RATIO:FOLDER"),
+        (["--from", "aa1", "--injected", "nan:slow"], "expected RATIO:FOLDER"),
+        (["--from", "nowhere"], "nowhere: no such result folder"),
+    ],
+)
+def test_calibrate__what_cannot_be_used_is_named_in_one_line(place, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(place)
+
+    assert calibrate(place, *arguments) == 2
+
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert not (place / "to").exists()
+
+
+def test_calibrate__a_folder_of_another_design(place, capsys):
+    (place / "unit.toml").write_text(SCENARIO_TEXT + "[blocks]\nwindows = 5\n")
+
+    assert calibrate(place, "--from", place / "aa1") == 2
+    assert "aa1: windows a start: 3, but the scenario has 5" in capsys.readouterr().err
+
+
+def test_calibrate__a_slowed_folder_of_another_machine(place, capsys):
+    change_arm(place / "slow", facts={**FACTS, "gpu": "Other GPU"})
+    record = orjson.loads((place / "slow" / "session.json").read_bytes())
+    record["arms"]["base"]["facts"]["gpu"] = "Other GPU"
+    (place / "slow" / "session.json").write_bytes(orjson.dumps(record))
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", f"0.03:{place / 'slow'}") == 2
+    assert "slow: ran on other hardware" in capsys.readouterr().err
+
+
+def test_calibrate__a_slow_down_that_nobody_measured(place, capsys):
+    change_arm(place / "slow", env={"OTHER": "1"})
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", place / "slow") == 2
+    assert "its candidate ran without PERFGATE_INJECT" in capsys.readouterr().err
+
+
+def test_calibrate__a_void_session_stores_nothing(place, capsys):
+    session = make_session(SCENARIO, blocks=4, seed=9)
+    write_folder(place / "void", session)
+    next((place / "void" / "windows").iterdir()).unlink()
+
+    assert calibrate(place, "--from", place / "void") == 3
+    assert "the calibration is void" in capsys.readouterr().err
+    assert not (place / "to").exists()
+
+
+def test_parse_slowed__folder_with_a_colon():
+    assert parse_slowed("results:old/slow") == Slowed(folder=Path("results:old/slow"))
+
+
+def test_parse_slowed__ratio_without_a_folder():
+    with pytest.raises(InputError, match="expected RATIO:FOLDER"):
+        parse_slowed("0.03:")
