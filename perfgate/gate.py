@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from perfgate.baseline_choice import KEPT, match_baseline
 from perfgate.check import judge, needs_more
-from perfgate.core import Arm, Verdict
+from perfgate.core import Arm, Outcome, Verdict
 from perfgate.environment import read_fingerprint
 from perfgate.evidence.baselines import find_baseline, find_path, save_baseline
 from perfgate.evidence.journal import write_atomically
+from perfgate.evidence.profiles import read_attribution
 from perfgate.evidence.results import SESSION_FILE, load_results, read_record
 from perfgate.evidence.resumption import require_cut_off
 from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
-from perfgate.scenario import Scenario
+from perfgate.scenario import Expect, Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.calibration import Calibration, calibrate
+from perfgate.serving.fresh_profiles import profile_arms
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 from perfgate.state import find_machine_baselines, list_baseline_dirs
@@ -29,7 +32,9 @@ from perfgate.verdict_file import VERDICT_FILE, format_verdict
 class Job:
     """One run of the gate. `baselines` are the folders to look in; empty means the machine's own and the shipped ones.
 
-    `resume` goes on with one that was cut off, its calibration included.
+    `resume` goes on with one that was cut off, its calibration included. `expect` is what must be seen of the candidate besides
+    what the scenario says. `profile` is "always" to profile both arms in the servers of the first block, "auto" to do it in
+    fresh ones after a REGRESSION, and "never".
     """
 
     scenario: Scenario
@@ -39,6 +44,8 @@ class Job:
     baselines: tuple[Path, ...] = ()
     model: Path | None = None
     resume: bool = False
+    expect: Expect = field(default_factory=Expect)
+    profile: Literal["auto", "always", "never"] = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +73,15 @@ def run_gate(job: Job, progress: Progress) -> Result:
         fix_noise=lambda folder: fix_noise(folder, job.baselines),
         model=job.model,
         resume=job.resume,
+        expect=job.expect,
+        is_profiled=job.profile == "always",
     )
     measure(request, progress)
-    return write_report(job.folder)
+    result = write_report(job.folder)
+    if job.profile != "auto" or result.verdict.outcome is not Outcome.REGRESSION or read_attribution(job.folder) is not None:
+        return result
+    progress.step("a regression: both arms are profiled in fresh servers, to see which kernels it consists of")
+    return write_report(job.folder) if profile_arms(request, progress) else result
 
 
 def is_begun(job: Job) -> bool:
@@ -142,5 +155,6 @@ def write_report(folder: Path) -> Result:
     baseline = match_baseline((folder / KEPT,), scenario, session)
     verdict = judge(session, scenario, baseline)
     write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
-    write_atomically(folder / "report.md", render_markdown(verdict, session, scenario, baseline).encode())
+    report = render_markdown(verdict, session, scenario, baseline, read_attribution(folder))
+    write_atomically(folder / "report.md", report.encode())
     return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline))

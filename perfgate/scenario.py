@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -127,6 +128,45 @@ class Equivalence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expect:
+    """What must be seen of the candidate, so that the path under test is known to have run; regular expressions, all of them.
+
+    A kernel (an operator on a CPU) must match each of `kernels` and none may match one of `absent`, in a profile taken after
+    the first block; a line of the server's log must match each of `log`.
+    """
+
+    kernels: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        """A pattern that cannot match anything would fail late, after the first block."""
+        for name in ("kernels", "absent", "log"):
+            for pattern in getattr(self, name):
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise ValueError(f"{name}: {pattern!r} is no regular expression ({error})") from None
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether a profile of the candidate has to be taken."""
+        return bool(self.kernels or self.absent)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is expected."""
+        return not (self.needs_profile or self.log)
+
+    def extend(self, other: Expect) -> Expect:
+        """Expect all of both."""
+        return Expect(
+            kernels=(*self.kernels, *other.kernels), absent=(*self.absent, *other.absent), log=(*self.log, *other.log)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One measurement that a pull request has to pass."""
 
@@ -140,6 +180,7 @@ class Scenario:
     warmup: Warmup = field(default_factory=Warmup)
     blocks: Blocks = field(default_factory=Blocks)
     equivalence: Equivalence = field(default_factory=Equivalence)
+    expect: Expect = field(default_factory=Expect)
     alpha: Annotated[float, Field(gt=0, le=0.05, strict=True)] = 0.01
     budget_minutes: Seconds = 30.0
     __pydantic_config__ = _STRICT

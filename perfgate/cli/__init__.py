@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kernels": ("perfgate.cli.kernels", "Judge fused MoE implementations and build ours ahead of time."),
     "model": ("perfgate.cli.model", "Verify that a model is the mixture of experts it should be; make the tiny one."),
     "power": ("perfgate.cli.power", "Show what a baseline's noise lets the gate find, and at what cost."),
+    "profile": ("perfgate.cli.profile", "Rank the kernels that the arms of a profiled session differ by."),
     "report": ("perfgate.cli.report", "Render a verdict as the pull request comment."),
     "run": ("perfgate.cli.run", "Measure a scenario in A/B blocks into a result folder."),
     "scenarios": ("perfgate.cli.scenarios", "List the scenarios that ship with perfgate."),

@@ -95,7 +95,9 @@ def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, b
         from perfgate.verdict_file import format_verdict  # noqa: PLC0415 - as above
 
         return format_verdict(verdict)
+    from perfgate.evidence.profiles import read_attribution  # noqa: PLC0415 - as above
     from perfgate.report.render import render_markdown, render_text  # noqa: PLC0415 - as above
 
-    writer = render_markdown if style == "markdown" else render_text
-    return writer(verdict, session, scenario, baseline).encode()
+    if style == "text":
+        return render_text(verdict, session, scenario, baseline).encode()
+    return render_markdown(verdict, session, scenario, baseline, read_attribution(Path(session.source))).encode()

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfgate.cli.options import add_arm_options, add_folder_options, build_arms, choose_folder
+from perfgate.cli.options import (
+    add_arm_options,
+    add_folder_options,
+    add_profile_option,
+    add_proof_options,
+    build_arms,
+    build_expect,
+    choose_folder,
+)
 
 if TYPE_CHECKING:
     from perfgate.core import Arm
@@ -19,6 +27,8 @@ if TYPE_CHECKING:
 @click.argument("scenario", default="cpu-moe")
 @add_folder_options
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
+@add_proof_options
+@add_profile_option
 @add_arm_options
 def command(*, scenario: str, **options: Any) -> int:
     """Calibrate if need be, measure SCENARIO, judge it and report.
@@ -46,6 +56,8 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
         baselines=options["baselines"],
         model=options["model"],
         resume=options["resume"],
+        expect=build_expect(options),
+        profile=options["profile"],
     )
     with show_progress() as progress:
         result = run_gate(job, progress)

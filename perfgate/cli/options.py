@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,49 @@ _FOLDER_OPTIONS = (
     click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True),
     click.option("--resume", is_flag=True, help="Go on in the folder --out, where a run with the same options was cut off."),
 )
+
+
+_PROOF_OPTIONS = (
+    click.option(
+        "--expect-kernel",
+        "kernels",
+        multiple=True,
+        metavar="REGEX",
+        help="A kernel that must run in the candidate, found in a profile; repeatable.",
+    ),
+    click.option(
+        "--expect-no-kernel", "absent", multiple=True, metavar="REGEX", help="A kernel that must not run there; repeatable."
+    ),
+    click.option("--expect-log", "log", multiple=True, metavar="REGEX", help="A line that its log must hold; repeatable."),
+)
+
+
+def add_proof_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say what must be seen of the candidate."""
+    for option in reversed(_PROOF_OPTIONS):
+        command = option(command)
+    return command
+
+
+def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that judges the option that says when both arms are profiled."""
+    return click.option(
+        "--profile",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Profile both arms: in fresh servers after a regression, after the first block always, or never.",
+    )(command)
+
+
+def build_expect(options: Mapping[str, Any]) -> Any:
+    """Turn them into an Expect. Raise InputError for what is no regular expression."""
+    from perfgate.scenario import Expect  # noqa: PLC0415 - pydantic is not for --help
+
+    try:
+        return Expect(kernels=options["kernels"], absent=options["absent"], log=options["log"])
+    except ValueError as error:
+        raise InputError(f"--expect-kernel, --expect-no-kernel or --expect-log: {error}") from None
 
 
 def add_folder_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,13 +7,21 @@ from typing import Any
 
 import click
 
-from perfgate.cli.options import add_arm_options, add_folder_options, build_arms, choose_folder
+from perfgate.cli.options import (
+    add_arm_options,
+    add_folder_options,
+    add_proof_options,
+    build_arms,
+    build_expect,
+    choose_folder,
+)
 
 
 @click.command(name="run")
 @click.argument("scenario")
 @add_folder_options
 @click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
+@add_proof_options
 @add_arm_options
 def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
     """Measure SCENARIO in A/B blocks into a result folder.
@@ -45,6 +53,7 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
         fix_noise=lambda begun: fix_noise(begun, ()),
         model=options["model"],
         resume=resume,
+        expect=build_expect(options),
     )
     with show_progress() as progress:
         measure(request, progress)

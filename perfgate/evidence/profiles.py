@@ -122,6 +122,14 @@ def _load(folder: Path, line: Mapping[str, Any], where: str) -> Profile:
     )
 
 
+def read_attribution(folder: Path) -> Attribution | str | None:
+    """Compare the arms as the result folder holds them: None when they were not profiled, a reason when that cannot be read."""
+    try:
+        return attribute_profiles(load_profiles(folder))
+    except EvidenceError as error:
+        return str(error)
+
+
 def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
     """Compare the last profile of each arm; None unless both were profiled. Raise EvidenceError for traces that are none."""
     last = {profile.arm: profile for profile in profiles}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,6 +26,7 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence.answers import load_answers
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.equivalence import check_answered, check_equivalence, describe_equivalence
+from perfgate.evidence.expectations import check_expectations
 from perfgate.evidence.journal import (
     WindowFiles,
     append_line,
@@ -35,7 +36,7 @@ from perfgate.evidence.journal import (
     write_atomically,
 )
 from perfgate.evidence.timing import measure_time
-from perfgate.scenario import Scenario, parse_scenario
+from perfgate.scenario import Expect, Scenario, parse_scenario
 
 SCHEMA = 1
 SESSION_FILE = "session.json"
@@ -65,7 +66,7 @@ class SessionRecord:
     """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
 
     `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
-    `checks` names what each server start must be put to besides its windows.
+    `checks` names what each server start must be put to besides its windows, `expect` what must be seen of the candidate.
     """
 
     schema: Literal[1]
@@ -80,6 +81,7 @@ class SessionRecord:
     rule: str = ""
     looks: tuple[int, ...] = ()
     checks: tuple[Literal["equivalence"], ...] = ()
+    expect: Expect = field(default_factory=Expect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -188,6 +190,8 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     problems.extend(check_equivalence(answers, scenario.equivalence))
     if "equivalence" in record.checks:
         problems.extend(check_answered(windows, answers))
+    if any(event.get("event") == "block_ended" for event in events):
+        problems.extend(check_expectations(folder, record.expect, events))
     session = Session(
         source=str(folder),
         scenario=record.scenario,
@@ -196,7 +200,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         windows=tuple(windows),
         superseded=tuple(superseded),
         timing=measure_time(events, windows, superseded),
-        problems=tuple(problems),
+        problems=tuple(dict.fromkeys(problems)),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
         equivalence=describe_equivalence(answers, scenario.equivalence),

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfgate.core import Session, Verdict
+from perfgate.evidence.attribution import Attribution
 from perfgate.report import escape
+from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
 from perfgate.report.picture import LEGEND
+from perfgate.report.table import lay_out_markdown
 from perfgate.report.view import Row, build_view
 from perfgate.scenario import Scenario
 
@@ -20,13 +23,28 @@ if TYPE_CHECKING:
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 
 
-def render_markdown(verdict: Verdict, session: Session, scenario: Scenario, baseline: object | None) -> str:
-    """Return GitHub markdown whose first line is the verdict. `baseline` is the one it was judged against, if any."""
-    view = build_view(verdict, session, scenario)
+def render_markdown(
+    verdict: Verdict,
+    session: Session,
+    scenario: Scenario,
+    baseline: object | None,
+    attribution: Attribution | str | None = None,
+) -> str:
+    """Return GitHub markdown whose first line is the verdict. `baseline` is the one it was judged against, if any.
+
+    `attribution` says which kernels the difference consists of, or why the profiles cannot be read.
+    """
+    breakdown = build_breakdown(attribution)
     return (
         _environment(escape.markdown)
         .get_template("comment.md.j2")
-        .render(view=view, legend=Safe(LEGEND), has_baseline=baseline is not None)
+        .render(
+            view=build_view(verdict, session, scenario),
+            legend=Safe(LEGEND),
+            has_baseline=baseline is not None,
+            breakdown=breakdown,
+            parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
+        )
     )
 
 

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from perfgate.evidence.journal import lock_folder
 from perfgate.evidence.results import SESSION_FILE, ResultWriter, SessionRecord
 from perfgate.evidence.resumption import Progressed, read_progressed, require_same
 from perfgate.policy import RULE
-from perfgate.scenario import Scenario
+from perfgate.scenario import Expect, Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engines import ENGINES
@@ -42,7 +42,8 @@ class Request:
 
     `is_decided` is asked after each look, with the folder as it then stands. `fix_noise` is asked once, before the first
     window, for the stored deviations of a window by metric: the verdict will know a stalled one by them. `model` is the model's
-    folder on this machine where it is not the scenario's path. `resume` goes on with a session that was cut off.
+    folder on this machine where it is not the scenario's path. `resume` goes on with a session that was cut off. `expect` is
+    what must be seen of the candidate besides what the scenario says; `is_profiled` profiles both arms after their first block.
     """
 
     scenario: Scenario
@@ -56,6 +57,8 @@ class Request:
     model: Path | None = None
     notes: tuple[str, ...] = ()
     resume: bool = False
+    expect: Expect = field(default_factory=Expect)
+    is_profiled: bool = False
 
 
 def measure(request: Request, progress: Progress) -> None:
@@ -110,10 +113,16 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model={"path": str(model), "weights": scenario.model.weights},
         checks=("equivalence",) if scenario.equivalence.enabled else (),
+        expect=read_expect(request),
         notes=request.notes,
         rule=RULE,
         looks=request.looks,
     )
+
+
+def read_expect(request: Request) -> Expect:
+    """What must be seen of the candidate; equal arms of a calibration have no path under test."""
+    return request.scenario.expect.extend(request.expect) if request.purpose == "ab" else Expect()
 
 
 def write_utc() -> str:
@@ -148,6 +157,8 @@ def build_plan(request: Request, model: Path) -> Plan:
         looks=request.looks,
         is_decided=lambda: request.is_decided(request.folder),
         noise=request.fix_noise(request.folder),
+        expect=read_expect(request),
+        is_profiled=request.is_profiled,
     )
 
 

@@ -15,12 +15,13 @@ from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
 from perfgate.evidence.resumption import Progressed
-from perfgate.scenario import Scenario
+from perfgate.scenario import Expect, Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask
 from perfgate.serving.injection import VARIABLE
 from perfgate.serving.injection_log import PROOF
 from perfgate.serving.progress import Progress
+from perfgate.serving.proof import prove
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Launch, Server
 from perfgate.serving.telemetry import Telemetry
@@ -32,7 +33,8 @@ STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
 class Plan:
     """What a session will do, fixed before it begins. `is_decided` is asked after each look and may end it early.
 
-    `noise` holds the stored deviations of a window by metric, those that the judge will hold stalled windows against.
+    `noise` holds the stored deviations of a window by metric, those that the judge will hold stalled windows against. `expect` is
+    what must be seen of the candidate; `is_profiled` keeps a profile of both arms even where nothing is expected.
     """
 
     scenario: Scenario
@@ -40,6 +42,8 @@ class Plan:
     looks: tuple[int, ...]
     is_decided: Callable[[], bool]
     noise: Mapping[str, float] = field(default_factory=dict)
+    expect: Expect = field(default_factory=Expect)
+    is_profiled: bool = False
 
 
 @dataclass(slots=True)
@@ -128,12 +132,14 @@ class Driver:
                 self._make_ready(starts)
                 self._measure_in_turns(starts)
                 self._measure_stalled(starts)
+                self._prove(starts)
                 return
         for arm in order:
             with self._start(arm, block) as start:
                 self._make_ready([start])
                 self._measure_in_turns([start])
                 self._measure_stalled([start])
+                self._prove([start])
 
     @contextlib.contextmanager
     def _start(self, arm: Arm, block: int) -> Iterator[Start]:
@@ -209,6 +215,10 @@ class Driver:
             )
             self.progress.step(f"  {start.arm.value} window {index} stalled: one more is measured, both are kept")
             self._measure(start, Role.RERUN)
+
+    def _prove(self, starts: list[Start]) -> None:
+        for start in starts if not self.blocks else ():
+            prove(self.plan, self.writer, start, self.elapsed_s)
 
     def _measure(self, start: Start, role: Role) -> None:
         """One window: flush, load, store, tell."""

@@ -85,6 +85,7 @@ def main():
     if BEHAVIOUR == "child":
         subprocess.Popen([sys.executable, "-c", DEAF])
         time.sleep(0.2)
+    print(os.environ.get("FAKE_LOG", "loading"), flush=True)
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 

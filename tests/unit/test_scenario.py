@@ -13,6 +13,7 @@ from perfgate.metrics import METRICS
 from perfgate.scenario import (
     Blocks,
     Equivalence,
+    Expect,
     Gate,
     Model,
     Scenario,
@@ -340,7 +341,7 @@ def test_suggest__near_and_far():
 
 DOCS = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": Server, "`[load]`": Load, "`[warmup]`": Warmup}
-TABLES |= {"`[blocks]`": Blocks, "`[equivalence]`": Equivalence, "`[gates.METRIC]`": Gate}
+TABLES |= {"`[blocks]`": Blocks, "`[equivalence]`": Equivalence, "`[expect]`": Expect, "`[gates.METRIC]`": Gate}
 
 
 def read_reference(heading):

@@ -1,0 +1,46 @@
+"""Once a session, after the windows of its first block: see that the path under test ran, and keep where the time went.
+
+Not before the windows, though a wrong candidate would cost less then: a server that was profiled may be slower ever after.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perfgate.core import Arm
+from perfgate.errors import ServerError
+from perfgate.evidence.expectations import LOG_EVENT, check_expectations, find_line
+from perfgate.evidence.journal import read_lines
+from perfgate.evidence.profiles import Profile
+from perfgate.evidence.results import EVENTS_FILE, ResultWriter
+from perfgate.serving.profiling import profile_server
+
+if TYPE_CHECKING:
+    from perfgate.serving.session import Plan, Start
+
+
+def prove(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:
+    """Profile a start where the plan wants it, and hold the candidate against what is expected of it.
+
+    Raise ServerError where the path under test did not run: all further blocks would measure something else.
+    """
+    if plan.expect.needs_profile or plan.is_profiled:
+        _profile(plan, writer, start, elapsed_s)
+    if start.arm is Arm.CANDIDATE and not plan.expect.is_empty:
+        for pattern in plan.expect.log:
+            line = find_line(start.server.log, pattern)
+            writer.add_event(LOG_EVENT, elapsed_s, start=start.number, pattern=pattern, line=line)
+        for problem in check_expectations(writer.folder, plan.expect, read_lines(writer.folder / EVENTS_FILE)):
+            raise ServerError(problem)
+
+
+def _profile(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:
+    """Profile one batch; where nothing is expected of it, a profiler that fails costs the profile and not the session."""
+    place = Profile(arm=start.arm, block=start.block, start=start.number)
+    try:
+        profile_server(start.server, plan.scenario.load, writer.folder, place)
+    except ServerError as error:
+        start.server.raise_if_dead()
+        if plan.expect.needs_profile:
+            raise
+        writer.add_event("profile_failed", elapsed_s, arm=start.arm.value, start=start.number, message=str(error))
