@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from perfgate.cli.handoff import add_subject_options, build_subject
+from perfgate.cli.handoff import build_subject
 from perfgate.cli.judging import EVENT, FILE, SETTINGS, add_court_options, annotate, build_court, open_and_judge
-from perfgate.cli.publishing import build_place, publish, report
-from perfgate.errors import GitHubError, InputError
+from perfgate.cli.publishing import build_place, build_section, publish, report, say_all
+from perfgate.errors import GitHubError, HandoffError, InputError
 
 MAIN = "refs/heads/main"
 
@@ -33,18 +32,19 @@ def plan(settings: Path, event: Path, event_name: str) -> int:
     """Decide whether this event is measured, and write the outputs action, reason, head_sha, base_sha and matrix."""
     from perfgate.github.events import plan as decide  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.github.events import read_event  # noqa: PLC0415
-    from perfgate.github.settings import load_settings  # noqa: PLC0415
+    from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
 
-    known = load_settings(settings)
-    found = decide(event_name, read_event(event), known.label)
+    found = decide(event_name, read_event(event))
+    jobs = load_settings(settings).list_jobs(is_smoke=found.is_smoke)
     write_plan(
         {
-            "action": found.action.value,
+            # A merge queue without a smoke suite measures nothing.
+            "action": found.action.value if jobs else "skip",
             "reason": found.reason,
             "pull_request": str(found.pull_request),
             "head_sha": found.head_sha,
             "base_sha": found.base_sha,
-            "matrix": format_matrix(known.list_jobs(is_smoke=found.is_smoke)),
+            "matrix": format_jobs(jobs),
         }
     )
     return 0
@@ -59,27 +59,47 @@ def write_plan(values: dict[str, str]) -> None:
         click.echo(f"{name}={value}")
 
 
-def format_matrix(jobs: Sequence[dict[str, str]]) -> str:
-    """Write jobs as the JSON that `strategy.matrix.include` takes."""
-    import orjson  # noqa: PLC0415 - as above
-
-    return orjson.dumps(jobs).decode()
-
-
 @command.command()
-@click.argument("artifacts", metavar="ARTIFACT...", nargs=-1, required=True, type=FILE)
-@add_subject_options
+@click.option("--action", type=click.Choice(["run", "skip", "await"]), required=True, help="What `plan` decided.")
+@click.option("--result", required=True, metavar="RESULT", help="What became of the measuring jobs: success, skipped, ...")
+@click.option("--matrix", required=True, metavar="JSON", help="The jobs that `plan` wrote.")
+@click.option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
+@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@click.option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none.")
+@click.option("--head-sha", required=True, metavar="SHA")
+@click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
+@click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_court_options
 @SETTINGS
-def judge(artifacts: tuple[Path, ...], settings: Path, **options: Any) -> int:
-    """Judge hand-offs and show the verdicts on the run's page; no token needed. The exit code is the worst verdict's."""
-    from perfgate.github.outputs import add_summary  # noqa: PLC0415 - as above
+def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, **options: Any) -> int:
+    """Be the required check: pass only what was measured and not found slower, or what was not to be measured.
 
-    judged = open_and_judge(artifacts, build_subject(options), build_court(options, settings))
-    add_summary("\n\n".join(one.markdown for one in judged))
-    for line in annotate(judged):
-        click.echo(line)
-    codes = [one.verdict.outcome.exit_code for one in judged]
+    No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge.
+    """
+    from perfgate.github.outputs import add_summary  # noqa: PLC0415 - as above
+    from perfgate.github.settings import parse_jobs  # noqa: PLC0415
+
+    if action != "run":
+        if result != "skipped":
+            raise InputError(f"--result {result[:20]}: nothing was to be measured, and yet jobs ran")
+        click.echo(f"{action}: nothing was measured, so nothing is said")
+        return 0
+    jobs = parse_jobs(matrix)
+    codes = [0 if jobs and result == "success" else 3]
+    for job in jobs:
+        subject = build_subject({**options, "hardware": job.hardware})
+        path = artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
+        try:
+            judged = open_and_judge((path,), subject, build_court(options, settings))
+        except HandoffError as error:
+            click.echo(f"::error title=perfgate {job.hardware}::nothing to judge")
+            click.echo(f"perfgate: {error}", err=True)
+            codes.append(3)
+            continue
+        add_summary("\n\n".join(one.markdown for one in judged))
+        codes += [one.verdict.outcome.exit_code for one in judged]
+        for line in annotate(judged):
+            click.echo(line)
     return 1 if 1 in codes else max(codes)
 
 
@@ -88,30 +108,37 @@ def judge(artifacts: tuple[Path, ...], settings: Path, **options: Any) -> int:
 @click.option("--ref", required=True, envvar="GITHUB_REF", help="The branch whose workflow file runs.")
 @click.option("--pr", type=click.IntRange(min=1), required=True)
 @click.option("--head-sha", required=True, metavar="SHA", help="The commit that somebody has read, all 40 digits.")
+@click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
+@click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @click.option("--hardware", default="", help="One machine of the settings; empty for all.")
 @click.option("--only", "scenario", default="", help="One scenario of the settings; empty for all.")
 @SETTINGS
 def admit(settings: Path, **options: Any) -> int:
     """Let a dispatched measurement through only for the head of the pull request, and only from the main branch's workflow."""
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
-    from perfgate.github.events import find_sha  # noqa: PLC0415
+    from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
     from perfgate.github.publisher import require_head  # noqa: PLC0415
-    from perfgate.github.settings import load_settings  # noqa: PLC0415
+    from perfgate.github.runs import Run  # noqa: PLC0415
+    from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
+    from perfgate.github.states import State  # noqa: PLC0415
 
     if options["ref"] != MAIN:
         raise InputError(f"--ref {options['ref'][:80]!r}: the workflow runs from {MAIN} only; start it from there")
-    head = find_sha({"head_sha": options["head_sha"]}, "head_sha")
+    head, repository = find_sha(options, "head_sha"), find_repository(options, "repository")
     jobs = [
         job
         for job in load_settings(settings).list_jobs()
-        if options["hardware"] in ("", job["hardware"]) and options["scenario"] in ("", job["scenario"])
+        if options["hardware"] in ("", job.hardware) and options["scenario"] in ("", job.scenario)
     ]
     if not jobs:
         raise InputError("--hardware, --only: the settings have no such machine with such a scenario")
-    github, place = connect(), build_place(options["repository"], options["pr"])
-    require_head(github, place, head)
-    base = find_sha(github.get(f"/repos/{place.repository}/pulls/{place.pull_request}"), "base.sha")
-    write_plan({"head_sha": head, "base_sha": base, "pull_request": str(options["pr"]), "matrix": format_matrix(jobs)})
+    github = connect()
+    require_head(github, build_place(repository, options["pr"]), head)
+    pull = github.get(f"/repos/{repository}/pulls/{options['pr']}")
+    base = find_sha(pull, "base.sha")
+    run = Run(repository=repository, run_id=options["run_id"], run_attempt=options["run_attempt"], head_sha=head, pull=pull)
+    say_all(run, (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in jobs})))
+    write_plan({"head_sha": head, "base_sha": base, "pull_request": str(options["pr"]), "matrix": format_jobs(jobs)})
     return 0
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfgate.cli.handoff import add_subject_options, build_subject
-from perfgate.cli.judging import EVENT, FILE, SETTINGS, add_court_options, build_court, open_and_judge
-from perfgate.errors import HandoffError, InputError, StaleError
+from perfgate.cli.judging import EVENT, SETTINGS, add_court_options, build_court
+from perfgate.errors import HandoffError, StaleError
 
 if TYPE_CHECKING:
     from perfgate.cli.judging import Court, Judged
@@ -25,55 +24,32 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("artifacts", metavar="[ARTIFACT]...", nargs=-1, type=FILE)
-@click.option("--state", type=click.Choice(["planned", "running", "invalid", "sick-runner"]), help="Say this; no artifact.")
-@add_subject_options
+@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@click.option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
+@click.option("--head-sha", required=True, metavar="SHA", help="The measured commit, 40 digits.")
+@click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
+@click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_court_options
 @SETTINGS
-def publish(artifacts: tuple[Path, ...], state: str | None, settings: Path, **options: Any) -> int:
-    """Judge hand-offs and say the result on the pull request: comment and commit status. Or say --state without numbers."""
-    from perfgate.github.outputs import add_summary  # noqa: PLC0415 - as above
-    from perfgate.github.states import State, combine  # noqa: PLC0415
+def publish(settings: Path, **options: Any) -> int:
+    """Say on the pull request what the measuring jobs of this run left: comment and commit status."""
+    from perfgate.github.client import connect  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
+    from perfgate.github.runs import Run, collect  # noqa: PLC0415
+    from perfgate.github.settings import load_settings  # noqa: PLC0415
 
-    if bool(artifacts) == bool(state):
-        raise InputError("give either artifacts or --state, for a result has one source")
-    subject = build_subject(options)
-    judged = open_and_judge(artifacts, subject, build_court(options, settings)) if artifacts else ()
-    found = State(state) if state else combine([one.verdict.outcome for one in judged])
-    body = "\n\n".join(one.markdown for one in judged)
-    click.echo(say(build_place(subject.repository, subject.pull_request), build_section(subject, found, body)))
-    if body:
-        add_summary(body)
-    return 0
-
-
-def build_place(repository: str, pull_request: int) -> Place:
-    """Where to speak: the server and the bot's name may differ on GitHub Enterprise and for an app of one's own."""
-    from perfgate.github.publisher import BOT, Place  # noqa: PLC0415 - as above
-
-    return Place(
+    repository = find_repository(options, "repository")
+    run = Run(
         repository=repository,
-        pull_request=pull_request,
-        server_url=os.environ.get("GITHUB_SERVER_URL", "https://github.com"),
-        bot=os.environ.get("PERFGATE_BOT", BOT),
+        run_id=options["run_id"],
+        run_attempt=options["run_attempt"],
+        head_sha=find_sha(options, "head_sha"),
+        pull=connect().get(f"/repos/{repository}/pulls/{options['pr']}"),
     )
-
-
-def build_section(subject: Subject, state: State, body: str) -> Section:
-    """The section of one machine, dated now."""
-    from perfgate.github.sections import Entry, Section  # noqa: PLC0415 - as above
-
-    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    entry = Entry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
-    return Section(hardware=subject.hardware, entry=entry, body=body)
-
-
-def say(place: Place, section: Section) -> str:
-    """Publish with the job's token and return the comment's address."""
-    from perfgate.github.client import connect  # noqa: PLC0415 - as above
-    from perfgate.github.publisher import publish as put  # noqa: PLC0415
-
-    return put(connect(), place, section)
+    court = build_court(options, settings)
+    findings = collect(connect(), run, load_settings(settings))
+    say_all(run, (judge_finding(run.subject(finding.hardware), finding, court) for finding in findings))
+    return 0
 
 
 @click.command()
@@ -92,17 +68,12 @@ def report(event: Path, settings: Path, **options: Any) -> int:
 
     payload, known = read_event(event), load_settings(settings)
     run = identify(connect(), payload)
-    found = plan_pull(run.pull, known.label)
+    found = plan_pull(run.pull)
     if found.action is Action.SKIP:
         click.echo(found.reason)
         return 0
-    place = build_place(run.repository, found.pull_request)
-    court = build_court(options, settings)
-    for section in _build_sections(run, payload, known, court if found.action is Action.RUN else None):
-        try:
-            click.echo(say(place, section))
-        except StaleError as error:
-            click.echo(f"left as it is: {error}")
+    court = build_court(options, settings) if found.action is Action.RUN else None
+    say_all(run, _build_sections(run, payload, known, court))
     return 0
 
 
@@ -115,21 +86,20 @@ def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: C
     if court is None:
         for hardware in sorted(known.hardware):
             how = f"    /perfgate run {hardware} {run.head_sha}"
-            yield build_section(
-                run.subject(hardware), State.AWAITING, f"A maintainer who has read this commit starts it with\n\n{how}"
-            )
+            yield build_section(run.subject(hardware), State.AWAITING, f"A maintainer who has read this commit writes\n\n{how}")
     elif payload.get("action") in {"requested", "in_progress"}:
         state = State.PLANNED if payload["action"] == "requested" else State.RUNNING
         for hardware in sorted(known.hardware):
-            yield build_section(run.subject(hardware), state, "")
+            yield build_section(run.subject(hardware), state)
     else:
         for finding in collect(connect(), run, known):
-            yield _judge_finding(run.subject(finding.hardware), finding, court)
+            yield judge_finding(run.subject(finding.hardware), finding, court)
 
 
-def _judge_finding(subject: Subject, finding: Finding, court: Court) -> Section:
+def judge_finding(subject: Subject, finding: Finding, court: Court) -> Section:
     """What is missing outweighs what is there, except a regression that was found."""
     from perfgate.cli.judging import judge_handoffs  # noqa: PLC0415 - as above
+    from perfgate.github.outputs import add_summary  # noqa: PLC0415
     from perfgate.github.states import State, combine  # noqa: PLC0415
     from perfgate.report.escape import markdown  # noqa: PLC0415
 
@@ -142,5 +112,42 @@ def _judge_finding(subject: Subject, finding: Finding, court: Court) -> Section:
     state = combine([one.verdict.outcome for one in judged])
     if remarks and state is not State.REGRESSION:
         state = finding.state or State.INVALID
-    lines = [f"- {markdown(remark)}" for remark in remarks]
-    return build_section(subject, state, "\n\n".join(["\n".join(lines), *(one.markdown for one in judged)]).strip())
+    lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
+    body = "\n\n".join([lines, *(one.markdown for one in judged)]).strip()
+    add_summary(body)
+    return build_section(subject, state, body)
+
+
+def build_place(repository: str, pull_request: int) -> Place:
+    """Where to speak: the server and the bot's name may differ on GitHub Enterprise and for an app of one's own."""
+    from perfgate.github.publisher import BOT, Place  # noqa: PLC0415 - as above
+
+    return Place(
+        repository=repository,
+        pull_request=pull_request,
+        server_url=os.environ.get("GITHUB_SERVER_URL", "https://github.com"),
+        bot=os.environ.get("PERFGATE_BOT", BOT),
+    )
+
+
+def build_section(subject: Subject, state: State, body: str = "") -> Section:
+    """The section of one machine, dated now."""
+    from perfgate.github.sections import Entry, Section  # noqa: PLC0415 - as above
+
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    entry = Entry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
+    return Section(hardware=subject.hardware, entry=entry, body=body)
+
+
+def say_all(run: Run, sections: Iterable[Section]) -> None:
+    """Publish each section with the job's token; one that is out of date is left, with a word about it in the log."""
+    from perfgate.github.client import connect  # noqa: PLC0415 - as above
+    from perfgate.github.events import find_number  # noqa: PLC0415
+    from perfgate.github.publisher import publish as put  # noqa: PLC0415
+
+    place = build_place(run.repository, find_number(run.pull, "number"))
+    for section in sections:
+        try:
+            click.echo(f"{section.hardware}: {section.entry.state.value}: {put(connect(), place, section)}")
+        except StaleError as error:
+            click.echo(f"{section.hardware}: left as it is: {error}")

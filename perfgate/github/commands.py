@@ -23,7 +23,7 @@ def start(github: GitHub, payload: Mapping[str, Any], settings: Settings, workfl
     """
     repository, number = find_repository(payload, "repository.full_name"), find_number(payload, "issue.number")
     names = tuple(sorted(settings.hardware))
-    scenarios = tuple(sorted({job["scenario"] for job in settings.list_jobs()}))
+    scenarios = tuple(sorted({job.scenario for job in settings.list_jobs()}))
     command = parse_command(str(find(payload, "comment.body") or ""), names, scenarios)
     if find(payload, "action") != "created" or not find(payload, "issue.pull_request") or command is None:
         return "no command"

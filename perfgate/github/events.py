@@ -17,6 +17,8 @@ from perfgate.github.handoff import Repository, Sha
 
 MAX_EVENT_BYTES = 8 * 2**20
 NO_SHA = "0" * 40
+LABEL = "perfgate"
+"""What a pull request must carry to be measured; the workflow files name it too."""
 
 
 class Action(StrEnum):
@@ -87,19 +89,19 @@ def find_number(payload: Mapping[str, Any], path: str) -> int:
     return value
 
 
-def plan(event: str, payload: Mapping[str, Any], label: str) -> Plan:
+def plan(event: str, payload: Mapping[str, Any]) -> Plan:
     """Decide what becomes of an event of the pull request workflow."""
     if event == "merge_group":
         head, base = find_sha(payload, "merge_group.head_sha"), find_sha(payload, "merge_group.base_sha")
         return Plan(action=Action.RUN, reason="in the merge queue", head_sha=head, base_sha=base, is_smoke=True)
     if event != "pull_request":
         raise InputError(f"event {event[:40]!r}: this workflow plans pull_request and merge_group only")
-    return plan_pull(find(payload, "pull_request"), label)
+    return plan_pull(find(payload, "pull_request"))
 
 
-def plan_pull(pull: Mapping[str, Any], label: str) -> Plan:
+def plan_pull(pull: Mapping[str, Any]) -> Plan:
     """Decide from a pull request as GitHub describes it, in an event or through the interface."""
-    action, reason = _decide(pull, label)
+    action, reason = _decide(pull)
     return Plan(
         action=action,
         reason=reason,
@@ -109,17 +111,17 @@ def plan_pull(pull: Mapping[str, Any], label: str) -> Plan:
     )
 
 
-def _decide(pull: Mapping[str, Any], label: str) -> tuple[Action, str]:
+def _decide(pull: Mapping[str, Any]) -> tuple[Action, str]:
     labels = [find(entry, "name") for entry in find(pull, "labels") or () if isinstance(entry, dict)]
     if find(pull, "state") not in (None, "open"):
         return Action.SKIP, "the pull request is closed"
     if find(pull, "draft"):
         return Action.SKIP, "the pull request is a draft"
-    if label not in labels:
-        return Action.SKIP, f"the label {label} is not set"
+    if LABEL not in labels:
+        return Action.SKIP, f"the label {LABEL} is not set"
     if is_fork(pull):
         return Action.AWAIT, "the code comes from a fork: a maintainer reads it, then starts the measurement"
-    return Action.RUN, f"the label {label} is set"
+    return Action.RUN, f"the label {LABEL} is set"
 
 
 def is_fork(pull: Mapping[str, Any]) -> bool:

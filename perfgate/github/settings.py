@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
@@ -27,16 +28,23 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Job:
+    """One scenario on one kind of machine: an entry of a workflow's matrix."""
+
+    hardware: Label
+    scenario: Label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Settings:
-    """`label` is what a pull request must carry to be measured."""
+    """The machines by their label."""
 
     hardware: Annotated[Mapping[Label, Machine], Field(min_length=1, max_length=8)]
-    label: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._/-]{0,49}$")] = "perfgate"
 
-    def list_jobs(self, *, is_smoke: bool = False) -> tuple[dict[str, str], ...]:
+    def list_jobs(self, *, is_smoke: bool = False) -> tuple[Job, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""
         return tuple(
-            {"hardware": name, "scenario": scenario}
+            Job(hardware=name, scenario=scenario)
             for name, machine in sorted(self.hardware.items())
             for scenario in (machine.smoke if is_smoke else machine.scenarios)
         )
@@ -45,6 +53,20 @@ class Settings:
 @cache
 def _adapter() -> TypeAdapter[Settings]:
     return TypeAdapter(Settings)
+
+
+def format_jobs(jobs: Sequence[Job]) -> str:
+    """Write jobs as the JSON that `strategy.matrix.include` takes."""
+    return orjson.dumps(jobs).decode()
+
+
+def parse_jobs(text: str) -> tuple[Job, ...]:
+    """Read the jobs again. Raise InputError for anything that `format_jobs` would not have written."""
+    try:
+        return TypeAdapter(tuple[Job, ...]).validate_json(text)
+    except ValidationError as error:
+        message = error.errors(include_url=False)[0]["msg"]
+        raise InputError(f"--matrix: {message}; give what `perfgate github plan` wrote") from None
 
 
 def load_settings(path: Path) -> Settings:

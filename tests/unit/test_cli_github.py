@@ -88,62 +88,104 @@ def write_event(tmp_path, payload):
     return ["--event", str(tmp_path / "event.json")]
 
 
-SUBJECT = ["--pr", "7", "--head-sha", HEAD, "--hardware", "test-gpu", "--scenario", "unit.toml"]
+MATRIX = '[{"hardware":"test-gpu","scenario":"unit"}]'
+PUBLISH = ["github", "publish", "--pr", "7", "--head-sha", HEAD, "--scenario", "unit.toml"]
 
 
 @pytest.mark.parametrize("case", [(0.0, "pass", "success"), (0.2, "regression", "failure")])
-def test_publish__judges_and_says_it(server, tmp_path, capsys, case):
-    """Without stored noise, a large loss is still found: the verdict's own rule decides, nothing here."""
+def test_publish__judges_what_this_run_left(server, tmp_path, capsys, case):
+    """The verdict's own rule decides, nothing here."""
     worse, state, status = case
-    artifact = pack(tmp_path, worse=worse)
+    set_run(server, pack(tmp_path, worse=worse))
 
-    assert main(["github", "publish", str(artifact), *SUBJECT]) == 0
-    assert read_sections(server)["test-gpu"] == state
+    assert main(PUBLISH) == 0
+    assert read_sections(server) == {"test-gpu": state}
     assert [found["state"] for found in server.get()["statuses"]] == [status]
     assert "| metric |" in (tmp_path / "summary").read_text()
-    assert capsys.readouterr().out.splitlines()[-1].startswith("https://github.example/")
-
-
-def test_publish__states_before_there_are_numbers(server):
-    for state in ("planned", "running", "sick-runner"):
-        assert main(["github", "publish", "--state", state, *SUBJECT]) == 0
-        assert read_sections(server) == {"test-gpu": state}
-
-
-@pytest.mark.usefixtures("server")
-def test_publish__needs_one_source(tmp_path, capsys):
-    assert main(["github", "publish", *SUBJECT]) == 2
-    assert main(["github", "publish", str(pack(tmp_path)), "--state", "planned", *SUBJECT]) == 2
-    assert "a result has one source" in capsys.readouterr().err
+    assert f"test-gpu: {state}: https://github.example/" in capsys.readouterr().out
 
 
 def test_publish__a_head_that_moved(server, tmp_path, capsys):
-    artifact = pack(tmp_path)
+    set_run(server, pack(tmp_path))
     server.set(pulls={"7": make_pull(head=NEW)})
 
-    assert main(["github", "publish", str(artifact), *SUBJECT]) == 2
-    assert f"is at {NEW} by now" in capsys.readouterr().err
-    assert server.get()["comments"] == []
+    assert main(PUBLISH) == 0
+    assert f"is at {NEW} by now" in capsys.readouterr().out
+    assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+def test_publish__jobs_and_artifacts_that_nobody_asked_for(server, tmp_path):
+    set_run(server, pack(tmp_path))
+    server.set(jobs={"11": [{"name": "bench test-gpu unit"}, {"name": "bench h20 unit"}, {"name": "bench test-gpu ../x"}]})
+
+    main(PUBLISH)
+    assert read_sections(server) == {"test-gpu": "pass"}
 
 
 @pytest.mark.usefixtures("server")
-def test_publish__without_a_token(tmp_path, capsys, monkeypatch):
+def test_publish__without_a_token(capsys, monkeypatch):
     monkeypatch.delenv("GITHUB_TOKEN")
 
-    assert main(["github", "publish", str(pack(tmp_path)), *SUBJECT]) == 2
+    assert main(PUBLISH) == 2
     assert "GITHUB_TOKEN is not set" in capsys.readouterr().err
 
 
+def run_verdict(*, action="run", result="success", matrix=MATRIX, head=HEAD):
+    options = ["--action", action, "--result", result, "--matrix", matrix, "--artifacts", "artifacts"]
+    return main(["github", "verdict", *options, "--pr", "7", "--head-sha", head, "--scenario", "unit.toml"])
+
+
+def place(tmp_path, artifact):
+    folder = tmp_path / "artifacts" / "perfgate-test-gpu-unit"
+    folder.mkdir(parents=True)
+    artifact.rename(folder / artifact.name)
+
+
 @pytest.mark.parametrize("case", [(0.0, 0, "notice"), (0.2, 1, "error")])
-def test_judge__exit_code_and_annotation_without_a_token(server, tmp_path, capsys, monkeypatch, case):
+def test_verdict__is_the_worst_verdicts_code_without_a_token(server, tmp_path, capsys, monkeypatch, case):
     worse, code, level = case
     monkeypatch.delenv("GITHUB_TOKEN")
-    artifact = pack(tmp_path, worse=worse)
+    place(tmp_path, pack(tmp_path, worse=worse))
     capsys.readouterr()
 
-    assert main(["github", "judge", str(artifact), *SUBJECT]) == code
+    assert run_verdict() == code
     assert capsys.readouterr().out.startswith(f"::{level} title=perfgate unit%3A ")
     assert server.get()["log"] == []
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"action": "skip", "result": "skipped"}, 0),
+        ({"action": "await", "result": "skipped"}, 0),
+        ({"action": "skip", "result": "success"}, 2),
+        ({"action": "await", "result": "failure"}, 2),
+        ({"action": "run", "result": "skipped"}, 3),
+        ({"action": "run", "result": "cancelled"}, 3),
+        ({"action": "run", "result": "success"}, 3),
+        ({"action": "run", "result": "success", "matrix": "[]"}, 3),
+        ({"action": "run", "result": "skipped", "matrix": "[]"}, 3),
+        ({"action": "run", "result": "success", "matrix": "nonsense"}, 2),
+    ],
+)
+def test_verdict__without_results(facts, code):
+    assert run_verdict(**facts) == code
+
+
+@pytest.mark.usefixtures("server")
+def test_verdict__a_job_that_failed_after_it_handed_over(tmp_path):
+    place(tmp_path, pack(tmp_path))
+
+    assert run_verdict(result="failure") == 3
+
+
+@pytest.mark.usefixtures("server")
+def test_verdict__an_artifact_of_another_commit(tmp_path, capsys):
+    place(tmp_path, pack(tmp_path, head=NEW))
+
+    assert run_verdict() == 3
+    assert "subject.head_sha is" in capsys.readouterr().err
 
 
 def make_run(action="completed", **changes):
@@ -309,10 +351,10 @@ def test_plan__writes_what_the_jobs_need(tmp_path):
 ADMIT = ["github", "admit", "--pr", "7"]
 
 
-@pytest.mark.usefixtures("server")
-def test_admit__the_head_that_was_read(tmp_path):
+def test_admit__the_head_that_was_read(server, tmp_path):
     assert main([*ADMIT, "--head-sha", HEAD]) == 0
     assert f"base_sha={BASE}" in (tmp_path / "output").read_text()
+    assert read_sections(server) == {"test-gpu": "planned"}
 
 
 @pytest.mark.usefixtures("server")
