@@ -22,6 +22,7 @@ from perfgate.scenario_errors import explain, explain_syntax, name_unknown
 SCENARIO_DIR = Path(__file__).parent / "scenarios"
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 
 # A misspelt key must not silently become a default.
@@ -33,7 +34,8 @@ class Model:
     """Which model must be served. Every field given is checked against the served config before any window.
 
     `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate writes itself. `weights` is "random" when the
-    numbers in it were drawn, so that nobody mistakes its answers for the model's.
+    numbers in it were drawn, so that nobody mistakes its answers for the model's. The digests, twelve hex digits as
+    `perfgate model verify` prints them, pin one config and one set of weights.
     """
 
     path: str
@@ -43,6 +45,8 @@ class Model:
     layers: Positive
     quantization: str = "none"
     weights: Literal["random", "checkpoint"] = "checkpoint"
+    config_digest: Digest | None = None
+    weights_digest: Digest | None = None
     __pydantic_config__ = _STRICT
 
 
@@ -201,6 +205,8 @@ class Scenario:
         facts = _adapter().dump_python(self, mode="json", include={"model", "server"})
         for limit in ("ready_timeout_s", "stop_timeout_s"):
             facts["server"].pop(limit)
+        # Absent, they say no more than the scenarios did that were written before there were any.
+        facts["model"] = {key: value for key, value in facts["model"].items() if value is not None}
         facts["load"] = self.load.identify()
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -8,6 +8,7 @@ import click
 
 from perfgate.scenario import load_scenario
 from perfgate.serving.model_guard import ModelFacts, find_config, read_config, verify_model, verify_moe_config
+from perfgate.serving.served_model import digest_weights
 from perfgate.serving.tiny_model import write_tiny_model
 
 
@@ -25,7 +26,7 @@ def verify(folder: Path, scenario_name: str | None) -> None:
         facts = verify_moe_config(read_config(folder), str(find_config(folder)))
     else:
         facts = verify_model(folder, load_scenario(scenario_name).model)
-    _show(facts)
+    _show(facts, folder)
 
 
 @command.command()
@@ -34,13 +35,14 @@ def verify(folder: Path, scenario_name: str | None) -> None:
 def make(name: str, folder: Path) -> None:
     """Write the tiny model NAME (tiny-qwen3-moe or tiny-gpt-oss) with random weights into DIR."""
     write_tiny_model(folder, name)
-    _show(verify_moe_config(read_config(folder), str(find_config(folder))))
+    _show(verify_moe_config(read_config(folder), str(find_config(folder))), folder)
 
 
-def _show(facts: ModelFacts) -> None:
+def _show(facts: ModelFacts, folder: Path) -> None:
     click.echo(
         f"{facts.architecture}: {facts.experts} experts, {facts.top_k} per token, {facts.layers} layers, "
-        f"hidden size {facts.hidden}, quantization {facts.quantization}, config {facts.digest}"
+        f"hidden size {facts.hidden}, quantization {facts.quantization}, config {facts.digest}, "
+        f"weights {digest_weights(folder)}"
     )
     if facts.warning:
         click.echo(f"WARNING: {facts.warning}")

@@ -28,6 +28,7 @@ from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
+from perfgate.serving.served_model import describe_model, verify_served
 from perfgate.serving.session import Driver, Plan
 from perfgate.serving.telemetry import Telemetry, describe_monitor, open_monitor
 from perfgate.serving.tiny_model import write_tiny_model
@@ -79,7 +80,7 @@ def measure(request: Request, progress: Progress) -> None:
             return
         writer = open_writer(request, record, found, progress)
         plan = build_plan(request, model)
-        if not is_model_right(request.scenario, model, writer):
+        if not is_model_right(plan, model, writer):
             return
         telemetry = open_telemetry(plan, writer)
         if telemetry is None:
@@ -111,7 +112,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         purpose=request.purpose,
         begun_utc=write_utc(),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
-        model={"path": str(model), "weights": scenario.model.weights},
+        model=describe_model(model, scenario.model),
         checks=("equivalence",) if scenario.equivalence.enabled else (),
         expect=read_expect(request),
         notes=request.notes,
@@ -176,10 +177,12 @@ def prepare_model(request: Request, progress: Progress) -> Path:
     return write_tiny_model(folder, name)
 
 
-def is_model_right(scenario: Scenario, model: Path, writer: ResultWriter) -> bool:
-    """Check the model before anything is started; a refusal is evidence and goes into the folder."""
+def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:
+    """Check the model, as each arm would serve it, before anything is started; a refusal is evidence, kept in the folder."""
     try:
-        verify_model(model, scenario.model)
+        verify_model(model, plan.scenario.model)
+        for arm, launch in plan.launches.items():
+            verify_served(arm.value, launch.args, model, plan.scenario.model)
     except ModelError as error:
         writer.add_problem(str(error), 0.0)
         writer.add_event("session_ended", 0.0)

@@ -98,7 +98,7 @@ def verify_model(folder: Path, expected: scenario.Model) -> ModelFacts:
     """
     source = str(find_config(folder))
     facts = read_model_facts(read_config(folder), source)
-    differences = list(_differences(facts, expected))
+    differences = list(list_differences(facts, expected))
     if differences:
         raise ModelError(f"{source}: not the scenario's model: {'; '.join(differences)}; serve {expected.path}")
     return facts
@@ -185,11 +185,14 @@ def _quantization(config: Mapping[str, object]) -> str:
     return "none"
 
 
-def _differences(facts: ModelFacts, expected: scenario.Model) -> Iterator[str]:
+def list_differences(facts: ModelFacts, expected: scenario.Model) -> Iterator[str]:
+    """Name each field in which a model is not the one that a scenario wants, with both values."""
     for name in ("architecture", "experts", "top_k", "layers", "quantization"):
         found, wanted = getattr(facts, name), getattr(expected, name)
         if found != wanted:
             yield f"{name} is {found}, the scenario wants {wanted}"
+    if expected.config_digest not in (None, facts.digest):
+        yield f"config_digest is {facts.digest}, the scenario wants {expected.config_digest}"
     # The other way round cannot be told: a hub config served with drawn weights looks like any other.
     if facts.weights == "random" and expected.weights == "checkpoint":
         yield "weights is random, the scenario wants checkpoint"

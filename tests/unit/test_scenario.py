@@ -358,7 +358,8 @@ def show_default(found):
     if is_dataclass(value):
         return "all defaults"
     if value is None:
-        return "the metric's own" if found.name == "margin" else "the data's own"
+        own = {"margin": "the metric's own", "config_digest": "not pinned", "weights_digest": "not pinned"}
+        return own.get(found.name, "the data's own")
     return f"`{str(value) if isinstance(value, float) else json.dumps(value)}`"
 
 
