@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "github": ("perfgate.cli.github", "Plan, judge and publish measurements of pull requests."),
     "handoff": ("perfgate.cli.handoff", "Carry a session from an untrusted job to one that may comment."),
     "kernels": ("perfgate.cli.kernels", "Judge fused MoE implementations and build ours ahead of time."),
+    "matrix": ("perfgate.cli.matrix", "Measure every server under every load: one table, no verdict."),
     "model": ("perfgate.cli.model", "Verify that a model is the mixture of experts it should be; make the tiny one."),
     "power": ("perfgate.cli.power", "Show what a baseline's noise lets the gate find, and at what cost."),
     "profile": ("perfgate.cli.profile", "Rank the kernels that the arms of a profiled session differ by."),

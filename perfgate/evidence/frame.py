@@ -15,6 +15,8 @@ from perfgate.metrics import METRICS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from perfgate.evidence.matrix_results import CellResult, MatrixEntry
+
 # Columns in order, with the pandas type that also holds what is absent.
 COLUMNS = {
     "session": "string",
@@ -56,6 +58,26 @@ def frame_of_sessions(sessions: Iterable[Session]) -> DataFrame:
 def frame_of_runs(runs: Iterable[Run]) -> DataFrame:
     """One row for each run and metric, in the same columns; what only a session knows is absent."""
     return _build(row for run in runs for row in _rows_of_run(run, {}))
+
+
+def frame_of_cells(cells: Iterable[CellResult], name: str) -> DataFrame:
+    """One row for each window of a matrix and metric: `arm` holds the server, `scenario` the load, `block` the round."""
+    return _build(
+        row for cell in cells for entry, run in cell.runs for row in _rows_of_run(run, {"session": name, **_place_cell(entry)})
+    )
+
+
+def _place_cell(entry: MatrixEntry) -> dict[str, Any]:
+    return {
+        "scenario": entry.load,
+        "arm": entry.server,
+        "block": entry.round,
+        "start": entry.start,
+        "index": entry.index,
+        "role": str(entry.role),
+        "begun_s": entry.begun_s,
+        "ended_s": entry.ended_s,
+    }
 
 
 def _build(rows: Iterable[Mapping[str, Any]]) -> DataFrame:

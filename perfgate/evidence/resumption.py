@@ -86,12 +86,17 @@ def require_same(folder: Path, record: SessionRecord, scenario: Scenario) -> Non
         (adapter.dump_python(stored), adapter.dump_python(scenario)),
     )
     for before, now in pairs:
-        for name, was, is_now in find_differences(before, now):
-            if name != "begun_utc":
-                raise EvidenceError(
-                    f"{folder}: cannot go on: {name} was {_show(was)} and is {_show(is_now)}; give the options that it began "
-                    "with, on the machine that it began on, or a new folder"
-                )
+        require_equal(folder, before, now)
+
+
+def require_equal(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise EvidenceError naming the first thing, but the time of its beginning, that `folder` says otherwise."""
+    for name, was, is_now in find_differences(before, now):
+        if name != "begun_utc":
+            raise EvidenceError(
+                f"{folder}: cannot go on: {name} was {_show(was)} and is {_show(is_now)}; give the options that it began "
+                "with, on the machine that it began on, or a new folder"
+            )
 
 
 def find_differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:

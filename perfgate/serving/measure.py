@@ -20,7 +20,7 @@ from perfgate.evidence.journal import lock_folder
 from perfgate.evidence.results import SESSION_FILE, ResultWriter, SessionRecord
 from perfgate.evidence.resumption import Progressed, read_progressed, require_same
 from perfgate.policy import RULE
-from perfgate.scenario import Expect, Scenario
+from perfgate.scenario import Expect, Model, Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engines import ENGINES
@@ -164,13 +164,17 @@ def build_plan(request: Request, model: Path) -> Plan:
 
 
 def prepare_model(request: Request, progress: Progress) -> Path:
+    """Return the folder of the request's model."""
+    return locate_model(request.scenario.model, request.model, progress)
+
+
+def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
     """Return the model's folder: the one given, else the scenario's, generated first where the scenario says so."""
-    scenario = request.scenario
-    if request.model is not None:
-        return request.model
-    if not scenario.model.path.startswith(GENERATED):
-        return Path(scenario.model.path)
-    name = scenario.model.path.removeprefix(GENERATED)
+    if given is not None:
+        return given
+    if not model.path.startswith(GENERATED):
+        return Path(model.path)
+    name = model.path.removeprefix(GENERATED)
     folder = find_state_dir() / "models" / name
     if not folder.exists():
         progress.step(f"generating {name} with random weights in {folder}")

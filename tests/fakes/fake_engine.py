@@ -2,7 +2,8 @@
 
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
 behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush), stall:N (hangs a moment in its Nth
-window and is ten times slower in it). FAKE_SLOW is how many times slower than usual the fake load generator finds it.
+window and is ten times slower in it), hang:N (never answers in its Nth window). FAKE_SLOW is how many times slower than usual
+the fake load generator finds it.
 """
 
 import json
@@ -29,6 +30,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/slow":
             Handler.windows += 1
+        if self.path == "/slow" and f"hang:{self.windows}" == BEHAVIOUR:
+            time.sleep(600)
         if self.path == "/metrics":
             self.answer_metrics()
             return

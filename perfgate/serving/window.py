@@ -1,0 +1,59 @@
+"""One window: an empty cache, a load, a watched machine, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perfgate.core import Run
+from perfgate.errors import ClientError, InterruptedRunError
+from perfgate.load import Load
+from perfgate.serving.client import Client
+from perfgate.serving.server import Server
+from perfgate.serving.telemetry import Telemetry, Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A window's raw output, and the facts of its index line that were measured: times and telemetry."""
+
+    raw: bytes
+    facts: Mapping[str, Any]
+    watch: Watch
+
+    @property
+    def wall_s(self) -> float:
+        """How long it took."""
+        return float(self.facts["ended_s"] - self.facts["begun_s"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What takes windows: the load generator, what watches the machine, and the clock that the folder's times are read from."""
+
+    client: Client
+    telemetry: Telemetry
+    read_clock: Callable[[], float]
+
+    def take(self, server: Server, load: Load, place: Mapping[str, Any]) -> Taken:
+        """Drive `server` by `load` once; `place` names the window. Raise ClientError or ServerError when there is no result."""
+        server.flush_cache()
+        with self.telemetry.watch(server, place) as watch:
+            begun_s = self.read_clock()
+            try:
+                raw = self.client.measure(load, server.launch.model, server.url)
+            except (ClientError, InterruptedRunError):
+                # Else the servers, told to end, would go on serving a load that nobody waits for.
+                self.client.stop()
+                raise
+            ended_s = self.read_clock()
+        server.raise_if_dead()
+        times = {"begun_s": round(begun_s, 6), "ended_s": round(ended_s, 6)}
+        return Taken(raw=raw, facts={**times, "telemetry": watch.readings}, watch=watch)
+
+
+def describe_run(name: str, role: str, run: Run | None, wall_s: float) -> str:
+    """Say in one line what a window told."""
+    throughput, p99 = ((run.values if run else {}).get(metric, float("nan")) for metric in ("output_tok_per_s", "p99_itl_ms"))
+    return f"  {name:9} {role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms   ({wall_s:.1f} s)"
