@@ -17,10 +17,24 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="RESULT_DIRS_OR_FILES...", type=click.Path(path_type=Path))
 @click.option("--csv", metavar="FILE", type=click.Path(path_type=Path), help="Write comma separated values.")
 @click.option("--parquet", metavar="FILE", type=click.Path(path_type=Path), help="Write Parquet (needs pyarrow).")
-def command(*, sources: tuple[Path, ...], csv: Path | None, parquet: Path | None) -> int:
+@click.option(
+    "--openmetrics",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write result folders with their verdicts for Prometheus.",
+)
+def command(*, sources: tuple[Path, ...], csv: Path | None, parquet: Path | None, openmetrics: Path | None) -> int:
     """Write one row for each window and metric, from result folders or from load generator outputs."""
-    if csv is None and parquet is None:
-        raise InputError("give --csv FILE or --parquet FILE to say where the table goes")
+    if csv is None and parquet is None and openmetrics is None:
+        raise InputError("give --csv FILE, --parquet FILE or --openmetrics FILE to say where the numbers go")
+    if openmetrics is not None:
+        _write_openmetrics(sources, openmetrics)
+    if csv is not None or parquet is not None:
+        _write_tables(sources, csv, parquet)
+    return 0
+
+
+def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | None) -> None:
     from perfgate.evidence.frame import write_csv, write_parquet  # noqa: PLC0415 - pandas, only when something is written
 
     frame = _read_frame(sources)
@@ -28,7 +42,29 @@ def command(*, sources: tuple[Path, ...], csv: Path | None, parquet: Path | None
         if path is not None:
             write(frame, path)
             click.echo(f"{path}: {len(frame)} rows", err=True)
-    return 0
+
+
+def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
+    from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - as above
+    from perfgate.check import judge  # noqa: PLC0415
+    from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
+    from perfgate.evidence.results import load_results, read_record  # noqa: PLC0415
+    from perfgate.report.openmetrics import Judged, format_openmetrics, read_begun  # noqa: PLC0415
+
+    judged = []
+    for folder in sources:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: OpenMetrics needs result folders; a load generator's output does not say when it ran")
+        begun = read_begun(read_record(folder).begun_utc)
+        scenario, session = load_results(folder)
+        verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
+        judged.append(Judged(session=session, begun=begun, verdict=verdict))
+    content = format_openmetrics(judged)
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
+    click.echo(f"{path}: {len(judged)} sessions", err=True)
 
 
 def _read_frame(sources: tuple[Path, ...]) -> DataFrame:

@@ -1,0 +1,160 @@
+"""Sessions as OpenMetrics text: what was measured, what the machine did meanwhile, and what the verdict said, each at its time.
+
+Samples carry the time at which a window ended, or a session began, so that `promtool tsdb create-blocks-from openmetrics` puts
+them where they belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from perfgate.core import Outcome, Session, Verdict, Window
+from perfgate.errors import InputError
+from perfgate.evidence.readings import READINGS
+from perfgate.metrics import METRICS
+
+if TYPE_CHECKING:
+    from prometheus_client.core import GaugeMetricFamily
+
+Labels = tuple[tuple[str, str], ...]
+
+_SESSION = ("scenario", "hardware")
+_WINDOW = (*_SESSION, "arm", "role")
+_METRIC = (*_SESSION, "metric")
+_JUDGED = {
+    "change": ("perfgate_change_ratio", "candidate over base minus one; above zero is more of the metric"),
+    "low": ("perfgate_change_low_ratio", "lower end of the 90 % interval of the change"),
+    "high": ("perfgate_change_high_ratio", "upper end of the 90 % interval of the change"),
+    "margin": ("perfgate_margin_ratio", "the smallest loss worth acting on"),
+    "smallest_effect": ("perfgate_smallest_effect_ratio", "the smallest loss that this session could have found"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One metric of the export: its help text and the labels that its samples carry."""
+
+    help: str
+    labels: tuple[str, ...]
+
+
+def _list_families() -> dict[str, Family]:
+    windows = {f"perfgate_{name}": f"{row.title}, {row.unit}, of one window" for name, row in METRICS.items()}
+    machine = {f"perfgate_machine_{name}": f"{row.meaning} ({row.unit})" for name, row in READINGS.items()}
+    judged = dict(_JUDGED.values())
+    return {
+        **{name: Family(help=text, labels=_WINDOW) for name, text in {**windows, **machine}.items()},
+        **{name: Family(help=text, labels=_METRIC) for name, text in judged.items()},
+        "perfgate_outcome": Family(help="1 for the outcome of one metric, 0 for the others", labels=(*_METRIC, "outcome")),
+        "perfgate_verdict": Family(help="1 for the verdict's outcome, 0 for the others", labels=(*_SESSION, "outcome")),
+        "perfgate_blocks": Family(help="blocks that the verdict rests on", labels=_SESSION),
+        "perfgate_session_problems": Family(help="reasons why the session is no evidence", labels=_SESSION),
+        "perfgate_session_seconds": Family(help="time from the session's begin to the end of its last window", labels=_SESSION),
+    }
+
+
+FAMILIES: Mapping[str, Family] = _list_families()
+"""Every metric that an export may hold. A dashboard can ask for no other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A session, when it began (seconds since 1970), and what was found in it."""
+
+    session: Session
+    begun: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One number at one time, in seconds since 1970."""
+
+    name: str
+    labels: Labels
+    value: float
+    at: float
+
+
+def read_begun(begun_utc: str) -> float:
+    """Turn a session's time of begin into seconds since 1970. Raise InputError when it is none."""
+    try:
+        return datetime.strptime(begun_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise InputError(f"begun_utc {begun_utc!r} is no time; a session that has none cannot be put on a time line") from None
+
+
+def format_openmetrics(sessions: Iterable[Judged]) -> bytes:
+    """Write all sessions as one OpenMetrics text. Raise InputError when two of them tell the same of one moment."""
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - a tenth of a second that only this needs
+    from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
+
+    told = (sample for one in sessions for sample in _list_samples(one))
+    samples = sorted(told, key=lambda sample: (sample.name, sample.labels, sample.at))
+    for first, second in pairwise(samples):
+        if (first.name, first.labels, first.at) == (second.name, second.labels, second.at):
+            place = ", ".join(f"{name} {value}" for name, value in first.labels)
+            raise InputError(f"two sessions tell {first.name} ({place}) of the same moment; give each session once")
+    registry = CollectorRegistry()
+    registry.register(_Collector(samples))
+    return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
+
+
+class _Collector:
+    """Hands ready samples to the exposition."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the families that have samples, in the order of FAMILIES."""
+        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+        for name, family in FAMILIES.items():
+            found = [sample for sample in self._samples if sample.name == name]
+            if found:
+                metric = GaugeMetricFamily(name, family.help, labels=family.labels)
+                for sample in found:
+                    metric.add_metric([value for _, value in sample.labels], sample.value, timestamp=sample.at)
+                yield metric
+
+
+def _list_samples(judged: Judged) -> Iterator[Sample]:
+    session, verdict = judged.session, judged.verdict
+    facts = next(iter(session.fingerprints.values())).facts if session.fingerprints else {}
+    place = (("scenario", session.scenario), ("hardware", facts.get("hardware", "unknown")))
+    for window in session.windows:
+        yield from _list_window(window, place, judged.begun)
+    ended = max((window.ended_s for window in session.windows), default=0.0)
+    whole = {
+        "perfgate_blocks": float(verdict.blocks),
+        "perfgate_session_problems": float(len(session.problems)),
+        "perfgate_session_seconds": ended,
+    }
+    for name, value in whole.items():
+        yield Sample(name=name, labels=place, value=value, at=judged.begun)
+    yield from _list_outcomes("perfgate_verdict", place, verdict.outcome, judged.begun)
+    for judgement in verdict.judgements:
+        labels = (*place, ("metric", judgement.metric))
+        for field, (name, _) in _JUDGED.items():
+            if (number := getattr(judgement, field)) is not None:
+                yield Sample(name=name, labels=labels, value=number, at=judged.begun)
+        yield from _list_outcomes("perfgate_outcome", labels, judgement.outcome, judged.begun)
+
+
+def _list_outcomes(name: str, place: Labels, outcome: Outcome, at: float) -> Iterator[Sample]:
+    for other in Outcome:
+        yield Sample(name=name, labels=(*place, ("outcome", other.value)), value=float(other is outcome), at=at)
+
+
+def _list_window(window: Window, place: Labels, begun: float) -> Iterator[Sample]:
+    labels = (*place, ("arm", window.arm.value), ("role", window.role.value))
+    at = round(begun + window.ended_s, 3)
+    numbers = {f"perfgate_{name}": value for name, value in window.run.values.items() if name in METRICS}
+    numbers |= {f"perfgate_machine_{name}": value for name, value in window.telemetry.items() if name in READINGS}
+    for name, value in numbers.items():
+        yield Sample(name=name, labels=labels, value=value, at=at)

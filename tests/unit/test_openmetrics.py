@@ -1,0 +1,153 @@
+"""Sessions as OpenMetrics text, read back by the library's own strict parser, and the dashboard that asks for them."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from perfgate.check import judge
+from perfgate.cli import main
+from perfgate.core import Role
+from perfgate.errors import InputError
+from perfgate.evidence.readings import READINGS
+from perfgate.metrics import METRICS
+from perfgate.report.openmetrics import FAMILIES, Judged, format_openmetrics, read_begun
+from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
+
+DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "perfgate.json").read_text())
+BEGUN = 1_767_225_600.0
+
+
+def build_judged(*, begun=BEGUN, worse=0.0, **changes):
+    scenario = make_scenario()
+    session = make_session(scenario, worse=worse)
+    windows = [replace(window, telemetry={"sm_clock_mhz": 1980.0, "foreign_processes": 0.0}) for window in session.windows]
+    session = replace(session, windows=tuple(windows), **changes)
+    return Judged(session=session, begun=begun, verdict=judge(session, scenario, make_baseline(scenario, sessions=20)))
+
+
+def read_back(*judged):
+    families = list(text_string_to_metric_families(format_openmetrics(judged).decode()))
+    assert len({family.name for family in families}) == len(families)
+    return {family.name: family.samples for family in families}
+
+
+def test_format_openmetrics__windows_stand_where_they_ended():
+    one = build_judged()
+    samples = read_back(one)["perfgate_output_tok_per_s"]
+    labels = {"scenario": "unit", "hardware": FACTS["hardware"], "arm": "base", "role": "measured"}
+    measured = [sample for sample in samples if sample.labels == labels]
+    expected = [window for window in one.session.windows if window.arm == "base" and window.role is Role.MEASURED]
+
+    assert [sample.value for sample in measured] == [window.run.values["output_tok_per_s"] for window in expected]
+    assert [float(sample.timestamp) for sample in measured] == [BEGUN + window.ended_s for window in expected]
+
+
+def test_format_openmetrics__machine_and_verdict():
+    found = read_back(build_judged(worse=0.3))
+    outcomes = {sample.labels["outcome"]: sample.value for sample in found["perfgate_verdict"]}
+    [change] = [sample for sample in found["perfgate_change_ratio"] if sample.labels["metric"] == "median_itl_ms"]
+
+    assert outcomes.pop("REGRESSION") == 1
+    assert set(outcomes.values()) == {0}
+    assert 0.3 < change.value < 0.4
+    assert {sample.value for sample in found["perfgate_machine_sm_clock_mhz"]} == {1980.0}
+    assert found["perfgate_session_problems"][0].value == 0
+
+
+def test_format_openmetrics__several_sessions_on_one_time_line():
+    found = read_back(build_judged(begun=BEGUN + 86400), build_judged())
+    times = [float(sample.timestamp) for sample in found["perfgate_blocks"]]
+
+    assert times == [BEGUN, BEGUN + 86400]
+
+
+def test_format_openmetrics__one_session_given_twice():
+    with pytest.raises(InputError, match="two sessions tell perfgate_"):
+        format_openmetrics([build_judged(), build_judged()])
+
+
+def test_format_openmetrics__session_without_windows():
+    scenario = make_scenario()
+    session = replace(make_session(scenario), windows=(), fingerprints={}, problems=("the server died",))
+    found = read_back(Judged(session=session, begun=BEGUN, verdict=judge(session, scenario, None)))
+
+    assert found["perfgate_session_problems"][0].value == 1
+    assert found["perfgate_session_problems"][0].labels == {"scenario": "unit", "hardware": "unknown"}
+    assert "perfgate_output_tok_per_s" not in found
+
+
+def test_read_begun__no_time():
+    assert read_begun("2026-01-01T00:00:00Z") == BEGUN
+    with pytest.raises(InputError, match="begun_utc 'yesterday' is no time"):
+        read_begun("yesterday")
+
+
+def test_families__every_metric_and_reading_has_one():
+    assert {f"perfgate_{name}" for name in METRICS} <= FAMILIES.keys()
+    assert {f"perfgate_machine_{name}" for name in READINGS} <= FAMILIES.keys()
+
+
+def list_queries():
+    panels = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    return panels + [variable["query"]["query"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query"]
+
+
+@pytest.mark.parametrize("query", list_queries())
+def test_dashboard__asks_for_what_is_exported(query):
+    [(name, where)] = re.findall(r"(perfgate_\w+)(?:\{(.*?)\})?", query)
+    labels = re.findall(r"(\w+)=", where)
+
+    assert set(labels) <= set(FAMILIES[name].labels)
+
+
+def test_dashboard__legends_name_labels_that_are_there():
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            name = re.search(r"perfgate_\w+", target["expr"])[0]
+
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= set(FAMILIES[name].labels)
+
+
+def test_dashboard__panels_are_distinct_and_do_not_overlap():
+    cells = [
+        (place["x"] + dx, place["y"] + dy)
+        for place in (panel["gridPos"] for panel in DASHBOARD["panels"])
+        for dx in range(place["w"])
+        for dy in range(place["h"])
+    ]
+
+    assert len(set(cells)) == len(cells)
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_docs__name_only_what_is_exported():
+    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+
+    assert set(re.findall(r"`(perfgate_\w+)`", text)) <= FAMILIES.keys()
+
+
+def test_command__writes_openmetrics(tmp_path, capsys):
+    session = make_session(make_scenario())
+    first = write_folder(tmp_path / "one", session, at="2026-01-01T00:00:00Z")
+    second = write_folder(tmp_path / "two", session, at="2026-01-02T00:00:00Z")
+    target = tmp_path / "perfgate.om"
+
+    code = main(["export", str(first), str(second), "--openmetrics", str(target)])
+
+    assert code == 0
+    assert capsys.readouterr().err == f"{target}: 2 sessions\n"
+    assert target.read_text().endswith("# EOF\n")
+
+
+def test_command__a_file_has_no_time(tmp_path, capsys):
+    runs = Path(__file__).parents[1] / "fixtures" / "runs" / "fusion_off_1.txt"
+
+    code = main(["export", str(runs), "--openmetrics", str(tmp_path / "perfgate.om")])
+
+    assert code == 2
+    assert "does not say when it ran" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
