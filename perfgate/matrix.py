@@ -16,6 +16,8 @@ from perfgate.load import Load
 from perfgate.scenario import Gate, Model, Name, Scenario, Server, Warmup
 from perfgate.scenario_errors import explain, explain_syntax
 
+MATRIX_DIR = Path(__file__).parent / "matrices"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
@@ -70,6 +72,21 @@ class Matrix:
 @functools.cache
 def _adapter() -> TypeAdapter[Matrix]:
     return TypeAdapter(Matrix)
+
+
+def list_matrices() -> tuple[str, ...]:
+    """Name the matrices that ship with perfgate."""
+    return tuple(sorted(path.stem for path in MATRIX_DIR.glob("*.toml")))
+
+
+def find_matrix(name_or_path: str) -> Path:
+    """The file of a shipped matrix by its name, or of any other by its path. Raise ScenarioError for an unknown name."""
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        return Path(name_or_path)
+    if name_or_path not in list_matrices():
+        known = ", ".join(list_matrices())
+        raise ScenarioError(f"unknown matrix {name_or_path!r}: choose from {known}, or give a path to a .toml file")
+    return MATRIX_DIR / f"{name_or_path}.toml"
 
 
 def read_matrix_text(path: Path) -> str:

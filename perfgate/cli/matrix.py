@@ -21,14 +21,17 @@ SPREAD = "output_tok_per_s"
 
 
 @click.command(name="matrix")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("file", metavar="NAME|FILE")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="New folder for the results.")
 @click.option(
     "--resume", is_flag=True, help="Go on in DIR, where the same matrix was cut off; print the table of one that ended."
 )
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, where it lies on this machine.")
-def command(*, file: Path, out: Path, resume: bool, model: Path | None) -> int:
-    """Measure every server of FILE under every load, and print one table.
+@click.option(
+    "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw throughput against median ITL as .svg or .png."
+)
+def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None) -> int:
+    """Measure every server of a shipped matrix or of FILE under every load, and print one table.
 
     Each round starts every server once and lets it meet all loads. The table is also written to DIR as table.md and, a row for
     each window and metric, as table.csv. Exit code 3 when a cell has no result or one that cannot be trusted.
@@ -36,12 +39,18 @@ def command(*, file: Path, out: Path, resume: bool, model: Path | None) -> int:
     from perfgate.evidence.frame import frame_of_cells, write_csv  # noqa: PLC0415 - what serves is imported when it serves
     from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
     from perfgate.evidence.matrix_results import load_matrix, require_matrix  # noqa: PLC0415
-    from perfgate.matrix import parse_matrix, read_matrix_text  # noqa: PLC0415
+    from perfgate.matrix import find_matrix, parse_matrix, read_matrix_text  # noqa: PLC0415
+    from perfgate.report.curve_plot import save_curve_plot  # noqa: PLC0415
+    from perfgate.report.figure import require_format  # noqa: PLC0415
     from perfgate.serving.matrix_run import MatrixRequest, measure_matrix  # noqa: PLC0415
     from perfgate.serving.progress import show_progress  # noqa: PLC0415
 
-    text = read_matrix_text(file)
-    matrix = parse_matrix(text, str(file))
+    path = find_matrix(file)
+    text = read_matrix_text(path)
+    matrix = parse_matrix(text, str(path))
+    if picture is not None:
+        # Before hours of measuring, not after them.
+        require_format(picture)
     if resume:
         require_matrix(out)
     with show_progress() as progress:
@@ -54,6 +63,8 @@ def command(*, file: Path, out: Path, resume: bool, model: Path | None) -> int:
     print_table(table)
     for line in remarks:
         click.echo(line)
+    if picture is not None:
+        save_curve_plot(cells, matrix.title, picture)
     return 3 if any(cell.problems for cell in cells) else 0
 
 

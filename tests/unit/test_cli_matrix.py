@@ -164,3 +164,25 @@ def test_tabulate__a_cell_that_was_not_measured_yet(write, tmp_path):
 
     assert tabulate(cells).rows[3][:4] == ("slowed", "paced", "0", "n/a")
     assert "PROBLEM slowed x paced: was not measured yet; go on with --resume" in list(remark(cells, 2))
+
+
+def test_matrix__curve_as_a_picture(write, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extras plots and test")
+    picture = tmp_path / "curve.svg"
+
+    code = main(["matrix", write(), "--out", str(tmp_path / "out"), "--picture", str(picture)])
+
+    assert code == 0
+    assert "plain" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "picture", "message"),
+    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-sweep", "curve.pdf", "must end in")],
+)
+def test_matrix__refused_before_anything_is_measured(tmp_path, capsys, matrix, picture, message):
+    code = main(["matrix", matrix, "--out", str(tmp_path / "out"), "--picture", str(tmp_path / picture)])
+
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

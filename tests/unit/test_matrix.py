@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from perfgate.errors import ScenarioError
-from perfgate.matrix import parse_matrix, read_matrix_text
+from perfgate.matrix import find_matrix, list_matrices, parse_matrix, read_matrix_text
+from perfgate.scenario import load_scenario
 
 FILE = Path(__file__).parents[1] / "fakes" / "matrix.toml"
 TEXT = FILE.read_text()
@@ -67,6 +68,25 @@ def test_parse_matrix__a_side_is_empty(side):
 
     with pytest.raises(ScenarioError, match=f"{side}: is empty; name at least one"):
         parse_matrix("\n\n".join([*kept, f"[{side}]"]), "test")
+
+
+def test_find_matrix__the_sweep_that_ships():
+    matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-sweep")), "sweep")
+    widths = [load.max_concurrency for load in matrix.loads.values()]
+
+    assert list_matrices() == ("gpt-oss-20b-sweep",)
+    assert widths == [2**power for power in range(8)]
+    assert list(matrix.loads) == [f"c{width}" for width in widths]
+    # A window shorter than a few turns of all its requests is mostly begin and end.
+    assert all(load.num_prompts >= 4 * load.max_concurrency for load in matrix.loads.values())
+    assert matrix.model == load_scenario("gpt-oss-20b-closed-c16").model
+
+
+def test_find_matrix__names_and_paths():
+    assert find_matrix("here.toml") == Path("here.toml")
+    assert find_matrix("some/where") == Path("some/where")
+    with pytest.raises(ScenarioError, match="unknown matrix 'sweep': choose from gpt-oss-20b-sweep"):
+        find_matrix("sweep")
 
 
 def test_read_matrix_text__no_such_file(tmp_path):
