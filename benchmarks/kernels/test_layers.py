@@ -92,7 +92,7 @@ def turns(request: pytest.FixtureRequest, shape: str, tokens: int, weights: Call
     """Both sides ready to be replayed, their answers checked on a timed problem."""
     layers = problems(find_shape(shape), tokens, weights(shape))
     runs = {side: find(request.config.getoption(side)).load() for side in ("base", "candidate")}
-    request.node.errors = {side: require_right(run, layers[0], find_shape(shape).dtype) for side, run in runs.items()}
+    request.node.errors = {side: require_right(run, layers[0], find_shape(shape).precision) for side, run in runs.items()}
     request.node.layers = layers
     sides = {"base": record(runs["base"], layers), "candidate": record(runs["candidate"], layers)}
     sides["again"] = record(runs["base"], layers)
@@ -101,10 +101,10 @@ def turns(request: pytest.FixtureRequest, shape: str, tokens: int, weights: Call
     torch.cuda.empty_cache()
 
 
-def require_right(run: Run, problem: Problem, dtype: str) -> dict[str, float]:
+def require_right(run: Run, problem: Problem, precision: str) -> dict[str, float]:
     """A side's distances from the oracle; a wrong side is not timed."""
     errors = measure(run(replace(problem, out=torch.full_like(problem.out, float("nan")))), oracle(problem))
-    violations = TOLERANCES[dtype].violations(errors)
+    violations = TOLERANCES[precision].violations(errors)
     if violations:
         pytest.fail("; ".join(violations))
     return {"relative": errors.relative, "worst_element": errors.worst_element}

@@ -84,14 +84,14 @@ def build_kernels(archs: tuple[str, ...], only: str) -> int:
     chosen = [recipe for recipe in recipes() if only in recipe.name]
     if not chosen:
         raise InputError(f"--only {only}: no kernel's name contains it; run without --only to see the names")
-    refused = cached = 0
+    refused = cached = total = 0
     for arch in [parse_arch(text) for text in archs]:
-        for recipe in chosen:
+        for recipe in (recipe for recipe in chosen if recipe.least_arch <= arch):
+            total += 1
             built = build(recipe, arch)
             refused += bool(built.problems)
             cached += built.is_cached
             click.echo(str(built))
-    total = len(chosen) * len(archs)
     click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
     return 1 if refused else 0
 
@@ -123,6 +123,8 @@ def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | 
 
     counts = parse_tokens(tokens)
     case = find_shape(shape)
+    if case.quant != "none" or case.dtype == "float32":
+        raise InputError(f"--shape {shape}: plans are tuned for 16-bit weights only")
     device = require_gpu()
     path = out or table_path(device)
     versions = describe_device()

@@ -20,6 +20,8 @@ MOST_REGISTERS = 255
 SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 # Opcodes of the matrix units by generation: wgmma on Hopper for tiles of at least 64 rows, tcgen05 on Blackwell.
 MATRIX_OPCODES = {80: ("HMMA",), 90: ("HMMA", "HGMMA"), 100: ("HMMA", "UTCHMMA", "UTCMMA")}
+# Matrix units that take 8-bit floats; without them a compiler widens the operands, which costs what the format was to save.
+MATRIX_OPCODES_FP8 = {90: ("QGMMA", "HMMA"), 100: ("UTCQMMA", "QMMA", "HMMA")}
 FENCES = ("MEMBAR", "CCTL.IVALL", "ERRBAR", "ATOMG")
 HOPPER = 90
 WARPGROUP_ROWS = 64
@@ -102,9 +104,10 @@ def _device_fences(machine: Machine) -> list[str]:
 
 def _matrix_opcodes(recipe: Recipe, arch: int) -> tuple[str, ...]:
     """Opcodes of which a product must use one: on Hopper, tiles of 64 rows and more must use the warpgroup form."""
+    known = MATRIX_OPCODES_FP8 if recipe.is_fp8 else MATRIX_OPCODES
     if arch == HOPPER and recipe.rows >= WARPGROUP_ROWS:
-        return ("HGMMA",)
-    return MATRIX_OPCODES[arch]
+        return tuple(opcode for opcode in known[arch] if opcode.endswith("GMMA"))
+    return known[arch]
 
 
 def _compile(recipe: Recipe, arch: int) -> tuple[Any, bool]:

@@ -17,6 +17,7 @@ WEIGHTS = ("normal", "raw", "odd")
 DATA = ("normal", "exact", "edges", "outlier", "nan")
 BIASES = ("on", "off", "large")
 DTYPES = ("float32", "float16", "bfloat16")
+QUANTS = ("none", "fp8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +43,11 @@ class Case:
     scaling: float = 1.0
     on_input: int = 0
     seed: int = 0
+    quant: str = "none"
 
     def __post_init__(self) -> None:
         choices = {"dtype": DTYPES, "activation": tuple(ACTIVATIONS), "routing": ROUTINGS, "mask": MASKS}
-        choices |= {"weights": WEIGHTS, "bias": BIASES, "data": DATA}
+        choices |= {"weights": WEIGHTS, "bias": BIASES, "data": DATA, "quant": QUANTS}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"case field {name}={getattr(self, name)}: choose one of {', '.join(allowed)}")
@@ -53,6 +55,13 @@ class Case:
             raise InputError(f"case {self}: needs E, k, H, I >= 1, M >= 0 and k <= E")
         if self.data == "exact" and (self.activation, self.bias) != ("silu", "on"):
             raise InputError(f"case {self}: data=exact is exact only with activation=silu and bias=on")
+        if self.quant != "none" and (self.dtype == "float32" or self.data == "exact" or self.on_input):
+            raise InputError(f"case {self}: a quantised layer has 16-bit tokens, drawn data and weights on the output")
+
+    @property
+    def precision(self) -> str:
+        """What rounds in this case: the format of the weights if they are quantised, the layer's dtype otherwise."""
+        return self.dtype if self.quant == "none" else self.quant
 
     def __str__(self) -> str:
         """The case as `name=value` pairs, shapes first, defaults left out."""
@@ -104,6 +113,18 @@ def quick_matrix() -> tuple[Case, ...]:
         *_vary(base | {"dtype": "bfloat16"}, mask=MASKS, bias=BIASES, data=("edges", "nan"), M=(1, 65)),
         *_vary(base | {"dtype": "float16"}, mask=MASKS, data=("edges", "nan"), M=(1, 65)),
         *_vary(base | {"routing": "blocks", "k": 2}, M=(16, 17, 64, 65), mask=("ep",)),
+        *fp8_matrix(),
+    ]
+    return tuple(dict.fromkeys(cases))
+
+
+def fp8_matrix() -> tuple[Case, ...]:
+    """Layers of 8-bit weights in blocks of 128: whole and partial blocks both ways, gates and ups in different ones."""
+    base: dict[str, str | int | float] = {"E": 4, "k": 2, "H": 256, "I": 384, "M": 17, "dtype": "bfloat16", "quant": "fp8"}
+    silu = base | {"activation": "silu", "bias": "off"}
+    cases = [
+        *_vary(base, mask=MASKS, data=("normal", "edges", "nan"), M=(1, 65), scaling=(2.5,)),
+        *_vary(silu, H=(128, 320), I=(64, 128, 200), mask=("ep",), routing=("duplicate",), dtype=("float16",)),
     ]
     return tuple(dict.fromkeys(cases))
 
@@ -120,6 +141,7 @@ MODEL_SHAPES: tuple[dict[str, str | int | float], ...] = (
     {"E": 256, "k": 8, "H": 7168, "I": 256, "activation": "silu", "bias": "off", "scaling": 2.5},
     {"E": 8, "k": 2, "H": 4096, "I": 1792, "activation": "silu", "bias": "off"},
 )
+FP8_SHAPES = (MODEL_SHAPES[6], MODEL_SHAPES[4])  # DeepSeek-V3 ships 8-bit blocks, and Qwen3-30B has a variant of them
 MODEL_TOKENS = (1, 2, 4, 8, 16, 17, 64, 127, 256, 1024, 1025, 4096)
 
 
@@ -130,4 +152,7 @@ def full_matrix() -> tuple[Case, ...]:
         cases += _vary(shape | {"dtype": dtype}, M=MODEL_TOKENS)
         cases += _vary(shape | {"dtype": dtype, "M": 127}, routing=ROUTINGS, mask=MASKS, weights=WEIGHTS, data=("nan",))
     cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16"}, M=(1023, 4095, 4097, 8192))
+    for shape in FP8_SHAPES:
+        cases += _vary(shape | {"dtype": "bfloat16", "quant": "fp8"}, M=MODEL_TOKENS)
+        cases += _vary(shape | {"dtype": "bfloat16", "quant": "fp8", "M": 127}, mask=MASKS, routing=("zipf", "same"))
     return tuple(dict.fromkeys(cases))

@@ -83,7 +83,7 @@ def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | Non
     except CRASHES as error:
         problem = f"raised {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
         return Report(case=exam.case, implementation=implementation.name, errors=None, problems=(problem,))
-    errors, findings = _judge(answer, exam, tolerance or TOLERANCES[exam.case.dtype])
+    errors, findings = _judge(answer, exam, tolerance or TOLERANCES[exam.case.precision])
     if implementation.is_deterministic:
         findings += _rerun(run, guarded, answer, reruns)
     findings += _side_effects(exam, guards)
@@ -114,21 +114,36 @@ def _guard(problem: Problem) -> tuple[Problem, Tensor]:
 
 def _inputs(problem: Problem) -> dict[str, Tensor]:
     """Copies of the tensors that an implementation must leave alone."""
+    return {name: tensor.clone() for name, tensor in _tensors(problem).items()}
+
+
+def _tensors(problem: Problem) -> dict[str, Tensor]:
     names = ("hidden", "gate_up", "down", "gate_up_bias", "down_bias", "topk_weights", "topk_ids")
-    return {name: tensor.clone() for name in names if (tensor := getattr(problem, name)) is not None}
+    found = {name: getattr(problem, name) for name in names}
+    if problem.scales is not None:
+        found |= {"scales.gate_up": problem.scales.gate_up, "scales.down": problem.scales.down}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
 def _side_effects(exam: Exam, buffer: Tensor) -> list[str]:
     """Name damaged inputs, and mend them so that the exam can be used again."""
     found = []
+    tensors = _tensors(exam.problem)
     for name, original in exam.originals.items():
-        tensor = getattr(exam.problem, name)
-        if not torch.equal(original.nan_to_num(), tensor.nan_to_num()):
+        tensor = tensors[name]
+        if not _is_same(original, tensor):
             found.append(f"input {name} was overwritten")
             tensor.copy_(original)
     if not all(bool((rows == GUARD_VALUE).all()) for rows in (buffer[:GUARD_ROWS], buffer[-GUARD_ROWS:])):
         found.append("rows outside the output were written")
     return found
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same values; NaN is NaN, and 8-bit floats are compared by their bits."""
+    if one.element_size() == 1:
+        return bool(torch.equal(one.view(torch.uint8), other.view(torch.uint8)))
+    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
 
 
 def _judge(answer: Tensor, exam: Exam, tolerance: Tolerance) -> tuple[Errors | None, list[str]]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from perfgate.kernels.problem import ACTIVATIONS, Problem
-from perfgate.kernels.reference import route
+from perfgate.errors import InputError
+from perfgate.kernels.problem import ACTIVATIONS, SCALE_BLOCK, BlockScales, Problem
+from perfgate.kernels.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK, route
 
 if TYPE_CHECKING:
     from perfgate.kernels.cases import Case
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 GATE_UP_STD = {"normal": 3.0, "edges": 7.0, "outlier": 3.0, "nan": 3.0, "exact": 1.0}
 BIAS_STD = {"on": 0.5, "large": 5.0}
 DOWN_GAIN = 0.5  # keeps answers of wide clamped rows under a root mean square of ten
+SIZES_RMS = (sum(4.0**power for power in range(-2, 3)) / 5) ** 0.5
 OUTLIER_CHANNEL = 3
 NAN_TOKEN = 1
 
@@ -27,6 +29,11 @@ def build(case: Case, device: str = "cpu") -> Problem:
     ids = _mask(case, draw_ids(case, source))
     weights = draw_weights(case, source)
     problem = _exact(case, source) if case.data == "exact" else _normal(case, source)
+    scales = None
+    if case.quant == "fp8":
+        problem["gate_up"], gate_up = quantise_blocks(problem["gate_up"], source)
+        problem["down"], down = quantise_blocks(problem["down"], source)
+        scales = BlockScales(gate_up=gate_up.to(device), down=down.to(device))
     return Problem(
         **{name: None if tensor is None else tensor.to(device).contiguous() for name, tensor in problem.items()},
         topk_weights=(torch.full_like(weights, 0.5) if case.data == "exact" else weights).to(device),
@@ -35,7 +42,26 @@ def build(case: Case, device: str = "cpu") -> Problem:
         routed_scaling=2.0 if case.data == "exact" and case.scaling != 1.0 else case.scaling,
         weight_on_input=bool(case.on_input),
         out=torch.full((case.M, case.H), float("nan"), dtype=getattr(torch, case.dtype), device=device),
+        scales=scales,
     )
+
+
+def quantise_blocks(weight: Tensor | None, source: Generator) -> tuple[Tensor, Tensor]:
+    """8-bit codes and block scales of weights [E, N, K] whose blocks differ in size by up to sixteen times.
+
+    Blocks of one size would let a kernel take its neighbour's scale unseen.
+    """
+    if weight is None:
+        raise InputError("a layer without weights cannot be quantised")
+    experts, rows, columns = weight.shape
+    padding = (0, -columns % SCALE_BLOCK, 0, -rows % SCALE_BLOCK)
+    blocks = torch.nn.functional.pad(weight.float(), padding).unflatten(2, (-1, SCALE_BLOCK)).unflatten(1, (-1, SCALE_BLOCK))
+    shape = (experts, blocks.shape[1], 1, blocks.shape[3], 1)
+    sizes = 2.0 ** torch.randint(-2, 3, shape, generator=source, device=source.device)
+    blocks = blocks * sizes / SIZES_RMS
+    scales = blocks.abs().amax(dim=(2, 4), keepdim=True).clamp(min=SMALLEST_PEAK) / FLOAT8_MAX
+    codes = (blocks / scales).to(FLOAT8).flatten(3, 4).flatten(1, 2)[:, :rows, :columns].contiguous()
+    return codes, scales[:, :, 0, :, 0].contiguous()
 
 
 def _generator_device(case: Case, device: str) -> str:

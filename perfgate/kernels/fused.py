@@ -13,10 +13,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from perfgate.kernels.align import Alignment, align
 from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.down import down_product
+from perfgate.kernels.fp8 import fp8_moe
 from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import NotApplicableError, Problem
 from perfgate.kernels.tables import choose, sorted_plan
-from perfgate.kernels.tiles import DECODE, OWNER, Plan, Tiles, Variant
+from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Plan, Tiles, Variant
 
 SUM_COLUMNS = 1024
 FEW_TOKENS = 64
@@ -32,6 +33,8 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
     """
     if not problem.tokens:
         return problem.out
+    if problem.scales is not None:
+        return _run_quantised(problem, plan)
     plan = plan or choose(problem)
     launch = launch_mode(problem, plan)
     if plan.variant is Variant.OWNER:
@@ -46,6 +49,13 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
     partial = problem.hidden.new_empty((problem.topk_ids.numel(), problem.hidden_size))
     _launch_down(problem, plan.down, alignment, inner, partial, launch, is_atomic=False)
     return _launch_sum(problem, partial, launch)
+
+
+def _run_quantised(problem: Problem, plan: Plan | None) -> Tensor:
+    """The layer with 8-bit weights, which has one variant and chooses its own tiles."""
+    if plan is not None and (plan.variant is not Variant.SLOTS or plan.is_direct):
+        raise NotApplicableError("8-bit weights are computed by sorted slots only")
+    return fp8_moe(problem, launch_mode(problem, plan or SMALL))
 
 
 def launch_mode(problem: Problem, plan: Plan) -> dict[str, bool]:

@@ -34,6 +34,22 @@ SILU = Activation(name="silu", interleaved=False, alpha=1.0, limit=None, shift=0
 ACTIVATIONS = {activation.name: activation for activation in (SWIGLU, SWIGLU_CHUNKED, SILU)}
 
 
+SCALE_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockScales:
+    """Scales of 8-bit weights, float32, one for each block of SCALE_BLOCK rows and columns; partial blocks at the edges.
+
+    Shapes: gate_up [E, ceil(2I / 128), ceil(H / 128)], down [E, ceil(H / 128), ceil(I / 128)]. A weight is its 8-bit value
+    times the scale of its block. Activations are rounded too, each token by groups of 128 columns (`reference.round_rows`):
+    the hidden states, and the intermediate rows after rounding to the layer's dtype.
+    """
+
+    gate_up: Tensor
+    down: Tensor
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
     """One MoE layer applied to M tokens, all tensors contiguous on one device.
@@ -42,7 +58,7 @@ class Problem:
     topk_ids [M, k] int32 where -1 marks a slot without an expert on this rank. A slot adds
     `topk_weight * routed_scaling * (down @ activation(gate_up @ x + bias) + bias)` to its token; with `weight_on_input` the
     router weight multiplies x instead (only defined without biases). `out` [M, H] is where the answer may be written: its old
-    content is garbage, and it belongs to the implementation wholly.
+    content is garbage, and it belongs to the implementation wholly. With `scales` both weights are float8_e4m3fn.
     """
 
     hidden: Tensor
@@ -56,6 +72,7 @@ class Problem:
     routed_scaling: float
     weight_on_input: bool
     out: Tensor
+    scales: BlockScales | None = None
 
     def __post_init__(self) -> None:
         experts, hidden_size, intermediate_size = self.down.shape
@@ -65,6 +82,11 @@ class Problem:
         _require("out", self.out, tuple(self.hidden.shape))
         if self.weight_on_input and (self.gate_up_bias is not None or self.down_bias is not None):
             raise InputError("weight_on_input is not defined for a layer with biases: drop one of the two")
+        if self.scales is not None:
+            if self.weight_on_input:
+                raise InputError("weight_on_input is not defined for a quantised layer: drop one of the two")
+            _require("scales.gate_up", self.scales.gate_up, (experts, *_blocks(2 * intermediate_size, hidden_size)))
+            _require("scales.down", self.scales.down, (experts, *_blocks(hidden_size, intermediate_size)))
 
     @property
     def tokens(self) -> int:
@@ -90,6 +112,11 @@ class Problem:
     def intermediate_size(self) -> int:
         """I, of this rank's shard."""
         return int(self.down.shape[2])
+
+
+def _blocks(rows: int, columns: int) -> tuple[int, int]:
+    """How many scale blocks cover a weight."""
+    return -(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)
 
 
 def _require(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

@@ -9,14 +9,17 @@ from typing import Any
 from perfgate.kernels.align import CHUNK, SEGMENT, count_slots, place_slots
 from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.down import down_product
+from perfgate.kernels.fp8 import TILES, fp8_down_product, fp8_gate_up_product, round_rows
 from perfgate.kernels.fused import SUM_COLUMNS
 from perfgate.kernels.gate_up import gate_up_product
-from perfgate.kernels.problem import SILU, SWIGLU, Activation
+from perfgate.kernels.problem import SCALE_BLOCK, SILU, SWIGLU, Activation
+from perfgate.kernels.reference import FLOAT8_MAX, SMALLEST_PEAK
 from perfgate.kernels.tables import stored_plans
 from perfgate.kernels.tiles import DEFAULT_PLANS, Plan, Tiles, Variant
 
 ELEMENTS = {"bfloat16": "bf16", "float16": "fp16"}
 EXPERTS = 128
+HOPPER = 90
 # The hidden and intermediate sizes of the products do not enter the machine code; whether they divide the tiles does.
 _COMMON = {
     "topk_weights": "*fp32",
@@ -39,7 +42,8 @@ _COMMON = {
 class Recipe:
     """One kernel with everything that the compiler must know: types, constants, warps and stages.
 
-    `is_product` kernels must use the matrix units on tiles of `rows` rows; `is_atomic` ones must add without waiting.
+    `is_product` kernels must use the matrix units on tiles of `rows` rows; `is_atomic` ones must add without waiting. Before
+    `least_arch` there is no machine for it.
     """
 
     name: str
@@ -51,6 +55,8 @@ class Recipe:
     rows: int = 0
     is_product: bool = False
     is_atomic: bool = False
+    is_fp8: bool = False
+    least_arch: int = 80
 
 
 def recipes() -> tuple[Recipe, ...]:
@@ -58,6 +64,7 @@ def recipes() -> tuple[Recipe, ...]:
     plans = dict.fromkeys((*DEFAULT_PLANS, *stored_plans()))
     made = [recipe for plan in plans for dtype in ELEMENTS for recipe in _plan_recipes(plan, dtype)]
     made += list(_alignment_recipes())
+    made += [recipe for dtype in ELEMENTS for recipe in fp8_recipes(dtype)]
     return tuple({recipe.name: recipe for recipe in made}.values())
 
 
@@ -178,3 +185,44 @@ def _alignment_recipes() -> Iterator[Recipe]:
         constants = sizes | {"EXPERTS": EXPERTS, "SEGMENTS": 16 if counted else 1, "BLOCK_M": 64, "COUNTED": counted}
         name = "align/place/counted" if counted else "align/place"
         yield Recipe(name=name, kernel=place_slots, types=_COMMON, constants=constants)
+
+
+def fp8_recipes(dtype: str) -> Iterator[Recipe]:
+    """The kernels of layers with 8-bit weights, which came with compute capability 8.9: Hopper among our architectures."""
+    pointers = (
+        _COMMON | dict.fromkeys(("bias", "inner", "target", "rows"), f"*{ELEMENTS[dtype]}") | {"used": "*i32", "K": "i32"}
+    )
+    pointers |= {"codes": "*fp8e4nv", "weight": "*fp8e4nv", "scales": "*fp32", "row_scales": "*fp32", "weight_scales": "*fp32"}
+    for is_sorted in (False, True):
+        constants = {"GROUP": SCALE_BLOCK, "PEAK": FLOAT8_MAX, "SMALLEST": SMALLEST_PEAK, "SORTED": is_sorted, "OVERLAP": True}
+        yield Recipe(
+            name=f"fp8/round/{dtype}" + ("/sorted" if is_sorted else ""),
+            kernel=round_rows,
+            types=pointers,
+            constants=constants,
+            warps=1,
+            least_arch=HOPPER,
+        )
+    for tiles in TILES:
+        sizes = {"BLOCK": SCALE_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "GROUP_M": tiles.group_m, "OVERLAP": True}
+        label = f"{dtype}/{tiles.m}x{tiles.n}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
+        for activation in (SWIGLU, SILU):
+            biased: dict[str, Any] = {"HAS_BIAS": activation is SWIGLU}
+            activated = {"ALPHA": activation.alpha, "LIMIT": activation.limit or 0.0, "SHIFT": activation.shift}
+            products: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+                ("gate_up", fp8_gate_up_product, {"INTERLEAVED": activation.interleaved, **activated}),
+                ("down", fp8_down_product, {}),
+            )
+            for name, kernel, own in products:
+                yield Recipe(
+                    name=f"fp8/{name}/{activation.name}/{label}",
+                    kernel=kernel,
+                    types=pointers,
+                    constants=sizes | biased | own,
+                    warps=tiles.warps,
+                    stages=tiles.stages,
+                    rows=tiles.m,
+                    is_product=True,
+                    is_fp8=True,
+                    least_arch=HOPPER,
+                )

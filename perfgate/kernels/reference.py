@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from perfgate.kernels.problem import SCALE_BLOCK
+
 if TYPE_CHECKING:
     from perfgate.kernels.problem import Activation, Problem
+
+FLOAT8 = torch.float8_e4m3fn
+FLOAT8_MAX = 448.0
+SMALLEST_PEAK = 1e-10  # SGLang's: an all-zero group gets a scale, not a division by zero
 
 
 def route(logits: Tensor, top_k: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
@@ -62,6 +68,29 @@ def cast(problem: Problem, tokens: Tensor) -> Tensor:
     return tokens.to(problem.hidden.dtype)
 
 
+def round_rows(rows: Tensor) -> Tensor:
+    """Rows [n, K] as 8-bit floats carry them: each group of 128 columns scaled by its largest magnitude / 448, in float32.
+
+    The value of the 8-bit float times its scale comes back, in the dtype of `rows`.
+    """
+    groups = split_groups(rows.float())
+    scales = groups.abs().amax(dim=-1, keepdim=True).clamp(min=SMALLEST_PEAK) / FLOAT8_MAX
+    codes = (groups / scales).clamp(-FLOAT8_MAX, FLOAT8_MAX).to(FLOAT8)
+    return (codes.to(rows.dtype) * scales.to(rows.dtype)).flatten(1)[:, : rows.shape[1]]
+
+
+def split_groups(rows: Tensor) -> Tensor:
+    """Rows [n, K] as [n, groups, 128], zeros past K."""
+    missing = -rows.shape[1] % SCALE_BLOCK
+    return torch.nn.functional.pad(rows, (0, missing)).unflatten(1, (-1, SCALE_BLOCK))
+
+
+def scale_blocks(weight: Tensor, scales: Tensor) -> Tensor:
+    """A weight [N, K] times the scales [ceil(N / 128), ceil(K / 128)] of its blocks."""
+    spread = scales.repeat_interleave(SCALE_BLOCK, 0).repeat_interleave(SCALE_BLOCK, 1)
+    return weight * spread[: weight.shape[0], : weight.shape[1]].to(weight.dtype)
+
+
 def keep(tensor: Tensor) -> Tensor:
     """Leave an intermediate value unrounded."""
     return tensor
@@ -77,6 +106,8 @@ class Steps:
     weigh: Callable[[Tensor, Tensor], Tensor] = weigh
     combine: Callable[[Tensor, Tensor, Tensor], None] = combine
     store: Callable[[Tensor], Tensor] = keep
+    round_rows: Callable[[Tensor], Tensor] = round_rows
+    scale_blocks: Callable[[Tensor, Tensor], Tensor] = scale_blocks
 
 
 def layer(problem: Problem, accumulate: torch.dtype, steps: Steps | None = None) -> Tensor:
@@ -98,16 +129,26 @@ def _expert_rows(problem: Problem, expert: int, rows: Tensor, weights: Tensor, s
     def pick(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor[expert].to(rows.dtype)
 
+    gate_up_weight, down_weight = problem.gate_up[expert].to(rows.dtype), problem.down[expert].to(rows.dtype)
+    if problem.scales is not None:
+        gate_up_weight = steps.scale_blocks(gate_up_weight, problem.scales.gate_up[expert])
+        down_weight = steps.scale_blocks(down_weight, problem.scales.down[expert])
+        rows = steps.round_rows(rows)
     if problem.weight_on_input:
         rows, weights = steps.weigh(rows, weights), weights.new_ones(weights.shape)
-    gate_up = steps.gate_up(rows, problem.gate_up[expert].to(rows.dtype), pick(problem.gate_up_bias))
+    gate_up = steps.gate_up(rows, gate_up_weight, pick(problem.gate_up_bias))
     inner = steps.store(steps.activate(gate_up, problem.activation))
-    outer = steps.down(inner, problem.down[expert].to(rows.dtype), pick(problem.down_bias))
+    if problem.scales is not None:
+        inner = steps.round_rows(inner.to(problem.hidden.dtype).to(rows.dtype))
+    outer = steps.down(inner, down_weight, pick(problem.down_bias))
     return steps.store(steps.weigh(outer, weights * problem.routed_scaling))
 
 
 def oracle(problem: Problem) -> Tensor:
-    """The answer in float64 [M, H]: no rounding besides that of the inputs themselves."""
+    """The answer in float64 [M, H]: no rounding besides that of the inputs themselves.
+
+    A quantised layer's activations are rounded as its recipe says; that is part of the question.
+    """
     return layer(problem, torch.float64)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfgate.kernels.problem import NotApplicableError, Problem
+from perfgate.kernels.problem import SCALE_BLOCK, NotApplicableError, Problem
 from perfgate.kernels.tiles import Plan, Tiles
 
 FUSED_SUM_LEAST_TOP_K = 3  # upstream fuses for top-k > 2 only
@@ -41,7 +41,7 @@ def fused_experts(problem: Problem, *, is_sum_fused: bool, plan: Plan | None = N
     with _tiles(modules, plan):
         answer: Tensor = modules.fused_experts(
             problem.hidden, problem.gate_up, problem.down, topk_output, _runner_config(modules, problem),
-            b1=problem.gate_up_bias, b2=problem.down_bias,
+            b1=problem.gate_up_bias, b2=problem.down_bias, **_quantisation(problem),
         )  # fmt: skip
     return answer
 
@@ -84,6 +84,14 @@ def _server_args(*, is_sum_fused: bool) -> SimpleNamespace:
     return SimpleNamespace(
         enable_fused_moe_sum_all_reduce=is_sum_fused, enable_deterministic_inference=False, enable_symm_mem=False
     )
+
+
+def _quantisation(problem: Problem) -> dict[str, Any]:
+    """How SGLang is told of 8-bit weights."""
+    if problem.scales is None:
+        return {}
+    scales = {"w1_scale": problem.scales.gate_up, "w2_scale": problem.scales.down}
+    return {"use_fp8_w8a8": True, "block_shape": [SCALE_BLOCK, SCALE_BLOCK], **scales}
 
 
 def _runner_config(modules: SimpleNamespace, problem: Problem) -> Any:

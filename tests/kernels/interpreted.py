@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from perfgate.kernels import fused
+from perfgate.kernels import fp8, fused
 from perfgate.kernels.align import align
 from perfgate.kernels.cases import Case
 from perfgate.kernels.conformance import check, prepare
@@ -51,11 +51,28 @@ def alignment_problems(slots, experts, block_m):
     return [] if found == wanted else [f"order of {slots} slots differs from a stable sort"]
 
 
+def code_problems(count):
+    """Where the kernel's rounding to 8 bits differs from torch's: every code, every tie between two, and drawn values."""
+    codes = torch.arange(0, 127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+    ties = (codes[1:] + codes[:-1]) / 2
+    drawn = torch.randn(count, generator=torch.Generator().manual_seed(1)) * 2.0 ** torch.linspace(-12, 7, count)
+    values = torch.cat([codes, ties, -ties, drawn]).clamp(-448, 448)
+    values = torch.nn.functional.pad(values, (0, -len(values) % 127)).unflatten(0, (-1, 127))
+    rows = torch.cat([values, torch.full((len(values), 1), 448.0)], dim=1)  # a peak of 448 makes the scale 1
+    found, scales = fp8._round(rows, None, 0, {"OVERLAP": False})
+    wrong = found.float() != rows.to(torch.float8_e4m3fn).float()
+    return [f"{value} is rounded differently" for value in rows[wrong].tolist()[:5]] + (
+        [] if bool((scales == 1).all()) else ["scale"]
+    )
+
+
 def main():
     for line in sys.stdin:
         name, _, rest = line.strip().partition(" ")
         if name == "align":
             problems = alignment_problems(*map(int, rest.split()))
+        elif name == "codes":
+            problems = code_problems(int(rest))
         elif name in PLANS:
             implementation = replace(find("triton-slots"), target=f"__main__:{PLANS[name]}")
             problems = check(implementation, prepare(Case.parse(rest))).problems

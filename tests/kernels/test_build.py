@@ -40,6 +40,8 @@ def fenced_sum(target, values, BLOCK: tl.constexpr):
         ("down/owner/bias/float16", 90, "HMMA"),
         ("gate_up/silu/bfloat16/16x64", 80, "HMMA"),
         ("down/slots/bias/bfloat16/16x64", 100, "HMMA"),
+        ("fp8/gate_up/swiglu/bfloat16/64x128", 90, "QGMMA"),
+        ("fp8/down/silu/bfloat16/16x128", 90, "HMMA"),
     ],
 )
 def test_build__accepts_our_kernels_on_each_architecture(part, arch, opcode):
@@ -92,6 +94,13 @@ def test_judge__accepts_a_sound_kernel(harmless):
     assert list(judge(ATOMIC, 90, SHARED_BYTES[90], machine)) == []
 
 
+def test_judge__wants_8_bit_matrix_units_for_8_bit_weights():
+    recipe = replace(PRODUCT, is_fp8=True)
+
+    assert list(judge(recipe, 90, 0, SOUND)) == ["no matrix instruction (QGMMA)"]
+    assert list(judge(recipe, 90, 0, replace(SOUND, opcodes=Counter({"QGMMA.64": 4})))) == []
+
+
 def test_parse_arch__refuses_an_unknown_one():
     with pytest.raises(InputError, match="sm_80, sm_90, sm_100"):
         parse_arch("sm_70")
@@ -116,6 +125,14 @@ def test_build_command__prints_a_line_for_each_kernel_and_counts():
 
     assert done.return_value == 0, done.output
     assert "3 of 3 kernels accepted" in done.output
+
+
+def test_build_command__leaves_out_what_an_architecture_has_no_machine_for():
+    done = CliRunner().invoke(
+        command, ["build", "--only", "fp8/round/bfloat16", "--arch", "sm_80", "--arch", "sm_90"], standalone_mode=False
+    )
+
+    assert "2 of 2 kernels accepted" in done.output
 
 
 def test_build_command__refuses_a_filter_that_matches_nothing():

@@ -16,6 +16,10 @@ SUBTLE = {
     "float32": ("split_operands", Case()),
     "float16": ("half_sums", Case(dtype="float16", H=511, M=65, activation="silu", bias="off")),
     "bfloat16": ("half_sums", Case(dtype="bfloat16", H=511, M=65, activation="silu", bias="off")),
+    "fp8": (
+        "one_activation_scale_for_a_token",
+        Case(dtype="bfloat16", H=511, M=65, activation="silu", bias="off", quant="fp8"),
+    ),
 }
 FACTOR = 30
 
@@ -42,7 +46,8 @@ def test_mutants__are_at_least_eighteen_and_each_names_its_defect():
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_suite__kills_mutant(name, exam):
-    killer = next((case for case in quick_matrix() if check(MUTANTS[name].implementation, exam(case)).problems), None)
+    cases = [case for case in quick_matrix() if case.quant == MUTANTS[name].quant]
+    killer = next((case for case in cases if check(MUTANTS[name].implementation, exam(case)).problems), None)
 
     assert killer is not None, f"{name} ({MUTANTS[name].defect}) passes every case of the quick matrix"
 
@@ -65,7 +70,7 @@ def test_unbroken_limits__finds_a_tolerance_that_is_too_wide(dtype, name):
 def test_tolerance__leaves_a_sound_kernel_a_margin(dtype, exam):
     """The rounding reference must pass with at least a tenth to spare, or the suite would be flaky on other hardware."""
     tight = Tolerance(**{field.name: 0.9 * getattr(TOLERANCES[dtype], field.name) for field in fields(Tolerance)})
-    cases = [case for case in quick_matrix() if case.dtype == dtype]
+    cases = [case for case in quick_matrix() if case.precision == dtype]
 
     reports = [check(find("torch-staged"), exam(case), tight) for case in cases]
 

@@ -1,6 +1,7 @@
 """The oracle against a second, naive formulation: one token, one slot, one number at a time."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from perfgate.errors import InputError
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
 from perfgate.kernels.problem import SILU, SWIGLU, SWIGLU_CHUNKED
-from perfgate.kernels.reference import activate, oracle, route
+from perfgate.kernels.reference import activate, oracle, round_rows, route
 
 
 def by_hand(problem, token):
@@ -144,3 +145,66 @@ def test_parse__names_the_broken_field(text, message):
 def test_problem__refuses_biases_with_weights_on_input():
     with pytest.raises(InputError, match="weight_on_input"):
         build(Case(on_input=1))
+
+
+@pytest.mark.parametrize("activation", ["swiglu", "silu"])
+def test_oracle__quantised_layer_equals_the_sum_by_hand(activation):
+    """One token and one expert, scales looked up element by element and activations rounded group by group."""
+    problem = build(Case(E=2, k=1, H=136, I=136, M=1, dtype="bfloat16", activation=activation, bias="off", quant="fp8"))
+    expert, weight = int(problem.topk_ids[0, 0]), float(problem.topk_weights[0, 0])
+
+    def rounded(row):
+        found = []
+        for start in range(0, len(row), 128):
+            group = torch.tensor(row[start : start + 128], dtype=torch.float32)
+            scale = group.abs().max() / 448
+            found += ((group / scale).to(torch.float8_e4m3fn).double() * scale.double()).tolist()
+        return found
+
+    def product(row, codes, scales):
+        values = codes[expert].double().tolist()
+        return [
+            sum(x * values[n][k] * float(scales[expert, n // 128, k // 128]) for k, x in enumerate(row))
+            for n in range(len(values))
+        ]
+
+    both = torch.tensor([product(rounded(problem.hidden[0].tolist()), problem.gate_up, problem.scales.gate_up)])
+    inner = activate(both.double(), problem.activation).to(torch.bfloat16)[0].tolist()
+    expected = torch.tensor(product(rounded(inner), problem.down, problem.scales.down)).double() * weight
+
+    assert torch.allclose(oracle(problem)[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_round_rows__keeps_codes_zeros_and_nan():
+    rows = torch.zeros(3, 200)
+    rows[0, :4] = torch.tensor([448.0, 26.0, -0.001953125, 240.0])
+    rows[1, 130] = float("nan")
+
+    found = round_rows(rows)
+
+    assert torch.equal(found[0], rows[0])
+    assert found[1, :128].eq(0).all()
+    assert found[1, 128:].isnan().all()
+    assert found[2].eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("quant=fp8", "16-bit tokens"),
+        ("dtype=bfloat16,quant=fp8,activation=silu,data=exact", "drawn data"),
+        ("dtype=bfloat16,quant=fp8,activation=silu,bias=off,on_input=1", "weights on the output"),
+        ("dtype=bfloat16,quant=fp4", "choose one of none, fp8"),
+    ],
+)
+def test_case__refuses_quantised_layers_that_are_not_defined(text, message):
+    with pytest.raises(InputError, match=message):
+        Case.parse(text)
+
+
+def test_problem__refuses_scales_of_another_shape():
+    problem = build(Case(H=256, dtype="bfloat16", quant="fp8"))
+    wrong = replace(problem.scales, down=problem.scales.down.mT.contiguous())
+
+    with pytest.raises(InputError, match=r"scales.down has shape"):
+        replace(problem, scales=wrong)

@@ -105,6 +105,13 @@ def test_tune_command__needs_a_gpu(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_tune_command__has_no_plans_for_other_weights():
+    done = CliRunner().invoke(command, ["tune", "--shape", "E=8,k=2,dtype=bfloat16,quant=fp8"], standalone_mode=False)
+
+    assert isinstance(done.exception, InputError)
+    assert "plans are tuned for 16-bit weights only" in str(done.exception)
+
+
 @pytest.mark.parametrize("text", ["", "0", "1,,2", "-1", "1.5", "eight"])
 def test_parse_tokens__refuses(text):
     with pytest.raises(InputError, match="give whole numbers above 0"):

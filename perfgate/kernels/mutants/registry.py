@@ -17,11 +17,12 @@ from perfgate.kernels.reference import Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A wrong implementation and the mistake it makes."""
+    """A wrong implementation and the mistake it makes; one of a format of weights is right for all others."""
 
     name: str
     defect: str
     run: Callable[[Problem], Tensor]
+    quant: str
 
     @property
     def implementation(self) -> Implementation:
@@ -33,10 +34,17 @@ _REGISTERED: dict[str, Mutant] = {}
 MUTANTS = MappingProxyType(_REGISTERED)
 
 
-def mutant(run: Callable[[Problem], Tensor]) -> Callable[[Problem], Tensor]:
-    """Register a wrong implementation under its function's name; its docstring names the defect."""
-    _REGISTERED[run.__name__] = Mutant(name=run.__name__, defect=(run.__doc__ or "").strip(), run=run)
-    return run
+def mutant_of(quant: str) -> Callable[[Callable[[Problem], Tensor]], Callable[[Problem], Tensor]]:
+    """A decorator that registers wrong implementations under their functions' names; the docstring names the defect."""
+
+    def register(run: Callable[[Problem], Tensor]) -> Callable[[Problem], Tensor]:
+        _REGISTERED[run.__name__] = Mutant(name=run.__name__, defect=(run.__doc__ or "").strip(), run=run, quant=quant)
+        return run
+
+    return register
+
+
+mutant = mutant_of("none")
 
 
 def run_with(problem: Problem, **steps: Callable[..., object]) -> Tensor:

@@ -1,0 +1,276 @@
+"""The layer with 8-bit weights in blocks of 128 by 128, and activations rounded by groups of 128: `slots`, deterministic.
+
+Hidden states are rounded once per token, intermediate rows once per slot, both by the same kernel; each step of 128 columns of
+a product is scaled in float32 and added to a float32 sum, so that the 8-bit matrix units never add across scales.
+"""
+
+# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from perfgate.kernels.align import Alignment, align
+from perfgate.kernels.combine import sum_slots
+from perfgate.kernels.gate_up import activated
+from perfgate.kernels.problem import SCALE_BLOCK, NotApplicableError, Problem
+from perfgate.kernels.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
+from perfgate.kernels.schedule import begin, tile_of
+
+SUM_COLUMNS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fp8Tiles:
+    """The cut of both products; the depth of a step is the scales' block."""
+
+    m: int
+    n: int
+    group_m: int = 1
+    warps: int = 4
+    stages: int = 4
+
+
+FEW_ROWS = Fp8Tiles(m=16, n=128)
+MANY_ROWS = Fp8Tiles(m=64, n=128, group_m=8)
+TILES = (FEW_ROWS, MANY_ROWS)
+MANY_SLOTS_PER_EXPERT = 16
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def nearest_code(values: tl.tensor) -> tl.tensor:
+    """Float32 values of at most 448 rounded to the nearest float8_e4m3fn, ties to even, still as float32.
+
+    The conversion that follows is then exact, on hardware as in Triton's interpreter, whose own conversion does not round.
+    """
+    bits = values.to(tl.int32, bitcast=True)
+    kept = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000
+    # Below 2^-6 codes lie 2^-9 apart: adding 1.5 * 2^14 leaves that many bits of a float32.
+    small = (values + 24576.0) - 24576.0
+    return tl.where(tl.abs(values) < 0.015625, small, kept.to(tl.float32, bitcast=True))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def round_rows(
+    rows: tl.tensor,
+    codes: tl.tensor,
+    scales: tl.tensor,
+    used: tl.tensor,
+    slots: tl.tensor,
+    K: tl.tensor,
+    GROUP: tl.constexpr,
+    PEAK: tl.constexpr,
+    SMALLEST: tl.constexpr,
+    SORTED: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """One group of one row of `rows` [n, K]: its codes [n, K] and its scale [n, ceil(K / GROUP)].
+
+    With SORTED a row whose entry in `used` is no slot is left alone: nobody wrote it.
+    """
+    begin(OVERLAP)
+    row = tl.program_id(0).to(tl.int64)
+    group = tl.program_id(1)
+    if SORTED:  # noqa: SIM102 - a compile-time branch round a load
+        if tl.load(used + row) >= slots:
+            return
+    columns = group * GROUP + tl.arange(0, GROUP)
+    values = tl.load(rows + row * K + columns, mask=columns < K, other=0.0).to(tl.float32)
+    # NaN must reach the scale: a maximum that drops it would make the group finite again.
+    has_nan = tl.max((values != values).to(tl.int32), axis=0) > 0  # noqa: PLR0124 - NaN alone differs from itself
+    peak = tl.maximum(tl.max(tl.abs(values), axis=0), SMALLEST)
+    scale = tl.where(has_nan, float("nan"), peak / PEAK)
+    scaled = tl.minimum(tl.maximum(values / scale, -PEAK), PEAK)
+    tl.store(codes + row * K + columns, nearest_code(scaled).to(codes.dtype.element_ty), mask=columns < K)
+    tl.store(scales + row * tl.num_programs(1) + group, scale)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scaled_product(
+    codes: tl.tensor,
+    row_scales: tl.tensor,
+    row: tl.tensor,
+    is_row: tl.tensor,
+    weight: tl.tensor,
+    weight_scales: tl.tensor,
+    weight_row: tl.tensor,
+    K: tl.tensor,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> tl.tensor:
+    """Rows of `codes` [., K] times rows of an expert's `weight` [., K], each step scaled by its row's and its block's scale."""
+    ks = tl.arange(0, BLOCK)
+    groups = tl.cdiv(K, BLOCK)
+    a_tile = codes + row.to(tl.int64)[:, None] * K + ks[None, :]
+    b_tile = weight + weight_row.to(tl.int64)[None, :] * K + ks[:, None]
+    a_scale = row_scales + row.to(tl.int64) * groups
+    b_scale = weight_scales + (weight_row // BLOCK) * groups
+    total = tl.zeros([ROWS, BLOCK_N], dtype=tl.float32)
+    for step in range(groups):
+        inside = step * BLOCK + ks < K
+        a = tl.load(a_tile, mask=is_row[:, None] & inside[None, :], other=0.0)
+        b = tl.load(b_tile, mask=inside[:, None], other=0.0)
+        scale = tl.load(a_scale + step, mask=is_row, other=0.0)[:, None] * tl.load(b_scale + step)[None, :]
+        total += tl.dot(a, b) * scale
+        a_tile += BLOCK
+        b_tile += BLOCK
+    return total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def fp8_gate_up_product(
+    codes: tl.tensor,
+    row_scales: tl.tensor,
+    weight: tl.tensor,
+    weight_scales: tl.tensor,
+    bias: tl.tensor,
+    inner: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    top_k: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    INTERLEAVED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
+    SHIFT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """Rows of `inner` [blocks * BLOCK_M, I] in 16 bits, sorted by expert: activation(hidden @ gate_up + bias)."""
+    begin(OVERLAP)
+    tiles_n = tl.cdiv(2 * I, BLOCK_N)
+    tiles_m = tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * tiles_n:
+        return
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    slot = tl.load(sorted_slots + place)
+    is_slot = slot < slots
+    lanes = tl.arange(0, BLOCK_N)
+    safe = tl.minimum(tile_n * (BLOCK_N // 2) + lanes // 2, I - 1)
+    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+    scales = weight_scales + expert * tl.cdiv(2 * I, BLOCK) * tl.cdiv(H, BLOCK)
+    total = scaled_product(
+        codes, row_scales, tl.where(is_slot, slot // top_k, 0), is_slot, weight + expert * 2 * I * H, scales, weight_row, H,
+        BLOCK, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
+    if HAS_BIAS:
+        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
+    gate, up = tl.split(tl.reshape(total, [BLOCK_M, BLOCK_N // 2, 2]))
+    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
+    column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+    target = inner + place.to(tl.int64)[:, None] * I + column[None, :]
+    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (column[None, :] < I))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def fp8_down_product(
+    codes: tl.tensor,
+    row_scales: tl.tensor,
+    weight: tl.tensor,
+    weight_scales: tl.tensor,
+    bias: tl.tensor,
+    target: tl.tensor,
+    topk_weights: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    scaling: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """Rows of `target` [M * k, H], one for each slot: router weight times (inner @ down + bias)."""
+    begin(OVERLAP)
+    tiles_n = tl.cdiv(H, BLOCK_N)
+    tiles_m = tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * tiles_n:
+        return
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    slot = tl.load(sorted_slots + place)
+    is_slot = slot < slots
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    safe = tl.minimum(columns, H - 1)
+    scales = weight_scales + expert * tl.cdiv(H, BLOCK) * tl.cdiv(I, BLOCK)
+    total = scaled_product(
+        codes, row_scales, place, is_slot, weight + expert * H * I, scales, safe, I, BLOCK, BLOCK_M, BLOCK_N,
+    )  # fmt: skip
+    if HAS_BIAS:
+        total += tl.load(bias + expert * H + safe).to(tl.float32)[None, :]
+    total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None] * scaling
+    row = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
+    tl.store(row, total.to(target.dtype.element_ty), mask=is_slot[:, None] & (columns[None, :] < H))
+
+
+def choose_tiles(problem: Problem) -> Fp8Tiles:
+    """By the mean number of slots per expert: nothing was tuned yet."""
+    return MANY_ROWS if problem.topk_ids.numel() > MANY_SLOTS_PER_EXPERT * problem.experts else FEW_ROWS
+
+
+def fp8_moe(problem: Problem, launch: dict[str, bool], tiles: Fp8Tiles | None = None) -> Tensor:
+    """Run a layer with scales on the device of its tensors; returns `problem.out`, wholly written."""
+    if problem.scales is None:
+        raise NotApplicableError("fp8 is for layers with block scales")
+    tiles = tiles or choose_tiles(problem)
+    alignment = align(problem.topk_ids, problem.experts, tiles.m, launch)
+    slot_count, activation = problem.topk_ids.numel(), problem.activation
+    order = (alignment.slots, alignment.experts, alignment.count)
+    sizes: dict[str, Any] = {"BLOCK": SCALE_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "GROUP_M": tiles.group_m}
+    sizes |= {"num_warps": tiles.warps, "num_stages": tiles.stages, **launch}
+
+    codes, row_scales = _round(problem.hidden, None, slot_count, launch)
+    inner = problem.hidden.new_empty((alignment.blocks * tiles.m, problem.intermediate_size))
+    bias = problem.hidden if problem.gate_up_bias is None else problem.gate_up_bias
+    fp8_gate_up_product[(alignment.blocks * triton.cdiv(2 * problem.intermediate_size, tiles.n),)](
+        codes, row_scales, problem.gate_up, problem.scales.gate_up, bias, inner, *order, slot_count, problem.top_k,
+        problem.hidden_size, problem.intermediate_size, INTERLEAVED=activation.interleaved,
+        HAS_BIAS=problem.gate_up_bias is not None, ALPHA=activation.alpha, LIMIT=activation.limit or 0.0,
+        SHIFT=activation.shift, **sizes,
+    )  # fmt: skip
+    codes, row_scales = _round(inner, alignment, slot_count, launch)
+    partial = problem.hidden.new_empty((slot_count, problem.hidden_size))
+    bias = problem.hidden if problem.down_bias is None else problem.down_bias
+    fp8_down_product[(alignment.blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
+        codes, row_scales, problem.down, problem.scales.down, bias, partial, problem.topk_weights, *order, slot_count,
+        problem.hidden_size, problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None, **sizes,
+    )  # fmt: skip
+    sum_slots[(problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))](
+        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4,
+        **launch,
+    )  # fmt: skip
+    return problem.out
+
+
+def _round(rows: Tensor, alignment: Alignment | None, slots: int, launch: dict[str, bool]) -> tuple[Tensor, Tensor]:
+    """Codes and group scales of rows; of those that hold a slot, with an alignment."""
+    groups = triton.cdiv(rows.shape[1], SCALE_BLOCK)
+    codes = torch.empty_like(rows, dtype=FLOAT8)
+    scales = torch.empty((rows.shape[0], groups), dtype=torch.float32, device=rows.device)
+    used = scales if alignment is None else alignment.slots
+    round_rows[(rows.shape[0], groups)](
+        rows, codes, scales, used, slots, rows.shape[1], GROUP=SCALE_BLOCK, PEAK=FLOAT8_MAX, SMALLEST=SMALLEST_PEAK,
+        SORTED=alignment is not None, num_warps=1, **launch,
+    )  # fmt: skip
+    return codes, scales
