@@ -20,12 +20,14 @@ from perfgate.errors import EngineError
 HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy", "cpu", "cores")
 """Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
 
-SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "transformers", "numpy", "os", "kernel", "python")
+SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "vllm", "transformers", "numpy", "os", "kernel", "python")
 """Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
 
 ABSENT = "absent"
 
 _PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
+# Other engines are named where they are installed: elsewhere they are no fact.
+_OTHER_ENGINES = ("vllm",)
 # Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds.
 _PROBE = """
 import importlib.metadata, json, platform, sys
@@ -106,9 +108,14 @@ def read_software(python: str) -> dict[str, str]:
     hint = "give the Python of an environment that has the engine"
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE, *_PACKAGES], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=True
+            [python, "-c", _PROBE, *_PACKAGES, *_OTHER_ENGINES],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
         )
-        return {str(key): str(value) for key, value in json.loads(done.stdout).items()}
+        found = {str(key): str(value) for key, value in json.loads(done.stdout).items()}
+        return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
     except OSError as error:
         raise EngineError(f"{python}: cannot be run ({error.strerror}); {hint}") from error
     except subprocess.CalledProcessError as error:

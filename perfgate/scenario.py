@@ -54,7 +54,7 @@ class Model:
 class Server:
     """How the server under test is started and how long it may take."""
 
-    engine: Literal["sglang", "sglang-cpu"]
+    engine: Literal["sglang", "sglang-cpu", "vllm"]
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     ready_timeout_s: Seconds = 600.0
@@ -195,6 +195,9 @@ class Scenario:
             raise ValueError("gates: is empty; name at least one metric")
         if unknown := name_unknown(self.gates, METRICS, "gates", "metric"):
             raise ValueError(unknown)
+        if (self.server.engine == "vllm") != self.load.backend.startswith("vllm"):
+            wanted = "vllm" if self.server.engine == "vllm" else "sglang"
+            raise ValueError(f"load.backend: {self.load.backend} does not speak to {self.server.engine}; write {wanted}")
 
     @property
     def workload_hash(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
@@ -37,6 +37,7 @@ class AnswerRecord:
     output_len: Number
     vocab: Number
     seed: Annotated[int, Field(ge=0)]
+    dialect: Literal["sglang", "openai"] = "sglang"
     file: Annotated[str, Field(pattern=r"^answers/start-\d{2,6}\.json\.gz$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
+
+from perfgate.evidence.completions import translate_completions
 
 # Both ends of a vocabulary hold special tokens, which some models refuse in a prompt.
 EDGE = 0.1
@@ -28,13 +30,16 @@ Entry = tuple[float | None, int, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a start was asked: `prompts` times `input_len` tokens of a vocabulary of `vocab`, each for `output_len` more."""
+    """What a start was asked, in the dialect of its engine: `prompts` times `input_len` tokens of a vocabulary of `vocab`, each
+    for `output_len` more.
+    """
 
     prompts: int
     input_len: int
     output_len: int
     vocab: int
     seed: int
+    dialect: Literal["sglang", "openai"] = "sglang"
 
     def draw(self) -> list[list[int]]:
         """Draw the prompts, the same on any machine, from the middle of the vocabulary."""
@@ -79,9 +84,11 @@ def _adapter() -> TypeAdapter[_Generated]:
 
 
 def read_replies(question: Question, body: bytes) -> tuple[Reply, ...]:
-    """Read the body of SGLang's `/generate`: an object for each prompt, in their order. Raise ReplyError for anything less."""
+    """Read the body of a server's reply, one answer for each prompt in their order. Raise ReplyError for anything less."""
     try:
         content = orjson.loads(body)
+        if question.dialect == "openai":
+            content = translate_completions(content, question.draw())
         items = content if isinstance(content, list) else [content]
         if len(items) != question.prompts:
             raise ReplyError(f"answered {len(items)} of {question.prompts} equivalence prompts; read the server's log")

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -73,8 +74,8 @@ class Client:
     """A worker process. Use `with`; one worker serves every window of a session, so both arms are driven by the same code."""
 
     def __init__(self, python: str, engine: Engine, log: Path, reaper: Reaper) -> None:
-        """Describe the worker; it starts with `with`."""
-        self._python = python
+        """Describe the worker; it starts with `with`, in `python`, or in ours where the engine brings no bench_serving."""
+        self._python = python if engine.has_client else sys.executable
         self._engine = engine
         self._log = log
         self._reaper = reaper

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+Dialect = Literal["sglang", "openai"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """How an engine is launched and spoken to.
 
-    `ready_path` answers 200 only once a token was generated; `flush_path` empties the prefix cache and answers 200 when it did.
+    `dialect` is the form of its requests: SGLang's own `/generate`, or OpenAI's `/v1/completions`. `ready_path` answers 200
+    only once a token was generated; in OpenAI's dialect it is asked to generate one. `flush_path` empties the prefix cache and
+    answers 200 when it did; None where `args` leave no cache to empty. `model_option` names the model on the command line.
+    `is_profiled` is False where no request starts a profiler. `has_client` is False where bench_serving is not part of the
+    engine, and comes from the Python that runs perfgate.
     `metrics_path` serves Prometheus text. `uses_gpu` is False where what happens on the machine's GPU is nothing to the
     measurement. `package` is the distribution whose version names the engine. `fault_words` mark the telling lines of a log.
     """
@@ -23,6 +30,10 @@ class Engine:
     module: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    dialect: Dialect = "sglang"
+    model_option: str = "--model-path"
+    is_profiled: bool = True
+    has_client: bool = True
     ready_path: str = "/health_generate"
     flush_path: str | None = "/flush_cache"
     info_path: str | None = "/server_info"
@@ -57,6 +68,23 @@ _ROWS = (
         args=("--device", "cpu", "--disable-cuda-graph", "--mem-fraction-static", "0.3", "--sleep-on-idle", "--enable-metrics"),
         # Without TORCHDYNAMO_DISABLE single requests stall for up to 26 s on compilation.
         env={**_OFFLINE, "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"},
+    ),
+    Engine(
+        name="vllm",
+        package="vllm",
+        module="vllm.entrypoints.openai.api_server",
+        dialect="openai",
+        model_option="--model",
+        # Its /reset_prefix_cache answers 200 whether it did or not, so there is to be no such cache at all.
+        args=("--no-enable-prefix-caching",),
+        env={**_OFFLINE, "VLLM_NO_USAGE_STATS": "1"},
+        # Its /health says that the process lives, not that it generates.
+        ready_path="/v1/completions",
+        flush_path=None,
+        info_path=None,
+        # Its profiler has to be configured before it starts.
+        is_profiled=False,
+        has_client=False,
     ),
 )
 

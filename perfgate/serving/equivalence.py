@@ -10,7 +10,7 @@ from perfgate.serving.conversation import post
 from perfgate.serving.model_guard import read_vocabulary
 from perfgate.serving.server import Server
 
-GENERATE_PATH = "/generate"
+GENERATE_PATH, COMPLETIONS_PATH = "/generate", "/v1/completions"
 
 
 def ask(server: Server, rules: Equivalence) -> tuple[bytes, Question]:
@@ -25,15 +25,28 @@ def ask(server: Server, rules: Equivalence) -> tuple[bytes, Question]:
         output_len=rules.output_len,
         vocab=read_vocabulary(server.launch.model),
         seed=rules.seed,
+        dialect=server.launch.engine.dialect,
     )
+    path, content = build_request(question, str(server.launch.model))
     server.flush_cache()
-    what = "the equivalence prompts"
-    return post(server, GENERATE_PATH, build_body(question), what=what, timeout_s=rules.timeout_s), question
+    return post(server, path, content, what="the equivalence prompts", timeout_s=rules.timeout_s), question
 
 
-def build_body(question: Question) -> dict[str, Any]:
-    """Write the prompts as SGLang's `/generate` takes them: greedy, to the full length, with the log-prob of every token."""
-    return {
+def build_request(question: Question, model: str) -> tuple[str, dict[str, Any]]:
+    """Write the prompts as the engine takes them: greedy, to the full length, with the log-prob of every token."""
+    if question.dialect == "openai":
+        return COMPLETIONS_PATH, {
+            "model": model,
+            "prompt": question.draw(),
+            "temperature": 0.0,
+            "max_tokens": question.output_len,
+            "ignore_eos": True,
+            # None besides the token itself, of the answer and of the prompt.
+            "logprobs": 0,
+            "prompt_logprobs": 0,
+            "return_tokens_as_token_ids": True,
+        }
+    return GENERATE_PATH, {
         "input_ids": question.draw(),
         "sampling_params": {"temperature": 0.0, "max_new_tokens": question.output_len, "ignore_eos": True},
         "return_logprob": True,

@@ -35,6 +35,8 @@ def profile_server(server: Server, load: Load, folder: Path, place: Profile) -> 
 
     Raise ServerError when the server refuses, dies, or writes no trace.
     """
+    if not server.launch.engine.is_profiled:
+        raise ServerError(f"engine {server.launch.engine.name} starts no profiler by request")
     profile = replace(place, steps=min(load.output_len or MAX_STEPS, MAX_STEPS), prompts=load.max_concurrency)
     target = folder / profile.folder
     target.mkdir(parents=True)

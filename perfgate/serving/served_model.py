@@ -1,4 +1,4 @@
-"""Is the model that a server will really serve the one that the scenario names? Its arguments may change what the folder says."""
+"""Is the model that a server will really serve the one that the scenario names? Its arguments may change it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ NO_WEIGHTS = "none"
 END_BYTES = 2**20
 
 _PATH_OPTIONS = ("--model-path", "--model")
-_OVERRIDES, _LOAD_FORMAT, _QUANTIZATION = "--json-model-override-args", "--load-format", "--quantization"
+_OVERRIDES = ("--json-model-override-args", "--hf-overrides")
+_LOAD_FORMAT, _QUANTIZATION = "--load-format", "--quantization"
 
 
 def verify_served(name: str, args: Sequence[str], folder: Path, expected: scenario.Model) -> ModelFacts:
@@ -41,14 +42,17 @@ def verify_served(name: str, args: Sequence[str], folder: Path, expected: scenar
 
 
 def _read_overrides(name: str, args: Sequence[str]) -> Mapping[str, object]:
-    text = read_option(args, _OVERRIDES)
-    try:
-        overrides = json.loads(text) if text else {}
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name}: {_OVERRIDES} {text}: not valid JSON ({error})") from None
-    if not isinstance(overrides, dict):
-        raise InputError(f"{name}: {_OVERRIDES} {text}: must be a JSON object")
-    return overrides
+    merged: dict[str, object] = {}
+    for option in _OVERRIDES:
+        text = read_option(args, option)
+        try:
+            overrides = json.loads(text) if text else {}
+        except json.JSONDecodeError as error:
+            raise InputError(f"{name}: {option} {text}: not valid JSON ({error})") from None
+        if not isinstance(overrides, dict):
+            raise InputError(f"{name}: {option} {text}: must be a JSON object")
+        merged |= overrides
+    return merged
 
 
 def _apply(facts: ModelFacts, args: Sequence[str]) -> ModelFacts:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from perfgate.errors import ServerError
 from perfgate.serving.engines import Engine
@@ -19,6 +19,9 @@ from perfgate.serving.injection import VARIABLE
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.processes import end_session
 from perfgate.serving.reaper import Reaper
+
+if TYPE_CHECKING:
+    import httpx
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
@@ -42,7 +45,7 @@ class Launch:
 
     def argv(self, port: int) -> list[str]:
         """The full command line on `port`."""
-        fixed = ["--model-path", str(self.model), "--host", HOST, "--port", str(port)]
+        fixed = [self.engine.model_option, str(self.model), "--host", HOST, "--port", str(port)]
         return [self.python, "-m", self.engine.module, *fixed, *self.engine.args, *self.args]
 
 
@@ -140,7 +143,7 @@ class Server:
                 elapsed = time.monotonic() - self._begun
                 self.raise_if_dead()
                 with contextlib.suppress(httpx.HTTPError):
-                    if client.get(self.url + self.launch.engine.ready_path).status_code == httpx.codes.OK:
+                    if self._probe(client) == httpx.codes.OK:
                         self.ready_s = elapsed
                         return
                 if elapsed > self.launch.ready_timeout_s:
@@ -150,6 +153,14 @@ class Server:
                     )
                 on_wait(elapsed)
                 time.sleep(POLL_S)
+
+    def _probe(self, client: httpx.Client) -> int:
+        """Have one token generated, and return the HTTP status."""
+        address = self.url + self.launch.engine.ready_path
+        if self.launch.engine.dialect == "sglang":
+            return client.get(address).status_code
+        # Token ids need no tokenizer, and these are in any vocabulary.
+        return client.post(address, json={"model": str(self.launch.model), "prompt": [16, 17], "max_tokens": 1}).status_code
 
     def raise_if_dead(self) -> None:
         """Raise ServerError with the log's telling lines if the process has ended."""

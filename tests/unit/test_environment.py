@@ -110,7 +110,14 @@ def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):
     assert facts["hardware"].startswith("cpu-")
     assert facts["hardware"].endswith(f"-{facts['cores']}c")
     assert facts["gpu"] == ABSENT
-    assert set(facts) == {*HARDWARE_FACTS, *SOFTWARE_FACTS}
+    # An engine that is not installed is no fact of a machine that serves with another one.
+    assert set(facts) == {*HARDWARE_FACTS, *SOFTWARE_FACTS} - {"vllm"}
+
+
+def test_read_software__engine_that_is_installed_beside(monkeypatch):
+    monkeypatch.setattr("perfgate.environment._OTHER_ENGINES", ("pytest", "vllm"))
+
+    assert read_software(sys.executable)["pytest"] == pytest.__version__
 
 
 def test_read_fingerprint__with_a_gpu_is_the_gpus(use_nvml):
