@@ -86,7 +86,8 @@ class Client:
     def __enter__(self) -> Self:
         """Start the worker; its import goes on while the first server loads."""
         # The worker is a script beside our modules: they must not shadow the arm's own packages.
-        environment = {**os.environ, **self._engine.env, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
+        quiet = {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
+        environment = {**os.environ, **self._engine.env, **quiet, **self._reaper.mark}
         with INTERRUPTION.defer(), self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [self._python, str(WORKER)],

@@ -11,8 +11,7 @@ from pathlib import Path
 from perfgate import __version__
 from perfgate.core import Role, Run
 from perfgate.environment import read_fingerprint
-from perfgate.errors import ClientError, EvidenceError, InterruptedRunError, ServerError, TelemetryError
-from perfgate.evidence.bench_serving import read_window
+from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.evidence.journal import explain_stop, lock_folder
 from perfgate.evidence.matrix_results import (
     MATRIX_FILE,
@@ -209,11 +208,6 @@ class MatrixDriver:
         self.progress.wait(f"{name} x {load} window {index} ({role.value})")
         place = {"round": number, "server": name, "load": load, "start": self.starts, "index": index, "role": role}
         taken = bench.take(server, self.matrix.loads[load], place)
-        file = self.writer.add_window(taken.raw, **place, **taken.facts)
-        try:
-            run = read_window(file)
-        except EvidenceError as error:
-            raise ClientError(f"the load generator's output is no result: {error}") from None
-        taken.watch.require_complete()
+        run = taken.read(self.writer.add_window(taken.raw, **place, **taken.facts))
         self.progress.step(describe_run(f"{name} x {load}", role.value, run, taken.wall_s))
         return run

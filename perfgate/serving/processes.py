@@ -31,6 +31,16 @@ def read_session(pid: int) -> int | None:
     return None if state in {"Z", "X"} else int(session)
 
 
+def list_marked(mark: str) -> set[int]:
+    """The sessions of living processes that were started with `mark`, a NAME=VALUE, in their environment."""
+    found = set()
+    for pid in _list_pids():
+        with contextlib.suppress(OSError):
+            if mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.add(read_session(pid))
+    return {session for session in found if session is not None}
+
+
 def signal_session(leader: int, number: signal.Signals) -> None:
     """Send a signal to each living process of a session."""
     for pid in list_session(leader):

@@ -117,7 +117,7 @@ class Server:
         self._segments = _list_segments()
         self._begun = time.monotonic()
         inherited = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        environment = {**inherited, **self.launch.engine.env, **self.launch.env}
+        environment = {**inherited, **self.launch.engine.env, **self.launch.env, **self._reaper.mark}
         with INTERRUPTION.defer(), self.log.open("ab") as output:
             try:
                 self._process = subprocess.Popen(

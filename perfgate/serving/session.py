@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perfgate.core import Arm, Role, Run, Window
-from perfgate.errors import ClientError, EvidenceError, InterruptedRunError, ServerError, TelemetryError
+from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.evidence.answers import Answers, store_answers
-from perfgate.evidence.bench_serving import read_window
+from perfgate.evidence.journal import explain_stop
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
 from perfgate.evidence.resumption import Progressed
@@ -25,6 +25,7 @@ from perfgate.serving.proof import prove
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Launch, Server
 from perfgate.serving.telemetry import Telemetry
+from perfgate.serving.window import Bench, describe_run
 
 STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
 
@@ -33,8 +34,8 @@ STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
 class Plan:
     """What a session will do, fixed before it begins. `is_decided` is asked after each look and may end it early.
 
-    `noise` holds the stored deviations of a window by metric, those that the judge will hold stalled windows against. `expect` is
-    what must be seen of the candidate; `is_profiled` keeps a profile of both arms even where nothing is expected.
+    `noise` holds the stored deviations of a window by metric, those that the judge will hold stalled windows against. `expect`
+    is what must be seen of the candidate; `is_profiled` keeps a profile of both arms even where nothing is expected.
     """
 
     scenario: Scenario
@@ -93,10 +94,7 @@ class Driver:
             self.writer.add_event("interrupted", self.elapsed_s, message=str(error))
             raise
         except OSError as error:
-            raise EvidenceError(
-                f"{self.writer.folder}: stopped, {error.strerror} ({error.filename or 'in the folder'}); mend that, then go on "
-                "with --resume"
-            ) from error
+            raise explain_stop(self.writer.folder, error) from error
         self.writer.add_event("session_ended", self.elapsed_s)
 
     @property
@@ -221,8 +219,7 @@ class Driver:
             prove(self.plan, self.writer, start, self.elapsed_s)
 
     def _measure(self, start: Start, role: Role) -> None:
-        """One window: flush, load, store, tell."""
-        start.server.flush_cache()
+        """One window: take it, store it, tell of it."""
         load = self.plan.scenario.load
         self.progress.wait(f"{start.arm.value} window {len(start.windows)} ({role.value}): {load.num_prompts} requests")
         place: dict[str, Any] = {
@@ -232,24 +229,11 @@ class Driver:
             "index": len(start.windows),
             "role": role,
         }
-        with self.telemetry.watch(start.server, place) as watch:
-            begun_s = self.elapsed_s
-            try:
-                raw = self.client.measure(load, self.plan.launches[start.arm].model, start.server.url)
-            except (ClientError, InterruptedRunError):
-                # Else the servers, told to end, would go on serving a load that nobody waits for.
-                self.client.stop()
-                raise
-            ended_s = self.elapsed_s
-        start.server.raise_if_dead()
-        place |= {"begun_s": round(begun_s, 6), "ended_s": round(ended_s, 6), "telemetry": watch.readings}
-        file = self.writer.add_window(raw, **place)
-        try:
-            start.windows.append(Window(run=read_window(file), **place))
-        except EvidenceError as error:
-            raise ClientError(f"the load generator's output is no result: {error}") from None
-        watch.require_complete()
-        self.progress.step(describe(start, role, ended_s - begun_s))
+        bench = Bench(client=self.client, telemetry=self.telemetry, read_clock=lambda: self.elapsed_s)
+        taken = bench.take(start.server, load, place)
+        place |= taken.facts
+        start.windows.append(Window(run=taken.read(self.writer.add_window(taken.raw, **place)), **place))
+        self.progress.step(describe_run(start.arm.value, role.value, start.windows[-1].run, taken.wall_s))
 
 
 def order_arms(block: int) -> tuple[Arm, Arm]:
@@ -263,12 +247,3 @@ def agree(before: Run | None, after: Run | None, ratio: float) -> bool:
         return False
     pairs = [(before.values.get(name), after.values.get(name)) for name in STEADY_METRICS]
     return all(a is not None and b is not None and abs(b - a) <= ratio * a for a, b in pairs)
-
-
-def describe(start: Start, role: Role, wall_s: float) -> str:
-    """Say in one line what a window told."""
-    values = start.previous.values if start.previous else {}
-    shown = (
-        f"{values.get('output_tok_per_s', float('nan')):8.1f} tok/s   P99 ITL {values.get('p99_itl_ms', float('nan')):7.2f} ms"
-    )
-    return f"  {start.arm.value:9} {role.value:8} {shown}   ({wall_s:.1f} s)"

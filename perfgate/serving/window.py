@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from perfgate.core import Run
-from perfgate.errors import ClientError, InterruptedRunError
+from perfgate.errors import ClientError, EvidenceError, InterruptedRunError
+from perfgate.evidence.bench_serving import read_window
 from perfgate.load import Load
 from perfgate.serving.client import Client
 from perfgate.serving.server import Server
@@ -21,6 +23,18 @@ class Taken:
     raw: bytes
     facts: Mapping[str, Any]
     watch: Watch
+
+    def read(self, file: Path) -> Run:
+        """Read the window back from where it was stored, for what cannot be trusted is evidence, too.
+
+        Raise ClientError for what is no result, TelemetryError for a window that nobody watched.
+        """
+        try:
+            run = read_window(file)
+        except EvidenceError as error:
+            raise ClientError(f"the load generator's output is no result: {error}") from None
+        self.watch.require_complete()
+        return run
 
     @property
     def wall_s(self) -> float:
@@ -53,7 +67,7 @@ class Bench:
         return Taken(raw=raw, facts={**times, "telemetry": watch.readings}, watch=watch)
 
 
-def describe_run(name: str, role: str, run: Run | None, wall_s: float) -> str:
+def describe_run(name: str, role: str, run: Run, wall_s: float) -> str:
     """Say in one line what a window told."""
-    throughput, p99 = ((run.values if run else {}).get(metric, float("nan")) for metric in ("output_tok_per_s", "p99_itl_ms"))
+    throughput, p99 = (run.values.get(metric, float("nan")) for metric in ("output_tok_per_s", "p99_itl_ms"))
     return f"  {name:9} {role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms   ({wall_s:.1f} s)"

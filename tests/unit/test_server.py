@@ -25,6 +25,9 @@ reaper.add(server.pid)
 print(server.pid, flush=True)
 time.sleep(600)
 """
+# Killed after it started a process and before it could say so.
+UNTOLD = GATE.replace("reaper.add(server.pid)\n", "").replace(", start_new", ", env={**os.environ, **reaper.mark}, start_new")
+UNTOLD = "import os" + UNTOLD
 FAKES = Path(__file__).parents[1] / "fakes"
 
 
@@ -113,13 +116,14 @@ def test_start__python_is_missing(tmp_path, reaper):
         build_server(tmp_path, reaper, "ok", python="/no/such/python").start()
 
 
-def test_reaper__ends_sessions_when_the_gate_is_killed():
+@pytest.mark.parametrize("code", [GATE, UNTOLD], ids=["told", "not yet told"])
+def test_reaper__ends_sessions_when_the_gate_is_killed(code):
     """A gate killed by SIGKILL runs no clean-up of its own: the closed pipe is the only sign it leaves."""
     gate = subprocess.Popen(
         [
             sys.executable,
             "-c",
-            GATE,
+            code,
         ],
         stdout=subprocess.PIPE,
         text=True,
