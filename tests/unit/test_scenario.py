@@ -132,8 +132,8 @@ def test_is_closed_loop__false_at_a_rate():
         ("looks = [2, 3]", "looks = 2", "toy.toml:24: blocks.looks: must be a list, not 2"),
         (
             'engine = "sglang-cpu"',
-            'engine = "vllm"',
-            "toy.toml:13: server.engine: must be 'sglang' or 'sglang-cpu', not 'vllm'",
+            'engine = "trtllm"',
+            "toy.toml:13: server.engine: must be 'sglang', 'sglang-cpu' or 'vllm', not 'trtllm'",
         ),
         ("schema = 1", "schema = 2", "toy.toml:1: schema: must be 1, not 2"),
         ('name = "toy"', 'name = "../toy"', "toy.toml:2: name: String should match pattern"),
