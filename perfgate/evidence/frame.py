@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfgate.core import Run, Session, Window
 from perfgate.errors import InputError
 from perfgate.evidence.journal import write_atomically
+from perfgate.evidence.readings import READINGS
 from perfgate.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def _rows_of_window(session: Session, window: Window) -> Iterator[dict[str, Any]
     }
     yield from _rows_of_run(window.run, place)
     for name, value in sorted(window.telemetry.items()):
-        yield {**place, **_describe(window.run), "kind": "telemetry", "metric": name, "value": value}
+        unit = READINGS[name].unit if name in READINGS else None
+        yield {**place, **_describe(window.run), "kind": "telemetry", "metric": name, "unit": unit, "value": value}
 
 
 def _rows_of_run(run: Run, place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ def make_session():
             role=Role.MEASURED,
             begun_s=10.0 * index,
             ended_s=10.0 * index + 5,
-            telemetry={"clock_mhz": 1980.0},
+            telemetry={"sm_clock_mhz": 1980.0},
         )
 
     return Session(
@@ -85,8 +85,8 @@ def test_frame_of_sessions__telemetry_is_of_another_kind():
     frame = frame_of_sessions([make_session()])
     telemetry = frame[frame.kind == "telemetry"]
 
-    assert telemetry["metric"].tolist() == ["clock_mhz"] * 2
-    assert telemetry["unit"].isna().all()
+    assert telemetry["metric"].tolist() == ["sm_clock_mhz"] * 2
+    assert telemetry["unit"].tolist() == ["MHz"] * 2
 
 
 def test_frame_of_sessions__wide_again():
