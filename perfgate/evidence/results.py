@@ -10,7 +10,6 @@ event `resumed` names the windows that it supersedes, which stay on disk and in 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
@@ -31,6 +30,7 @@ from perfgate.evidence.journal import (
     WindowFiles,
     append_line,
     cut_torn_line,
+    find_damage,
     read_bytes,
     read_lines,
     write_atomically,
@@ -260,13 +260,10 @@ def describe_first(error: ValidationError) -> str:
 
 
 def _load_window(folder: Path, entry: WindowRecord) -> tuple[Window | None, str | None]:
-    path = folder / entry.file
-    if not path.exists():
-        return None, f"{entry.file} is missing although the index names it: the folder was changed after the run; measure again"
-    if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
-        return None, f"{entry.file} does not match its digest: the raw data was changed after the run; measure again"
+    if damage := find_damage(folder, entry.file, entry.sha256):
+        return None, damage
     try:
-        run = read_window(path)
+        run = read_window(folder / entry.file)
     except EvidenceError as error:
         return None, f"the load generator's output is no result: {error}"
     window = Window(
