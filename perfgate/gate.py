@@ -91,7 +91,7 @@ def is_begun(job: Job) -> bool:
 
 def require_unfinished(job: Job) -> None:
     """Raise EvidenceError when there is nothing to go on with: no comparison and no calibration, or a verdict."""
-    if name_calibration(job.folder).is_dir() and not job.folder.exists():
+    if name_calibration(job.folder).is_dir() and not is_begun(job):
         return
     read_record(job.folder)
     if (job.folder / VERDICT_FILE).exists():

@@ -45,7 +45,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Append one JSON line; it is on disk, or not in the file at all, when the call returns or raises OSError."""
+    """Append one JSON line; it is on disk when the call returns, and not in the file at all when the call raises anything."""
     is_new = not path.exists()
     with path.open("ab", buffering=0) as file:
         before = file.seek(0, os.SEEK_END)
@@ -55,7 +55,8 @@ def append_line(path: Path, line: Mapping[str, Any]) -> None:
             while left:
                 left = left[file.write(left) :]
             os.fsync(file.fileno())
-        except OSError:
+        except BaseException:
+            # An interruption too: the next line must not stand behind half of this one.
             file.truncate(before)
             raise
     if is_new:

@@ -67,6 +67,20 @@ def test_append_line__a_full_disk_leaves_no_half_line(tmp_path):
     assert list(read_lines(tmp_path / "log")) == [{"a": 1}, {"a": 2}]
 
 
+def test_append_line__an_interruption_leaves_no_half_line(tmp_path, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    append_line(tmp_path / "log", {"a": 1})
+    monkeypatch.setattr("perfgate.evidence.journal.os.fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        append_line(tmp_path / "log", {"a": 2})
+    monkeypatch.undo()
+    append_line(tmp_path / "log", {"a": 3})
+
+    assert list(read_lines(tmp_path / "log")) == [{"a": 1}, {"a": 3}]
+
+
 def test_write_atomically__a_full_disk_keeps_the_old_content(tmp_path):
     told = run_on_full_disk(
         tmp_path,
@@ -120,13 +134,15 @@ def test_lock_folder__another_process_writes_there(tmp_path):
 
 def test_lock_folder__waits_for_what_a_dead_process_left(tmp_path):
     """The reaper inherits the lock: a folder is not free before the servers of a killed gate are gone."""
+    linger = "import sys, time, pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.02)"
     leave = HOLD.replace("):\n", ") as lock:\n").replace(
         "time.sleep(600)",
-        "import subprocess\n    subprocess.Popen(['sleep', '1'], pass_fds=(lock,))\n    import os; os._exit(9)",
+        "import os, subprocess\n    subprocess.Popen([sys.executable, '-c', *sys.argv[2:]], pass_fds=(lock,))\n    os._exit(9)",
     )
-    subprocess.run([sys.executable, "-c", leave, tmp_path], check=False, capture_output=True)
+    subprocess.run([sys.executable, "-c", leave, tmp_path, linger, tmp_path / "go"], check=False, stdout=subprocess.DEVNULL)
     with pytest.raises(EvidenceError, match="writes there"), lock_folder(tmp_path, wait_s=0.0):
         pass
+    (tmp_path / "go").touch()
     with lock_folder(tmp_path, wait_s=60.0):
         holder = (tmp_path / LOCK_FILE).read_text()
 

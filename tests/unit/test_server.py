@@ -186,3 +186,12 @@ def test_read_telling_lines__nothing_tells(tmp_path):
 
     assert read_telling_lines(log, ("Error",)) == ["end"]
     assert read_telling_lines(tmp_path / "absent", ("Error",)) == []
+
+
+def test_reaper__holds_the_lock_of_the_folder(tmp_path):
+    with (tmp_path / "lock").open("w") as lock:
+        reaper = Reaper(lock.fileno())
+        held = {str(path.readlink()) for path in Path(f"/proc/{reaper._process.pid}/fd").iterdir()}
+        reaper.close()
+
+    assert str(tmp_path / "lock") in held

@@ -263,6 +263,8 @@ def test_gate__resumes_its_calibration(tmp_path):
     command = ("gate", path, "--out", tmp_path / "out")
     kill_at(start_perfgate(tmp_path / "state", *command), tmp_path / "out-calibration" / "aa", 9)
     refused = run_perfgate(tmp_path / "state", *command)
+    # What is left of a gate that was killed before its comparison had a name.
+    (tmp_path / "out").mkdir()
     code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
     ended = run_perfgate(tmp_path / "state", *command, "--resume")
 
