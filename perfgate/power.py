@@ -154,8 +154,8 @@ def _draw_curve(study: Study, metric: str) -> Curve:
     )
 
 
-def buy(study: Study, effect: float, metrics: Iterable[str]) -> Purchase:
-    """Find the cheapest design that finds a loss of `effect` (a ratio) in each of `metrics` with 90 % power."""
+def buy(study: Study, effect: float, metrics: Iterable[str], *, wanted_power: float = POWER) -> Purchase:
+    """Find the cheapest design that finds a loss of `effect` (a ratio) in each of `metrics` with `wanted_power`."""
     wanted = tuple(metrics)
     best = Purchase(metrics=wanted, design=None, minutes=None, power=None)
     for blocks, windows, requests in product(BLOCK_CHOICES, WINDOW_CHOICES, REQUEST_CHOICES):
@@ -164,7 +164,7 @@ def buy(study: Study, effect: float, metrics: Iterable[str]) -> Purchase:
         if minutes >= (inf if best.minutes is None else best.minutes):
             continue
         power = min(find_power(study.trial(metric, design), log1p(effect)) for metric in wanted)
-        if power >= POWER:
+        if power >= wanted_power:
             best = replace(best, design=design, minutes=minutes, power=power)
     return best
 

@@ -1,0 +1,190 @@
+"""What was promised, whether the recorded blocks show it, and what it would take where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log1p
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.error_rates.recordings import Recording
+from perfgate.core import Role
+from perfgate.evidence.baselines import Baseline
+from perfgate.power import Cost, Design, Study, buy
+from perfgate.stats.binomial import bound_rate
+from perfgate.stats.power import find_power, find_smallest_effect
+
+MAX_FALSE = 0.01
+MIN_REPLAYS = 300
+MAX_MINUTES = 10.0
+NEAR = (0.75, 1.15)
+"""A case answers for an effect when its true one is between these shares of it: not so large that power is given away."""
+
+STALL_LOSS = 0.05
+"""A window that lost so much of its start's median throughput is called stalled here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerGoal:
+    """A loss of `effect` in `metric` must be found this often."""
+
+    metric: str
+    effect: float
+    power: float
+
+
+POWER_GOALS = (
+    PowerGoal(metric="median_itl_ms", effect=0.02, power=0.90),
+    PowerGoal(metric="median_itl_ms", effect=0.03, power=0.95),
+    PowerGoal(metric="output_tok_per_s", effect=0.03, power=0.95),
+    PowerGoal(metric="p99_itl_ms", effect=0.10, power=0.90),
+)
+
+
+def find_cost(quiet: Sequence[Recording]) -> Cost:
+    """What a start and a window took. Servers that load side by side share their start, so an arm is charged half a block's."""
+    blocks = [block for recording in quiet for block in recording.blocks]
+    windows = [window for block in blocks for window in block.windows]
+    warmups = sum(window.role is Role.WARMUP for window in windows)
+    return Cost(
+        start_s=mean(block.took_s - block.windows_s for block in blocks) / 2,
+        window_s=median(window.ended_s - window.begun_s for window in windows),
+        warmups=round(warmups / (2 * len(blocks))),
+    )
+
+
+def describe_noise(study: Study, quiet: Sequence[Recording]) -> dict[str, Any]:
+    """The noise of one design in numbers: where it comes from, what it costs to measure, what the rule finds at each look."""
+    blocks = [block for recording in quiet for block in recording.blocks]
+    windows = study.scenario.blocks.windows
+    looks = study.scenario.blocks.looks
+    metrics = {}
+    for name in study.metrics:
+        noise = study.baseline.metrics[name]
+        parts = noise.components
+        metrics[name] = {
+            "window_sd": parts.window.variance**0.5,
+            "start_sd": parts.start.variance**0.5,
+            "session_sd": parts.session.variance**0.5,
+            "block_sd": noise.block_variance**0.5,
+            "smallest": {
+                str(look): find_smallest_effect(study.trial(name, Design(blocks=look, windows=windows))) for look in looks
+            },
+            "gates": name in study.gating,
+            "responds": noise.is_responsive,
+        }
+    stalls = [count_stalls(block.windows) for block in blocks]
+    return {
+        "blocks": len(blocks),
+        "sessions": len(quiet),
+        "windows": windows,
+        "resident": study.scenario.blocks.resident,
+        "looks": list(looks),
+        "cost": {"start_s": study.cost.start_s, "window_s": study.cost.window_s, "warmups": study.cost.warmups},
+        "block_minutes": median(block.took_s for block in blocks) / 60,
+        "stalled": sum(stalled for stalled, _ in stalls),
+        "measured": sum(measured for _, measured in stalls),
+        "metrics": metrics,
+    }
+
+
+def count_stalls(windows: Sequence[Any]) -> tuple[int, int]:
+    """How many measured windows lost STALL_LOSS of their own start's median throughput, and how many were measured."""
+    starts: dict[int, list[float]] = {}
+    for window in windows:
+        if window.role is Role.MEASURED:
+            starts.setdefault(window.start, []).append(window.run.values["output_tok_per_s"])
+    stalled = sum(value < (1 - STALL_LOSS) * median(values) for values in starts.values() for value in values)
+    return stalled, sum(map(len, starts.values()))
+
+
+def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Hold one goal against the injected case whose true effect is nearest to it."""
+    shown: dict[str, Any] = {"metric": goal.metric, "effect": goal.effect, "goal": goal.power, "status": "not measured"}
+    shown |= dict.fromkeys(("predicted", "gates", "cheapest", "case", "true_effect", "blocks", "found", "response"))
+    if goal.metric in study.metrics:
+        looks, windows = study.scenario.blocks.looks, study.scenario.blocks.windows
+        trials = {look: study.trial(goal.metric, Design(blocks=look, windows=windows)) for look in looks}
+        shown["predicted"] = {str(look): find_power(trial, log1p(goal.effect)) for look, trial in trials.items()}
+        shown["gates"] = goal.metric in study.gating
+        shown["cheapest"] = _describe_purchase(study, goal)
+    case = find_case(goal, cases)
+    if case is None or goal.metric not in case["rows"][-1]["alone"]:
+        return shown
+    row = case["rows"][-1]
+    found = row["alone"][goal.metric]["regression"]
+    return shown | {
+        "case": case["label"],
+        "true_effect": case["effect"],
+        "blocks": row["blocks"],
+        "found": found,
+        "response": case["differences"].get(goal.metric),
+        "status": grade(found, goal.power),
+    }
+
+
+def grade(found: dict[str, Any], goal: float) -> str:
+    """Met only where verdicts that share no block bound the power from below; where they are too few, that is said."""
+    if found["rate"] < goal:
+        return "NOT met"
+    alone = found["disjoint"]
+    return "met" if alone and alone["lower95"] >= goal else "met in the replays, too few blocks to prove it"
+
+
+def find_case(goal: PowerGoal, cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The injected case whose true effect is nearest to the goal's, if it is near at all."""
+    near = [
+        case
+        for case in cases
+        if case["kind"] == "injected" and case["direct"] and case["rows"] and case["effect"]
+        if NEAR[0] * goal.effect <= case["effect"] <= NEAR[1] * goal.effect
+    ]
+    return min(near, key=lambda case: abs(case["effect"] - goal.effect), default=None)
+
+
+def _describe_purchase(study: Study, goal: PowerGoal) -> dict[str, Any] | None:
+    bought = buy(study, goal.effect, [goal.metric], wanted_power=goal.power)
+    if bought.design is None:
+        return None
+    return {
+        "blocks": bought.design.blocks,
+        "windows": bought.design.windows,
+        "requests": bought.design.request_ratio,
+        "minutes": bought.minutes,
+        "power": bought.power,
+    }
+
+
+def check_false_alarms(rows: Sequence[dict[str, Any]], minutes_a_block: float) -> dict[str, Any]:
+    """Sum up the false alarms of one design's A/A replays; the honest number of verdicts is that of the disjoint ones."""
+    replays = sum(row["replays"] for row in rows)
+    alarms = sum(row["regression"]["count"] for row in rows)
+    alone = [row["regression"]["disjoint"] for row in rows if row["regression"]["disjoint"]]
+    best = max(alone, key=lambda rate: rate["tries"], default=None)
+    blocks = min((row["blocks_used"] for row in rows if row["disjoint"]), default=0.0)
+    needed = find_needed(MAX_FALSE)
+    return {
+        "replays": replays,
+        "alarms": alarms,
+        "upper95_if_independent": bound_rate(alarms, replays) if replays else None,
+        "disjoint": best,
+        "bootstrap": [row["regression"]["bootstrap"] for row in rows],
+        "status": "met" if replays >= MIN_REPLAYS and not alarms else "NOT met",
+        "bound_status": "met" if best and best["upper95"] <= MAX_FALSE else "NOT met",
+        "needed": needed,
+        "needed_hours": needed * blocks * minutes_a_block / 60,
+    }
+
+
+def find_needed(rate: float) -> int:
+    """How many verdicts without an alarm bound the rate of alarms by `rate` with 95 % confidence."""
+    tries = 1
+    while bound_rate(0, tries) > rate:
+        tries += 1
+    return tries
+
+
+def make_study(baseline: Baseline, quiet: Sequence[Recording]) -> Study:
+    """The noise of all A/A blocks of a design with what its starts and windows took."""
+    return Study(baseline=baseline, scenario=quiet[0].scenario, cost=find_cost(quiet))

@@ -1,0 +1,223 @@
+"""Read the list of recorded sessions, and from each folder its blocks: windows of one fresh server per arm, and what they took.
+
+The list is a TOML file of `[[session]]` tables:
+- `folder`: a result folder, relative to the file;
+- `kind`: "aa" (equal arms), "injected" (candidate slowed on purpose) or "change" (a real change of unknown size);
+- `label`: what was done to the candidate, in a few words;
+- `nominal`: the slow-down that was aimed at, as a ratio of a decode step, for injected ones;
+- `effect` and `effect_from`: the slow-down as it was measured elsewhere, and where. Left out, it is read from what the slowed
+  servers said in their logs.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from perfgate.core import Arm, Role, Session, Window
+from perfgate.errors import InputError
+from perfgate.evidence.admission import admit
+from perfgate.evidence.journal import read_lines
+from perfgate.evidence.pairing import group_starts
+from perfgate.evidence.results import EVENTS_FILE, LOG_DIR, load_results, read_record
+from perfgate.evidence.structure import Court
+from perfgate.scenario import Scenario
+from perfgate.serving.injection import VARIABLE, Injection, parse_injection
+from perfgate.serving.injection_log import read_injected_us
+
+KINDS = ("aa", "injected", "change")
+KEYS = {"folder", "kind", "label", "nominal", "effect", "effect_from"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the list."""
+
+    folder: Path
+    kind: str
+    label: str
+    nominal: float | None = None
+    effect: float | None = None
+    effect_from: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One whole block as it was recorded: the windows of both starts, and seconds from the first start to the last stop."""
+
+    session: str
+    number: int
+    windows: tuple[Window, ...]
+    took_s: float
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from every other block."""
+        return self.session, self.number
+
+    @property
+    def windows_s(self) -> float:
+        """Seconds in which load was running, discarded windows included."""
+        return sum(window.ended_s - window.begun_s for window in self.windows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One usable folder. `effect` is the true slow-down as a ratio of a decode step; None where nobody measured it."""
+
+    entry: Entry
+    scenario: Scenario
+    session: Session
+    begun_utc: str
+    blocks: tuple[Block, ...]
+    injection: Injection | None = None
+    effect: float | None = None
+    effect_from: str = ""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether every step got longer by what was spent: not so for rare steps, nor where the GPU may hide a waiting host."""
+        return self.injection is None or self.injection.kind not in {"host", "tail"}
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.entry.folder.name
+
+    @property
+    def design(self) -> tuple[str, str, int, str]:
+        """What two recordings must share to be judged by one another's noise."""
+        blocks = self.scenario.blocks
+        return self.scenario.name, self.scenario.workload_hash, blocks.windows, blocks.resident
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A folder of the list that gives no evidence, and why."""
+
+    entry: Entry
+    reason: str
+
+
+def read_list(path: Path) -> tuple[Entry, ...]:
+    """Read the list. Raise InputError naming the entry and the key that is wrong."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    rows = content.get("session", [])
+    if not isinstance(rows, list) or not rows or content.keys() - {"session"}:
+        raise InputError(f"{path}: expected [[session]] tables and nothing else")
+    return tuple(_read_entry(row, path.parent, f"{path}: session {number}") for number, row in enumerate(rows, 1))
+
+
+def _read_entry(row: Mapping[str, Any], parent: Path, where: str) -> Entry:
+    if unknown := sorted(row.keys() - KEYS):
+        raise InputError(f"{where}: {unknown[0]}: no such key; the keys are {', '.join(sorted(KEYS))}")
+    if missing := sorted({"folder", "kind", "label"} - row.keys()):
+        raise InputError(f"{where}: {missing[0]} is missing")
+    if row["kind"] not in KINDS:
+        raise InputError(f"{where}: kind: {row['kind']!r} is none of {', '.join(KINDS)}")
+    for key in ("nominal", "effect"):
+        value = row.get(key)
+        if value is not None and (not isinstance(value, int | float) or not isfinite(value) or value <= 0):
+            raise InputError(f"{where}: {key}: {value!r} is no positive ratio")
+    if ("effect" in row) != ("effect_from" in row):
+        raise InputError(f"{where}: effect and effect_from belong together: a size, and where it was measured")
+    return Entry(**{**row, "folder": parent / row["folder"]})
+
+
+def read_recordings(entries: tuple[Entry, ...]) -> tuple[list[Recording], list[Skipped]]:
+    """Read every folder that can be read and trusted; the others are told with their reason."""
+    found: list[Recording] = []
+    skipped: list[Skipped] = []
+    for entry in entries:
+        try:
+            found.append(read_recording(entry))
+        except InputError as error:
+            skipped.append(Skipped(entry=entry, reason=str(error).removeprefix(f"{entry.folder}: ")))
+    return found, skipped
+
+
+def read_recording(entry: Entry) -> Recording:
+    """Read one folder. Raise InputError when it is not there, void, or not of the kind that the list says."""
+    scenario, session = load_results(entry.folder)
+    if problems := admit(session, Court(scenario=scenario, gated=tuple(scenario.gates))):
+        raise InputError(f"{entry.folder}: void: {problems[0]}")
+    if session.is_aa != (entry.kind == "aa"):
+        raise InputError(f"{entry.folder}: its arms are {'equal' if session.is_aa else 'not equal'}, so it is not {entry.kind}")
+    blocks = tuple(list_blocks(entry.folder, scenario, session))
+    if not blocks:
+        raise InputError(f"{entry.folder}: holds no whole block")
+    record = read_record(entry.folder)
+    text = record.arms[Arm.CANDIDATE].env.get(VARIABLE)
+    injection = parse_injection(text) if text else None
+    effect, effect_from = find_effect(entry, session, injection)
+    return Recording(
+        entry=entry,
+        scenario=scenario,
+        session=session,
+        begun_utc=record.begun_utc,
+        blocks=blocks,
+        injection=injection,
+        effect=effect,
+        effect_from=effect_from,
+    )
+
+
+def list_blocks(folder: Path, scenario: Scenario, session: Session) -> Iterator[Block]:
+    """The blocks that have all windows of both arms, in the order of time."""
+    events = list(read_lines(folder / EVENTS_FILE))
+    begins = {event["start"]: float(event["at_s"]) for event in events if event.get("event") == "server_started"}
+    ends = {event["block"]: float(event["at_s"]) for event in events if event.get("event") == "block_ended"}
+    starts = group_starts(session)
+    for number in sorted({start.block for start in starts}):
+        mine = [start for start in starts if start.block == number]
+        if {start.arm for start in mine if len(start.measured) == scenario.blocks.windows} != set(Arm):
+            continue
+        windows = tuple(sorted((w for w in session.windows if w.block == number), key=lambda window: window.begun_s))
+        begun_s = min((begins[start.number] for start in mine if start.number in begins), default=windows[0].begun_s)
+        took_s = ends.get(number, windows[-1].ended_s) - begun_s
+        yield Block(session=folder.name, number=number, windows=windows, took_s=took_s)
+
+
+def find_effect(entry: Entry, session: Session, injection: Injection | None) -> tuple[float | None, str]:
+    """The true slow-down as a ratio of a decode step, and where it comes from; None where nothing tells it.
+
+    A decode step is as long as the base's median ITL. For a slow-down of some steps only, this is the mean over all of them.
+    """
+    if entry.kind != "injected":
+        return None, ""
+    if entry.effect is not None:
+        return entry.effect, entry.effect_from
+    base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
+    step_ms = median(values["median_itl_ms"] for values in base)
+    spent_us = read_injected_us(sorted((entry.folder / LOG_DIR).glob(f"server-*-{Arm.CANDIDATE.value}.log")))
+    if spent_us is not None:
+        return spent_us / (1000 * step_ms), "its servers' logs"
+    if injection is not None and injection.is_ratio:
+        return injection.amount / injection.period, "as asked"
+    return None, "nobody measured it"
+
+
+def renumber(block: Block, position: int, span_s: float, *, swapped: bool) -> tuple[Window, ...]:
+    """The windows of `block` as the block at `position` (from 0) of another session; `swapped` exchanges the arms' labels."""
+    numbers = {start: 2 * position + order for order, start in enumerate(dict.fromkeys(w.start for w in block.windows), 1)}
+    shift_s = position * span_s - block.windows[0].begun_s
+    other = {Arm.BASE: Arm.CANDIDATE, Arm.CANDIDATE: Arm.BASE}
+    return tuple(
+        replace(
+            window,
+            arm=other[window.arm] if swapped else window.arm,
+            block=position + 1,
+            start=numbers[window.start],
+            begun_s=window.begun_s + shift_s,
+            ended_s=window.ended_s + shift_s,
+        )
+        for window in block.windows
+    )

@@ -1,0 +1,216 @@
+"""Verdict replays: sessions put together from recorded blocks, judged by `perfgate.check.judge` and by nothing else.
+
+A replay is a set of recorded blocks in the order of time. In an A/A block nothing tells base from candidate, so its labels may
+stand either way; each way is another replay. Stored noise comes only from blocks that are not in the replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations, product
+from math import comb
+
+import numpy as np
+
+from benchmarks.error_rates.recordings import Block, Recording, renumber
+from perfgate.check import judge
+from perfgate.core import Arm, Outcome, Role, Session, Window
+from perfgate.evidence.baseline_growth import Recorded, add_responses, build_baseline
+from perfgate.evidence.baselines import Baseline
+from perfgate.evidence.noise import Response
+from perfgate.evidence.pairing import group_starts
+from perfgate.policy import Policy, fix_policy
+from perfgate.scenario import Scenario
+from perfgate.series import read_series
+from perfgate.stats.looks import Plan, decide
+
+Pick = tuple[tuple[int, bool], ...]
+"""Which blocks of a case, by index in the order of time, and whether each one's arms are exchanged."""
+
+
+# No slots: the blocks in their order are remembered in the instance.
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Recorded blocks that may be put together: those of one scenario and one kind of candidate, in the order of time."""
+
+    label: str
+    kind: str
+    recordings: tuple[Recording, ...]
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of its first recording."""
+        return self.recordings[0].scenario
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks in the order of time."""
+        ordered = sorted(self.recordings, key=lambda one: one.begun_utc)
+        return tuple(block for recording in ordered for block in recording.blocks)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether the arms' labels may be exchanged."""
+        return self.kind == "aa"
+
+
+def group_cases(recordings: Sequence[Recording]) -> list[Case]:
+    """Put recordings of one design, kind and label together, in the order of the list."""
+    grouped: dict[tuple[object, ...], list[Recording]] = {}
+    for recording in recordings:
+        label = "" if recording.entry.kind == "aa" else recording.entry.label
+        grouped.setdefault((recording.design, recording.entry.kind, label), []).append(recording)
+    return [Case(label=found[0].entry.label, kind=found[0].entry.kind, recordings=tuple(found)) for found in grouped.values()]
+
+
+def count_replays(blocks: int, length: int, *, is_symmetric: bool) -> int:
+    """How many distinct replays of `length` blocks there are."""
+    return comb(blocks, length) * (2**length if is_symmetric else 1)
+
+
+def list_replays(blocks: int, length: int, *, is_symmetric: bool, limit: int, seed: int) -> list[Pick]:
+    """All distinct replays of `length` blocks; of more than `limit`, a seeded sample without repetition."""
+    total = count_replays(blocks, length, is_symmetric=is_symmetric)
+    swaps = list(product((False, True), repeat=length)) if is_symmetric else [(False,) * length]
+    subsets = list(combinations(range(blocks), length))
+    chosen = (
+        range(total) if total <= limit else sorted(np.random.default_rng(seed).choice(total, limit, replace=False).tolist())
+    )
+    return [tuple(zip(subsets[one // len(swaps)], swaps[one % len(swaps)], strict=True)) for one in chosen]
+
+
+@dataclass(kw_only=True)
+class Composer:
+    """Builds sessions out of the blocks of a case; renumbered windows are kept, since replays share them."""
+
+    case: Case
+    kept: dict[tuple[int, int, bool], tuple[Window, ...]] = field(default_factory=dict)
+
+    def compose(self, pick: Pick) -> Session:
+        """A session of the blocks picked, numbered and timed as if it had been measured so."""
+        blocks = self.case.blocks
+        span_s = 1.0 + max(block.windows[-1].ended_s - block.windows[0].begun_s for block in blocks)
+        windows: list[Window] = []
+        for position, (index, swapped) in enumerate(pick):
+            key = (index, position, swapped)
+            if key not in self.kept:
+                self.kept[key] = renumber(blocks[index], position, span_s, swapped=swapped)
+            windows.extend(self.kept[key])
+        first = self.case.recordings[0].session
+        return replace(first, windows=tuple(windows), superseded=(), is_complete=True)
+
+
+@dataclass(kw_only=True)
+class Shelf:
+    """Stored noise of one scenario: A/A blocks, less those of a replay. `responses` are the injected cases', by their label."""
+
+    quiet: tuple[Recording, ...]
+    responses: dict[str, dict[str, Response]] = field(default_factory=dict)
+    kept: dict[tuple[object, ...], Baseline | None] = field(default_factory=dict)
+
+    def take(self, without: frozenset[tuple[str, int]] = frozenset(), label: str = "") -> Baseline | None:
+        """The baseline that the blocks not named in `without` give, with the responses of all cases but `label`."""
+        key = (without, label)
+        if key not in self.kept:
+            self.kept[key] = self._build(without, label)
+        return self.kept[key]
+
+    def _build(self, without: frozenset[tuple[str, int]], label: str) -> Baseline | None:
+        recorded = [one for recording in self.quiet if (one := _record(recording, without)) is not None]
+        if not recorded:
+            return None
+        first = self.quiet[0]
+        baseline = build_baseline(first.scenario, first.session.fingerprints[Arm.BASE], recorded)
+        found: dict[str, list[Response]] = {}
+        for other, responses in self.responses.items():
+            for name, response in responses.items() if other != label else ():
+                found.setdefault(name, []).append(response)
+        return add_responses(baseline, found, baseline.history[-1].at) if found else baseline
+
+
+def _record(recording: Recording, without: frozenset[tuple[str, int]]) -> Recorded | None:
+    left = [(index, False) for index, block in enumerate(recording.blocks) if block.key not in without]
+    if not left:
+        return None
+    session = Composer(case=Case(label="", kind="aa", recordings=(recording,))).compose(tuple(left))
+    return Recorded(session=session, name=recording.name, at=recording.begun_utc, commit="", environment="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What one replay ended in. `alone` says what each metric would, if it were the only one that moved."""
+
+    pick: Pick
+    outcome: Outcome
+    blocks: int
+    took_s: float
+    alone: dict[str, Outcome]
+
+
+def replay(composer: Composer, pick: Pick, baseline: Baseline | None) -> Replayed:
+    """Judge one replay."""
+    case = composer.case
+    session = composer.compose(pick)
+    policy = fix_policy(session, case.scenario, baseline, 1)
+    session = drop_unasked(session, policy)
+    verdict = judge(session, case.scenario, baseline)
+    used = verdict.blocks or len(pick)
+    return Replayed(
+        pick=pick,
+        outcome=verdict.outcome,
+        blocks=used,
+        took_s=sum(case.blocks[index].took_s for index, _ in pick[:used]),
+        alone={} if verdict.outcome is Outcome.INVALID else judge_alone(session, policy),
+    )
+
+
+def drop_unasked(session: Session, policy: Policy) -> Session:
+    """Leave out re-runs that the stored noise of this replay would not have asked for: a live session would not have them."""
+    if not any(window.role is Role.RERUN for window in session.windows):
+        return session
+    ratio = policy.scenario.warmup.steady_ratio
+    unasked = {
+        start.number
+        for start in group_starts(session)
+        if start.reruns and start.find_stalled(ratio, policy.court.noise) is None
+    }
+    kept = tuple(window for window in session.windows if window.role is not Role.RERUN or window.start not in unasked)
+    return replace(session, windows=kept)
+
+
+def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
+    """What the rule says of each metric if no other one moves: Holm's first step, the strictest that it may have to pass.
+
+    A metric that only informs is judged as if it gated beside the others.
+    """
+    found = {}
+    for reading in read_series(session, policy):
+        family = len(policy.gated) + (reading.metric in policy.silent)
+        plan = Plan(alpha=policy.plan.alpha / family, looks=policy.plan.looks)
+        found[reading.metric] = decide([replace(reading.series, gating=True)], plan).outcome
+    return found
+
+
+def walk(composer: Composer, length: int, shelf: Shelf | None) -> Iterator[Replayed]:
+    """Verdicts that share no block: each takes the next blocks in the order of time until it is decided.
+
+    One that runs out of blocks before it is decided, or before its last look, is no verdict.
+    """
+    total, first = len(composer.case.blocks), 0
+    while first < total:
+        pick = tuple((index, False) for index in range(first, min(first + length, total)))
+        found = replay(composer, pick, find_stored(shelf, composer.case, pick))
+        if found.outcome is Outcome.INCONCLUSIVE and len(pick) < length:
+            return
+        yield found
+        first += found.blocks if found.outcome is not Outcome.INCONCLUSIVE else length
+
+
+def find_stored(shelf: Shelf | None, case: Case, pick: Pick) -> Baseline | None:
+    """The stored noise that a replay may lean on; None for a replay by its own noise alone."""
+    if shelf is None:
+        return None
+    without = frozenset(case.blocks[index].key for index, _ in pick) if case.kind == "aa" else frozenset()
+    return shelf.take(without, case.label if case.kind != "aa" else "")

@@ -1,0 +1,337 @@
+"""Replays of recorded blocks: what is counted, what is left out, and what is told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import log1p
+
+import numpy as np
+import orjson
+import pytest
+
+from benchmarks.error_rates import render
+from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all
+from benchmarks.error_rates.goals import PowerGoal, count_stalls, find_case, find_needed, grade
+from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks
+from benchmarks.error_rates.recordings import read_list, read_recordings
+from benchmarks.error_rates.replays import (
+    Composer,
+    Replayed,
+    Shelf,
+    count_replays,
+    drop_unasked,
+    find_stored,
+    group_cases,
+    list_replays,
+    replay,
+    walk,
+)
+from benchmarks.error_rates.studies import stock_shelf, study_all
+from perfgate.core import Outcome, Role
+from perfgate.errors import InputError
+from perfgate.evidence.admission import admit
+from perfgate.evidence.structure import Court
+from perfgate.policy import fix_policy
+from perfgate.series import read_series
+from tests.fakes.sessions import make_scenario, make_session, write_folder
+
+SCENARIO = make_scenario()
+LOG = 'perfgate injection measured: {"kind": "gpu", "steps": 100, "injected_us": 50000.0}\n'
+LIST = """
+[[session]]
+folder = "quiet"
+kind = "aa"
+label = "equal arms"
+[[session]]
+folder = "slow"
+kind = "injected"
+label = "GPU +5 %"
+nominal = 0.05
+[[session]]
+folder = "nowhere"
+kind = "injected"
+label = "GPU +1 %"
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A list of two folders that are there, six A/A blocks and three slowed ones, and one that is not."""
+    write_folder(tmp_path / "quiet", make_session(SCENARIO, blocks=6, seed=1))
+    write_folder(tmp_path / "slow", make_session(SCENARIO, blocks=3, seed=2, worse=log1p(0.05)), at="2026-01-02T00:00:00Z")
+    path = tmp_path / "slow" / "session.json"
+    record = orjson.loads(path.read_bytes())
+    record["arms"]["candidate"]["env"] = {"PERFGATE_INJECT": "gpu:20"}
+    path.write_bytes(orjson.dumps(record))
+    (tmp_path / "slow" / "logs" / "server-02-candidate.log").write_text(LOG)
+    (tmp_path / "list.toml").write_text(LIST)
+    return tmp_path
+
+
+@pytest.fixture
+def found(place):
+    return read_recordings(read_list(place / "list.toml"))
+
+
+@pytest.fixture
+def cases(found):
+    return group_cases(found[0])
+
+
+def read_differences(composer, pick, metric="median_itl_ms"):
+    session = composer.compose(pick)
+    readings = read_series(session, fix_policy(session, SCENARIO, None, 1))
+    return next(one.series.differences for one in readings if one.metric == metric)
+
+
+def test_read_recordings__effect_is_read_from_the_servers_logs(found):
+    slow = found[0][1]
+
+    # 500 of about 10,000 microseconds: the base's median ITL is near 10 ms.
+    assert slow.effect == pytest.approx(0.05, rel=0.02)
+    assert slow.effect_from == "its servers' logs"
+    assert found[0][0].effect is None
+
+
+def test_read_recordings__a_missing_folder_is_told(found):
+    assert [(one.entry.folder.name, one.reason[:21]) for one in found[1]] == [("nowhere", "no such result folder")]
+
+
+def test_read_recordings__a_void_folder_and_a_wrong_kind_are_told(place):
+    next((place / "quiet" / "windows").iterdir()).unlink()
+    (place / "list.toml").write_text(LIST.replace('kind = "injected"\nlabel = "GPU +5 %"', 'kind = "aa"\nlabel = "x"'))
+
+    kept, skipped = read_recordings(read_list(place / "list.toml"))
+
+    assert kept == []
+    assert skipped[0].reason.startswith("void: windows/")
+    assert skipped[1].reason == "its arms are not equal, so it is not aa"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('kind = "aa"', 'kind = "quiet"', "session 1: kind: 'quiet' is none of"),
+        ("nominal = 0.05", "nominal = -1", "session 2: nominal: -1 is no positive ratio"),
+        ("nominal = 0.05", "effect = 0.05", "session 2: effect and effect_from belong together"),
+        ("nominal = 0.05", "size = 0.05", "session 2: size: no such key"),
+        ('label = "equal arms"\n', "", "session 1: label is missing"),
+        ("[[session]]", "[[folder]]", "expected \\[\\[session\\]\\] tables"),
+    ],
+)
+def test_read_list__names_what_is_wrong(place, old, new, words):
+    (place / "list.toml").write_text(LIST.replace(old, new))
+
+    with pytest.raises(InputError, match=words):
+        read_list(place / "list.toml")
+
+
+def test_list_replays__every_set_in_every_labelling_once():
+    picks = list_replays(4, 2, is_symmetric=True, limit=1000, seed=1)
+
+    assert len(set(picks)) == len(picks) == count_replays(4, 2, is_symmetric=True) == 24
+    assert all(first < second for (first, _), (second, _) in picks)
+    assert len(list_replays(4, 2, is_symmetric=False, limit=1000, seed=1)) == 6
+
+
+def test_list_replays__a_sample_repeats_nothing_and_is_the_same_each_time():
+    picks = list_replays(10, 6, is_symmetric=True, limit=500, seed=1)
+
+    assert len(set(picks)) == 500
+    assert picks == list_replays(10, 6, is_symmetric=True, limit=500, seed=1)
+    assert picks != list_replays(10, 6, is_symmetric=True, limit=500, seed=2)
+
+
+def test_compose__any_blocks_make_a_session_that_is_admitted(cases):
+    session = Composer(case=cases[0]).compose(((1, True), (3, False), (5, True)))
+
+    assert admit(session, Court(scenario=SCENARIO, gated=tuple(SCENARIO.gates))) == ()
+    assert {window.block for window in session.windows} == {1, 2, 3}
+    assert {window.start for window in session.windows} == {1, 2, 3, 4, 5, 6}
+
+
+def test_compose__blocks_keep_their_numbers_and_exchanged_arms_change_the_sign(cases):
+    composer = Composer(case=cases[0])
+
+    whole = read_differences(composer, tuple((index, False) for index in range(6)))
+
+    assert read_differences(composer, ((1, False), (4, True))) == pytest.approx((whole[1], -whole[4]))
+
+
+def test_shelf__stored_noise_is_of_other_blocks(cases):
+    shelf = Shelf(quiet=cases[0].recordings)
+
+    baseline = find_stored(shelf, cases[0], ((0, False), (2, True)))
+
+    every = read_differences(Composer(case=cases[0]), tuple((index, False) for index in range(6)))
+    assert baseline.metrics["median_itl_ms"].differences == pytest.approx([every[index] for index in (1, 3, 4, 5)], abs=2e-5)
+    assert find_stored(shelf, cases[1], ((0, False),)).blocks == 6
+    assert find_stored(shelf, cases[0], tuple((index, False) for index in range(6))) is None
+
+
+def test_stock_shelf__a_case_is_not_told_by_its_own_response(cases):
+    shelf = stock_shelf(cases[0], cases)
+
+    assert shelf.take().metrics["p99_itl_ms"].is_responsive is True
+    assert find_stored(shelf, cases[0], ((0, False), (1, False))).metrics["p99_itl_ms"].is_responsive is True
+    assert find_stored(shelf, cases[1], ((0, False), (1, False))).metrics["p99_itl_ms"].is_responsive is None
+
+
+def test_study_all__noise_of_the_page_knows_the_responses(found):
+    study = study_all(*found, limit=10)
+
+    assert study["designs"][0]["noise"]["metrics"]["p99_itl_ms"]["responds"] is True
+    assert next(case for case in study["cases"] if case["kind"] == "injected")["live"][0]["outcome"] == "REGRESSION"
+
+
+def test_replay__is_the_verdict_of_the_session(cases):
+    composer = Composer(case=cases[1])
+
+    found = replay(composer, ((0, False), (1, False), (2, False)), Shelf(quiet=cases[0].recordings).take())
+
+    assert (found.outcome, found.blocks) == (Outcome.REGRESSION, 2)
+    assert found.alone["median_itl_ms"] is Outcome.REGRESSION
+    assert found.took_s == pytest.approx(sum(block.took_s for block in cases[1].blocks[:2]))
+
+
+def test_walk__no_block_serves_twice(cases):
+    found = list(walk(Composer(case=cases[0]), 4, Shelf(quiet=cases[0].recordings)))
+
+    used = [index for one in found for index, _ in one.pick[: one.blocks]]
+    assert used == sorted(set(used))
+    assert {one.outcome for one in found} == {Outcome.PASS}
+
+
+def test_walk__a_verdict_without_a_decision_at_the_end_is_none(cases):
+    quiet = Composer(case=cases[1])
+
+    assert [one.outcome for one in walk(quiet, 2, None)] == [Outcome.INCONCLUSIVE]
+
+
+@pytest.mark.parametrize(("slow", "is_kept"), [(2.0, True), (1.0, False)])
+def test_drop_unasked__a_rerun_stays_only_where_its_rule_asks_for_it(slow, is_kept):
+    session = make_session(SCENARIO, blocks=2, seed=1)
+    place = next(index for index, window in enumerate(session.windows) if window.role is Role.MEASURED)
+    stalled = session.windows[place]
+    worse = {name: value / slow if name == "output_tok_per_s" else value * slow for name, value in stalled.run.values.items()}
+    again = replace(stalled, role=Role.RERUN, index=5, begun_s=stalled.begun_s + 40, ended_s=stalled.ended_s + 40)
+    windows = [*session.windows, again]
+    windows[place] = replace(stalled, run=replace(stalled.run, values=worse))
+    session = replace(session, windows=tuple(windows))
+
+    kept = drop_unasked(session, fix_policy(session, SCENARIO, None, 1))
+
+    assert any(window.role is Role.RERUN for window in kept.windows) is is_kept
+
+
+def test_resample_blocks__one_bad_block_makes_the_bound_wide():
+    subsets = np.array([[first, second] for first in range(6) for second in range(first + 1, 6)])
+    hits = (subsets == 0).any(axis=1).astype(float)
+
+    bounds = resample_blocks(subsets, hits, 6)
+
+    assert bounds["lower95"] == 0.0
+    assert hits.mean() < 0.5 < bounds["upper95"] < 1.0
+
+
+def test_resample_blocks__one_set_of_blocks_does_not_vary():
+    assert resample_blocks(np.array([[0, 1], [0, 1]]), np.array([0.0, 1.0]), 2) is None
+
+
+def make_replayed(outcome, *indices):
+    pick = tuple((index, False) for index in indices)
+    return Replayed(pick=pick, outcome=outcome, blocks=len(indices), took_s=60.0, alone={})
+
+
+def test_rate_with_bounds__counts_disjoint_verdicts_apart():
+    many = [make_replayed(Outcome.PASS, first, second) for first in range(5) for second in range(first + 1, 5)]
+
+    rate = rate_with_bounds(many, many[:2], 5, lambda one: one.outcome is Outcome.REGRESSION)
+
+    assert (rate["count"], rate["tries"], rate["disjoint"]["tries"]) == (0, 10, 2)
+    assert rate["disjoint"]["upper95"] == pytest.approx(1 - 0.05**0.5, abs=1e-6)
+
+
+def test_grade__a_count_alone_proves_nothing():
+    def rate(lower):
+        return {"rate": 1.0, "disjoint": {"lower95": lower}}
+
+    assert grade(rate(0.96), 0.95) == "met"
+    assert grade(rate(0.5), 0.95) == "met in the replays, too few blocks to prove it"
+    assert grade({"rate": 0.9, "disjoint": None}, 0.95) == "NOT met"
+
+
+def test_find_needed__of_one_percent():
+    assert find_needed(0.01) == 299
+
+
+def test_find_case__an_effect_that_is_too_large_proves_nothing():
+    def case(label, effect, *, direct=True):
+        return {"label": label, "kind": "injected", "effect": effect, "direct": direct, "rows": [{}]}
+
+    goal = PowerGoal(metric="median_itl_ms", effect=0.03, power=0.95)
+    given = [case("large", 0.036), case("near", 0.027), case("far", 0.024), case("host", 0.03, direct=False)]
+
+    assert find_case(goal, given)["label"] == "near"
+    assert find_case(goal, given[:1]) is None
+
+
+def test_count_stalls__against_the_starts_own_median(cases):
+    [window, *_] = [one for one in cases[0].blocks[0].windows if one.role is Role.MEASURED]
+    values = window.run.values
+
+    before = values["output_tok_per_s"]
+    values["output_tok_per_s"] = 0.9 * before
+    stalls = count_stalls(cases[0].blocks[0].windows)
+
+    assert stalls == (1, 6)
+
+
+def test_gather_arms__exchanged_labels_exchange_the_windows():
+    values = np.arange(2 * 2 * 3, dtype=float).reshape(2, 2, 3, 1)
+
+    base, candidate = gather_arms(values, ((0, False), (1, True)))
+
+    assert base[0, :, 0].tolist() == [0, 1, 2, 9, 10, 11]
+    assert candidate[0, :, 0].tolist() == [3, 4, 5, 6, 7, 8]
+    assert gather_arms(values, ((1, True),), 1)[0].ravel().tolist() == [9]
+
+
+def test_gather_history__leaves_the_replay_out():
+    past = np.arange(3 * 2 * 1, dtype=float).reshape(3, 2, 1, 1)
+
+    assert gather_history(past, {1}).ravel().tolist() == [0, 1, 4, 5]
+
+
+def test_judge_all__a_loss_of_five_percent(cases):
+    picks = list_replays(3, 2, is_symmetric=False, limit=100, seed=1)
+
+    rows = {(row["rule"], row["evidence"]): row for row in judge_all(cases[1], cases[0], picks, ["median_itl_ms"])}
+
+    assert rows["Mann-Whitney", "all windows"]["alarms"]["count"] == 3
+    assert rows["fixed 10 %", "all windows"]["alarms"]["count"] == 0
+    assert rows["benchstat", "one run an arm"]["alarms"] is None
+    assert rows["SGLang nightly 10 %", "all windows"]["history"] == 10
+
+
+def test_write_page__says_what_is_missing_and_what_was_not_met(found):
+    study = study_all(*found, limit=50)
+    made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
+
+    page = render.write_page(json.loads(json.dumps({"made": made, **study})))
+
+    assert "**nowhere** (GPU +1 %): no such result folder" in page
+    assert "Median ITL: +2 % found in 90 % | no session of that size | none | **not measured**" in page
+    assert "verdicts that share no block, none of them an alarm, bound the rate by 1 %" in page
+    assert "### GPU +5 %" in page
+    assert "SGLang nightly 10 %" in page
+
+
+def test_write_page__without_any_equal_arms(found):
+    study = study_all([found[0][1]], found[1], limit=50)
+    made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
+
+    page = render.write_page(json.loads(json.dumps({"made": made, **study})))
+
+    assert "None of them can be judged" in page
