@@ -164,6 +164,7 @@ def test_measure_drift__is_the_same_for_nearly_equal_log_probs():
     )
 
     assert faint.mean == pytest.approx(full.mean, rel=1e-6)
+    assert faint.worst == pytest.approx(full.worst, rel=1e-6)
 
 
 def test_check_answered__measured_and_never_asked():

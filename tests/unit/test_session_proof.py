@@ -9,6 +9,7 @@ from perfgate.check import judge
 from perfgate.cli import main
 from perfgate.core import Arm, Outcome
 from perfgate.errors import ScenarioError
+from perfgate.evidence.expectations import find_line
 from perfgate.evidence.profiles import load_profiles, read_attribution
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
@@ -189,3 +190,7 @@ def test_run__expectation_that_is_no_pattern(tmp_path, capsys):
     assert code == 2
     assert "--expect-log: kernels: 'moe(' is no regular expression" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_find_line__no_log(tmp_path):
+    assert find_line(tmp_path / "absent", "x") is None
