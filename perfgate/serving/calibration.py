@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, log1p
 from pathlib import Path
@@ -13,14 +13,15 @@ from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.errors import CalibrationError
 from perfgate.evidence.baseline_growth import Recorded, add_responses, build_baseline
 from perfgate.evidence.baselines import Baseline
+from perfgate.evidence.journal import read_lines
 from perfgate.evidence.noise import Response
-from perfgate.evidence.results import LOG_DIR, load_results, read_record
+from perfgate.evidence.results import EVENTS_FILE, LOG_DIR, load_results, read_record
 from perfgate.metrics import METRICS
 from perfgate.policy import fix_policy
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment
 from perfgate.serving.injection import Injection, parse_injection
-from perfgate.serving.injection_log import read_injected_us
+from perfgate.serving.injection_log import INJECTED, Spent, add_up, read_spent
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 
@@ -120,13 +121,24 @@ def find_injected(injection: Injection, folder: Path) -> float:
     _, session = load_results(folder)
     base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
     steps_ms = [values["median_itl_ms"] for values in base if "median_itl_ms" in values]
-    spent_us = read_injected_us(sorted((folder / LOG_DIR).glob(f"server-*-{Arm.CANDIDATE.value}.log")))
-    if spent_us is None or not steps_ms:
+    spent = add_up(_list_spent(folder))
+    if spent is None or not steps_ms:
         raise CalibrationError(
             f"{folder}: nothing is stored, the slowed servers did not say what the {injection.kind} injection spent; "
             "measure longer"
         )
-    return spent_us / (1000 * median(steps_ms))
+    return spent.injected_us / spent.steps / (1000 * median(steps_ms))
+
+
+def _list_spent(folder: Path) -> Iterator[Spent]:
+    """What each slowed server said: the session noted it when the server ended, and its log has it in more detail."""
+    noted = [event for event in read_lines(folder / EVENTS_FILE) if event.get("event") == INJECTED]
+    if noted:
+        yield from (Spent(steps=float(event["steps"]), injected_us=float(event["injected_us"])) for event in noted)
+        return
+    for log in sorted((folder / LOG_DIR).glob(f"server-*-{Arm.CANDIDATE.value}.log")):
+        if (spent := read_spent(log)) is not None:
+            yield spent
 
 
 def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injected: float) -> dict[str, Response]:

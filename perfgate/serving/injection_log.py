@@ -10,6 +10,9 @@ from pathlib import Path
 # Written once the hook runs; the session refuses to call a server slowed that never said so.
 PROOF = "perfgate injection active"
 MEASURED = "perfgate injection measured: "
+INJECTED = "injected"
+"""Event of a result folder: what one server's steps were made to spend in all."""
+
 PERIOD = 100
 """Steps between two lines of the log."""
 
@@ -42,11 +45,30 @@ class Tally:
             self.injected_us = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What so many steps were made to spend, in microseconds."""
+
+    steps: float
+    injected_us: float
+
+
+def read_spent(log: Path) -> Spent | None:
+    """Sum up what one server's log tells; None where it tells nothing."""
+    return add_up(Spent(**found) for found in _read_lines(log))
+
+
+def add_up(parts: Iterable[Spent]) -> Spent | None:
+    """The sum over several servers or stretches; None of nothing."""
+    told = list(parts)
+    steps = sum(part.steps for part in told)
+    return Spent(steps=steps, injected_us=sum(part.injected_us for part in told)) if steps else None
+
+
 def read_injected_us(logs: Iterable[Path]) -> float | None:
     """The mean microseconds that a step was made to spend, over all of several servers' steps; None where no log tells any."""
-    told = [found for log in logs for found in _read_lines(log)]
-    steps = sum(found["steps"] for found in told)
-    return sum(found["injected_us"] for found in told) / steps if steps else None
+    whole = add_up(spent for log in logs if (spent := read_spent(log)) is not None)
+    return None if whole is None else whole.injected_us / whole.steps
 
 
 def _read_lines(log: Path) -> list[dict[str, float]]:

@@ -19,7 +19,7 @@ from perfgate.scenario import Expect, Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask
 from perfgate.serving.injection import VARIABLE
-from perfgate.serving.injection_log import PROOF
+from perfgate.serving.injection_log import INJECTED, PROOF, read_spent
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import prove
 from perfgate.serving.reaper import Reaper
@@ -148,6 +148,9 @@ class Driver:
             self.writer.add_event("server_started", self.elapsed_s, arm=arm.value, start=self.starts, port=server.port)
             yield Start(arm=arm, block=block, number=self.starts, server=server)
         self.writer.add_event("server_stopped", self.elapsed_s, arm=arm.value)
+        # In the folder's own words: logs are large, and are left out where folders are kept.
+        if VARIABLE in self.plan.launches[arm].env and (spent := read_spent(log)) is not None:
+            self.writer.add_event(INJECTED, self.elapsed_s, arm=arm.value, steps=spent.steps, injected_us=spent.injected_us)
 
     def _make_ready(self, starts: list[Start]) -> None:
         for start in starts:

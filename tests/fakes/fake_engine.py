@@ -3,7 +3,7 @@
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
 behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush), stall:N (hangs a moment in its Nth
 window and is ten times slower in it), hang:N (never answers in its Nth window). FAKE_SLOW is how many times slower than usual
-the fake load generator finds it.
+the fake load generator finds it. FAKE_SAYS is what it writes to its log at its start.
 """
 
 import json
@@ -89,6 +89,7 @@ def main():
         subprocess.Popen([sys.executable, "-c", DEAF])
         time.sleep(0.2)
     print(os.environ.get("FAKE_LOG", "loading"), flush=True)
+    print(os.environ.get("FAKE_SAYS", ""), flush=True)
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 

@@ -1,5 +1,6 @@
 """Slow-downs as the server's hooks apply them, what they say they spent, and how a calibration reads it."""
 
+import json
 import re
 import sys
 import types
@@ -112,6 +113,15 @@ def test_find_injected__microseconds_over_the_bases_step(tmp_path):
 
     assert find_injected(parse_injection("gpu:10"), folder) == pytest.approx(0.03, rel=1e-6)
     assert find_injected(parse_injection("step:0.25"), folder) == 0.25
+
+
+def test_find_injected__what_the_session_noted_goes_before_logs(tmp_path):
+    folder = write_slowed(tmp_path / "out", told=f'{MEASURED}{{"kind": "gpu", "steps": 100, "injected_us": 30000.0}}\n')
+    with (folder / "events.jsonl").open("a") as file:
+        for steps, spent in ((100, 10_000.0), (300, 70_000.0)):
+            file.write(json.dumps({"event": "injected", "arm": "candidate", "steps": steps, "injected_us": spent}) + "\n")
+
+    assert find_injected(parse_injection("gpu:10"), folder) == pytest.approx(0.02, rel=1e-6)
 
 
 def test_find_injected__logs_that_tell_nothing(tmp_path):

@@ -8,10 +8,12 @@ import pytest
 
 from perfgate.core import Arm, Outcome, Role, Run
 from perfgate.errors import CalibrationError, EngineError, InputError
+from perfgate.evidence.journal import read_lines
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
 from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment
+from perfgate.serving.injection_log import MEASURED, PROOF
 from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
 from perfgate.serving.session import agree, order_arms
@@ -83,6 +85,15 @@ def test_measure__injection_that_never_runs_is_no_slow_candidate(tmp_path):
     measure(build_request(tmp_path / "out", candidate=slowed), Silent())
 
     assert "the injection step:0.5 never ran" in load_results(tmp_path / "out")[1].problems[0]
+
+
+def test_measure__notes_what_was_injected(tmp_path):
+    said = f'{PROOF}: host:500\n{MEASURED}{{"kind": "host", "steps": 100, "injected_us": 61000.0}}'
+    slowed = ArmSpec(env={**build_injection_environment("host:500"), "FAKE_SAYS": said})
+    measure(build_request(tmp_path / "out", candidate=slowed), Silent())
+    noted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "injected"]
+
+    assert [(event["arm"], event["steps"], event["injected_us"]) for event in noted] == [("candidate", 100, 61000.0)] * 2
 
 
 def test_measure__wrong_model_starts_nothing(tmp_path):
