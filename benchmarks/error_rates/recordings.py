@@ -1,7 +1,7 @@
 """Read the list of recorded sessions, and from each folder its blocks: windows of one fresh server per arm, and what they took.
 
 The list is a TOML file of `[[session]]` tables:
-- `folder`: a result folder, relative to the file;
+- `folder`: a result folder, relative to the file; `*` in its name takes every folder that matches;
 - `kind`: "aa" (equal arms), "injected" (candidate slowed on purpose) or "change" (a real change of unknown size);
 - `label`: what was done to the candidate, in a few words;
 - `nominal`: the slow-down that was aimed at, as a ratio of a decode step, for injected ones;
@@ -113,7 +113,14 @@ def read_list(path: Path) -> tuple[Entry, ...]:
     rows = content.get("session", [])
     if not isinstance(rows, list) or not rows or content.keys() - {"session"}:
         raise InputError(f"{path}: expected [[session]] tables and nothing else")
-    return tuple(_read_entry(row, path.parent, f"{path}: session {number}") for number, row in enumerate(rows, 1))
+    entries = [_read_entry(row, path.parent, f"{path}: session {number}") for number, row in enumerate(rows, 1)]
+    return tuple(one for entry in entries for one in _expand(entry))
+
+
+def _expand(entry: Entry) -> list[Entry]:
+    """Every folder that an entry names; the entry itself where none matches, so that it is told as missing."""
+    matches = sorted(entry.folder.parent.glob(entry.folder.name)) if "*" in entry.folder.name else []
+    return [replace(entry, folder=match, label=f"{entry.label} ({match.name})") for match in matches] or [entry]
 
 
 def _read_entry(row: Mapping[str, Any], parent: Path, where: str) -> Entry:

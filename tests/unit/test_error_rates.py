@@ -127,6 +127,14 @@ def test_read_list__names_what_is_wrong(place, old, new, words):
         read_list(place / "list.toml")
 
 
+def test_read_list__a_star_takes_every_folder_that_matches(place):
+    (place / "list.toml").write_text(LIST.replace('"slow"', '"sl*"').replace('"nowhere"', '"no*"'))
+
+    entries = read_list(place / "list.toml")
+
+    assert [(one.folder.name, one.label) for one in entries[1:]] == [("slow", "GPU +5 % (slow)"), ("no*", "GPU +1 %")]
+
+
 def test_list_replays__every_set_in_every_labelling_once():
     picks = list_replays(4, 2, is_symmetric=True, limit=1000, seed=1)
 
