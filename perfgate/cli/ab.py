@@ -24,7 +24,7 @@ _CHANGES = {"python": "candidate_python", "args": "candidate_args", "env": "cand
     "--arg", "args", multiple=True, help="Extra server argument of the candidate, for example --arg=--flag; repeatable."
 )
 @click.option("--python", help="Python of the candidate, for example one with the pull request's SGLang.")
-@click.option("--inject", metavar="KIND:RATIO", help="Slow the candidate down on purpose, for example step:0.25.")
+@click.option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
 @click.option("--base-python", help="Python of the base (default: the one running perfgate).")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine.")
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(name="calibrate")
 @click.argument("scenario")
 @click.option("--blocks", type=click.IntRange(min=2), help="A/A blocks to measure (default: the scenario's).")
-@click.option("--inject", "injections", multiple=True, metavar="KIND:RATIO", help="Measure the response to this slow-down too.")
+@click.option("--inject", "injections", multiple=True, metavar="KIND:SIZE", help="Measure the response to this slow-down too.")
 @click.option(
     "--from",
     "recorded",

@@ -22,7 +22,9 @@ _ARM_OPTIONS = (
     click.option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
     click.option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
-    click.option("--candidate-inject", metavar="KIND:RATIO", help="Slow the candidate down on purpose, for example step:0.25."),
+    click.option(
+        "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25."
+    ),
 )
 
 
