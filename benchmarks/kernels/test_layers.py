@@ -29,6 +29,8 @@ from perfgate.kernels.roofline import Ceilings, floor_us, measure_ceilings
 from perfgate.kernels.shapes import LAYERS, find_shape, problems, weight_sets
 from perfgate.kernels.timing import Clock, Replayable, Run, count_replays, record
 
+# SGLang warns on import; that is no failure of a layer.
+pytestmark = pytest.mark.filterwarnings("default")
 FORMAT = 1
 CLOCK = Clock()
 

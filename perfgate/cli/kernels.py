@@ -71,13 +71,38 @@ def _require_torch() -> None:
     "--arch", "archs", multiple=True, default=["sm_90"], show_default=True, help="sm_80, sm_90 or sm_100; repeatable."
 )
 @click.option("--only", default="", metavar="TEXT", help="Build kernels whose name contains TEXT.")
-def build_kernels(archs: tuple[str, ...], only: str) -> int:
+@click.option(
+    "--checkout",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Build the kernels of this SGLang working tree instead of ours.",
+)
+@click.option("--python", metavar="PROGRAM", help="The Python that runs the checkout. Default: its .venv's.")
+@click.option("--base", metavar="REF", help="Build the checkout's sgl-kernel wheel too, if it differs from this commit.")
+@click.option(
+    "--wheels",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="wheels",
+    show_default=True,
+    metavar="DIR",
+    help="Where that wheel and its log go.",
+)
+def build_kernels(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    archs: tuple[str, ...], only: str, checkout: Path | None, python: str | None, base: str | None, wheels: Path
+) -> int:
     """Compile every kernel variant, with or without a GPU; exit code 1 if machine code is refused.
 
     Refused are spills, too many registers, too much shared memory, products without matrix instructions, and relaxed
-    reductions that the compiler fenced.
+    reductions that the compiler fenced. With --checkout, SGLang's MoE kernel is compiled in the checkout's own environment as
+    its launches would have it, so that a server finds it in Triton's cache.
     """
     _require_torch()
+    if checkout is not None:
+        if only:
+            raise InputError("--only names kernels of ours: leave it out with --checkout")
+        return build_checkout(checkout, python, archs, base, wheels)
+    if python or base:
+        raise InputError("--python and --base are for a checkout: give --checkout DIR")
     from perfgate.kernels.build import build, parse_arch  # noqa: PLC0415 - loads Triton
     from perfgate.kernels.recipes import recipes  # noqa: PLC0415 - loads Triton
 
@@ -94,6 +119,32 @@ def build_kernels(archs: tuple[str, ...], only: str) -> int:
             click.echo(str(built))
     click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
     return 1 if refused else 0
+
+
+def build_checkout(folder: Path, python: str | None, archs: tuple[str, ...], base: str | None, wheels: Path) -> int:
+    """Build an SGLang working tree's kernels; one line each."""
+    from perfgate.kernels import checkout as sglang  # noqa: PLC0415 - loads Triton
+    from perfgate.kernels.build import parse_arch  # noqa: PLC0415 - loads Triton
+    from perfgate.kernels.shapes import SHAPES  # noqa: PLC0415 - loads torch
+
+    tree = sglang.open_checkout(folder, python)
+    is_wheel_due = base is not None and sglang.is_kernel_changed(tree, base)
+    refused = cached = total = 0
+    for arch in [parse_arch(text) for text in archs]:
+        for built in sglang.build_triton(tree, list(SHAPES.items()), arch):
+            total += 1
+            refused += bool(built.problems)
+            cached += built.is_cached
+            fences = sglang.count_fences(built)
+            click.echo(f"{built}" + (f", {fences} fences" if fences else ""))
+    click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
+    if is_wheel_due:
+        wheel = sglang.build_wheel(tree, wheels)
+        through = "through ccache" if wheel.has_ccache else "without ccache, which is not installed"
+        click.echo(f"{wheel.path}: built in {wheel.seconds:.0f} s {through}")
+    elif base is not None:
+        click.echo(f"{sglang.KERNEL_FOLDER} is as in {base}: no wheel needed")
+    return 1 if refused or not total else 0
 
 
 @command.command(name="tune")

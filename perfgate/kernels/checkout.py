@@ -1,0 +1,154 @@
+"""Build what a pull request changes: an SGLang checkout's Triton kernels, and its sgl-kernel wheel if its sources changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import perfgate
+from perfgate.errors import InputError
+from perfgate.kernels.build import FENCES, Built, judge
+from perfgate.kernels.cases import Case
+from perfgate.kernels.recipes import Recipe
+from perfgate.kernels.sass import BuildError, Machine
+
+KERNEL_FOLDER = "sgl-kernel"
+TRITON_TIMEOUT_S, WHEEL_TIMEOUT_S = 600, 7200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A working tree of SGLang, and the Python that runs it."""
+
+    folder: Path
+    python: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """A built wheel, how long it took, and whether ccache stood before the compilers."""
+
+    path: Path
+    seconds: float
+    has_ccache: bool
+
+
+def open_checkout(folder: Path, python: str | None) -> Checkout:
+    """The checkout in `folder`; its own .venv's Python unless another is named. InputError where there is none."""
+    if not (folder / "python" / "sglang").is_dir():
+        raise InputError(f"--checkout {folder}: no python/sglang in it; name the root of an SGLang working tree")
+    own = folder / ".venv" / "bin" / "python"
+    chosen = python or (str(own) if own.exists() else None)
+    if chosen is None:
+        raise InputError(f"--checkout {folder}: no .venv in it; name the Python that runs it with --python")
+    if shutil.which(chosen) is None:
+        raise InputError(f"--python {chosen}: no such program")
+    return Checkout(folder=folder.resolve(), python=chosen)
+
+
+def build_triton(checkout: Checkout, layers: Sequence[tuple[str, Case]], arch: int) -> Iterator[Built]:
+    """Compile the checkout's MoE kernel for these layers, in its own environment and Triton's cache, and judge each.
+
+    Fences round relaxed additions are no reason to refuse here: SGLang's fused sum has them.
+    """
+    request = {"arch": arch, "layers": [_describe(name, case) for name, case in layers]}
+    path = os.pathsep.join(
+        (str(checkout.folder / "python"), str(Path(perfgate.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
+    )
+    done = subprocess.run(
+        [checkout.python, "-W", "ignore", "-m", "perfgate.kernels.sglang_launches"],
+        input=json.dumps(request),
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TRITON_TIMEOUT_S,
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            yield _read_built(json.loads(line), arch)
+    if done.returncode:
+        raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled: {_last_line(done.stderr)}")
+
+
+def _describe(name: str, case: Case) -> dict[str, str | int | bool]:
+    return {"name": name, "E": case.E, "k": case.k, "H": case.H, "I": case.I, "bias": case.bias != "off"}
+
+
+def _read_built(found: dict[str, object], arch: int) -> Built:
+    usage = found["machine"]
+    if not isinstance(usage, dict):
+        raise BuildError("the checkout's environment answered something else than kernels")
+    machine = Machine(
+        registers=usage["registers"],
+        stack_bytes=usage["stack_bytes"],
+        local_bytes=usage["local_bytes"],
+        opcodes=Counter(usage["opcodes"]),
+    )
+    rows, shared = int(str(found["rows"])), int(str(found["shared_bytes"]))
+    recipe = Recipe(name=str(found["name"]), kernel=None, types={}, constants={}, rows=rows, is_product=True)
+    return Built(
+        recipe=recipe.name,
+        arch=arch,
+        seconds=float(str(found["seconds"])),
+        is_cached=bool(found["is_cached"]),
+        shared_bytes=shared,
+        machine=machine,
+        problems=tuple(judge(recipe, arch, shared, machine)),
+    )
+
+
+def count_fences(built: Built) -> int:
+    """Instructions that make a thread wait for the whole device."""
+    return built.machine.count(*FENCES)
+
+
+def is_kernel_changed(checkout: Checkout, base: str) -> bool:
+    """Whether sgl-kernel differs from `base`, uncommitted and new files included. InputError where git cannot say."""
+    changed = _git(checkout, "diff", "--name-only", base, "--", KERNEL_FOLDER)
+    untracked = _git(checkout, "ls-files", "--others", "--exclude-standard", "--", KERNEL_FOLDER)
+    return bool(changed or untracked)
+
+
+def _git(checkout: Checkout, *arguments: str) -> str:
+    argv = ["git", "-C", str(checkout.folder), *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise InputError(f"--checkout {checkout.folder}: git {arguments[0]}: {_last_line(done.stderr)}")
+    return done.stdout.strip()
+
+
+def build_wheel(checkout: Checkout, target: Path) -> Wheel:
+    """Build the sgl-kernel wheel into `target`, through ccache where it is installed. BuildError with the log's last line."""
+    target.mkdir(parents=True, exist_ok=True)
+    log = target / "sgl-kernel.log"
+    ccache = shutil.which("ccache")
+    launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": ccache for language in ("C", "CXX", "CUDA")} if ccache else {}
+    argv = [checkout.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(target)]
+    begun = time.perf_counter()
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [*argv, str(checkout.folder / KERNEL_FOLDER)],
+            env=os.environ | launchers,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=WHEEL_TIMEOUT_S,
+        )
+    if done.returncode:
+        last = _last_line(log.read_text(encoding="utf-8", errors="replace"))
+        raise BuildError(f"{checkout.folder / KERNEL_FOLDER}: no wheel: {last} (all of it in {log})")
+    newest = max(target.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    return Wheel(path=newest, seconds=time.perf_counter() - begun, has_ccache=ccache is not None)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
