@@ -17,8 +17,8 @@ HEAT = 0x20 | 0x40
 THROTTLES = 0x08 | HEAT | 0x80
 
 PROCESSES = "pids"
-_RANK_OPTIONS = ("--tp", "--tp-size", "--tensor-parallel-size", "--pp-size", "--pipeline-parallel-size")
-_DATA_OPTIONS = ("--dp", "--dp-size", "--data-parallel-size")
+_RANK_OPTIONS = ("--tp", "--tp-size", "-tp", "--tensor-parallel-size", "--pp-size", "-pp", "--pipeline-parallel-size")
+_DATA_OPTIONS = ("--dp", "--dp-size", "-dp", "--data-parallel-size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

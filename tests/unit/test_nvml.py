@@ -99,6 +99,7 @@ print(json.dumps(tell(monitor.read)))
         (("--tp", "2", "--dp", "2"), {}, ("0", "1", "2", "3")),
         (("--tp", "2", "--dp", "2", "--enable-dp-attention"), {}, ("0", "1")),
         (("--tp", "2"), {"CUDA_VISIBLE_DEVICES": "3, GPU-abc,5"}, ("3", "GPU-abc")),
+        (("-tp", "2", "--pipeline-parallel-size", "2"), {}, ("0", "1", "2", "3")),
         (("--tp", "auto"), {"CUDA_VISIBLE_DEVICES": "3"}, ("3",)),
     ],
 )
