@@ -7,7 +7,7 @@ import pytest
 # Small windows and few blocks: these runs prove the path, the calibrated scenarios prove the numbers.
 CHANGES = {
     "num_prompts = 304": "num_prompts = 64",
-    "looks = [2, 3, 4]": "looks = [2]",
+    "looks = [2, 3, 4, 6]": "looks = [2]",
     "steady_ratio = 0.50": "steady_ratio = 5.0",
 }
 
