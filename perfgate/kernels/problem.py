@@ -85,8 +85,8 @@ class Problem:
         if self.scales is not None:
             if self.weight_on_input:
                 raise InputError("weight_on_input is not defined for a quantised layer: drop one of the two")
-            _require("scales.gate_up", self.scales.gate_up, (experts, *_blocks(2 * intermediate_size, hidden_size)))
-            _require("scales.down", self.scales.down, (experts, *_blocks(hidden_size, intermediate_size)))
+            _require("scales.gate_up", self.scales.gate_up, (experts, *scale_blocks_of(2 * intermediate_size, hidden_size)))
+            _require("scales.down", self.scales.down, (experts, *scale_blocks_of(hidden_size, intermediate_size)))
 
     @property
     def tokens(self) -> int:
@@ -114,7 +114,7 @@ class Problem:
         return int(self.down.shape[2])
 
 
-def _blocks(rows: int, columns: int) -> tuple[int, int]:
+def scale_blocks_of(rows: int, columns: int) -> tuple[int, int]:
     """How many scale blocks cover a weight."""
     return -(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)
 

@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfgate.kernels.problem import SILU, Activation, NotApplicableError, Problem
+from perfgate.kernels.problem import SCALE_BLOCK, SILU, Activation, BlockScales, NotApplicableError, Problem, scale_blocks_of
+from perfgate.kernels.reference import FLOAT8
 from perfgate.kernels.tables import choose, sorted_plan, tuned
-from perfgate.kernels.tiles import OWNER, Plan, Variant
+from perfgate.kernels.tiles import OWNER, SMALL, Plan, Variant
 
 QUANTISED = ("use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant")
 SCALES = ("w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape")
 LAYER_TYPES = (torch.bfloat16, torch.float16)
+FP8_BLOCKS = ("use_fp8_w8a8", "w1_scale", "w2_scale", "block_shape")
 OWNER_TOKENS = 64
 
 Call = Mapping[str, Any]
@@ -44,6 +46,7 @@ def read_call(call: Call, server: Server) -> Problem:
     """
     for reason in _objections(call, server):
         raise NotApplicableError(reason)
+    scales = BlockScales(gate_up=call["w1_scale"], down=call["w2_scale"]) if is_fp8_blocks(call) else None
     hidden: Tensor = call["hidden_states"]
     scaling = call["routed_scaling_factor"]
     return Problem(
@@ -58,7 +61,13 @@ def read_call(call: Call, server: Server) -> Problem:
         routed_scaling=1.0 if scaling is None else float(scaling),
         weight_on_input=bool(call["apply_router_weight_on_input"]),
         out=hidden if call["inplace"] else torch.empty_like(hidden),
+        scales=scales,
     )
+
+
+def is_fp8_blocks(call: Call) -> bool:
+    """Whether weights are 8-bit floats in blocks of 128 by 128, and activations are rounded by SGLang's recipe."""
+    return bool(call["use_fp8_w8a8"]) and list(call["block_shape"] or ()) == [SCALE_BLOCK, SCALE_BLOCK]
 
 
 def read_activation(call: Call) -> Activation:
@@ -79,6 +88,10 @@ def read_activation(call: Call) -> Activation:
 
 def choose_plan(mode: str, problem: Problem) -> Plan:
     """The plan that `SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=mode` asks for; `auto` takes measured plans that gained only."""
+    if problem.scales is not None:
+        if mode != Variant.SLOTS:
+            raise NotApplicableError(f"{mode}: 8-bit weights are computed by slots only")
+        return SMALL
     if mode == "auto":
         found = tuned(problem)
         if found is None:
@@ -98,8 +111,9 @@ def _objections(call: Call, server: Server) -> Iterator[str]:
     """Why our kernels cannot compute this call, the plainest reason first."""
     if call.get("hooks") is not None:
         yield "LoRA hooks"
-    yield from (f"quantised weights ({name})" for name in QUANTISED if call[name])
-    yield from (f"quantisation ({name})" for name in SCALES if call[name] is not None)
+    covered = FP8_BLOCKS if is_fp8_blocks(call) else ()
+    yield from (f"quantised weights ({name})" for name in QUANTISED if call[name] and name not in covered)
+    yield from (f"quantisation ({name})" for name in SCALES if call[name] is not None and name not in covered)
     if call["no_combine"]:
         yield "no_combine"
     read_activation(call)
@@ -118,7 +132,8 @@ def _layout_objections(call: Call) -> Iterator[str]:
     hidden, w1, w2 = call["hidden_states"], call["w1"], call["w2"]
     if hidden.dtype not in LAYER_TYPES:
         yield f"dtype {_name(hidden.dtype)}"
-    if w1.dtype != hidden.dtype or w2.dtype != hidden.dtype:
+    wanted = FLOAT8 if is_fp8_blocks(call) else hidden.dtype
+    if w1.dtype != wanted or w2.dtype != wanted:
         yield f"weights of dtype {_name(w1.dtype)} for activations of {_name(hidden.dtype)}"
     experts, hidden_size, intermediate_size = w2.shape
     if hidden.shape[1] != hidden_size or w1.shape != (experts, 2 * intermediate_size, hidden_size):
@@ -131,8 +146,18 @@ def _layout_objections(call: Call) -> Iterator[str]:
             yield f"bias layout ({name})"
         if bias is not None and call["apply_router_weight_on_input"]:
             yield "router weight on input with biases"
+    if is_fp8_blocks(call):
+        yield from _scale_objections(call, experts, hidden_size, intermediate_size)
     names = ("hidden_states", "w1", "w2", "b1", "b2", "topk_weights", "topk_ids")
     yield from (f"{name} not contiguous" for name in names if call[name] is not None and not call[name].is_contiguous())
+
+
+def _scale_objections(call: Call, experts: int, hidden_size: int, intermediate_size: int) -> Iterator[str]:
+    sizes = {"w1_scale": (2 * intermediate_size, hidden_size), "w2_scale": (hidden_size, intermediate_size)}
+    for name, size in sizes.items():
+        scale, shape = call[name], (experts, *scale_blocks_of(*size))
+        if scale is None or tuple(scale.shape) != shape or scale.dtype != torch.float32 or not scale.is_contiguous():
+            yield f"scale layout ({name})"
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -30,9 +30,12 @@ def choose(problem: Problem) -> Plan:
 
 
 def tuned(problem: Problem) -> Tuned | None:
-    """What was tuned for this device and shape at the nearest number of tokens; None where nothing was."""
+    """What was tuned for this device and shape at the nearest number of tokens; None where nothing was.
+
+    Plans are of 16-bit weights.
+    """
     table = stored(_device_name(problem)).get(shape_key(problem), {})
-    if not table or problem.hidden.element_size() != 2:
+    if not table or problem.hidden.element_size() != 2 or problem.scales is not None:
         return None
     nearest = min(table, key=lambda tokens: (abs(tokens - problem.tokens), tokens))
     return table[nearest]

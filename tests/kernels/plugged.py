@@ -24,9 +24,10 @@ CASES = {
     "swiglu": CASE,
     "silu": replace(CASE, activation="silu", bias="off", scaling=2.5, mask="ep"),
     "chunked": replace(CASE, activation="swiglu-chunked"),
+    "fp8": replace(CASE, H=136, I=72, quant="fp8"),
 }
 OPTIONS = {
-    "quantised": {"use_fp8_w8a8": True},
+    "quantised": {"use_int8_w8a8": True},
     "scales": {"w1_scale": torch.ones(3)},
     "no_combine": {"no_combine": True},
     "gelu": {"activation": "gelu"},
@@ -36,6 +37,8 @@ OPTIONS = {
     "bias-layout": {"b2": torch.zeros(3, 25)},
     "input-weights": {"apply_router_weight_on_input": True},
     "router-dtype": {"topk_ids": torch.zeros(3, 2, dtype=torch.int64)},
+    "tensor-fp8": {"use_fp8_w8a8": True, "block_shape": None},
+    "fp8-dtype": {"use_fp8_w8a8": True, "block_shape": [128, 128]},
     "hooks": {"hooks": object()},
 }
 
@@ -56,7 +59,16 @@ def arguments(problem, *, inplace):
         "gemm1_alpha": activation.alpha if activation.limit is not None else None,
         "gemm1_limit": activation.limit,
         "gate_up_interleaved": activation.interleaved,
+        **quantisation(problem),
     }
+
+
+def quantisation(problem):
+    """How SGLang is told of 8-bit weights."""
+    if problem.scales is None:
+        return {}
+    scales = {"w1_scale": problem.scales.gate_up, "w2_scale": problem.scales.down}
+    return {"use_fp8_w8a8": True, "block_shape": [128, 128], **scales}
 
 
 def answer(name, *, inplace):
@@ -64,7 +76,7 @@ def answer(name, *, inplace):
     problem = build(CASES[name])
     call = arguments(problem, inplace=inplace)
     result = fused_moe.fused_experts_impl(**call)
-    found = list(TOLERANCES["float16"].violations(measure(result, oracle(problem))))
+    found = list(TOLERANCES[CASES[name].precision].violations(measure(result, oracle(problem))))
     if (result.data_ptr() == call["hidden_states"].data_ptr()) is not inplace:
         found.append("answer in the wrong buffer")
     return found

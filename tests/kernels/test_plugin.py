@@ -17,9 +17,11 @@ from perfgate.kernels.checkout_site import write_site
 from perfgate.kernels.plugin import COUNTERS_VARIABLE, VARIABLE, parse_mode, require_known, signature_hash
 
 REPOSITORY = Path(plugin.__file__).parents[2]
-COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked"]
+COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked", "new:fp8"]
 LEFT = {
-    "quantised": "quantised weights (use_fp8_w8a8)",
+    "quantised": "quantised weights (use_int8_w8a8)",
+    "tensor-fp8": "quantised weights (use_fp8_w8a8)",
+    "fp8-dtype": "weights of dtype float16 for activations of float16",
     "scales": "quantisation (w1_scale)",
     "no_combine": "no_combine",
     "gelu": "activation gelu",

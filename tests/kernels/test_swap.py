@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
+import torch
+
 from perfgate.kernels import tables
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
@@ -51,6 +53,16 @@ def test_choose_plan__owner_is_for_few_tokens():
         choose_plan("owner", build(replace(CASE, M=65)))
 
 
+@pytest.mark.parametrize("mode", ["auto", "owner", "atomic32"])
+@pytest.mark.usefixtures("on_a_tuned_device")
+def test_choose_plan__8_bit_weights_have_slots_only(mode):
+    problem = build(replace(CASE, quant="fp8"))
+
+    assert choose_plan("slots", problem).variant is Variant.SLOTS
+    with pytest.raises(NotApplicableError, match=f"{mode}: 8-bit weights are computed by slots only"):
+        choose_plan(mode, problem)
+
+
 def call(**changes):
     problem = build(CASE)
     plain = dict.fromkeys(("w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape", "swiglu_limit"))
@@ -93,6 +105,33 @@ def test_read_call__gpt_oss_layer():
 def test_read_call__says_why_not(changes, server, reason):
     with pytest.raises(NotApplicableError, match=reason):
         read_call(call(**changes), server)
+
+
+def fp8_call(**changes):
+    problem = build(replace(CASE, quant="fp8"))
+    scales = {"w1_scale": problem.scales.gate_up, "w2_scale": problem.scales.down}
+    return call(w1=problem.gate_up, w2=problem.down, use_fp8_w8a8=True, block_shape=[128, 128], **scales | changes)
+
+
+def test_read_call__8_bit_blocks():
+    scales = read_call(fp8_call(), INTERPRETED).scales
+
+    assert scales is not None
+    assert scales.gate_up.shape == (4, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"block_shape": [64, 128]}, "quantised weights .use_fp8_w8a8"),
+        ({"w2_scale": None}, "scale layout .w2_scale"),
+        ({"w1_scale": torch.ones(4, 2, 1)}, "scale layout .w1_scale"),
+        ({"a1_scale": torch.ones(1)}, "quantisation .a1_scale"),
+    ],
+)
+def test_read_call__other_8_bit_weights_are_left_to_sglang(changes, reason):
+    with pytest.raises(NotApplicableError, match=reason):
+        read_call(fp8_call() | changes, INTERPRETED)
 
 
 def test_read_call__symmetric_memory_does_not_matter_in_place():

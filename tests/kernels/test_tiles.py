@@ -9,6 +9,7 @@ from perfgate.kernels import tables
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
 from perfgate.kernels.tables import Tuned, choose, is_tuned, read_table, store, stored_plans
+from perfgate.kernels.tables import tuned as tuned_plan
 from perfgate.kernels.tiles import DECODE, LARGE, MEDIUM, SMALL, Plan, Tiles, Variant, default_plan, plan_from, plan_to
 
 
@@ -29,8 +30,10 @@ def test_choose__takes_the_nearest_tuned_number_of_tokens(tokens, expected):
 def test_choose__unknown_shape_or_float32_falls_back_to_the_default():
     other = build(Case(M=16, H=65, dtype="bfloat16"))
     wide = build(Case(M=16))
+    quantised = build(Case(M=16, dtype="bfloat16", quant="fp8"))
 
     assert choose(other) == default_plan(other)
+    assert tuned_plan(quantised) is None
     assert choose(wide) == default_plan(wide)
 
 
