@@ -26,7 +26,7 @@ def fake_engine(monkeypatch, tmp_path):
 
 def run_job(tmp_path, candidate=None, **changes):
     """Run the gate without calibration; return its verdict and what it left on disk."""
-    text = build_text(**{"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4]": "looks = [2]", **changes})
+    text = build_text(**{"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4, 6]": "looks = [2]", **changes})
     job = Job(
         scenario=parse_scenario(text, "test"),
         text=text,
@@ -109,7 +109,7 @@ def test_run_gate__an_engine_that_stalls_once_is_not_slow(tmp_path):
 def test_gate__a_disk_that_is_full_costs_no_line(tmp_path):
     """The gate's own files may grow no further: what a full disk does, at an instant of our choice."""
     path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"
-    path.write_text(build_text(**{"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4]": "looks = [2]"}))
+    path.write_text(build_text(**{"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4, 6]": "looks = [2]"}))
     command = ("gate", path, "--out", folder, "--candidate-env", "FAKE_SLOW=2.0")
     process = start_perfgate(state, *command)
     wait_for_lines(process, folder, 12)
