@@ -39,6 +39,12 @@ class StaleError(GitHubError):
     """A result of a commit or run that is not the newest, which must not replace what is shown of the newest."""
 
 
+class RunnerError(PerfgateError):
+    """A machine that is not fit, not free or not as it should be, so that nothing was started on it."""
+
+    exit_code = 3
+
+
 class BaselineError(InputError):
     """A baseline file that is broken or was edited by hand."""
 

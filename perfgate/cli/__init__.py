@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("perfgate.cli.profile", "Rank the kernels that the arms of a profiled session differ by."),
     "report": ("perfgate.cli.report", "Render a verdict as the pull request comment."),
     "run": ("perfgate.cli.run", "Measure a scenario in A/B blocks into a result folder."),
+    "runner": ("perfgate.cli.runner", "Keep a GPU machine fit, locked, closed to strangers and clean."),
     "scenarios": ("perfgate.cli.scenarios", "List the scenarios that ship with perfgate."),
     "show": ("perfgate.cli.show", "Print bench_serving output or a matrix log as a table."),
 }

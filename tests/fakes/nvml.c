@@ -36,7 +36,10 @@ int nvmlDeviceGetCount_v2(unsigned int *count) { *count = number("count", 1); re
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) { *device = (void *)(size_t)(index + 1); return 0; }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) { (void)uuid; *device = (void *)1; return 0; }
 int nvmlDeviceGetName(void *device, char *name, unsigned int length) {
-    (void)device; strncpy(name, "Fake GPU", length); return 0;
+    char rest[512];
+    (void)device;
+    strncpy(name, find("name", rest) ? strtok(rest, "\n") : "Fake GPU", length);
+    return 0;
 }
 int nvmlSystemGetDriverVersion(char *name, unsigned int length) { strncpy(name, "1.2.3", length); return 0; }
 int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return 0; }
@@ -63,7 +66,7 @@ int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *rea
 }
 int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
     (void)device;
-    memory->total = 150000000000ULL;
+    memory->total = number("memory_total", 150000000000ULL);
     memory->used = number("memory_used", 0);
     memory->free = memory->total - memory->used;
     return 0;
@@ -80,4 +83,27 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, p
         }
     *count = seen;
     return processes || !seen ? 0 : 7; /* NVML_ERROR_INSUFFICIENT_SIZE: the caller asked how many */
+}
+
+/* What only the doctor asks. */
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned int length) {
+    snprintf(uuid, length, "GPU-%04zu", (size_t)device - 1); return number("uuid_error", 0);
+}
+int nvmlDeviceGetRemappedRows(void *device, unsigned int *corrected, unsigned int *uncorrected, unsigned int *pending, unsigned int *failed) {
+    (void)device; *corrected = *uncorrected = 0;
+    *pending = number("remap_pending", 0); *failed = number("remap_failed", 0);
+    return number("remap_error", 0);
+}
+int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned long long *count) {
+    (void)device; (void)type; (void)counter; *count = number("ecc", 0); return number("ecc_error", 0);
+}
+int nvmlDeviceGetNvLinkState(void *device, unsigned int link, unsigned int *state) {
+    unsigned int links = number("links", 18);
+    (void)device; *state = link >= number("links_down", 0); return link < links ? 0 : 2;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = number("pcie_width", 16); return 0; }
+int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = 16; return 0; }
+int nvmlDeviceGetPersistenceMode(void *device, unsigned int *mode) { (void)device; *mode = number("persistence", 1); return 0; }
+int nvmlDeviceGetMigMode(void *device, unsigned int *current, unsigned int *pending) {
+    (void)device; *current = *pending = number("mig", 0); return number("mig_error", 0);
 }

@@ -1,0 +1,1 @@
+"""What an administrator's machine needs around a measurement: health, locks, admission, caches and a clean floor afterwards."""

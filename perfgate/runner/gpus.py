@@ -1,0 +1,116 @@
+"""Read the health of GPUs through NVML, whose answers are documented; the text of nvidia-smi is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from perfgate.errors import RunnerError
+from perfgate.runner.health import Reading
+
+_Answer = TypeVar("_Answer")
+# What a GPU or driver may be unable to tell.
+_SILENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "NVMLError_NoPermission", "NVMLError_InvalidArgument")
+
+
+def read_gpus() -> tuple[Reading, ...]:
+    """Read every GPU, or those that CUDA_VISIBLE_DEVICES names; none on a machine without a driver.
+
+    Raise RunnerError where there is a driver that does not answer: such a machine measures nothing.
+    """
+    import pynvml  # noqa: PLC0415 - only a runner needs it
+
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):  # type: ignore[attr-defined, unused-ignore]
+        return ()
+    except pynvml.NVMLError as error:
+        raise RunnerError(f"NVML cannot be opened ({error}); reload the driver or reboot") from None
+    try:
+        return tuple(_read(pynvml, index, device) for index, device in _list_devices(pynvml))
+    except pynvml.NVMLError as error:
+        raise RunnerError(f"a GPU does not answer ({error}); drain this machine and look into the kernel's log") from None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _list_devices(nvml: Any) -> list[tuple[int, Any]]:
+    devices = [(index, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount())]
+    chosen = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+    if not chosen:
+        return devices
+    found = [
+        (index, device) for index, device in devices if str(index) in chosen or _text(nvml.nvmlDeviceGetUUID(device)) in chosen
+    ]
+    if len(found) != len(chosen):
+        raise RunnerError(f"CUDA_VISIBLE_DEVICES={','.join(chosen)} names GPUs that are not there; {len(devices)} are")
+    return found
+
+
+def _read(nvml: Any, index: int, device: Any) -> Reading:
+    memory = nvml.nvmlDeviceGetMemoryInfo(device)
+    rows = _ask(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(device))
+    return Reading(
+        index=index,
+        uuid=_text(nvml.nvmlDeviceGetUUID(device)),
+        name=_text(nvml.nvmlDeviceGetName(device)),
+        memory_gib=memory.total / 2**30,
+        memory_used_share=memory.used / memory.total,
+        celsius=_ask(nvml, lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)),
+        pids=_ask(nvml, lambda: tuple(sorted(one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(device)))),
+        reasons=_ask(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(device)),
+        ecc_uncorrected=_ask(
+            nvml,
+            lambda: nvml.nvmlDeviceGetTotalEccErrors(device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC),
+        ),
+        is_remap_pending=None if rows is None else bool(rows[2]),
+        is_remap_failed=None if rows is None else bool(rows[3]),
+        links_down=_count_links_down(nvml, device),
+        pcie_width=_ask(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device)),
+        pcie_max_width=_ask(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(device)),
+        is_persistent=_ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(device) == nvml.NVML_FEATURE_ENABLED),
+        is_mig=_ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(device)[0] == nvml.NVML_DEVICE_MIG_ENABLE),
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _ask(nvml: Any, question: Callable[[], _Answer]) -> _Answer | None:
+    """Ask one thing; None where this GPU cannot tell. A GPU that is lost raises."""
+    try:
+        return question()
+    except nvml.NVMLError as error:
+        if type(error).__name__ in _SILENT:
+            return None
+        raise
+
+
+def _count_links_down(nvml: Any, device: Any) -> int | None:
+    """Count inactive NVLinks. A board on which none is active has none, or stands alone; that is no fault."""
+    states = [_ask(nvml, partial(nvml.nvmlDeviceGetNvLinkState, device, link)) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
+    known = [state == nvml.NVML_FEATURE_ENABLED for state in states if state is not None]
+    return known.count(False) if any(known) else None
+
+
+def read_kernel_log(path: Path = Path("/dev/kmsg")) -> str | None:
+    """Read what the kernel has said since it started; None where this user may not."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    lines = []
+    try:
+        while line := os.read(descriptor, 8192):
+            lines.append(line.decode("utf-8", "replace"))
+    except BlockingIOError:
+        pass  # the end of a log that goes on
+    except BrokenPipeError:
+        lines.append("")  # the oldest lines were overwritten while they were read
+    finally:
+        os.close(descriptor)
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""The hook that GitHub's runner calls before a job: a job that is refused is ended, not only failed.
+
+A hook's exit code fails the job, but steps with `if: always()` run all the same. So a refusal kills the worker that would run
+them, and closes the slot for a while, so that the next refused job does not come at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from perfgate.errors import InputError, RunnerError
+from perfgate.runner.admission import Decision, Job, decide
+from perfgate.runner.settings import Runner
+
+WORKER = "Runner.Worker"
+MAX_EVENT_BYTES = 8 * 2**20
+
+
+def read_job(environment: Mapping[str, str]) -> Job:
+    """Read what the runner says of the job. The payload is read from its file, never from text that a job could set."""
+    path = environment.get("GITHUB_EVENT_PATH", "")
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_EVENT_BYTES + 1)
+        payload: Any = json.loads(raw) if len(raw) <= MAX_EVENT_BYTES else None
+    except (OSError, ValueError, RecursionError):
+        payload = None
+    return Job(
+        event=environment.get("GITHUB_EVENT_NAME", ""),
+        repository=environment.get("GITHUB_REPOSITORY", ""),
+        workflow_ref=environment.get("GITHUB_WORKFLOW_REF", ""),
+        payload=payload if isinstance(payload, dict) else {},
+    )
+
+
+def start_job(runner: Runner, environment: Mapping[str, str] = os.environ) -> Decision:
+    """Judge the job that is about to start; one that is refused loses its worker and closes the slot."""
+    decision = decide(read_job(environment), runner.rules)
+    if not decision.is_admitted:
+        try:
+            kill_worker()
+        finally:
+            quarantine(runner, decision.reason)
+    return decision
+
+
+def kill_worker() -> int:
+    """Kill the worker above this process and everything that it started, except this process. Return the worker's number.
+
+    Raise RunnerError when there is none: then nothing would stop the job's steps, and the slot's supervisor has to.
+    """
+    me = psutil.Process()
+    worker = next((parent for parent in me.parents() if _name(parent) == WORKER), None)
+    if worker is None:
+        raise RunnerError(f"refused, but no {WORKER} runs above this hook to be ended; stop the runner's unit")
+    spared = {me.pid, *(parent.pid for parent in me.parents())}
+    for child in worker.children(recursive=True):
+        if child.pid not in spared:
+            _kill(child)
+    _kill(worker)
+    return worker.pid
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
+    except psutil.AccessDenied:
+        raise RunnerError(f"process {process.pid} may not be ended by this user; run hook and worker as the same one") from None
+
+
+def quarantine(runner: Runner, reason: str, clock: float | None = None) -> None:
+    """Close this slot for a while, with the reason."""
+    until = (time.time() if clock is None else clock) + runner.quarantine_s
+    path = _mark(runner)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"until": until, "reason": reason}), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); it belongs to the runner's user") from None
+
+
+def find_quarantine(runner: Runner, clock: float | None = None) -> str | None:
+    """Why this slot is closed; None when it is open. A mark that cannot be read closes it."""
+    path = _mark(runner)
+    try:
+        mark = json.loads(path.read_text(encoding="utf-8"))
+        left_s = float(mark["until"]) - (time.time() if clock is None else clock)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{path} cannot be read; look at it, then delete it"
+    return f"{mark.get('reason')} (for {left_s:.0f} s more)" if left_s > 0 else None
+
+
+def _mark(runner: Runner) -> Path:
+    return runner.state / "quarantine.json"

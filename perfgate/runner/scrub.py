@@ -1,0 +1,106 @@
+"""Leave nothing of a job behind: no process, no file, no memory on a GPU. Run by root between jobs.
+
+What belongs to a job is told by its user, which one slot alone has: names and environment are a job's own to choose, its user
+is not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from perfgate.errors import RunnerError
+
+GRACE_S = 10.0
+POLL_S = 0.1
+SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - the places that are cleaned, not used
+MIN_UID = 1
+
+
+def end_processes(uid: int) -> list[int]:
+    """Kill every process of a slot's user until none is left, and return whom it took. Raise RunnerError if one survives.
+
+    Again and again, for a process that forks while it is looked for is not seen the first time.
+    """
+    if uid < MIN_UID:
+        raise RunnerError("processes of root are never ended; give the slot's own user")
+    ended: set[int] = set()
+    deadline = time.monotonic() + GRACE_S
+    while left := _list_processes(uid):
+        for process in left:
+            ended.add(process.pid)
+            _kill(process)
+        if time.monotonic() > deadline:
+            raise RunnerError(f"processes {', '.join(str(one.pid) for one in left)} survive being killed; reboot this machine")
+        time.sleep(POLL_S)
+    return sorted(ended)
+
+
+def _list_processes(uid: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if uid in process.uids() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
+
+
+def delete_files(uid: int, own: Iterable[Path], shared: Iterable[Path] = SHARED) -> int:
+    """Empty the slot's own folders, and delete what its user owns in shared ones; return how many entries went.
+
+    Links are deleted, never followed: a job may have made one to anywhere.
+    """
+    entries = [entry for folder in own if folder.is_dir() and not folder.is_symlink() for entry in folder.iterdir()]
+    for folder in shared:
+        entries += [entry for entry in folder.iterdir() if entry.lstat().st_uid == uid] if folder.is_dir() else []
+    for entry in entries:
+        _delete(entry)
+    return len(entries)
+
+
+def _delete(entry: Path) -> None:
+    try:
+        if stat.S_ISDIR(entry.lstat().st_mode):
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunnerError(f"{entry}: cannot be deleted ({error.strerror}); the next job would find it") from None
+
+
+def find_leftovers(uid: int, shared: Iterable[Path] = SHARED) -> list[str]:
+    """Name what of a user is still there after all, for a machine is clean only if a second look says so."""
+    left = [f"process {process.pid}" for process in _list_processes(uid)]
+    for folder in shared:
+        left += [str(entry) for entry in folder.iterdir() if entry.lstat().st_uid == uid] if folder.is_dir() else []
+    return left
+
+
+def find_user(name: str) -> int:
+    """The number of a user. Raise RunnerError when there is none."""
+    import pwd  # noqa: PLC0415 - no other platform has it, and nothing else needs it
+
+    try:
+        uid = pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise RunnerError(f"--user {name[:40]}: no such user on this machine") from None
+    if uid < MIN_UID or uid == os.getuid():
+        raise RunnerError(f"--user {name[:40]}: is root or whoever runs this; give the slot's own user")
+    return uid

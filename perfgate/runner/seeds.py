@@ -1,0 +1,142 @@
+"""Seeds of compile caches. A cached kernel is code, so a job never shares one that another job could write.
+
+A seed is built from the main branch, written once, read-only, with the digest of every file; a job gets a copy of its own,
+which is thrown away afterwards. Its name is made of everything that the code depends on: image, driver, architecture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from perfgate.errors import RunnerError
+
+MANIFEST = "manifest.json"
+MAX_FILES = 200_000
+MAX_BYTES = 64 * 2**30
+
+
+def check_key(key: str) -> str:
+    """Return a seed's name that is one. Raise RunnerError for one that could be a path."""
+    if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", key) or ".." in key:
+        raise RunnerError(f"--key {key[:60]!r}: use letters, digits, dots and hyphens, such as sm90-580.159-a1b2c3")
+    return key
+
+
+def seed(source: Path, cache: Path, key: str) -> Path:
+    """Copy `source` into the cache as the seed `key`. Raise RunnerError if there is one, or for a link or device in it."""
+    target = cache / check_key(key)
+    if target.exists():
+        raise RunnerError(f"{target}: is there already; a seed is written once, so choose another key or prune it")
+    part = cache / f".{key}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        entries = _copy(source, part / "files")
+        content = {"schema": 1, "made": round(time.time()), "files": entries}
+        (part / MANIFEST).write_bytes(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
+        for path in [*part.rglob("*"), part]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        part.rename(target)
+    except OSError as error:
+        raise RunnerError(f"{target}: cannot be written ({error})") from None
+    finally:
+        _remove(part)
+    return target
+
+
+def _copy(source: Path, target: Path) -> dict[str, str]:
+    """Copy regular files and return their digests by relative path."""
+    if not source.is_dir():
+        raise RunnerError(f"{source}: no such folder")
+    target.mkdir(parents=True)
+    entries: dict[str, str] = {}
+    room = MAX_BYTES
+    for path in _list_files(source):
+        relative = path.relative_to(source)
+        room -= path.stat().st_size
+        if room < 0 or len(entries) >= MAX_FILES:
+            raise RunnerError(f"{source}: more than {MAX_FILES} files or {MAX_BYTES} bytes is no compile cache")
+        (target / relative).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target / relative, follow_symlinks=False)
+        entries[str(relative)] = _digest(target / relative)
+    return entries
+
+
+def _list_files(folder: Path) -> Iterator[Path]:
+    """Every file below a folder; a link or special file could lead out of it."""
+    for root, folders, files in os.walk(folder, followlinks=False):
+        for name in sorted((*folders, *files)):
+            path = Path(root) / name
+            mode = path.lstat().st_mode
+            if stat.S_ISREG(mode):
+                yield path
+            elif not stat.S_ISDIR(mode):
+                raise RunnerError(f"{path}: is a link or no regular file; a seed holds files only")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify(cache: Path, key: str) -> int:
+    """Check every file of a seed against its digest, return their number. Raise RunnerError naming the first that differs."""
+    folder = cache / check_key(key)
+    try:
+        wanted = dict(orjson.loads((folder / MANIFEST).read_bytes())["files"])
+    except FileNotFoundError:
+        raise RunnerError(f"{folder}: no such seed") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunnerError(f"{folder / MANIFEST}: cannot be read; prune this seed and make it anew") from None
+    found = {str(path.relative_to(folder / "files")): path for path in _list_files(folder / "files")}
+    for name in sorted(wanted.keys() ^ found.keys()):
+        raise RunnerError(f"{folder}: {name} {'is missing' if name in wanted else 'was added'}; prune this seed")
+    for name, path in sorted(found.items()):
+        if _digest(path) != wanted[name]:
+            raise RunnerError(f"{folder}: {name} was changed; prune this seed, and find out who could write it")
+    return len(found)
+
+
+def lend(cache: Path, key: str, target: Path) -> int:
+    """Give a job its own writable copy of a seed that is whole, and return how many files it has."""
+    verify(cache, key)
+    if target.exists():
+        raise RunnerError(f"{target}: is there already; a job's cache begins new")
+    entries = _copy(cache / key / "files", target)
+    return len(entries)
+
+
+def prune(cache: Path, keep: int) -> list[str]:
+    """Delete all but the `keep` newest seeds, and what a broken run left; return their names."""
+    seeds = [path for path in cache.iterdir() if path.is_dir() and not path.is_symlink()] if cache.is_dir() else []
+    whole = sorted((path for path in seeds if (path / MANIFEST).is_file()), key=lambda path: (_read_age(path), path.name))
+    gone = [*(path for path in seeds if path not in whole), *whole[: max(len(whole) - keep, 0)]]
+    for path in gone:
+        _remove(path)
+    return sorted(path.name for path in gone)
+
+
+def _read_age(folder: Path) -> float:
+    try:
+        return float(orjson.loads((folder / MANIFEST).read_bytes())["made"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def _remove(folder: Path) -> None:
+    """Delete a tree of read-only folders."""
+    for root, folders, _ in os.walk(folder):
+        for name in folders:
+            if not (Path(root) / name).is_symlink():
+                (Path(root) / name).chmod(0o755)
+    if folder.exists():
+        folder.chmod(0o755)
+        shutil.rmtree(folder)

@@ -1,0 +1,58 @@
+"""`/etc/perfgate/runner.toml`: how this machine is used. It belongs to root, and jobs cannot write it."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from perfgate.errors import InputError
+from perfgate.runner.admission import Rules
+
+DEFAULT_PATH = Path("/etc/perfgate/runner.toml")
+VARIABLE = "PERFGATE_RUNNER_CONFIG"
+_STRICT = ConfigDict(extra="forbid", defer_build=True)
+Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+File = Annotated[str, Field(pattern=r"^[\w.-]+\.ya?ml$")]
+DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml", "perfgate-runners.yml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Runner:
+    """One machine. `state` keeps quarantine marks, `cache` the read-only seeds, `engine` is the Python with the engine."""
+
+    repositories: Annotated[tuple[Repository, ...], Field(min_length=1)]
+    workflows: tuple[File, ...] = DEFAULT_WORKFLOWS
+    state: Path = Path("/var/lib/perfgate")
+    cache: Path = Path("/var/cache/perfgate")
+    engine: Path | None = None
+    quarantine_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 300.0
+
+    @property
+    def rules(self) -> Rules:
+        """What jobs are held against."""
+        return Rules(repositories=frozenset(self.repositories), workflows=frozenset(self.workflows))
+
+
+@cache
+def _adapter() -> TypeAdapter[Runner]:
+    return TypeAdapter(Runner)
+
+
+def load_runner() -> Runner:
+    """Read the file that $PERFGATE_RUNNER_CONFIG names, else the default one. Raise InputError naming what is wrong."""
+    path = Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
+    try:
+        return _adapter().validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; docs/runners.md shows one") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not readable TOML ({error})") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None

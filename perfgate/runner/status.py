@@ -1,0 +1,93 @@
+"""The state of a machine as one JSON object, and as text that Prometheus reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from perfgate.errors import RunnerError
+from perfgate.runner.gpus import read_gpus
+from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
+from perfgate.runner.hook import find_quarantine
+from perfgate.runner.seeds import MANIFEST
+from perfgate.runner.settings import Runner
+from perfgate.runner.slots import find_lock_folder, list_holders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What is known of this machine now. `held` are locks and their holders; `quarantine` is why the slot is closed, if it is.
+
+    `is_ready` says whether the next job would be taken.
+    """
+
+    is_ready: bool
+    quarantine: str | None
+    held: Mapping[str, str]
+    seeds: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    readings: tuple[Reading, ...]
+
+
+def read_status(runner: Runner, kernel_log: str) -> Status:
+    """Look at everything that decides whether a job would be taken."""
+    readings: tuple[Reading, ...] = ()
+    try:
+        readings = read_gpus()
+        findings = judge_health(readings, kernel_log=kernel_log)
+    except RunnerError as error:
+        findings = (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
+    closed = find_quarantine(runner)
+    return Status(
+        is_ready=closed is None and find_severity(findings) is Severity.OK,
+        quarantine=closed,
+        held=list_holders(find_lock_folder()),
+        seeds=tuple(sorted(path.parent.name for path in runner.cache.glob(f"*/{MANIFEST}"))),
+        findings=findings,
+        readings=readings,
+    )
+
+
+def format_json(value: Any) -> str:
+    """Write dataclasses as indented JSON."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+
+
+def format_metrics(status: Status) -> str:
+    """Write gauges in Prometheus's text format."""
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415 - only a scrape needs it
+
+    registry = CollectorRegistry()
+    for name, (text, value) in _list_gauges(status).items():
+        Gauge(f"perfgate_runner_{name}", text, registry=registry).set(value)
+    for name, (text, values) in _list_gpu_gauges(status.readings).items():
+        metric = Gauge(f"perfgate_runner_gpu_{name}", text, ("uuid", "label"), registry=registry)
+        for reading, found in values:
+            if found is not None:
+                metric.labels(reading.uuid, reading.label).set(found)
+    return generate_latest(registry).decode()
+
+
+def _list_gauges(status: Status) -> dict[str, tuple[str, float]]:
+    return {
+        "ready": ("1 if the next job would be taken", status.is_ready),
+        "severity": ("Exit code of the doctor: 0, 10, 20, 30 or 40", find_severity(status.findings)),
+        "quarantined": ("1 while the slot is closed after a refused job", bool(status.quarantine)),
+        "locks_held": ("Locks that are held now", len(status.held)),
+        "seeds": ("Read-only compile caches", len(status.seeds)),
+    }
+
+
+def _list_gpu_gauges(readings: Iterable[Reading]) -> dict[str, tuple[str, list[tuple[Reading, float | None]]]]:
+    found = list(readings)
+    return {
+        "memory_used_ratio": ("Share of memory in use", [(one, one.memory_used_share) for one in found]),
+        "temperature_celsius": ("Temperature", [(one, one.celsius) for one in found]),
+        "ecc_uncorrected_errors": (
+            "Uncorrected ECC errors since the driver was loaded",
+            [(one, one.ecc_uncorrected) for one in found],
+        ),
+    }

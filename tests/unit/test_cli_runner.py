@@ -1,0 +1,145 @@
+"""`perfgate runner` end to end: status, an arm over an engine, a note that voids a result."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import orjson
+import pytest
+
+from perfgate.cli import main
+from perfgate.runner.hook import quarantine
+from perfgate.runner.settings import load_runner
+from tests.fakes.sessions import make_scenario, make_session, write_folder
+from tests.fakes.sick_gpu import build_library, run_with_gpu
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    (tmp_path / "r.toml").write_text(f'repositories = ["o/r"]\nstate = "{tmp_path}/state"\ncache = "{tmp_path}/cache"\n')
+    monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(tmp_path / "r.toml"))
+    monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path / "locks"))
+    return tmp_path / "r.toml"
+
+
+def read_status(capsys):
+    assert main(["runner", "status", "--kernel-log", "/none"]) == 0
+    return orjson.loads(capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("settings")
+def test_status__a_machine_that_waits_for_work(capsys):
+    found = read_status(capsys)
+
+    assert (found["is_ready"], found["quarantine"], found["held"], found["seeds"]) == (True, None, {}, [])
+
+
+@pytest.mark.usefixtures("settings")
+def test_status__a_closed_slot(capsys):
+    quarantine(load_runner(), "a fork knocked")
+    found = read_status(capsys)
+
+    assert found["is_ready"] is False
+    assert found["quarantine"].startswith("a fork knocked")
+
+
+def test_status__without_settings(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(tmp_path / "none.toml"))
+
+    assert main(["runner", "status"]) == 2
+    assert "none.toml: no such file" in capsys.readouterr().err
+
+
+SCRAPE = """
+import sys
+from perfgate.cli import main
+set_gpu(name="NVIDIA H20", memory_total=102625181696, celsius=41, ecc=2)
+sys.exit(main(["runner", "status", "--prometheus", "--kernel-log", "/none"]))
+"""
+
+
+def test_status__as_prometheus_reads_it(tmp_path, settings):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    done = run_with_gpu(build_library(tmp_path), tmp_path, SCRAPE, PERFGATE_RUNNER_CONFIG=str(settings))
+    found = {sample.name: sample for family in text_string_to_metric_families(done.stdout) for sample in family.samples}
+
+    assert found["perfgate_runner_ready"].value == 0
+    assert found["perfgate_runner_severity"].value == 30
+    assert found["perfgate_runner_gpu_temperature_celsius"].value == 41
+    assert found["perfgate_runner_gpu_ecc_uncorrected_errors"].labels == {"uuid": "GPU-0000", "label": "h20"}
+
+
+def test_doctor__a_note_voids_the_result(tmp_path, capsys):
+    folder = write_folder(tmp_path / "results", make_session(make_scenario()))
+
+    assert main(["runner", "doctor", "--expect", "h20", "--kernel-log", "/none", "--note", str(folder)]) == 40
+    capsys.readouterr()
+    assert main(["check", str(folder)]) == 3
+    assert "after the run, host: no GPU where h20 was asked for" in capsys.readouterr().out
+
+
+def test_doctor__a_fit_machine_leaves_no_note(tmp_path, capsys):
+    folder = write_folder(tmp_path / "results", make_session(make_scenario()))
+    before = (folder / "events.jsonl").read_bytes()
+
+    assert main(["runner", "doctor", "--kernel-log", "/none", "--note", str(folder)]) == 0
+    assert (folder / "events.jsonl").read_bytes() == before
+    assert "0 finding(s)" in capsys.readouterr().out
+
+
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "toy-engine"
+version = "{version}"
+[tool.setuptools]
+packages = ["toy_engine"]
+"""
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """An environment with a build backend, as the machine's engine has one."""
+    pytest.importorskip("setuptools", reason="the engine's environment builds with setuptools")
+    return sys.executable
+
+
+def make_project(folder, version):
+    (folder / "toy_engine").mkdir(parents=True)
+    (folder / "toy_engine" / "__init__.py").write_text(f'VERSION = "{version}"\n')
+    (folder / "pyproject.toml").write_text(PROJECT.format(version=version))
+    return folder
+
+
+def test_arm__runs_its_own_code_over_the_engines_packages(tmp_path, engine, capsys):
+    for version in ("1.0", "2.0"):
+        source = make_project(tmp_path / f"source-{version}", version)
+        assert main(["runner", "arm", str(source), str(tmp_path / f"arm-{version}"), "--engine", engine]) == 0, (
+            capsys.readouterr().err
+        )
+
+    code = "import toy_engine, numpy; print(toy_engine.VERSION)"
+    told = [
+        subprocess.run(
+            [tmp_path / f"arm-{version}" / "bin" / "python", "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        for version in ("1.0", "2.0")
+    ]
+    assert told == ["1.0\n", "2.0\n"]
+
+
+def test_arm__of_no_project(tmp_path, capsys):
+    assert main(["runner", "arm", str(tmp_path), str(tmp_path / "arm"), "--engine", sys.executable]) == 2
+    assert "holds no pyproject.toml" in capsys.readouterr().err
+
+
+def test_arm__that_does_not_build(tmp_path, capsys):
+    source = make_project(tmp_path / "source", "1.0")
+    (source / "pyproject.toml").write_text("[build-system]\nrequires = []\nbuild-backend = 'nowhere'\n")
+
+    assert main(["runner", "arm", str(source), str(tmp_path / "arm"), "--engine", sys.executable]) == 3
+    assert "perfgate: pip: failed (" in capsys.readouterr().err
