@@ -9,6 +9,7 @@ import click
 
 from perfgate.cli.handoff import build_subject
 from perfgate.cli.judging import EVENT, FILE, SETTINGS, add_court_options, annotate, build_court, open_and_judge
+from perfgate.cli.learning import jobs, learn
 from perfgate.cli.publishing import build_place, build_section, publish, report, say_all
 from perfgate.errors import GitHubError, HandoffError, InputError
 
@@ -20,6 +21,8 @@ def command() -> None:
     """Plan, admit, judge and publish measurements of pull requests. Tokens come from the environment, GITHUB_TOKEN."""
 
 
+command.add_command(jobs)
+command.add_command(learn)
 command.add_command(publish)
 command.add_command(report)
 
@@ -35,16 +38,16 @@ def plan(settings: Path, event: Path, event_name: str) -> int:
     from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
 
     found = decide(event_name, read_event(event))
-    jobs = load_settings(settings).list_jobs(is_smoke=found.is_smoke)
+    wanted = load_settings(settings).list_jobs(is_smoke=found.is_smoke)
     write_plan(
         {
             # A merge queue without a smoke suite measures nothing.
-            "action": found.action.value if jobs else "skip",
+            "action": found.action.value if wanted else "skip",
             "reason": found.reason,
             "pull_request": str(found.pull_request),
             "head_sha": found.head_sha,
             "base_sha": found.base_sha,
-            "matrix": format_jobs(jobs),
+            "matrix": format_jobs(wanted),
         }
     )
     return 0
@@ -84,9 +87,9 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
             raise InputError(f"--result {result[:20]}: nothing was to be measured, and yet jobs ran")
         click.echo(f"{action}: nothing was measured, so nothing is said")
         return 0
-    jobs = parse_jobs(matrix)
-    codes = [0 if jobs and result == "success" else 3]
-    for job in jobs:
+    wanted = parse_jobs(matrix)
+    codes = [0 if wanted and result == "success" else 3]
+    for job in wanted:
         subject = build_subject({**options, "hardware": job.hardware})
         path = artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
         try:
@@ -125,20 +128,20 @@ def admit(settings: Path, **options: Any) -> int:
     if options["ref"] != MAIN:
         raise InputError(f"--ref {options['ref'][:80]!r}: the workflow runs from {MAIN} only; start it from there")
     head, repository = find_sha(options, "head_sha"), find_repository(options, "repository")
-    jobs = [
+    wanted = [
         job
         for job in load_settings(settings).list_jobs()
         if options["hardware"] in ("", job.hardware) and options["scenario"] in ("", job.scenario)
     ]
-    if not jobs:
+    if not wanted:
         raise InputError("--hardware, --only: the settings have no such machine with such a scenario")
     github = connect()
     require_head(github, build_place(repository, options["pr"]), head)
     pull = github.get(f"/repos/{repository}/pulls/{options['pr']}")
     base = find_sha(pull, "base.sha")
     run = Run(repository=repository, run_id=options["run_id"], run_attempt=options["run_attempt"], head_sha=head, pull=pull)
-    say_all(run, (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in jobs})))
-    write_plan({"head_sha": head, "base_sha": base, "pull_request": str(options["pr"]), "matrix": format_jobs(jobs)})
+    say_all(run, (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in wanted})))
+    write_plan({"head_sha": head, "base_sha": base, "pull_request": str(options["pr"]), "matrix": format_jobs(wanted)})
     return 0
 
 

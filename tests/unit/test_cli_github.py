@@ -437,3 +437,47 @@ def test_attack__a_fork_pushes_after_it_was_read(server, tmp_path, capsys):
     assert say(tmp_path, make_comment(f"/perfgate run {HEAD}")) == 2
     assert say(tmp_path, make_comment(f"/perfgate run {NEW}")) == 0
     assert [found["inputs"]["head_sha"] for found in server.get()["dispatches"]] == [NEW]
+
+
+def learn(*, head=BASE):
+    options = [
+        "--matrix",
+        MATRIX,
+        "--artifacts",
+        "artifacts",
+        "--head-sha",
+        head,
+        "--to",
+        "baselines",
+        "--scenario",
+        "unit.toml",
+    ]
+    return main(["github", "learn", *options])
+
+
+def test_learn__adds_to_the_baseline(server, tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_TOKEN")
+    place(tmp_path, pack(tmp_path, head=BASE, pr=0))
+
+    assert learn() == 0
+    (written,) = (tmp_path / "baselines").rglob("*.json")
+    assert main(["baseline", "verify", str(written)]) == 0
+    assert "run-11-1-test-gpu" in written.read_text()
+    assert server.get()["log"] == []
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("changes", [{"pr": 7}, {"head": HEAD}, {"run": 12}])
+def test_attack__a_poisoned_baseline(tmp_path, capsys, changes):
+    """Only this run's measurement of the main branch may teach: not a pull request's, not another night's."""
+    place(tmp_path, pack(tmp_path, **{"head": BASE, "pr": 0, **changes}))
+
+    assert learn() == 0
+    assert "::warning title=perfgate test-gpu unit::" in capsys.readouterr().out
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_jobs__are_those_of_the_settings(server, tmp_path):
+    assert main(["github", "jobs"]) == 0
+    assert (tmp_path / "output").read_text() == f"matrix={MATRIX}\n"
+    assert server.get()["log"] == []
