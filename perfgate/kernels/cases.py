@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from perfgate.errors import InputError
-from perfgate.kernels.problem import ACTIVATIONS
+from perfgate.kernels.problem import ACTIVATIONS, MICRO_BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ WEIGHTS = ("normal", "raw", "odd")
 DATA = ("normal", "exact", "edges", "outlier", "nan")
 BIASES = ("on", "off", "large")
 DTYPES = ("float32", "float16", "bfloat16")
-QUANTS = ("none", "fp8")
+QUANTS = ("none", "fp8", "mxfp4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,16 @@ class Case:
             raise InputError(f"case {self}: data=exact is exact only with activation=silu and bias=on")
         if self.quant != "none" and (self.dtype == "float32" or self.data == "exact" or self.on_input):
             raise InputError(f"case {self}: a quantised layer has 16-bit tokens, drawn data and weights on the output")
+        if self.quant == "mxfp4" and (self.H % MICRO_BLOCK or self.I % MICRO_BLOCK):
+            raise InputError(f"case {self}: 4-bit weights need H and I that are multiples of {MICRO_BLOCK}")
 
     @property
     def precision(self) -> str:
-        """What rounds in this case: the format of the weights if they are quantised, the layer's dtype otherwise."""
-        return self.dtype if self.quant == "none" else self.quant
+        """What rounds in this case: 8 bits where activations are rounded to them, the layer's dtype otherwise.
+
+        4-bit weights are exact numbers of 16 bits, and nothing else is rounded for them.
+        """
+        return "fp8" if self.quant == "fp8" else self.dtype
 
     def __str__(self) -> str:
         """The case as `name=value` pairs, shapes first, defaults left out."""
@@ -114,6 +119,7 @@ def quick_matrix() -> tuple[Case, ...]:
         *_vary(base | {"dtype": "float16"}, mask=MASKS, data=("edges", "nan"), M=(1, 65)),
         *_vary(base | {"routing": "blocks", "k": 2}, M=(16, 17, 64, 65), mask=("ep",)),
         *fp8_matrix(),
+        *mxfp4_matrix(),
     ]
     return tuple(dict.fromkeys(cases))
 
@@ -125,6 +131,16 @@ def fp8_matrix() -> tuple[Case, ...]:
     cases = [
         *_vary(base, mask=MASKS, data=("normal", "edges", "nan"), M=(1, 65), scaling=(2.5,)),
         *_vary(silu, H=(128, 320), I=(64, 128, 200), mask=("ep",), routing=("duplicate",), dtype=("float16",)),
+    ]
+    return tuple(dict.fromkeys(cases))
+
+
+def mxfp4_matrix() -> tuple[Case, ...]:
+    """Layers of 4-bit weights, as gpt-oss has them; sizes that no tile divides."""
+    base: dict[str, str | int | float] = {"E": 4, "k": 2, "H": 160, "I": 96, "M": 17, "dtype": "bfloat16", "quant": "mxfp4"}
+    cases = [
+        *_vary(base, dtype=("bfloat16", "float16"), mask=MASKS, data=("edges", "nan"), M=(1, 65), H=(32, 256), I=(32, 192)),
+        *_vary(base | {"activation": "silu", "bias": "off"}, mask=("ep",), scaling=(2.5,)),
     ]
     return tuple(dict.fromkeys(cases))
 
@@ -152,6 +168,8 @@ def full_matrix() -> tuple[Case, ...]:
         cases += _vary(shape | {"dtype": dtype}, M=MODEL_TOKENS)
         cases += _vary(shape | {"dtype": dtype, "M": 127}, routing=ROUTINGS, mask=MASKS, weights=WEIGHTS, data=("nan",))
     cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16"}, M=(1023, 4095, 4097, 8192))
+    cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16", "quant": "mxfp4"}, M=MODEL_TOKENS)
+    cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16", "quant": "mxfp4", "M": 127}, mask=MASKS, routing=("zipf", "same"))
     for shape in FP8_SHAPES:
         cases += _vary(shape | {"dtype": "bfloat16", "quant": "fp8"}, M=MODEL_TOKENS)
         cases += _vary(shape | {"dtype": "bfloat16", "quant": "fp8", "M": 127}, mask=MASKS, routing=("zipf", "same"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor
 
 from perfgate.errors import InputError
-from perfgate.kernels.problem import ACTIVATIONS, SCALE_BLOCK, BlockScales, Problem
-from perfgate.kernels.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK, route
+from perfgate.kernels.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, BlockScales, MicroScales, Problem
+from perfgate.kernels.reference import E2M1, E8M0_BIAS, FLOAT8, FLOAT8_MAX, SMALLEST_PEAK, route
 
 if TYPE_CHECKING:
     from perfgate.kernels.cases import Case
@@ -29,11 +30,15 @@ def build(case: Case, device: str = "cpu") -> Problem:
     ids = _mask(case, draw_ids(case, source))
     weights = draw_weights(case, source)
     problem = _exact(case, source) if case.data == "exact" else _normal(case, source)
-    scales = None
+    scales: BlockScales | MicroScales | None = None
     if case.quant == "fp8":
-        problem["gate_up"], gate_up = quantise_blocks(problem["gate_up"], source)
-        problem["down"], down = quantise_blocks(problem["down"], source)
-        scales = BlockScales(gate_up=gate_up.to(device), down=down.to(device))
+        problem["gate_up"], first = quantise_blocks(problem["gate_up"], source)
+        problem["down"], second = quantise_blocks(problem["down"], source)
+        scales = BlockScales(gate_up=first.to(device), down=second.to(device))
+    if case.quant == "mxfp4":
+        problem["gate_up"], first = quantise_micro(problem["gate_up"], source)
+        problem["down"], second = quantise_micro(problem["down"], source)
+        scales = MicroScales(gate_up=first.to(device), down=second.to(device))
     return Problem(
         **{name: None if tensor is None else tensor.to(device).contiguous() for name, tensor in problem.items()},
         topk_weights=(torch.full_like(weights, 0.5) if case.data == "exact" else weights).to(device),
@@ -62,6 +67,22 @@ def quantise_blocks(weight: Tensor | None, source: Generator) -> tuple[Tensor, T
     scales = blocks.abs().amax(dim=(2, 4), keepdim=True).clamp(min=SMALLEST_PEAK) / FLOAT8_MAX
     codes = (blocks / scales).to(FLOAT8).flatten(3, 4).flatten(1, 2)[:, :rows, :columns].contiguous()
     return codes, scales[:, :, 0, :, 0].contiguous()
+
+
+def quantise_micro(weight: Tensor | None, source: Generator) -> tuple[Tensor, Tensor]:
+    """Pairs of 4-bit codes and e8m0 scales of weights [E, N, K], whose blocks of 32 differ in size as above."""
+    if weight is None:
+        raise InputError("a layer without weights cannot be quantised")
+    blocks = weight.float().unflatten(2, (-1, MICRO_BLOCK))
+    sizes = 2.0 ** torch.randint(-2, 3, (*blocks.shape[:3], 1), generator=source, device=source.device)
+    blocks = blocks * sizes / SIZES_RMS
+    # The largest code is 6 = 1.5 * 2^2: a block's scale brings its peak to between 4 and 8, and 8 is cut to 6.
+    exponents = blocks.abs().amax(dim=3, keepdim=True).clamp(min=SMALLEST_PEAK).log2().floor() - 2
+    scaled = (blocks / torch.exp2(exponents)).clamp(-E2M1[7], E2M1[7])
+    edges = torch.tensor([(low + high) / 2 for low, high in pairwise(E2M1[:8])], device=weight.device)
+    codes = torch.bucketize(scaled.abs(), edges).to(torch.uint8) | ((scaled < 0).to(torch.uint8) << 3)
+    codes = codes.flatten(2)
+    return codes[..., 0::2] | (codes[..., 1::2] << 4), (exponents[..., 0] + E8M0_BIAS).to(torch.uint8)
 
 
 def _generator_device(case: Case, device: str) -> str:

@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from perfgate.kernels.align import Alignment, align
+from perfgate.kernels.align import align
 from perfgate.kernels.combine import sum_slots
+from perfgate.kernels.fp8_rounding import round_to_codes
 from perfgate.kernels.gate_up import activated
-from perfgate.kernels.problem import SCALE_BLOCK, NotApplicableError, Problem
-from perfgate.kernels.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
+from perfgate.kernels.problem import SCALE_BLOCK, BlockScales, NotApplicableError, Problem
 from perfgate.kernels.schedule import begin, tile_of
 
 SUM_COLUMNS = 1024
@@ -40,54 +39,6 @@ FEW_ROWS = Fp8Tiles(m=16, n=128)
 MANY_ROWS = Fp8Tiles(m=64, n=128, group_m=8)
 TILES = (FEW_ROWS, MANY_ROWS)
 MANY_SLOTS_PER_EXPERT = 16
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def nearest_code(values: tl.tensor) -> tl.tensor:
-    """Float32 values of at most 448 rounded to the nearest float8_e4m3fn, ties to even, still as float32.
-
-    The conversion that follows is then exact, on hardware as in Triton's interpreter, whose own conversion does not round.
-    """
-    bits = values.to(tl.int32, bitcast=True)
-    kept = (bits + 0x7FFFF + ((bits >> 20) & 1)) & -0x100000
-    # Below 2^-6 codes lie 2^-9 apart: adding 1.5 * 2^14 leaves that many bits of a float32.
-    small = (values + 24576.0) - 24576.0
-    return tl.where(tl.abs(values) < 0.015625, small, kept.to(tl.float32, bitcast=True))
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def round_rows(
-    rows: tl.tensor,
-    codes: tl.tensor,
-    scales: tl.tensor,
-    used: tl.tensor,
-    slots: tl.tensor,
-    K: tl.tensor,
-    GROUP: tl.constexpr,
-    PEAK: tl.constexpr,
-    SMALLEST: tl.constexpr,
-    SORTED: tl.constexpr,
-    OVERLAP: tl.constexpr,
-) -> None:
-    """One group of one row of `rows` [n, K]: its codes [n, K] and its scale [n, ceil(K / GROUP)].
-
-    With SORTED a row whose entry in `used` is no slot is left alone: nobody wrote it.
-    """
-    begin(OVERLAP)
-    row = tl.program_id(0).to(tl.int64)
-    group = tl.program_id(1)
-    if SORTED:  # noqa: SIM102 - a compile-time branch round a load
-        if tl.load(used + row) >= slots:
-            return
-    columns = group * GROUP + tl.arange(0, GROUP)
-    values = tl.load(rows + row * K + columns, mask=columns < K, other=0.0).to(tl.float32)
-    # NaN must reach the scale: a maximum that drops it would make the group finite again.
-    has_nan = tl.max((values != values).to(tl.int32), axis=0) > 0  # noqa: PLR0124 - NaN alone differs from itself
-    peak = tl.maximum(tl.max(tl.abs(values), axis=0), SMALLEST)
-    scale = tl.where(has_nan, float("nan"), peak / PEAK)
-    scaled = tl.minimum(tl.maximum(values / scale, -PEAK), PEAK)
-    tl.store(codes + row * K + columns, nearest_code(scaled).to(codes.dtype.element_ty), mask=columns < K)
-    tl.store(scales + row * tl.num_programs(1) + group, scale)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -231,7 +182,7 @@ def choose_tiles(problem: Problem) -> Fp8Tiles:
 
 def fp8_moe(problem: Problem, launch: dict[str, bool], tiles: Fp8Tiles | None = None) -> Tensor:
     """Run a layer with scales on the device of its tensors; returns `problem.out`, wholly written."""
-    if problem.scales is None:
+    if not isinstance(problem.scales, BlockScales):
         raise NotApplicableError("fp8 is for layers with block scales")
     tiles = tiles or choose_tiles(problem)
     alignment = align(problem.topk_ids, problem.experts, tiles.m, launch)
@@ -240,7 +191,7 @@ def fp8_moe(problem: Problem, launch: dict[str, bool], tiles: Fp8Tiles | None = 
     sizes: dict[str, Any] = {"BLOCK": SCALE_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "GROUP_M": tiles.group_m}
     sizes |= {"num_warps": tiles.warps, "num_stages": tiles.stages, **launch}
 
-    codes, row_scales = _round(problem.hidden, None, slot_count, launch)
+    codes, row_scales = round_to_codes(problem.hidden, None, slot_count, launch)
     inner = problem.hidden.new_empty((alignment.blocks * tiles.m, problem.intermediate_size))
     bias = problem.hidden if problem.gate_up_bias is None else problem.gate_up_bias
     fp8_gate_up_product[(alignment.blocks * triton.cdiv(2 * problem.intermediate_size, tiles.n),)](
@@ -249,7 +200,7 @@ def fp8_moe(problem: Problem, launch: dict[str, bool], tiles: Fp8Tiles | None = 
         HAS_BIAS=problem.gate_up_bias is not None, ALPHA=activation.alpha, LIMIT=activation.limit or 0.0,
         SHIFT=activation.shift, **sizes,
     )  # fmt: skip
-    codes, row_scales = _round(inner, alignment, slot_count, launch)
+    codes, row_scales = round_to_codes(inner, alignment, slot_count, launch)
     partial = problem.hidden.new_empty((slot_count, problem.hidden_size))
     bias = problem.hidden if problem.down_bias is None else problem.down_bias
     fp8_down_product[(alignment.blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
@@ -261,16 +212,3 @@ def fp8_moe(problem: Problem, launch: dict[str, bool], tiles: Fp8Tiles | None = 
         **launch,
     )  # fmt: skip
     return problem.out
-
-
-def _round(rows: Tensor, alignment: Alignment | None, slots: int, launch: dict[str, bool]) -> tuple[Tensor, Tensor]:
-    """Codes and group scales of rows; of those that hold a slot, with an alignment."""
-    groups = triton.cdiv(rows.shape[1], SCALE_BLOCK)
-    codes = torch.empty_like(rows, dtype=FLOAT8)
-    scales = torch.empty((rows.shape[0], groups), dtype=torch.float32, device=rows.device)
-    used = scales if alignment is None else alignment.slots
-    round_rows[(rows.shape[0], groups)](
-        rows, codes, scales, used, slots, rows.shape[1], GROUP=SCALE_BLOCK, PEAK=FLOAT8_MAX, SMALLEST=SMALLEST_PEAK,
-        SORTED=alignment is not None, num_warps=1, **launch,
-    )  # fmt: skip
-    return codes, scales

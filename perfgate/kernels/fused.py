@@ -15,7 +15,8 @@ from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.down import down_product
 from perfgate.kernels.fp8 import fp8_moe
 from perfgate.kernels.gate_up import gate_up_product
-from perfgate.kernels.problem import NotApplicableError, Problem
+from perfgate.kernels.mxfp4 import mxfp4_moe
+from perfgate.kernels.problem import MicroScales, NotApplicableError, Problem
 from perfgate.kernels.tables import choose, sorted_plan
 from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Plan, Tiles, Variant
 
@@ -52,10 +53,11 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
 
 
 def _run_quantised(problem: Problem, plan: Plan | None) -> Tensor:
-    """The layer with 8-bit weights, which has one variant and chooses its own tiles."""
+    """The layer with quantised weights, which has one variant and chooses its own tiles."""
     if plan is not None and (plan.variant is not Variant.SLOTS or plan.is_direct):
-        raise NotApplicableError("8-bit weights are computed by sorted slots only")
-    return fp8_moe(problem, launch_mode(problem, plan or SMALL))
+        raise NotApplicableError("quantised weights are computed by sorted slots only")
+    run = mxfp4_moe if isinstance(problem.scales, MicroScales) else fp8_moe
+    return run(problem, launch_mode(problem, plan or SMALL))
 
 
 def launch_mode(problem: Problem, plan: Plan) -> dict[str, bool]:

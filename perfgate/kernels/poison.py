@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 FLOAT_POISON = float("nan")
 INT_POISON = -77
+BYTE_POISON = 0x7F  # NaN among 8-bit floats
 
 
 @contextmanager
@@ -22,7 +23,9 @@ def poisoned_allocations() -> Iterator[None]:
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             del types
             result = func(*args, **(kwargs or {}))
-            if func in allocators:
+            if func in allocators and result.element_size() == 1:
+                result.view(torch.uint8).fill_(BYTE_POISON)
+            elif func in allocators:
                 result.fill_(FLOAT_POISON if result.is_floating_point() else INT_POISON)
             return result
 

@@ -35,6 +35,7 @@ ACTIVATIONS = {activation.name: activation for activation in (SWIGLU, SWIGLU_CHU
 
 
 SCALE_BLOCK = 128
+MICRO_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,6 +52,18 @@ class BlockScales:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MicroScales:
+    """Scales of 4-bit weights (MXFP4, gpt-oss's own format): uint8 e8m0, one for each MICRO_BLOCK columns of a row.
+
+    Shapes: gate_up [E, 2I, H / 32], down [E, H, I / 32]. A scale byte s means 2^(s - 127). Weights are uint8 pairs of e2m1
+    codes, [E, 2I, H / 2] and [E, H, I / 2], the earlier column in the low half. Activations stay in the layer's dtype.
+    """
+
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
     """One MoE layer applied to M tokens, all tensors contiguous on one device.
 
@@ -58,7 +71,8 @@ class Problem:
     topk_ids [M, k] int32 where -1 marks a slot without an expert on this rank. A slot adds
     `topk_weight * routed_scaling * (down @ activation(gate_up @ x + bias) + bias)` to its token; with `weight_on_input` the
     router weight multiplies x instead (only defined without biases). `out` [M, H] is where the answer may be written: its old
-    content is garbage, and it belongs to the implementation wholly. With `scales` both weights are float8_e4m3fn.
+    content is garbage, and it belongs to the implementation wholly. With BlockScales both weights are
+    float8_e4m3fn, with MicroScales pairs of 4-bit floats.
     """
 
     hidden: Tensor
@@ -72,11 +86,11 @@ class Problem:
     routed_scaling: float
     weight_on_input: bool
     out: Tensor
-    scales: BlockScales | None = None
+    scales: BlockScales | MicroScales | None = None
 
     def __post_init__(self) -> None:
-        experts, hidden_size, intermediate_size = self.down.shape
-        _require("gate_up", self.gate_up, (experts, 2 * intermediate_size, hidden_size))
+        experts, hidden_size, intermediate_size = self.experts, self.hidden_size, self.intermediate_size
+        _require("gate_up", self.gate_up, (experts, 2 * intermediate_size, hidden_size // self.pack))
         _require("hidden", self.hidden, (self.hidden.shape[0], hidden_size))
         _require("topk_weights", self.topk_weights, tuple(self.topk_ids.shape))
         _require("out", self.out, tuple(self.hidden.shape))
@@ -85,8 +99,9 @@ class Problem:
         if self.scales is not None:
             if self.weight_on_input:
                 raise InputError("weight_on_input is not defined for a quantised layer: drop one of the two")
-            _require("scales.gate_up", self.scales.gate_up, (experts, *scale_blocks_of(2 * intermediate_size, hidden_size)))
-            _require("scales.down", self.scales.down, (experts, *scale_blocks_of(hidden_size, intermediate_size)))
+            blocks_of = micro_blocks_of if isinstance(self.scales, MicroScales) else scale_blocks_of
+            _require("scales.gate_up", self.scales.gate_up, (experts, *blocks_of(2 * intermediate_size, hidden_size)))
+            _require("scales.down", self.scales.down, (experts, *blocks_of(hidden_size, intermediate_size)))
 
     @property
     def tokens(self) -> int:
@@ -111,12 +126,24 @@ class Problem:
     @property
     def intermediate_size(self) -> int:
         """I, of this rank's shard."""
-        return int(self.down.shape[2])
+        return int(self.down.shape[2]) * self.pack
+
+    @property
+    def pack(self) -> int:
+        """Weights in one element of their tensors."""
+        return 2 if isinstance(self.scales, MicroScales) else 1
 
 
 def scale_blocks_of(rows: int, columns: int) -> tuple[int, int]:
     """How many scale blocks cover a weight."""
     return -(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)
+
+
+def micro_blocks_of(rows: int, columns: int) -> tuple[int, int]:
+    """How many scales 4-bit weights have."""
+    if columns % MICRO_BLOCK:
+        raise InputError(f"4-bit weights come in blocks of {MICRO_BLOCK} columns, and {columns} is no multiple of that")
+    return rows, columns // MICRO_BLOCK
 
 
 def _require(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:

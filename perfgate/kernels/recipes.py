@@ -9,19 +9,16 @@ from typing import Any
 from perfgate.kernels.align import CHUNK, SEGMENT, count_slots, place_slots
 from perfgate.kernels.combine import own_down_product, sum_slots
 from perfgate.kernels.down import down_product
-from perfgate.kernels.fp8 import TILES, fp8_down_product, fp8_gate_up_product, round_rows
 from perfgate.kernels.fused import SUM_COLUMNS
 from perfgate.kernels.gate_up import gate_up_product
-from perfgate.kernels.problem import SCALE_BLOCK, SILU, SWIGLU, Activation
-from perfgate.kernels.reference import FLOAT8_MAX, SMALLEST_PEAK
+from perfgate.kernels.problem import SILU, SWIGLU, Activation
 from perfgate.kernels.tables import stored_plans
 from perfgate.kernels.tiles import DEFAULT_PLANS, Plan, Tiles, Variant
 
 ELEMENTS = {"bfloat16": "bf16", "float16": "fp16"}
 EXPERTS = 128
-HOPPER = 90
 # The hidden and intermediate sizes of the products do not enter the machine code; whether they divide the tiles does.
-_COMMON = {
+COMMON_TYPES = {
     "topk_weights": "*fp32",
     "topk_ids": "*i32",
     "sorted_slots": "*i32",
@@ -61,10 +58,12 @@ class Recipe:
 
 def recipes() -> tuple[Recipe, ...]:
     """Every kernel of every default and tuned plan, for both 16-bit types and both kinds of layer; each once."""
+    from perfgate.kernels.quantised_recipes import fp8_recipes, mxfp4_recipes  # noqa: PLC0415 - it imports what stands here
+
     plans = dict.fromkeys((*DEFAULT_PLANS, *stored_plans()))
     made = [recipe for plan in plans for dtype in ELEMENTS for recipe in _plan_recipes(plan, dtype)]
     made += list(_alignment_recipes())
-    made += [recipe for dtype in ELEMENTS for recipe in fp8_recipes(dtype)]
+    made += [recipe for dtype in ELEMENTS for recipe in (*fp8_recipes(dtype), *mxfp4_recipes(dtype))]
     return tuple({recipe.name: recipe for recipe in made}.values())
 
 
@@ -111,7 +110,7 @@ def _tensors(dtype: str, tiles: Tiles, *, is_tma: bool) -> dict[str, str]:
         types["weight_tiles"] = f"tensordesc<{ELEMENTS[dtype]}[{tiles.n}, {tiles.k}]>"
         types["inner_short_tiles"] = f"tensordesc<{ELEMENTS[dtype]}[{tiles.m // 2}, {tiles.k}]>"
         types["inner_tiles"] = f"tensordesc<{ELEMENTS[dtype]}[{tiles.m}, {tiles.k}]>"
-    return _COMMON | types
+    return COMMON_TYPES | types
 
 
 def _gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
@@ -172,7 +171,7 @@ def _owner(tiles: Tiles, dtype: str, *, has_bias: bool) -> Recipe:
 
 
 def _sum(dtype: str) -> Recipe:
-    types = _COMMON | {"partial": f"*{ELEMENTS[dtype]}", "out": f"*{ELEMENTS[dtype]}"}
+    types = COMMON_TYPES | {"partial": f"*{ELEMENTS[dtype]}", "out": f"*{ELEMENTS[dtype]}"}
     return Recipe(
         name=f"sum/{dtype}", kernel=sum_slots, types=types, constants={"TOP_K": 4, "BLOCK_N": SUM_COLUMNS, "OVERLAP": True}
     )
@@ -180,49 +179,8 @@ def _sum(dtype: str) -> Recipe:
 
 def _alignment_recipes() -> Iterator[Recipe]:
     sizes: dict[str, Any] = {"SEGMENT": SEGMENT, "CHUNK": CHUNK, "OVERLAP": True}
-    yield Recipe(name="align/count", kernel=count_slots, types=_COMMON, constants=sizes)
+    yield Recipe(name="align/count", kernel=count_slots, types=COMMON_TYPES, constants=sizes)
     for counted in (False, True):
         constants = sizes | {"EXPERTS": EXPERTS, "SEGMENTS": 16 if counted else 1, "BLOCK_M": 64, "COUNTED": counted}
         name = "align/place/counted" if counted else "align/place"
-        yield Recipe(name=name, kernel=place_slots, types=_COMMON, constants=constants)
-
-
-def fp8_recipes(dtype: str) -> Iterator[Recipe]:
-    """The kernels of layers with 8-bit weights, which came with compute capability 8.9: Hopper among our architectures."""
-    pointers = (
-        _COMMON | dict.fromkeys(("bias", "inner", "target", "rows"), f"*{ELEMENTS[dtype]}") | {"used": "*i32", "K": "i32"}
-    )
-    pointers |= {"codes": "*fp8e4nv", "weight": "*fp8e4nv", "scales": "*fp32", "row_scales": "*fp32", "weight_scales": "*fp32"}
-    for is_sorted in (False, True):
-        constants = {"GROUP": SCALE_BLOCK, "PEAK": FLOAT8_MAX, "SMALLEST": SMALLEST_PEAK, "SORTED": is_sorted, "OVERLAP": True}
-        yield Recipe(
-            name=f"fp8/round/{dtype}" + ("/sorted" if is_sorted else ""),
-            kernel=round_rows,
-            types=pointers,
-            constants=constants,
-            warps=1,
-            least_arch=HOPPER,
-        )
-    for tiles in TILES:
-        sizes = {"BLOCK": SCALE_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "GROUP_M": tiles.group_m, "OVERLAP": True}
-        label = f"{dtype}/{tiles.m}x{tiles.n}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
-        for activation in (SWIGLU, SILU):
-            biased: dict[str, Any] = {"HAS_BIAS": activation is SWIGLU}
-            activated = {"ALPHA": activation.alpha, "LIMIT": activation.limit or 0.0, "SHIFT": activation.shift}
-            products: tuple[tuple[str, Any, dict[str, Any]], ...] = (
-                ("gate_up", fp8_gate_up_product, {"INTERLEAVED": activation.interleaved, **activated}),
-                ("down", fp8_down_product, {}),
-            )
-            for name, kernel, own in products:
-                yield Recipe(
-                    name=f"fp8/{name}/{activation.name}/{label}",
-                    kernel=kernel,
-                    types=pointers,
-                    constants=sizes | biased | own,
-                    warps=tiles.warps,
-                    stages=tiles.stages,
-                    rows=tiles.m,
-                    is_product=True,
-                    is_fp8=True,
-                    least_arch=HOPPER,
-                )
+        yield Recipe(name=name, kernel=place_slots, types=COMMON_TYPES, constants=constants)

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from perfgate.kernels.problem import SCALE_BLOCK
+from perfgate.kernels.problem import MICRO_BLOCK, SCALE_BLOCK, BlockScales, MicroScales
 
 if TYPE_CHECKING:
     from perfgate.kernels.problem import Activation, Problem
 
 FLOAT8 = torch.float8_e4m3fn
 FLOAT8_MAX = 448.0
+# The 16 values of e2m1: sign, two bits of exponent, one of mantissa.
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+E8M0_BIAS = 127
 SMALLEST_PEAK = 1e-10  # SGLang's: an all-zero group gets a scale, not a division by zero
 
 
@@ -91,6 +94,22 @@ def scale_blocks(weight: Tensor, scales: Tensor) -> Tensor:
     return weight * spread[: weight.shape[0], : weight.shape[1]].to(weight.dtype)
 
 
+def unpack_pairs(pairs: Tensor) -> Tensor:
+    """4-bit codes [N, K] as int64 from pairs [N, K / 2]: the earlier column lies in the low half."""
+    return torch.stack([pairs & 0xF, pairs >> 4], dim=-1).flatten(-2).long()
+
+
+def decode(codes: Tensor) -> Tensor:
+    """The values of 4-bit codes, float32."""
+    return torch.tensor(E2M1, device=codes.device)[codes]
+
+
+def scale_micro(values: Tensor, scales: Tensor) -> Tensor:
+    """Values [N, K] times 2^(s - 127) for the scales s [N, K / 32] of their blocks; exact."""
+    powers = torch.exp2(scales.to(values.dtype) - E8M0_BIAS)
+    return values * powers.repeat_interleave(MICRO_BLOCK, 1)
+
+
 def keep(tensor: Tensor) -> Tensor:
     """Leave an intermediate value unrounded."""
     return tensor
@@ -108,6 +127,9 @@ class Steps:
     store: Callable[[Tensor], Tensor] = keep
     round_rows: Callable[[Tensor], Tensor] = round_rows
     scale_blocks: Callable[[Tensor, Tensor], Tensor] = scale_blocks
+    unpack_pairs: Callable[[Tensor], Tensor] = unpack_pairs
+    decode: Callable[[Tensor], Tensor] = decode
+    scale_micro: Callable[[Tensor, Tensor], Tensor] = scale_micro
 
 
 def layer(problem: Problem, accumulate: torch.dtype, steps: Steps | None = None) -> Tensor:
@@ -129,19 +151,31 @@ def _expert_rows(problem: Problem, expert: int, rows: Tensor, weights: Tensor, s
     def pick(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor[expert].to(rows.dtype)
 
-    gate_up_weight, down_weight = problem.gate_up[expert].to(rows.dtype), problem.down[expert].to(rows.dtype)
-    if problem.scales is not None:
-        gate_up_weight = steps.scale_blocks(gate_up_weight, problem.scales.gate_up[expert])
-        down_weight = steps.scale_blocks(down_weight, problem.scales.down[expert])
+    gate_up_weight, down_weight = _weights(problem, expert, rows.dtype, steps)
+    is_rounded = isinstance(problem.scales, BlockScales)
+    if is_rounded:
         rows = steps.round_rows(rows)
     if problem.weight_on_input:
         rows, weights = steps.weigh(rows, weights), weights.new_ones(weights.shape)
     gate_up = steps.gate_up(rows, gate_up_weight, pick(problem.gate_up_bias))
     inner = steps.store(steps.activate(gate_up, problem.activation))
-    if problem.scales is not None:
+    if is_rounded:
         inner = steps.round_rows(inner.to(problem.hidden.dtype).to(rows.dtype))
     outer = steps.down(inner, down_weight, pick(problem.down_bias))
     return steps.store(steps.weigh(outer, weights * problem.routed_scaling))
+
+
+def _weights(problem: Problem, expert: int, dtype: torch.dtype, steps: Steps) -> tuple[Tensor, Tensor]:
+    """One expert's weights [2I, H] and [H, I] as numbers."""
+    scales = problem.scales
+    if scales is None:
+        return problem.gate_up[expert].to(dtype), problem.down[expert].to(dtype)
+    pairs = ((problem.gate_up[expert], scales.gate_up[expert]), (problem.down[expert], scales.down[expert]))
+    if isinstance(scales, MicroScales):
+        first, second = (steps.scale_micro(steps.decode(steps.unpack_pairs(codes)).to(dtype), scale) for codes, scale in pairs)
+    else:
+        first, second = (steps.scale_blocks(codes.to(dtype), scale) for codes, scale in pairs)
+    return first, second
 
 
 def oracle(problem: Problem) -> Tensor:

@@ -27,7 +27,7 @@ def floor_us(layers: Sequence[Problem], limits: Ceilings) -> float:
     total = 0.0
     for problem in layers:
         active = int(problem.topk_ids.unique().numel())
-        weights = active * 3 * problem.intermediate_size * problem.hidden_size * problem.gate_up.element_size()
+        weights = active * 3 * problem.intermediate_size * problem.hidden_size * problem.gate_up.element_size() / problem.pack
         traffic = weights + 2 * problem.hidden.numel() * problem.hidden.element_size()
         flop = 6 * problem.topk_ids.numel() * problem.intermediate_size * problem.hidden_size
         total += max(traffic / limits.bytes_per_s, flop / limits.flop_per_s)

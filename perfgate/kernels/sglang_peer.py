@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfgate.kernels.problem import SCALE_BLOCK, NotApplicableError, Problem
+from perfgate.kernels.problem import SCALE_BLOCK, MicroScales, NotApplicableError, Problem
 from perfgate.kernels.tiles import Plan, Tiles
 
 FUSED_SUM_LEAST_TOP_K = 3  # upstream fuses for top-k > 2 only
@@ -54,6 +54,8 @@ def is_installed() -> bool:
 def _require_covered(problem: Problem) -> None:
     if problem.hidden.dtype not in (torch.bfloat16, torch.float16):
         raise NotApplicableError("SGLang's Triton layer computes in 16 bits only")
+    if isinstance(problem.scales, MicroScales):
+        raise NotApplicableError("SGLang's Triton layer has 4-bit weights widened when they are loaded")
     if not problem.tokens:
         raise NotApplicableError("SGLang does not launch the layer without tokens")
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import torch
 
-from perfgate.kernels import fp8, fused
+from perfgate.kernels import fused
 from perfgate.kernels.align import align
 from perfgate.kernels.cases import Case
 from perfgate.kernels.conformance import check, prepare
+from perfgate.kernels.fp8_rounding import round_to_codes
 from perfgate.kernels.implementations import find
 from perfgate.kernels.tiles import SMALL
 
@@ -59,7 +60,7 @@ def code_problems(count):
     values = torch.cat([codes, ties, -ties, drawn]).clamp(-448, 448)
     values = torch.nn.functional.pad(values, (0, -len(values) % 127)).unflatten(0, (-1, 127))
     rows = torch.cat([values, torch.full((len(values), 1), 448.0)], dim=1)  # a peak of 448 makes the scale 1
-    found, scales = fp8._round(rows, None, 0, {"OVERLAP": False})
+    found, scales = round_to_codes(rows, None, 0, {"OVERLAP": False})
     wrong = found.float() != rows.to(torch.float8_e4m3fn).float()
     return [f"{value} is rounded differently" for value in rows[wrong].tolist()[:5]] + (
         [] if bool((scales == 1).all()) else ["scale"]

@@ -27,6 +27,8 @@ JOBS = [
     "short E=2,k=1,H=16,I=16,M=4,mask=ep",
     "triton-slots E=3,k=2,H=200,I=72,M=5,dtype=float16,quant=fp8",
     "triton-slots E=2,k=2,H=136,I=136,M=3,dtype=float16,activation=silu,bias=off,quant=fp8,mask=ep,scaling=2.5,data=nan",
+    "triton-slots E=3,k=2,H=96,I=32,M=5,dtype=float16,quant=mxfp4",
+    "triton-slots E=2,k=2,H=160,I=96,M=3,dtype=float16,activation=silu,bias=off,quant=mxfp4,mask=ep,scaling=2.5,data=nan",
     "codes 500",
     "align 30 4 16",
     "align 4900 3 64",

@@ -10,7 +10,7 @@ from perfgate.errors import InputError
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
 from perfgate.kernels.problem import SILU, SWIGLU, SWIGLU_CHUNKED
-from perfgate.kernels.reference import activate, oracle, round_rows, route
+from perfgate.kernels.reference import activate, oracle, round_rows, route, unpack_pairs
 
 
 def by_hand(problem, token):
@@ -188,9 +188,42 @@ def test_round_rows__keeps_codes_zeros_and_nan():
     assert found[2].eq(0).all()
 
 
+def test_oracle__4_bit_layer_equals_the_layer_of_its_numbers():
+    """Weights read nibble by nibble in Python, then the plain layer."""
+    problem = build(Case(E=2, k=2, H=64, I=32, M=3, dtype="bfloat16", quant="mxfp4"))
+    table = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+
+    def read(pairs, scales):
+        rows = []
+        for row, scale in zip(pairs.tolist(), scales.tolist(), strict=True):
+            codes = [half for byte in row for half in (byte % 16, byte // 16)]
+            signs = [-1 if code >= 8 else 1 for code in codes]
+            rows.append(
+                [s * table[c % 8] * 2.0 ** (scale[i // 32] - 127) for i, (s, c) in enumerate(zip(signs, codes, strict=True))]
+            )
+        return rows
+
+    weights = {
+        name: torch.tensor([read(*both) for both in zip(getattr(problem, name), getattr(problem.scales, name), strict=True)])
+        for name in ("gate_up", "down")
+    }
+    plain = replace(problem, scales=None, **{name: weight.to(torch.bfloat16) for name, weight in weights.items()})
+
+    assert all(torch.equal(weight.to(torch.bfloat16).float(), weight) for weight in weights.values())
+    assert torch.equal(oracle(problem), oracle(plain))
+
+
+def test_build__4_bit_weights_use_every_code():
+    problem = build(Case(dtype="bfloat16", quant="mxfp4"))
+
+    assert unpack_pairs(problem.down[0]).unique().tolist() == list(range(16))
+    assert problem.scales.down.unique().numel() > 3
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("dtype=bfloat16,quant=mxfp4,I=80", "multiples of 32"),
         ("quant=fp8", "16-bit tokens"),
         ("dtype=bfloat16,quant=fp8,activation=silu,data=exact", "drawn data"),
         ("dtype=bfloat16,quant=fp8,activation=silu,bias=off,on_input=1", "weights on the output"),

@@ -1,0 +1,230 @@
+"""The layer with 4-bit weights (MXFP4), unpacked and scaled in registers before the matrix units; `slots`, deterministic.
+
+A weight times its scale is an exact number of 16 bits, so the products are those of a layer with 16-bit weights that reads a
+quarter of the bytes.
+"""
+
+# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from perfgate.kernels.align import align
+from perfgate.kernels.combine import sum_slots
+from perfgate.kernels.gate_up import activated
+from perfgate.kernels.problem import MICRO_BLOCK, MicroScales, NotApplicableError, Problem
+from perfgate.kernels.schedule import begin, tile_of
+
+SUM_COLUMNS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mxfp4Tiles:
+    """The cut of both products; `k` columns of a weight are k / 2 bytes."""
+
+    m: int
+    n: int
+    k: int
+    group_m: int = 1
+    warps: int = 4
+    stages: int = 4
+
+
+FEW_ROWS = Mxfp4Tiles(m=16, n=64, k=64)
+MANY_ROWS = Mxfp4Tiles(m=64, n=128, k=64, group_m=8, warps=8)
+TILES = (FEW_ROWS, MANY_ROWS)
+MANY_SLOTS_PER_EXPERT = 16
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def values_of(codes: tl.tensor) -> tl.tensor:
+    """Float32 values of 4-bit e2m1 codes: the bits of a float32 are put together, 0.5 being the one subnormal."""
+    code = codes.to(tl.int32)
+    mantissa = code & 1
+    exponent = (code >> 1) & 3
+    bits = tl.where(exponent > 0, ((exponent + 126) << 23) | (mantissa << 22), mantissa * 0x3F000000)
+    return (bits | ((code & 8) << 28)).to(tl.float32, bitcast=True)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def powers_of(scales: tl.tensor) -> tl.tensor:
+    """Float32 powers of two of e8m0 bytes; the byte of 2^-127, which is no normal float32, becomes zero."""
+    return (scales.to(tl.int32) << 23).to(tl.float32, bitcast=True)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def unpacked_product(
+    rows: tl.tensor,
+    row: tl.tensor,
+    is_row: tl.tensor,
+    pairs: tl.tensor,
+    scales: tl.tensor,
+    weight_row: tl.tensor,
+    K: tl.tensor,
+    MICRO: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+) -> tl.tensor:
+    """Rows of `rows` [., K] times rows of an expert's weight in `pairs` [., K / 2] with `scales` [., K / 32]."""
+    ks = tl.arange(0, BLOCK_K)
+    halves = tl.arange(0, BLOCK_K // 2)
+    groups = tl.arange(0, BLOCK_K // MICRO)
+    a_tile = rows + row.to(tl.int64)[:, None] * K + ks[None, :]
+    b_tile = pairs + weight_row.to(tl.int64)[:, None] * (K // 2) + halves[None, :]
+    s_tile = scales + weight_row.to(tl.int64)[:, None] * (K // MICRO) + groups[None, :]
+    total = tl.zeros([ROWS, BLOCK_N], dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        a = tl.load(a_tile, mask=is_row[:, None] & (start + ks[None, :] < K), other=0.0)
+        packed = tl.load(b_tile, mask=start // 2 + halves[None, :] < K // 2, other=0)
+        power = powers_of(tl.load(s_tile, mask=start // MICRO + groups[None, :] < K // MICRO, other=0))
+        codes = tl.reshape(tl.join(packed & 0xF, packed >> 4), [BLOCK_N, BLOCK_K])
+        blocks = tl.reshape(values_of(codes), [BLOCK_N, BLOCK_K // MICRO, MICRO]) * power[:, :, None]
+        b = tl.reshape(blocks, [BLOCK_N, BLOCK_K]).to(a.dtype)
+        total = tl.dot(a, b.T, total, input_precision="ieee")
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K // 2
+        s_tile += BLOCK_K // MICRO
+    return total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mxfp4_gate_up_product(
+    hidden: tl.tensor,
+    pairs: tl.tensor,
+    scales: tl.tensor,
+    bias: tl.tensor,
+    inner: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    top_k: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    INTERLEAVED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
+    SHIFT: tl.constexpr,
+    MICRO: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """Rows of `inner` [blocks * BLOCK_M, I], sorted by expert: activation(hidden @ gate_up + bias)."""
+    begin(OVERLAP)
+    tiles_n = tl.cdiv(2 * I, BLOCK_N)
+    tiles_m = tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * tiles_n:
+        return
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    slot = tl.load(sorted_slots + place)
+    is_slot = slot < slots
+    lanes = tl.arange(0, BLOCK_N)
+    safe = tl.minimum(tile_n * (BLOCK_N // 2) + lanes // 2, I - 1)
+    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+    total = unpacked_product(
+        hidden, tl.where(is_slot, slot // top_k, 0), is_slot, pairs + expert * 2 * I * (H // 2),
+        scales + expert * 2 * I * (H // MICRO), weight_row, H, MICRO, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    if HAS_BIAS:
+        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
+    gate, up = tl.split(tl.reshape(total, [BLOCK_M, BLOCK_N // 2, 2]))
+    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
+    column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+    target = inner + place.to(tl.int64)[:, None] * I + column[None, :]
+    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (column[None, :] < I))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def mxfp4_down_product(
+    inner: tl.tensor,
+    pairs: tl.tensor,
+    scales: tl.tensor,
+    bias: tl.tensor,
+    target: tl.tensor,
+    topk_weights: tl.tensor,
+    sorted_slots: tl.tensor,
+    block_experts: tl.tensor,
+    block_count: tl.tensor,
+    slots: tl.tensor,
+    H: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    scaling: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+    MICRO: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    OVERLAP: tl.constexpr,
+) -> None:
+    """Rows of `target` [M * k, H], one for each slot: router weight times (inner @ down + bias)."""
+    begin(OVERLAP)
+    tiles_n = tl.cdiv(H, BLOCK_N)
+    tiles_m = tl.load(block_count)
+    if tl.program_id(0) >= tiles_m * tiles_n:
+        return
+    tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    expert = tl.load(block_experts + tile_m).to(tl.int64)
+    place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    slot = tl.load(sorted_slots + place)
+    is_slot = slot < slots
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    safe = tl.minimum(columns, H - 1)
+    total = unpacked_product(
+        inner, place, is_slot, pairs + expert * H * (I // 2), scales + expert * H * (I // MICRO), safe, I, MICRO, BLOCK_M,
+        BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    if HAS_BIAS:
+        total += tl.load(bias + expert * H + safe).to(tl.float32)[None, :]
+    total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None] * scaling
+    row = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
+    tl.store(row, total.to(target.dtype.element_ty), mask=is_slot[:, None] & (columns[None, :] < H))
+
+
+def choose_tiles(problem: Problem) -> Mxfp4Tiles:
+    """By the mean number of slots per expert: nothing was tuned yet."""
+    return MANY_ROWS if problem.topk_ids.numel() > MANY_SLOTS_PER_EXPERT * problem.experts else FEW_ROWS
+
+
+def mxfp4_moe(problem: Problem, launch: dict[str, bool], tiles: Mxfp4Tiles | None = None) -> Tensor:
+    """Run a layer with 4-bit weights on the device of its tensors; returns `problem.out`, wholly written."""
+    if not isinstance(problem.scales, MicroScales):
+        raise NotApplicableError("mxfp4 is for layers with 4-bit weights")
+    tiles = tiles or choose_tiles(problem)
+    alignment = align(problem.topk_ids, problem.experts, tiles.m, launch)
+    slot_count, activation = problem.topk_ids.numel(), problem.activation
+    order = (alignment.slots, alignment.experts, alignment.count)
+    sizes: dict[str, Any] = {"MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k}
+    sizes |= {"GROUP_M": tiles.group_m, "num_warps": tiles.warps, "num_stages": tiles.stages, **launch}
+
+    inner = problem.hidden.new_empty((alignment.blocks * tiles.m, problem.intermediate_size))
+    bias = problem.hidden if problem.gate_up_bias is None else problem.gate_up_bias
+    mxfp4_gate_up_product[(alignment.blocks * triton.cdiv(2 * problem.intermediate_size, tiles.n),)](
+        problem.hidden, problem.gate_up, problem.scales.gate_up, bias, inner, *order, slot_count, problem.top_k,
+        problem.hidden_size, problem.intermediate_size, INTERLEAVED=activation.interleaved,
+        HAS_BIAS=problem.gate_up_bias is not None, ALPHA=activation.alpha, LIMIT=activation.limit or 0.0,
+        SHIFT=activation.shift, **sizes,
+    )  # fmt: skip
+    partial = problem.hidden.new_empty((slot_count, problem.hidden_size))
+    bias = problem.hidden if problem.down_bias is None else problem.down_bias
+    mxfp4_down_product[(alignment.blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
+        inner, problem.down, problem.scales.down, bias, partial, problem.topk_weights, *order, slot_count, problem.hidden_size,
+        problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None, **sizes,
+    )  # fmt: skip
+    sum_slots[(problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))](
+        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4,
+        **launch,
+    )  # fmt: skip
+    return problem.out
