@@ -18,7 +18,8 @@ from perfgate.evidence.results import SESSION_FILE, load_results, read_record
 from perfgate.evidence.resumption import require_cut_off
 from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
-from perfgate.scenario import Expect, Scenario
+from perfgate.safeguards import Expect
+from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.calibration import Calibration, calibrate
 from perfgate.serving.fresh_profiles import profile_arms

@@ -70,7 +70,7 @@ def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_expect(options: Mapping[str, Any]) -> Any:
     """Turn them into an Expect. Raise InputError for what is no regular expression."""
-    from perfgate.scenario import Expect  # noqa: PLC0415 - pydantic is not for --help
+    from perfgate.safeguards import Expect  # noqa: PLC0415 - pydantic is not for --help
 
     try:
         return Expect(kernels=options["kernels"], absent=options["absent"], log=options["log"])

@@ -18,7 +18,7 @@ from statistics import fmean, pstdev
 from perfgate.core import Arm, Role, Window
 from perfgate.evidence.answers import Answers
 from perfgate.evidence.replies import Reply
-from perfgate.scenario import Equivalence
+from perfgate.safeguards import Equivalence
 
 UNRELATED_DRIFT = 2 / sqrt(pi)
 """The mean absolute difference of two independent normal values of unit spread: the drift of answers that know nothing of each

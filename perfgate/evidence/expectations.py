@@ -11,7 +11,7 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.evidence.profiles import Profile, load_profiles
 from perfgate.evidence.traces import Trace
-from perfgate.scenario import Expect
+from perfgate.safeguards import Expect
 
 LOG_EVENT = "log_expected"
 """Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""

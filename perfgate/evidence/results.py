@@ -36,7 +36,8 @@ from perfgate.evidence.journal import (
     write_atomically,
 )
 from perfgate.evidence.timing import measure_time
-from perfgate.scenario import Expect, Scenario, parse_scenario
+from perfgate.safeguards import Expect
+from perfgate.scenario import Scenario, parse_scenario
 
 SCHEMA = 1
 SESSION_FILE = "session.json"

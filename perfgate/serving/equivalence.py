@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfgate.evidence.replies import Question
-from perfgate.scenario import Equivalence
+from perfgate.safeguards import Equivalence
 from perfgate.serving.conversation import post
 from perfgate.serving.model_guard import read_vocabulary
 from perfgate.serving.server import Server

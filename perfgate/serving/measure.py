@@ -20,7 +20,8 @@ from perfgate.evidence.journal import lock_folder
 from perfgate.evidence.results import SESSION_FILE, ResultWriter, SessionRecord
 from perfgate.evidence.resumption import Progressed, read_progressed, require_same
 from perfgate.policy import RULE
-from perfgate.scenario import Expect, Model, Scenario
+from perfgate.safeguards import Expect
+from perfgate.scenario import Model, Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engines import ENGINES

@@ -15,7 +15,8 @@ from perfgate.evidence.journal import explain_stop
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
 from perfgate.evidence.resumption import Progressed
-from perfgate.scenario import Expect, Scenario
+from perfgate.safeguards import Expect
+from perfgate.scenario import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask
 from perfgate.serving.injection import VARIABLE

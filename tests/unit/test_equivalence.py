@@ -18,7 +18,7 @@ from perfgate.evidence.equivalence import (
     measure_drift,
 )
 from perfgate.evidence.replies import Question, Reply
-from perfgate.scenario import Equivalence
+from perfgate.safeguards import Equivalence
 from tests.fakes import fake_answers
 from tests.fakes.sessions import make_scenario, make_session
 

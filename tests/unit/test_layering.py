@@ -17,7 +17,7 @@ PACKAGE = Path(perfgate.__file__).parent
 LAYERS = (
     {"core", "errors", "rounding", "state"},
     {"metrics", "stats"},
-    {"load", "matrix", "scenario", "scenario_errors", "environment", "accelerators", "workloads", "cold_runs"},
+    {"load", "matrix", "safeguards", "scenario", "scenario_errors", "environment", "accelerators", "workloads", "cold_runs"},
     {"evidence"},
     {
         "policy",

@@ -10,10 +10,9 @@ import pytest
 from perfgate.errors import ScenarioError
 from perfgate.load import Load
 from perfgate.metrics import METRICS
+from perfgate.safeguards import Equivalence, Expect
 from perfgate.scenario import (
     Blocks,
-    Equivalence,
-    Expect,
     Gate,
     Model,
     Scenario,

@@ -13,7 +13,8 @@ from perfgate.evidence.expectations import find_line
 from perfgate.evidence.profiles import load_profiles, read_attribution
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
-from perfgate.scenario import Expect, parse_scenario
+from perfgate.safeguards import Expect
+from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.measure import measure
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine

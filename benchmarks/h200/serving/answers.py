@@ -23,7 +23,8 @@ from perfgate.errors import ServerError
 from perfgate.evidence.answers import Answers, load_answers, store_answers
 from perfgate.evidence.equivalence import measure_drift
 from perfgate.evidence.profiles import Profile, load_profiles
-from perfgate.scenario import Equivalence, Load
+from perfgate.load import Load
+from perfgate.safeguards import Equivalence
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.equivalence import ask
 from perfgate.serving.profiling import profile_server
