@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perfgate.cli.runner_slot import FILE, arm, cache, hook, scrub
+from perfgate.cli.runner_slot import FILE, arm, cache, hook, prepare, run_once, scrub
 from perfgate.errors import InputError, RunnerError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def command() -> None:
     """Keep a machine fit, locked, closed to strangers and clean. Its settings are in /etc/perfgate/runner.toml."""
 
 
-for part in (arm, cache, hook, scrub):
+for part in (arm, cache, hook, prepare, run_once, scrub):
     command.add_command(part)
 
 

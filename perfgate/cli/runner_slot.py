@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -25,7 +27,7 @@ def started() -> int:
 
     try:
         runner = load_runner()
-        closed = find_quarantine(runner)
+        closed = find_quarantine(runner, os.getuid())
         if closed:
             raise RunnerError(f"this slot is closed: {closed}")
     except PerfgateError:
@@ -137,3 +139,42 @@ def arm(source: Path, target: Path, engine: str | None) -> int:
         engine = str(configured or sys.executable)
     click.echo(build_arm(source, target, Path(engine)))
     return 0
+
+
+@click.command()
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
+def prepare(name: str) -> int:
+    """Make a slot ready for one job and register its runner, as root. Exit code 3, and nothing registered, if it is unfit."""
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
+    from perfgate.runner.slot import prepare as make_ready  # noqa: PLC0415
+
+    click.echo(make_ready(load_runner(), name, _register))
+    return 0
+
+
+def _register(name: str, labels: Sequence[str]) -> str:
+    from perfgate.github.registration import App, register  # noqa: PLC0415 - as above
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+
+    found = load_runner().registration
+    if found is None:
+        raise InputError("registration: is missing in the runner's settings; docs/runners.md shows it")
+    app = App(
+        app_id=found.app_id,
+        installation=found.installation,
+        key=found.key,
+        scope=found.scope,
+        group=found.group,
+        api_url=found.api_url,
+    )
+    return register(app, name, labels)
+
+
+@click.command(name="run-once")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
+def run_once(name: str) -> int:
+    """Become GitHub's runner for the one job that the slot was prepared for."""
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
+    from perfgate.runner.slot import run_once as become  # noqa: PLC0415
+
+    become(load_runner(), name)

@@ -85,9 +85,9 @@ def _kill(process: psutil.Process) -> None:
 
 
 def quarantine(runner: Runner, reason: str, clock: float | None = None) -> None:
-    """Close this slot for a while, with the reason."""
+    """Close the slot of this user for a while, with the reason."""
     until = (time.time() if clock is None else clock) + runner.quarantine_s
-    path = _mark(runner)
+    path = _mark(runner, os.getuid())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"until": until, "reason": reason}), encoding="utf-8")
@@ -95,9 +95,13 @@ def quarantine(runner: Runner, reason: str, clock: float | None = None) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror}); it belongs to the runner's user") from None
 
 
-def find_quarantine(runner: Runner, clock: float | None = None) -> str | None:
-    """Why this slot is closed; None when it is open. A mark that cannot be read closes it."""
-    path = _mark(runner)
+def find_quarantine(runner: Runner, uid: int | None = None, clock: float | None = None) -> str | None:
+    """Why the slot of a user (default: any slot) is closed; None when it is open. A mark that cannot be read closes it."""
+    paths = sorted(runner.state.glob("quarantine-*.json")) if uid is None else [_mark(runner, uid)]
+    return next((reason for path in paths if (reason := _read_mark(path, clock))), None)
+
+
+def _read_mark(path: Path, clock: float | None) -> str | None:
     try:
         mark = json.loads(path.read_text(encoding="utf-8"))
         left_s = float(mark["until"]) - (time.time() if clock is None else clock)
@@ -108,5 +112,5 @@ def find_quarantine(runner: Runner, clock: float | None = None) -> str | None:
     return f"{mark.get('reason')} (for {left_s:.0f} s more)" if left_s > 0 else None
 
 
-def _mark(runner: Runner) -> Path:
-    return runner.state / "quarantine.json"
+def _mark(runner: Runner, uid: int) -> Path:
+    return runner.state / f"quarantine-{uid}.json"

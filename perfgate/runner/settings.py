@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -23,8 +24,31 @@ DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-basel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Slot:
+    """One GPU and the user whose jobs run on it; no other slot has either."""
+
+    user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+    gpu: Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F-]{4,40}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Registration:
+    """The GitHub App that registers runners. `key` is readable by root alone; `scope` is orgs/NAME or repos/OWNER/NAME."""
+
+    app_id: Annotated[int, Field(gt=0)]
+    installation: Annotated[int, Field(gt=0)]
+    key: Path
+    scope: Annotated[str, Field(pattern=r"^(orgs/[A-Za-z0-9-]{1,39}|repos/[A-Za-z0-9-]{1,39}/[A-Za-z0-9_.-]{1,100})$")]
+    group: Annotated[int, Field(gt=0)] = 1
+    api_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] = "https://api.github.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Runner:
-    """One machine. `state` keeps quarantine marks, `cache` the read-only seeds, `engine` is the Python with the engine."""
+    """One machine. `state` keeps quarantine marks, `cache` the read-only seeds, `engine` is the Python with the engine.
+
+    `pristine` is GitHub's runner as it was unpacked, `folder` holds a copy of it a slot, `hooks` the two scripts around a job.
+    """
 
     repositories: Annotated[tuple[Repository, ...], Field(min_length=1)]
     workflows: tuple[File, ...] = DEFAULT_WORKFLOWS
@@ -32,6 +56,18 @@ class Runner:
     cache: Path = Path("/var/cache/perfgate")
     engine: Path | None = None
     quarantine_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 300.0
+    pristine: Path = Path("/opt/actions-runner")
+    folder: Path = Path("/var/lib/perfgate/slots")
+    hooks: Path = Path("/opt/perfgate/hooks")
+    slots: Mapping[Annotated[str, Field(pattern=r"^[a-z0-9]{1,8}$")], Slot] = Field(default_factory=dict)
+    registration: Registration | None = None
+
+    def __post_init__(self) -> None:
+        """Two slots of one user could not be told apart when one is cleaned."""
+        for what in ("user", "gpu"):
+            values = [getattr(slot, what) for slot in self.slots.values()]
+            if len(set(values)) < len(values):
+                raise ValueError(f"slots: two have the same {what}; every slot needs its own")
 
     @property
     def rules(self) -> Rules:

@@ -93,10 +93,13 @@ def _take(devices: Sequence[str], count: int, folder: Path, stack: ExitStack) ->
 @contextmanager
 def _open(path: Path) -> Iterator[IO[str]]:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
     except OSError as error:
         raise RunnerError(f"{path}: cannot be opened ({error.strerror}); its folder belongs to the runners' group") from None
     with os.fdopen(descriptor, "r+", encoding="utf-8") as file:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            # Whatever this user's mask says, the other slots' users open it too: their group owns the folder.
+            os.fchmod(descriptor, 0o660)
         yield file
 
 

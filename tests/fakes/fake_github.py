@@ -29,6 +29,7 @@ STATE = {
     "jobs": {},
     "files": {},
     "store_saw": [],
+    "app_tokens": [],
     "artifacts": {},
     "runner_status": 201,
     "faults": [],
@@ -110,7 +111,9 @@ class Handler(BaseHTTPRequestHandler):
                 if found is None
                 else (200, base64.b64decode(found[7:]) if found[:7] == "base64:" else found.encode(), {})
             )
-        if self.headers.get("Authorization") != f"Bearer {STATE['token']}":
+        if path.startswith("/app/"):
+            STATE["app_tokens"].append(self.headers.get("Authorization"))
+        elif self.headers.get("Authorization") != f"Bearer {STATE['token']}":
             return 401, {"message": "Bad credentials"}, {}
         for verb, pattern, handler in ROUTES:
             if verb == method and (match := re.fullmatch(pattern, path)):
@@ -208,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
         return 201, {"runner": {"id": STATE["next"], "name": body["name"]}, "encoded_jit_config": "and0LWNvbmZpZw=="}, {}
 
     def create_app_token(self, _match, _query, _body):
-        return 201, {"token": "installation-token"}, {}
+        return 201, {"token": STATE["token"]}, {}
 
 
 REPO = r"/repos/[^/]+/[^/]+"

@@ -1,0 +1,72 @@
+"""Register a runner for one job: from the app's key to a configuration that is good once and names labels that nobody typed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfgate.errors import GitHubError, InputError
+from perfgate.github.client import API_URL, GitHub
+
+# GitHub accepts at most ten minutes, and clocks differ.
+TOKEN_LIFE_S = 540
+CLOCK_SKEW_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """A GitHub App that may register runners. `scope` is orgs/NAME or repos/OWNER/NAME; `group` the runner group's number."""
+
+    app_id: int
+    installation: int
+    key: Path
+    scope: str
+    group: int = 1
+    api_url: str = API_URL
+
+
+def register(app: App, name: str, labels: Sequence[str]) -> str:
+    """Return a just-in-time configuration for one job of a new runner: a secret, to be handed on through a file.
+
+    Raise GitHubError with what GitHub says: 422 without a runner group, 403 or 404 for a scope that the app may not use.
+    """
+    github = connect_app(app)
+    body = {"name": name, "runner_group_id": app.group, "labels": list(labels), "work_folder": "_work"}
+    answer: Any = github.send("POST", f"/{app.scope}/actions/runners/generate-jitconfig", body, is_repeatable=False)
+    config = answer.get("encoded_jit_config") if isinstance(answer, dict) else None
+    if not isinstance(config, str) or not config:
+        raise GitHubError("the answer to the registration holds no configuration; is this GitHub Enterprise Server too old?")
+    return config
+
+
+def connect_app(app: App) -> GitHub:
+    """Exchange the app's key for a token of its installation, good for an hour."""
+    bearer = GitHub(token=sign_token(app, time.time()), api_url=app.api_url)
+    answer: Any = bearer.send("POST", f"/app/installations/{app.installation}/access_tokens", {})
+    return GitHub(token=str(answer["token"]), api_url=app.api_url)
+
+
+def sign_token(app: App, now: float) -> str:
+    """Make the JSON web token (RFC 7519, RS256) that proves to be the app. OpenSSL signs; the key is in no Python object."""
+    claims = {"iat": int(now) - CLOCK_SKEW_S, "exp": int(now) + TOKEN_LIFE_S, "iss": str(app.app_id)}
+    content = b".".join(_encode(json.dumps(part).encode()) for part in ({"alg": "RS256", "typ": "JWT"}, claims))
+    command = ["openssl", "dgst", "-sha256", "-sign", str(app.key)]
+    try:
+        done = subprocess.run(command, input=content, capture_output=True, timeout=30, check=True)
+    except FileNotFoundError:
+        raise InputError("openssl is not installed; the app's token is signed with it") from None
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        raise InputError(
+            f"{app.key}: OpenSSL cannot sign with it; give the app's private key, readable by root alone"
+        ) from None
+    return b".".join((content, _encode(done.stdout))).decode()
+
+
+def _encode(raw: bytes) -> bytes:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=")

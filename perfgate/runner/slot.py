@@ -1,0 +1,100 @@
+"""One slot, one job: a fresh folder for GitHub's runner, its configuration handed over once, its environment chosen by root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from perfgate.errors import InputError, RunnerError
+from perfgate.runner.gpus import read_gpus, read_kernel_log
+from perfgate.runner.health import Reading, judge_health
+from perfgate.runner.hook import find_quarantine
+from perfgate.runner.scrub import find_user
+from perfgate.runner.settings import Runner, Slot
+
+CONFIG_FILE = "jit"
+RUNNER_DIR = "runner"
+VARIABLE = "ACTIONS_RUNNER_INPUT_JITCONFIG"
+
+
+def find_slot(runner: Runner, name: str) -> Slot:
+    """The settings of a slot. Raise InputError for one that is not in the file."""
+    if name not in runner.slots:
+        raise InputError(f"--slot {name[:20]}: not in the settings, which have {', '.join(sorted(runner.slots)) or 'none'}")
+    return runner.slots[name]
+
+
+def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], str]) -> Path:
+    """Make the slot ready for one job. `register` gets a name and labels and returns the configuration.
+
+    Raise RunnerError, and register nothing, where the slot is closed or its GPU unfit: a sick machine takes no job.
+    """
+    slot = find_slot(runner, name)
+    uid = find_user(slot.user)
+    if closed := find_quarantine(runner, uid):
+        raise RunnerError(f"slot {name} is closed: {closed}")
+    reading = _require_fit(slot)
+    folder = runner.folder / name
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        shutil.copytree(runner.pristine, folder / RUNNER_DIR, symlinks=True)
+        (folder / RUNNER_DIR / ".env").write_text(_format_environment(runner, slot), encoding="utf-8")
+        for path in [folder, *folder.rglob("*")]:
+            os.chown(path, uid, -1, follow_symlinks=False)
+        folder.chmod(0o700)
+        config = register(f"perfgate-{os.uname().nodename}-{name}", ("self-hosted", "linux", "perfgate", reading.label))
+        _write_secret(folder / CONFIG_FILE, config, uid)
+    except OSError as error:
+        raise RunnerError(f"{folder}: cannot be prepared ({error}); is {runner.pristine} GitHub's unpacked runner?") from None
+    return folder
+
+
+def _require_fit(slot: Slot) -> Reading:
+    readings = [reading for reading in read_gpus() if reading.uuid == slot.gpu]
+    if len(readings) != 1:
+        raise RunnerError(f"GPU {slot.gpu} is not in this machine; compare with `nvidia-smi -L`")
+    if findings := judge_health(readings, kernel_log=read_kernel_log() or ""):
+        raise RunnerError(f"not fit, so not registered: {findings[0].where}: {findings[0].message}")
+    return readings[0]
+
+
+def _format_environment(runner: Runner, slot: Slot) -> str:
+    """What GitHub's runner gives to every job of this slot."""
+    values = {
+        "ACTIONS_RUNNER_HOOK_JOB_STARTED": runner.hooks / "job-started.sh",
+        "ACTIONS_RUNNER_HOOK_JOB_COMPLETED": runner.hooks / "job-completed.sh",
+        "CUDA_VISIBLE_DEVICES": slot.gpu,
+        "HF_HUB_OFFLINE": 1,
+    }
+    return "".join(f"{name}={value}\n" for name, value in values.items())
+
+
+def _write_secret(path: Path, text: str, uid: int) -> None:
+    """Write a file that one user may read, and that never was anybody else's."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        os.fchown(file.fileno(), uid, -1)
+        file.write(text)
+
+
+def run_once(runner: Runner, name: str) -> NoReturn:
+    """Become GitHub's runner for one job. The configuration leaves the disk first, and never stands on a command line."""
+    find_slot(runner, name)
+    folder = runner.folder / name
+    path = folder / CONFIG_FILE
+    try:
+        config = path.read_text(encoding="utf-8")
+        path.unlink()
+    except OSError as error:
+        raise RunnerError(
+            f"{path}: cannot be read ({error.strerror}); `perfgate runner prepare` writes it for one run"
+        ) from None
+    home = folder / RUNNER_DIR
+    try:
+        os.chdir(home)
+        os.execve(home / "run.sh", ["run.sh"], {**os.environ, VARIABLE: config})  # noqa: S606 - no shell is wanted between
+    except OSError as error:
+        raise RunnerError(f"{home / 'run.sh'}: cannot be run ({error.strerror})") from None

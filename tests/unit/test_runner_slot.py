@@ -1,0 +1,279 @@
+"""From an app's key to one job: registration at a GitHub that says no, the slot's folder, and the secret's way through it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.errors import GitHubError, InputError
+from perfgate.github.registration import App, register, sign_token
+from tests.fakes.github_server import run_fake_github
+from tests.fakes.sick_gpu import build_library, run_with_gpu
+
+ROOT = Path(__file__).parents[2]
+OPENSSL = shutil.which("openssl")
+needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="OpenSSL signs the app's token")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root prepares a slot")
+pytestmark = needs_openssl
+CONFIG = "and0LWNvbmZpZw=="
+
+
+@pytest.fixture(scope="module")
+def process():
+    with run_fake_github() as fake:
+        yield fake
+
+
+@pytest.fixture
+def server(process):
+    process.set(faults=[], log=[], app_tokens=[], runner_status=201)
+    return process
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory):
+    path = tmp_path_factory.mktemp("app") / "app.pem"
+    subprocess.run([OPENSSL, "genrsa", "-out", path, "2048"], check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture
+def app(server, key):
+    return App(app_id=12, installation=34, key=key, scope="repos/o/r", group=2, api_url=server.url)
+
+
+def decode(part):
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def test_sign_token__openssl_verifies_it(app, key, tmp_path):
+    head, claims, signature = sign_token(app, now=1000.0).split(".")
+    (tmp_path / "signature").write_bytes(decode(signature))
+    public = subprocess.run([OPENSSL, "rsa", "-in", key, "-pubout"], check=True, capture_output=True).stdout
+    (tmp_path / "public.pem").write_bytes(public)
+
+    command = [OPENSSL, "dgst", "-sha256", "-verify", tmp_path / "public.pem", "-signature", tmp_path / "signature"]
+    done = subprocess.run(command, input=f"{head}.{claims}".encode(), capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(decode(head)) == {"alg": "RS256", "typ": "JWT"}
+    assert json.loads(decode(claims)) == {"iat": 940, "exp": 1540, "iss": "12"}
+
+
+def test_register__one_job_with_labels(server, app):
+    assert register(app, "perfgate-host-0", ["perfgate", "h20"]) == CONFIG
+    assert server.get()["log"][-1] == {
+        "method": "POST",
+        "path": "/repos/o/r/actions/runners/generate-jitconfig",
+        "query": {},
+        "body": {"name": "perfgate-host-0", "runner_group_id": 2, "labels": ["perfgate", "h20"], "work_folder": "_work"},
+    }
+    assert server.get()["app_tokens"][0].startswith("Bearer eyJ")
+
+
+@pytest.mark.parametrize("status", [403, 404, 422])
+def test_register__github_says_no(server, app, status):
+    server.set(runner_status=status)
+
+    with pytest.raises(GitHubError, match=f"status {status}: Resource not accessible"):
+        register(app, "n", [])
+
+
+def test_register__a_gateway_that_broke_is_not_asked_twice(server, app):
+    """A second registration would leave a runner behind that nobody starts."""
+    server.set(faults=[{"method": "POST", "path": "jitconfig", "status": 502, "after": True}])
+
+    with pytest.raises(GitHubError, match="it may have been carried out"):
+        register(app, "n", [])
+    assert sum("jitconfig" in path for path in server.paths("POST")) == 1
+
+
+def test_register__an_answer_without_configuration(server, app):
+    server.set(faults=[{"method": "POST", "path": "jitconfig", "status": 201, "body": {"runner": {}}}])
+
+    with pytest.raises(GitHubError, match="holds no configuration"):
+        register(app, "n", [])
+
+
+@pytest.mark.parametrize("content", [None, "no key"])
+def test_sign_token__a_key_that_is_none(tmp_path, content):
+    path = tmp_path / "bad.pem"
+    if content:
+        path.write_text(content)
+
+    with pytest.raises(InputError, match="OpenSSL cannot sign with it"):
+        sign_token(App(app_id=1, installation=1, key=path, scope="orgs/o"), 0.0)
+
+
+RUN_SH = """#!/bin/sh
+cat .env > "$OUT/env"
+tr '\\0' ' ' < /proc/$$/cmdline > "$OUT/cmdline"
+echo "$ACTIONS_RUNNER_INPUT_JITCONFIG" > "$OUT/config"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path, server, key):
+    pristine = tmp_path / "pristine"
+    pristine.mkdir()
+    (pristine / "run.sh").write_text(RUN_SH)
+    (pristine / "run.sh").chmod(0o755)
+    path = tmp_path / "r.toml"
+    path.write_text(f"""
+repositories = ["o/r"]
+state = "{tmp_path}/marks"
+pristine = "{pristine}"
+folder = "{tmp_path}/slots"
+hooks = "{ROOT}/deploy/hooks"
+[slots.0]
+user = "nobody"
+gpu = "GPU-0000"
+[registration]
+app_id = 12
+installation = 34
+key = "{key}"
+scope = "repos/o/r"
+api_url = "{server.url}"
+""")
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return build_library(tmp_path_factory.mktemp("nvml"))
+
+
+PREPARE = """
+import sys
+from perfgate.cli import main
+set_gpu(name="NVIDIA H20", memory_total=102625181696, {state})
+sys.exit(main(["runner", "prepare", "--slot", "0"]))
+"""
+
+
+def run_prepare(library, tmp_path, settings, state=""):
+    return run_with_gpu(library, tmp_path, PREPARE.format(state=state), PERFGATE_RUNNER_CONFIG=str(settings))
+
+
+@needs_root
+def test_prepare__labels_come_from_the_driver_and_the_secret_goes_by_file(server, library, tmp_path, settings):
+    done = run_prepare(library, tmp_path, settings)
+    secret = tmp_path / "slots" / "0" / "jit"
+
+    assert done.returncode == 0, done.stderr
+    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20"]
+    assert (secret.read_text(), oct(secret.stat().st_mode & 0o777)) == (CONFIG, "0o400")
+    assert secret.stat().st_uid != 0
+    assert CONFIG not in done.stdout + done.stderr
+
+
+@needs_root
+def test_run_once__hands_the_secret_on_and_leaves_none(server, library, tmp_path, settings):
+    run_prepare(library, tmp_path, settings)
+    command = [sys.executable, "-m", "perfgate", "runner", "run-once", "--slot", "0"]
+    environment = {**os.environ, "PERFGATE_RUNNER_CONFIG": str(settings), "OUT": str(tmp_path), "PYTHONPATH": str(ROOT)}
+
+    subprocess.run(command, env=environment, check=True)
+
+    assert (tmp_path / "config").read_text() == CONFIG + "\n"
+    assert CONFIG not in (tmp_path / "cmdline").read_text()
+    assert not (tmp_path / "slots" / "0" / "jit").exists()
+    assert f"ACTIONS_RUNNER_HOOK_JOB_STARTED={ROOT}/deploy/hooks/job-started.sh" in (tmp_path / "env").read_text()
+    assert "CUDA_VISIBLE_DEVICES=GPU-0000" in (tmp_path / "env").read_text()
+    assert subprocess.run(command, env=environment, check=False, capture_output=True).returncode == 3
+    assert server.get()["faults"] == []
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "case",
+    [("ecc=1", "not fit, so not registered"), ("pids=5", "not fit, so not registered"), ("count=0", "is not in this machine")],
+)
+def test_prepare__a_sick_machine_registers_nothing(server, library, tmp_path, settings, case):
+    state, words = case
+    done = run_prepare(library, tmp_path, settings, state)
+
+    assert done.returncode == 3
+    assert words in done.stderr
+    assert server.get()["log"] == []
+
+
+@needs_root
+def test_prepare__a_closed_slot_registers_nothing(server, library, tmp_path, settings):
+    import pwd
+
+    (tmp_path / "marks").mkdir()
+    (tmp_path / "marks" / f"quarantine-{pwd.getpwnam('nobody').pw_uid}.json").write_text('{"until": 9e12, "reason": "a fork"}')
+
+    assert "slot 0 is closed: a fork" in run_prepare(library, tmp_path, settings).stderr
+    assert server.get()["log"] == []
+
+
+@needs_root
+def test_prepare__nothing_of_the_last_job_is_left(library, tmp_path, settings):
+    run_prepare(library, tmp_path, settings)
+    planted = tmp_path / "slots" / "0" / "runner" / ".path"
+    planted.write_text("/evil")
+
+    assert run_prepare(library, tmp_path, settings).returncode == 0
+    assert not planted.exists()
+
+
+def test_settings__two_slots_of_one_user(settings, monkeypatch, capsys):
+    settings.write_text(settings.read_text() + '[slots.1]\nuser = "nobody"\ngpu = "GPU-0001"\n')
+    monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(settings))
+
+    assert main(["runner", "prepare", "--slot", "0"]) == 2
+    assert "two have the same user" in capsys.readouterr().err
+
+
+def test_prepare__a_slot_that_is_none(settings, monkeypatch, capsys):
+    monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(settings))
+
+    assert main(["runner", "prepare", "--slot", "7"]) == 2
+    assert "--slot 7: not in the settings, which have 0" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_units__systemd_understands_them(tmp_path):
+    """In a copy whose commands exist here: the check is of the units, not of this machine."""
+    for unit in (ROOT / "deploy" / "systemd").iterdir():
+        text = unit.read_text().replace("/opt/perfgate/bin/perfgate", "/bin/true")
+        (tmp_path / unit.name.replace("@.", "@0.")).write_text(text)
+    units = sorted(tmp_path.iterdir())
+
+    done = subprocess.run(
+        [shutil.which("systemd-analyze"), "verify", "--man=no", *units], capture_output=True, text=True, check=False
+    )
+    told = [line for line in done.stderr.splitlines() if any(unit.name in line for unit in units)]
+    assert (done.returncode, told) == (0, []), done.stderr
+
+
+def test_units__a_job_is_never_root_and_dies_with_its_unit():
+    text = (ROOT / "deploy" / "systemd" / "perfgate-runner@.service").read_text()
+
+    assert "User=ghr%i" in text
+    assert "KillMode=control-group" in text
+    assert "ExecStart=+" not in text
+    assert text.count("ExecStartPre=+") == 2
+    assert "ExecStopPost=+/opt/perfgate/bin/perfgate runner scrub --user ghr%i" in text
+
+
+def test_kubernetes_values__one_pod_one_gpu_no_secret():
+    import yaml
+
+    values = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "values-h20.yaml").read_text())
+    (container,) = values["template"]["spec"]["containers"]
+
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert values["template"]["spec"]["automountServiceAccountToken"] is False
+    assert isinstance(values["githubConfigSecret"], str)
+    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in {"models", "settings"})
