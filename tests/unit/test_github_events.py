@@ -165,7 +165,7 @@ def test_parse_command__nothing_but_known_words_gets_through(text):
 
 
 @pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x00", "a\u2028b", "x" * 8001])
-def test_write_outputs__a_value_cannot_add_a_line(tmp_path, value):
+def test_attack__a_value_that_adds_a_line(tmp_path, value):
     path = tmp_path / "output"
     path.touch()
 
@@ -200,7 +200,7 @@ def test_add_summary__is_cut_before_github_drops_it(tmp_path):
         ("x" * 5000, "x" * 4000),
     ],
 )
-def test_format_annotation__a_message_cannot_begin_a_command(message, shown):
+def test_attack__a_message_that_begins_a_command(message, shown):
     assert format_annotation("error", "t", message) == f"::error title=t::{shown}"
 
 

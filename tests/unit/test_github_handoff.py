@@ -375,7 +375,7 @@ def test_read_documents__a_damaged_archive(tmp_path, damage):
         read_documents(tmp_path / "artifact.zip")
 
 
-def test_read_documents__an_oversized_file_is_not_read(tmp_path):
+def test_attack__an_oversized_file(tmp_path):
     with (tmp_path / "artifact.zip").open("wb") as file:
         file.truncate(65 * 2**20)
 

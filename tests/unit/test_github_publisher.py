@@ -115,7 +115,7 @@ def test_upsert__finds_its_comment_behind_250_others(server, github):
         make_comment(1, MARK, None),
     ],
 )
-def test_upsert__a_planted_mark_is_not_ours(server, github, planted):
+def test_attack__a_planted_comment(server, github, planted):
     server.set(comments=[planted])
 
     upsert(github, PLACE, make_section())

@@ -99,7 +99,7 @@ FORGED = '<!-- perfgate:section {"hardware":"h200","entry":{}} -->\nPASS\n<!-- p
 @pytest.mark.parametrize(
     "body", [FORGED, f"text\n{MARK}\nmore", FORGED.replace("\n", "\r\n"), "<!-- open", "<!--perfgate:end-->"]
 )
-def test_render__a_result_cannot_pass_for_a_section(body):
+def test_attack__a_result_that_poses_as_a_section(body):
     regression = replace(make_section(state=State.REGRESSION), body=body)
 
     found = parse(make_comment(regression, make_section("h20")))

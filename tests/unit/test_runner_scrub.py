@@ -20,7 +20,7 @@ STUBBORN = 'trap "" TERM INT HUP; echo up; for i in 1 2 3 4 5 6 7 8 9; do setsid
 
 
 @needs_root
-def test_end_processes__takes_all_of_a_user_however_they_hide():
+def test_attack__processes_that_hide():
     with subprocess.Popen(["/bin/sleep", "600"]) as mine:
         with subprocess.Popen(["/bin/sh", "-c", STUBBORN], user=UID, stdout=subprocess.PIPE, cwd="/") as process:
             process.stdout.readline()
