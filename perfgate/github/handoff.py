@@ -26,6 +26,8 @@ MAX_WINDOWS = 1000
 MAX_REQUESTS = 20_000
 MAX_TOKENS = 100_000
 MAX_PROBLEMS = 50
+MAX_PROMPTS = 64
+MAX_ANSWER = 4096
 MAX_TEXT = 400
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
@@ -43,6 +45,7 @@ Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Place = Annotated[int, Field(ge=0, lt=100_000)]
+Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
 Rate = Number | Literal["Infinity", "inf"]
 
 
@@ -88,6 +91,30 @@ class WindowEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ReplyEntry:
+    """The answer to one fixed prompt: generated tokens as numbers, and log-probs."""
+
+    tokens: Annotated[tuple[Count, ...], Field(max_length=MAX_ANSWER)]
+    logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
+    prompt_logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class AnswerEntry:
+    """What one server start answered to the fixed prompts, which the reader draws again from the seed."""
+
+    arm: Arm
+    block: Place
+    start: Place
+    prompts: Annotated[int, Field(gt=0, le=MAX_PROMPTS)]
+    input_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
+    output_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
+    vocab: Annotated[int, Field(gt=0, lt=2**31)]
+    seed: Annotated[int, Field(ge=0, lt=2**53)]
+    replies: Annotated[tuple[ReplyEntry, ...], Field(max_length=MAX_PROMPTS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Handoff:
     """A whole session as it crosses the border. `problems` are facts that void it."""
 
@@ -102,6 +129,7 @@ class Handoff:
     arms: Mapping[Arm, ArmFacts]
     problems: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBLEMS)]
     windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
+    answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
 
 
 _NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from perfgate.core import Session
 from perfgate.errors import HandoffError
+from perfgate.evidence.answers import load_answers
 from perfgate.evidence.bench_serving import NOT_JSON, read_bytes
 from perfgate.evidence.results import (
     ArmRecord,
@@ -23,6 +24,7 @@ from perfgate.evidence.results import (
     read_entries,
     read_record,
 )
+from perfgate.github.answering import check_question, pack_answers, unpack_answers
 from perfgate.github.handoff import (
     MAX_PROBLEMS,
     MAX_TEXT,
@@ -35,6 +37,7 @@ from perfgate.github.handoff import (
     dump_handoff,
     parse_handoff,
 )
+from perfgate.scenario import parse_scenario
 
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
 
@@ -64,6 +67,7 @@ def _build_handoff(folder: Path, subject: Subject) -> Handoff:
         arms={arm: _pack_arm(found) for arm, found in record.arms.items()},
         problems=tuple(clean_text(problem) for problem in session.problems[:MAX_PROBLEMS]),
         windows=tuple(_pack_window(folder, entry.file, _place(entry)) for entry in _readable(folder, session)),
+        answers=tuple(pack_answers(found) for found in load_answers(folder) if found.problem is None),
     )
 
 
@@ -121,6 +125,9 @@ def unpack_folder(handoff: Handoff, scenario_text: str, folder: Path) -> None:
     """
     if folder.exists():
         raise HandoffError(f"{folder}: is there already; give a folder that does not exist")
+    rules = parse_scenario(scenario_text, handoff.scenario).equivalence
+    for entry in handoff.answers:
+        check_question(entry, rules)
     arms = {
         arm: ArmRecord(label=arm.value, python=found.start_sha256, argv=(), env={}, facts=dict(found.facts))
         for arm, found in handoff.arms.items()
@@ -134,11 +141,15 @@ def unpack_folder(handoff: Handoff, scenario_text: str, folder: Path) -> None:
         begun_utc=handoff.begun_utc,
         arms=arms,
         model={},
+        # Whether answers are asked for is this side's say, like everything else in the scenario.
+        checks=("equivalence",) if rules.enabled else (),
         notes=("handed over by another job: texts, paths and settings were left behind",),
     )
     writer = ResultWriter(folder, record, scenario_text)
     for window in handoff.windows:
         writer.add_window(orjson.dumps(window.record, option=orjson.OPT_SORT_KEYS) + b"\n", **window.place)
+    for entry in handoff.answers:
+        unpack_answers(entry, folder)
     last_s = max((window.ended_s for window in handoff.windows), default=0.0)
     for problem in handoff.problems:
         writer.add_problem(problem, last_s)

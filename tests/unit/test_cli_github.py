@@ -56,7 +56,7 @@ def server(process, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
-    (tmp_path / "unit.toml").write_text(SCENARIO_TEXT)
+    (tmp_path / "unit.toml").write_text(SCENARIO_TEXT + "[equivalence]\nenabled = false\n")
     return process
 
 

@@ -14,16 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.cli import main
+from perfgate.core import Arm
 from perfgate.errors import HandoffError
+from perfgate.evidence.answers import Answers, store_answers
+from perfgate.evidence.replies import Question
 from perfgate.github import artifact
 from perfgate.github.artifact import read_documents
 from perfgate.github.handoff import parse_handoff
 from perfgate.github.packing import clean_text, reduce_record
+from tests.fakes import fake_answers
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "benchmarks/h200/serving"
 SCENARIO = make_scenario()
+# Sessions made of numbers have no answers; one that was asked has them below.
+UNASKED = SCENARIO_TEXT + "[equivalence]\nenabled = false\n"
 HEAD = "a" * 40
 NAME = f"handoff-{SCENARIO.name}.json"
 
@@ -31,7 +37,7 @@ NAME = f"handoff-{SCENARIO.name}.json"
 @pytest.fixture
 def scenario_file(tmp_path):
     path = tmp_path / "unit.toml"
-    path.write_text(SCENARIO_TEXT)
+    path.write_text(UNASKED)
     return path
 
 
@@ -68,7 +74,8 @@ def refused(tmp_path, capsys):
 
 def test_handoff__the_verdict_is_the_same_on_the_other_side(tmp_path, capsys):
     """Real windows of an H200, with every inter-token gap."""
-    scenario, folder = MEASURED / "scenario.toml", MEASURED / "results/fused-sum"
+    scenario, folder = tmp_path / "s.toml", MEASURED / "results/fused-sum"
+    scenario.write_text((MEASURED / "scenario.toml").read_text() + "[equivalence]\nenabled = false\n")
     main(["handoff", "pack", str(folder), "-o", str(tmp_path), *subject(hardware="h200")])
     packed = next(tmp_path.glob("handoff-*.json"))
     main(
@@ -91,7 +98,7 @@ def test_handoff__carries_no_text_path_or_setting(tmp_path):
     assert "/tmp/" not in text
     assert "/opt/" not in text
     assert "--load-format" not in text
-    assert set(orjson.loads(text)["windows"][0]["record"]["generated_texts"]) == {"x"}
+    assert "Xeon" in text
 
 
 def test_handoff__the_verdict_is_computed_from_the_windows(tmp_path, scenario_file, document):
@@ -168,7 +175,7 @@ def test_attack__a_path_for_a_scenario(tmp_path, capsys, scenario_file, document
 
 def test_attack__a_scenario_of_the_pull_requests_own(tmp_path, capsys, monkeypatch, scenario_file, document):
     """A file of that name lies where the trusted side works, and its margins forgive everything."""
-    (tmp_path / "lax.toml").write_text(SCENARIO_TEXT.replace('"unit"', '"lax.toml"'))
+    (tmp_path / "lax.toml").write_text(UNASKED.replace('"unit"', '"lax.toml"'))
     monkeypatch.chdir(tmp_path)
     document["scenario"] = "lax.toml"
 
@@ -415,6 +422,100 @@ def test_pack__a_session_that_died_keeps_its_problem(tmp_path, capsys, scenario_
     assert "the candidate's server died <b>CUDA error</b>" in capsys.readouterr().out
 
 
+QUESTION = Question(prompts=16, input_len=48, output_len=32, vocab=4096, seed=1)
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Pack a session whose starts answered the fixed prompts, the last one with a fault; return the document."""
+
+    def pack(fault="ok"):
+        folder = write_folder(tmp_path / f"asked-{fault}", make_session(SCENARIO))
+        for start in range(1, 5):
+            monkeypatch.setattr(fake_answers, "FAULT", fault if start == 3 else "ok")
+            raw = fake_answers.generate({"input_ids": QUESTION.draw(), "sampling_params": {"max_new_tokens": 32}})[1]
+            arm = Arm.BASE if start in {1, 4} else Arm.CANDIDATE
+            store_answers(folder, raw, Answers(arm=arm, block=(start + 1) // 2, start=start, question=QUESTION))
+        assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / f"packed-{fault}"), *subject()]) == 0
+        return orjson.loads((tmp_path / f"packed-{fault}" / NAME).read_bytes())
+
+    return pack
+
+
+@pytest.fixture
+def asking_file(tmp_path):
+    path = tmp_path / "asking.toml"
+    path.write_text(SCENARIO_TEXT)
+    return path
+
+
+def judge_opened(tmp_path, capsys):
+    code = main(["check", str(tmp_path / "out" / SCENARIO.name)])
+    return code, capsys.readouterr().out
+
+
+def test_answers__are_compared_on_the_other_side(tmp_path, capsys, asked, asking_file):
+    assert open_document(tmp_path, asked(), asking_file) == 0
+
+    code, text = judge_opened(tmp_path, capsys)
+    assert code in {0, 3}
+    assert "INVALID" not in text
+
+
+def test_attack__wrong_answers_with_the_problem_struck_out(tmp_path, capsys, asked, asking_file):
+    """The measuring side noticed; its remark is deleted on the way, and the reader notices by itself."""
+    document = asked("wrong")
+    assert "its answers are wrong" in document["problems"][0]
+    document["problems"] = []
+
+    assert open_document(tmp_path, document, asking_file) == 0
+    code, text = judge_opened(tmp_path, capsys)
+    assert code == 3
+    assert "its answers are wrong, however fast" in text
+
+
+def test_attack__no_answers_where_the_scenario_asks_for_them(tmp_path, capsys, asked, asking_file):
+    document = asked()
+    document["answers"] = []
+
+    assert open_document(tmp_path, document, asking_file) == 0
+    code, text = judge_opened(tmp_path, capsys)
+    assert code == 3
+    assert "measured but never asked the equivalence prompts" in text
+
+
+@pytest.mark.parametrize("change", [("prompts", 1), ("output_len", 1), ("seed", 2), ("input_len", 8)])
+def test_attack__answers_to_easier_prompts(tmp_path, capsys, asked, asking_file, change):
+    field, value = change
+    document = asked()
+    for entry in document["answers"]:
+        entry[field] = value
+
+    assert open_document(tmp_path, document, asking_file) == 2
+    assert f"answers: {field} is {value} where the scenario asks" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "change", [("tokens", ["x"]), ("logprobs", [1.0]), ("logprobs", [None]), ("prompt_logprobs", [0.0] * 5000)]
+)
+def test_attack__answers_that_are_no_numbers(tmp_path, capsys, asked, asking_file, change):
+    field, value = change
+    document = asked()
+    document["answers"][0]["replies"][0][field] = value
+
+    assert open_document(tmp_path, document, asking_file) == 2
+    assert f"answers.0.replies.0.{field}" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("field", ["tokens", "logprobs", "prompt_logprobs"])
+def test_attack__answers_that_are_cut(tmp_path, capsys, asked, asking_file, field):
+    document = asked()
+    document["answers"][0]["replies"][0][field].pop()
+
+    assert open_document(tmp_path, document, asking_file) == 0
+    assert judge_opened(tmp_path, capsys)[0] == 3
+
+
 @given(st.text())
 def test_clean_text__always_makes_a_problem_that_is_accepted(text):
     from pydantic import TypeAdapter
@@ -444,5 +545,11 @@ def test_parse_handoff__any_json_is_refused_in_one_line(value):
 
 def test_reduce_record__drops_what_nobody_reads():
     line = {"server_info": {"model_path": "/secret/models/tiny"}, "tag": "x", "completed": 3, "errors": ["", None, "a\nb"]}
+    line["generated_texts"] = ["the secret of a prompt", "", None]
 
-    assert reduce_record(line) == {"model_id": "tiny", "completed": 3, "errors": ["", "", "a b"]}
+    assert reduce_record(line) == {
+        "model_id": "tiny",
+        "completed": 3,
+        "errors": ["", "", "a b"],
+        "generated_texts": ["x", "", ""],
+    }
