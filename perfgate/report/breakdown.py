@@ -51,8 +51,13 @@ def tabulate(found: Attribution) -> Table:
 
 def _row(part: Part) -> tuple[str, ...]:
     name = part.name if len(part.name) <= NAME_SHOWN else part.name[: NAME_SHOWN - 3] + "..."
-    calls = f"{part.base_count:.3g}"
+    calls = _count(part.base_count)
     if part.base_count != part.candidate_count:
-        calls += f" -> {part.candidate_count:.3g}"
+        calls += f" -> {_count(part.candidate_count)}"
     times = (f"{part.base_us:,.1f}", f"{part.candidate_us:,.1f}", f"{part.difference_us:+,.1f}")
     return (name, *times, f"{100 * part.share:+.0f} %", calls)
+
+
+def _count(calls: float) -> str:
+    """Whole numbers where calls are many or come out even, else one decimal."""
+    return f"{calls:,.0f}" if calls >= 100 or calls.is_integer() else f"{calls:.1f}"

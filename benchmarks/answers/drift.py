@@ -1,10 +1,11 @@
-"""How far answers drift between builds that are right and builds that are wrong, and which kernels they run: on one GPU.
+"""How far answers drift between builds that are right and builds that are wrong, and what they run: on one machine.
 
-    python benchmarks/h200/serving/answers.py MODEL OUT [--layers N]
+    python benchmarks/answers/drift.py MODEL OUT [--layers N]
 
-MODEL is `shape` (gpt-oss-20b's shape with dummy weights, cut to N layers) or `tiny` (the generated Qwen3-MoE, whose weights
-have the scale of trained ones). All servers live at the same time, which answers need not mind. OUT gets answers, traces and
-logs as a result folder has them, and `table.json`: each variant's drift from the first base, and its kernels per forward step.
+MODEL is `cpu` (the generated Qwen3-MoE on the CPU), `tiny` (the same on a GPU; its weights have the scale of trained ones) or
+`shape` (gpt-oss-20b's shape with dummy weights on a GPU, cut to N layers; needs benchmarks/h200/serving on PYTHONPATH). All
+servers live at the same time, which answers need not mind. OUT gets answers, traces and logs as a result folder has them, and
+`table.json`: each variant's drift from the first base, and its kernels or operators per forward step.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-import make_model
-
 from perfgate.core import Arm
 from perfgate.errors import ServerError
 from perfgate.evidence.answers import Answers, load_answers, store_answers
@@ -25,6 +24,7 @@ from perfgate.evidence.equivalence import measure_drift
 from perfgate.evidence.profiles import Profile, load_profiles
 from perfgate.load import Load
 from perfgate.safeguards import Equivalence
+from perfgate.scenario import load_scenario
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.equivalence import ask
 from perfgate.serving.profiling import profile_server
@@ -32,60 +32,74 @@ from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Launch, Server
 from perfgate.serving.tiny_model import write_tiny_model
 
-COMMON = (
-    *("--moe-runner-backend", "triton", "--sampling-backend", "pytorch", "--grammar-backend", "none"),
+GPU = (
+    *("--moe-runner-backend", "triton", "--attention-backend", "triton"),
+    *("--sampling-backend", "pytorch", "--grammar-backend", "none"),
     *("--disable-prefill-cuda-graph", "--cuda-graph-max-bs-decode", "32", "--max-total-tokens", "32768"),
     *("--mem-fraction-static", "0.9"),
 )
-TRITON = ("--attention-backend", "triton")
+OVERRIDE = "--json-model-override-args"
+FEWER = (OVERRIDE, '{"num_experts_per_tok": 1}')
+UNNORMALISED = (OVERRIDE, '{"norm_topk_prob": false}')
+# The first is what all are compared with; every server is asked twice.
 VARIANTS = {
-    "shape": {
-        "base": TRITON,
-        "base again": TRITON,
-        "fused sum": (*TRITON, "--enable-fused-moe-sum-all-reduce"),
-        "three experts of four": (
-            *TRITON,
-            *("--json-model-override-args", '{"num_experts_per_tok": 3, "experts_per_token": 3}'),
-        ),
+    "cpu": {
+        "base": (),
+        "base again": (),
+        "float32": ("--dtype", "float32"),
+        "chunked prefill": ("--chunked-prefill-size", "32"),
+        "wrong: norm epsilon 1e-2": (OVERRIDE, '{"rms_norm_eps": 0.01}'),
+        "wrong: weights of experts not normalised": UNNORMALISED,
+        "wrong: one expert of two": FEWER,
     },
     "tiny": {
-        "base": TRITON,
-        "base again": TRITON,
-        "sums in another order": (*TRITON, "--triton-attention-num-kv-splits", "1", "--chunked-prefill-size", "64"),
-        "one expert of two": (*TRITON, "--json-model-override-args", '{"num_experts_per_tok": 1}'),
+        "base": (),
+        "base again": (),
+        "sums in another order": ("--triton-attention-num-kv-splits", "1", "--chunked-prefill-size", "64"),
+        "wrong: weights of experts not normalised": UNNORMALISED,
+        "wrong: one expert of two": FEWER,
+    },
+    "shape": {
+        "base": (),
+        "base again": (),
+        "fused sum": ("--enable-fused-moe-sum-all-reduce",),
+        "wrong: three experts of four": (OVERRIDE, '{"num_experts_per_tok": 3, "experts_per_token": 3}'),
     },
 }
 LOAD = Load(num_prompts=64, input_len=256, output_len=32, max_concurrency=16)
 
 
 def write_model(name: str, folder: Path, layers: int) -> tuple[Path, tuple[str, ...]]:
-    """Write the model and return its folder with the arguments that load it."""
+    """Write the model and return its folder with the arguments of every server."""
+    if name == "cpu":
+        return write_tiny_model(folder, "tiny-qwen3-moe"), load_scenario("cpu-moe").server.args
     if name == "tiny":
-        return write_tiny_model(folder, "tiny-qwen3-moe"), ()
+        return write_tiny_model(folder, "tiny-qwen3-moe"), GPU
+    import make_model
+
     make_model.CONFIG |= {"num_hidden_layers": layers, "layer_types": make_model.CONFIG["layer_types"][:layers]}
     make_model.main(folder)
-    return folder, ("--load-format", "dummy")
+    return folder, ("--load-format", "dummy", *GPU)
 
 
 def observe(name: str, out: Path, layers: int) -> None:
     """Start all variants, ask and profile each, and keep what they say."""
-    model, load_args = write_model(name, out / "model", layers)
+    model, args = write_model(name, out / "model", layers)
     with ExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
         servers = {}
-        for variant, args in VARIANTS[name].items():
+        for start, (variant, own) in enumerate(VARIANTS[name].items(), 1):
             launch = Launch(
-                engine=ENGINES["sglang"],
+                engine=ENGINES["sglang-cpu" if name == "cpu" else "sglang"],
                 python=sys.executable,
                 model=model,
-                args=(*load_args, *COMMON, *args),
-                env={},
-                ready_timeout_s=170.0,
+                args=(*args, *own),
+                env={"OMP_NUM_THREADS": "1"} if name == "cpu" else {},
+                ready_timeout_s=400.0 if name == "cpu" else 170.0,
                 stop_timeout_s=5.0,
             )
-            log = out / f"{variant.replace(' ', '-')}.log"
-            servers[variant] = stack.enter_context(Server(launch, log, reaper))
+            servers[variant] = stack.enter_context(Server(launch, out / f"server-{start:02d}.log", reaper))
         for start, (variant, server) in enumerate(servers.items(), 1):
             try:
                 server.wait_ready()
@@ -111,26 +125,27 @@ def tell(name: str, out: Path) -> None:
         problems = [found.problem for found in (answers[start], answers[start + 100]) if found.problem]
         drifts = [] if problems else [asdict(measure_drift(answers[1], answers[start + again])) for again in (0, 100)]
         trace = profiles[start].read()
-        ranked = sorted(trace.spent.items(), key=lambda item: -item[1].time_us)
         steps = profiles[start].steps
-        kernels = {kernel: {"us": spent.time_us / steps, "calls": spent.count / steps} for kernel, spent in ranked}
+        ranked = sorted(trace.spent.items(), key=lambda item: -item[1].time_us)
+        spent = {kernel: {"us": one.time_us / steps, "calls": one.count / steps} for kernel, one in ranked}
         table[variant] = {
+            "args": VARIANTS[name][variant],
             "problems": problems,
             "drifts": drifts,
             "kind": trace.kind,
             "us": trace.total_us / steps,
-            "kernels": kernels,
+            "spent": spent,
         }
         for drift in drifts:
             print(
-                f"{variant:24} mean {drift['mean']:.4%} worst {drift['worst']:.4%} spread {drift['spread_nats']:.3g} nats",
+                f"{variant:40} mean {drift['mean']:.4%} worst {drift['worst']:.4%} spread {drift['spread_nats']:.3g} nats",
                 end=" ",
             )
             print(f"max {drift['max_nats']:.3g} nats, agreement {drift['agreement']:.0%}, first {drift['first']}")
-        print(f"{variant:24} {trace.kind}s {trace.total_us / steps:.1f} us a step", problems)
-        for kernel, spent in ranked[:14]:
-            print(f"    {spent.time_us / steps:9.2f} us {spent.count / steps:7.2f} calls  {kernel[:110]}")
-    (out / "table.json").write_text(json.dumps(table, indent=1))
+        print(f"{variant:40} {trace.kind}s {trace.total_us / steps:.1f} us a step", *problems)
+        for kernel, one in list(spent.items())[:14]:
+            print(f"    {one['us']:9.2f} us {one['calls']:7.2f} calls  {kernel[:110]}")
+    (out / "table.json").write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":
