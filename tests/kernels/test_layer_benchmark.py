@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -9,19 +10,20 @@ import pytest
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
 from perfgate.evidence.layer_timings import find_timings, read_timings
+from perfgate.kernels.cases import Case
+from perfgate.kernels.data import build
+from perfgate.kernels.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-
-
-def run(candidate, *options):
-    argv = [sys.executable, "-m", "pytest", "-q", "benchmarks/kernels/test_layers.py", "--benchmark-enable"]
-    argv += ["--shape=E=4,k=2,H=32,I=32", "--tokens=1,3", "--base=torch-staged", f"--candidate={candidate}", "--rounds=10"]
-    argv += ["-p", "no:cacheprovider", *options]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+SCRIPT = ROOT / "benchmarks" / "kernels" / "test_layers.py"
 
 
 def test_layer_benchmark__stores_pairs_of_both_sides(tmp_path):
-    done = run("torch-float32", f"--benchmark-storage={tmp_path}", "--benchmark-save=block")
+    argv = [sys.executable, "-m", "pytest", "-q", str(SCRIPT), "--benchmark-enable", "-p", "no:cacheprovider"]
+    argv += [f"--benchmark-storage={tmp_path}", "--benchmark-save=block", "--shape=E=4,k=2,H=32,I=32", "--tokens=1,3"]
+    argv += ["--base=torch-staged", "--candidate=torch-float32", "--rounds=10"]
+
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
     assert done.returncode == 0, done.stdout[-2000:]
     (block,) = read_timings(find_timings(tmp_path))
@@ -32,9 +34,41 @@ def test_layer_benchmark__stores_pairs_of_both_sides(tmp_path):
     }
 
 
-def test_layer_benchmark__a_wrong_kernel_is_not_timed():
-    done = run("perfgate.kernels.mutants.memory:zeros")
+@pytest.fixture(scope="module")
+def script():
+    """The benchmark's own module."""
+    spec = spec_from_file_location("layer_benchmark", SCRIPT)
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
 
-    assert done.returncode == 1
-    assert "relative error 1 >" in done.stdout
-    assert "Rounds" not in done.stdout
+
+def test_require_right__a_wrong_kernel_is_not_timed(script):
+    problem = build(Case(M=3, dtype="bfloat16"))
+
+    with pytest.raises(pytest.fail.Exception, match="relative error 1 >"):
+        script.require_right(MUTANTS["zeros"].run, problem, "bfloat16")
+
+
+def test_turns__controls_stand_before_the_candidate_in_even_rounds_and_after_it_in_odd_ones(script):
+    calls = []
+
+    class Side:
+        def __init__(self, name):
+            self.replay = lambda: calls.append(name)
+
+    names = ("base", "again", "candidate")
+    turns = script.Turns(
+        sides={name: Side(name) for name in names}, replays=dict.fromkeys(names, 1), order=script.random.Random(1)
+    )
+    for _ in range(2):
+        turns.before()
+        turns.candidate()
+        turns.after()
+
+    assert [index for index, name in enumerate(calls) if name == "candidate"] == [2, 3]
+    assert sorted(calls) == sorted(names * 2)
+    assert {name: len(samples) for name, samples in turns.samples_us.items()} == {"base": 2, "again": 2}
+    assert turns.round == 2
