@@ -43,6 +43,7 @@ READINGS: dict[str, Reading] = {
     "run_queue": Reading(unit="1", meaning="median number of tasks that ran or waited for a core"),
     "running_requests": Reading(unit="1", meaning="mean number of requests in the engine's running batch"),
     "queued_requests": Reading(unit="1", meaning="mean number of requests that waited in the engine"),
+    "queue_wait_s": Reading(unit="s", meaning="mean time that a request waited in the engine before it ran"),
     "token_usage": Reading(unit="1", meaning="largest share of the engine's token pool in use"),
     "cache_hit_rate": Reading(unit="1", meaning="prompt tokens served from the prefix cache, as a share of all prompt tokens"),
     "engine_scrapes": Reading(unit="1", meaning="times that the engine's metrics were read while the window ran"),

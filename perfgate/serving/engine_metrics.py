@@ -16,22 +16,31 @@ _SUMS = {
     "queued_requests": ("num_queue_reqs", "num_requests_waiting"),
 }
 _SHARES = {"token_usage": ("token_usage", "kv_cache_usage_perc")}
-_HITS = ("cached_tokens_total", "prefix_cache_hits_total")
-_PROMPTS = ("prompt_tokens_total", "prefix_cache_queries_total")
+_COUNTERS = {
+    "hits": ("cached_tokens_total", "prefix_cache_hits_total"),
+    "prompts": ("prompt_tokens_total", "prefix_cache_queries_total"),
+    "queue_s": ("queue_time_seconds_sum", "request_queue_time_seconds_sum"),
+    "queued": ("queue_time_seconds_count", "request_queue_time_seconds_count"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
     """One reading, which took `took_s` seconds.
 
-    `gauges` holds running_requests, queued_requests and token_usage. `hits` and `prompts` count tokens since its start,
-    absent before the first request.
+    `gauges` holds running_requests, queued_requests and token_usage. `counters` grow since the server started: prompt tokens
+    (`prompts`) and those of them found in the cache (`hits`), requests that left the queue (`queued`) and the seconds that they
+    spent there (`queue_s`). One that nobody has increased yet is absent.
     """
 
     took_s: float
     gauges: Mapping[str, float]
-    hits: float | None
-    prompts: float | None
+    counters: Mapping[str, float]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the engine had nothing to do: the load generator was still preparing its requests, or had ended."""
+        return self.gauges.get("running_requests", 1.0) + self.gauges.get("queued_requests", 0.0) == 0
 
 
 def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
@@ -60,8 +69,8 @@ def parse_metrics(text: str, took_s: float) -> Scrape | None:
         return None
     gauges = {name: sum(values) for name, names in _SUMS.items() if (values := _first(found, names))}
     gauges |= {name: max(values) for name, names in _SHARES.items() if (values := _first(found, names))}
-    hits, prompts = _first(found, _HITS), _first(found, _PROMPTS)
-    return Scrape(took_s=took_s, gauges=gauges, hits=sum(hits) if hits else None, prompts=sum(prompts) if prompts else None)
+    counters = {name: sum(values) for name, names in _COUNTERS.items() if (values := _first(found, names))}
+    return Scrape(took_s=took_s, gauges=gauges, counters=counters)
 
 
 def _first(found: Mapping[str, list[float]], names: Iterable[str]) -> list[float]:
@@ -69,21 +78,20 @@ def _first(found: Mapping[str, list[float]], names: Iterable[str]) -> list[float
 
 
 def summarize_engine(before: Scrape | None, during: Sequence[Scrape], after: Scrape | None) -> dict[str, float]:
-    """Reduce a window's readings; a gauge that nobody read while the window ran is absent."""
+    """Reduce a window's readings; a gauge that nobody read while the engine worked is absent."""
     told: dict[str, float] = {"engine_scrapes": float(len(during))}
     for name, reduce in (("running_requests", _mean), ("queued_requests", _mean), ("token_usage", max)):
-        values = [one.gauges[name] for one in during if name in one.gauges]
+        values = [one.gauges[name] for one in during if name in one.gauges and not one.is_idle]
         if values:
             told[name] = reduce(values)
     everything = [one for one in (before, *during, after) if one is not None]
     if everything:
         told["engine_scrape_max_s"] = max(one.took_s for one in everything)
-    if after is not None and after.prompts is not None:
-        # A counter that nobody has increased yet is not shown at all.
-        prompts = after.prompts - ((before.prompts if before else None) or 0.0)
-        hits = (after.hits or 0.0) - ((before.hits if before else None) or 0.0)
-        if before is not None and prompts > 0:
-            told["cache_hit_rate"] = hits / prompts
+    if before is not None and after is not None:
+        grown = {name: after.counters.get(name, 0.0) - before.counters.get(name, 0.0) for name in _COUNTERS}
+        for name, part, whole in (("cache_hit_rate", "hits", "prompts"), ("queue_wait_s", "queue_s", "queued")):
+            if grown[whole] > 0:
+                told[name] = grown[part] / grown[whole]
     return told
 
 

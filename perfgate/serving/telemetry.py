@@ -107,7 +107,9 @@ class Telemetry:
         """Watch the machine while the body runs, then reduce and keep what was seen; `place` names the window."""
         url = server.metrics_url
         watch = Watch()
-        gauges = Ticker(lambda: scrape(url) if url else None, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
+        # Where the engine has only the cores that its model needs too, it is left alone while it serves.
+        live = url if server.launch.engine.uses_gpu else None
+        gauges = Ticker(lambda: scrape(live) if live else None, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
         ticks = Ticker(self._tick, PERIOD_S)
         before = (read_times(os.getpid()), scrape(url) if url else None)
         ticks.start()

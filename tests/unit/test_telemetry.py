@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from perfgate.evidence.readings import READINGS
-from perfgate.serving.engine_metrics import parse_metrics
+from perfgate.serving.engine_metrics import Scrape, parse_metrics, summarize_engine
 from perfgate.serving.gpu_summary import summarize_gpu
 from perfgate.serving.gpu_tenants import HIDDEN_BYTES, Tenants
 from perfgate.serving.nvml import DeviceSample
@@ -149,9 +149,10 @@ def test_watch__keeps_the_raw_samples_and_reads_the_engine(library, tmp_path):
 
     assert kept["index"] == 0
     assert len(kept["ticks"]) == told["readings"]["gpu_samples"]
-    assert kept["engine_after"]["prompts"] > kept["engine_before"]["prompts"]
+    assert kept["engine_after"]["counters"]["prompts"] > kept["engine_before"]["counters"]["prompts"]
     # The fake engine answers each question with 100 more prompt tokens, 25 of them cached.
     assert told["readings"]["cache_hit_rate"] == 0.25
+    assert told["readings"]["queue_wait_s"] == 0.5
     assert told["readings"]["running_requests"] == 16
     assert told["readings"]["token_usage"] == 0.5
 
@@ -225,7 +226,27 @@ def test_parse_metrics__ranks_are_summed_and_shares_are_not():
     found = parse_metrics(text, 0.1)
 
     assert found.gauges == {"running_requests": 0.75, "queued_requests": 0.75, "token_usage": 0.5}
-    assert (found.hits, found.prompts) == (None, None)
+    assert found.counters == {}
+
+
+def build_scrape(*, running=0.0, **counters):
+    return Scrape(took_s=0.02, gauges={"running_requests": running, "queued_requests": 0.0}, counters=counters)
+
+
+def test_summarize_engine__an_engine_without_work_says_nothing_of_the_load():
+    during = [build_scrape(), build_scrape(running=128.0), build_scrape(running=64.0)]
+    told = summarize_engine(build_scrape(), during, build_scrape())
+
+    assert (told["running_requests"], told["engine_scrapes"]) == (96.0, 3.0)
+    assert "running_requests" not in summarize_engine(build_scrape(), during[:1], build_scrape())
+
+
+def test_summarize_engine__counters_begin_when_somebody_increases_them():
+    told = summarize_engine(build_scrape(), [], build_scrape(prompts=200.0, hits=50.0, queued=4.0, queue_s=2.0))
+
+    assert (told["cache_hit_rate"], told["queue_wait_s"]) == (0.25, 0.5)
+    assert "cache_hit_rate" not in summarize_engine(None, [], build_scrape(prompts=200.0))
+    assert "queue_wait_s" not in summarize_engine(build_scrape(queued=4.0), [], build_scrape(queued=4.0))
 
 
 def test_docs__table_of_readings_is_the_codes():
