@@ -5,7 +5,8 @@ python benchmarks/kernels/live.py --model FOLDER --mode slots --out OUT_FOLDER
 Two servers of one model share the GPU, one of them with SGLANG_MOE_FUSE_DOWN_SUM_REDUCE. The same prompts go to both: log
 probabilities of the prompts' own tokens, which need no agreement on what was generated, and greedy continuations. The scale of
 what rounding alone does comes from the plain server, asked one prompt at a time and all at once. FOLDER is what
-benchmarks/h200/serving/make_model.py writes. SGLang must find the plug-in: `perfgate kernels plug-in` makes it.
+scaled_model.py writes, for the answers, or benchmarks/h200/serving/make_model.py, for the speed: its weights are the engine's
+dummies, so small that a wrong layer would hardly change an answer. SGLang must find the plug-in: `perfgate kernels plug-in`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ LOAD_REQUESTS, LOAD_INPUT, LOAD_OUTPUT, CONCURRENCY = 64, 512, 128, 16
 READY_TIMEOUT_S = 280
 # A fixed size of the cache lets two servers start at once, whatever memory each finds free.
 SERVER = (
-    "--load-format", "dummy", "--moe-runner-backend", "triton", "--attention-backend", "triton",
-    "--sampling-backend", "pytorch", "--grammar-backend", "none", "--disable-prefill-cuda-graph",
+    "--moe-runner-backend", "triton", "--attention-backend", "triton", "--sampling-backend", "pytorch",
+    "--grammar-backend", "none", "--disable-prefill-cuda-graph",
     "--cuda-graph-max-bs-decode", "32", "--disable-radix-cache", "--max-total-tokens", "40960", "--mem-fraction-static", "0.9",
 )  # fmt: skip
 
@@ -68,6 +69,8 @@ def start(model: Path, mode: str, out: Path) -> Served:
     environment = os.environ | {"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": mode, "PERFGATE_MOE_COUNTERS": str(counters)}
     environment |= {"HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     argv = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model), "--port", str(port), *SERVER]
+    if not list(model.glob("*.safetensors")):
+        argv += ["--load-format", "dummy"]
     with log.open("wb") as output:
         process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
     return Served(mode=mode, port=port, process=process, log=log, counters=counters)
@@ -86,9 +89,9 @@ def wait_ready(server: Served) -> float:
     raise SystemExit(f"server {server.mode} is not ready:\n" + server.log.read_text(errors="replace")[-3000:])
 
 
-def draw_prompts(count: int, length: int, seed: int) -> list[list[int]]:
+def draw_prompts(count: int, length: int, seed: int, vocabulary: int) -> list[list[int]]:
     draw = random.Random(seed)  # noqa: S311 - prompts, not secrets
-    return [[draw.randrange(1000, 190000) for _ in range(length)] for _ in range(count)]
+    return [[draw.randrange(100, vocabulary - 100) for _ in range(length)] for _ in range(count)]
 
 
 def generate(server: Served, prompts: list[list[int]], at_once: int) -> list[dict[str, Any]]:
@@ -128,9 +131,9 @@ def spread(answers: list[dict[str, Any]]) -> float:
     return statistics.pstdev(value for answer in answers for value in answer["prompt"])
 
 
-def load(server: Served, seed: int) -> dict[str, float]:
+def load(server: Served, seed: int, vocabulary: int) -> dict[str, float]:
     """One closed-loop window."""
-    prompts = draw_prompts(LOAD_REQUESTS, LOAD_INPUT, seed)
+    prompts = draw_prompts(LOAD_REQUESTS, LOAD_INPUT, seed, vocabulary)
     parameters = {"temperature": 0.0, "max_new_tokens": LOAD_OUTPUT, "ignore_eos": True}
     begun = time.monotonic()
     with ThreadPoolExecutor(CONCURRENCY) as pool:
@@ -149,10 +152,10 @@ def stop(server: Served) -> None:
         server.process.wait()
 
 
-def measure(plain: Served, ours: Served, windows: int) -> dict[str, Any]:
+def measure(plain: Served, ours: Served, windows: int, vocabulary: int) -> dict[str, Any]:
     ready_s = {server.mode: wait_ready(server) for server in (plain, ours)}
     before = json.loads(ours.counters.read_text()) if ours.counters.exists() else {"calls": 0}
-    prompts = draw_prompts(PROMPTS, PROMPT_TOKENS, seed=1)
+    prompts = draw_prompts(PROMPTS, PROMPT_TOKENS, 1, vocabulary)
     answers = {
         "plain": generate(plain, prompts, PROMPTS),
         "plain one by one": generate(plain, prompts, 1),
@@ -170,10 +173,10 @@ def measure(plain: Served, ours: Served, windows: int) -> dict[str, Any]:
         "windows": [],
     }
     for server in (plain, ours):
-        load(server, seed=0)
+        load(server, 0, vocabulary)
     for index in range(windows):
         for server in (plain, ours) if index % 2 == 0 else (ours, plain):
-            result["windows"].append({"mode": server.mode, "index": index, **load(server, seed=index + 1)})
+            result["windows"].append({"mode": server.mode, "index": index, **load(server, index + 1, vocabulary)})
     result["counters_at_end"] = json.loads(ours.counters.read_text()) if ours.counters.exists() else {"calls": 0}
     result["plain_wrote_counters"] = plain.counters.exists()
     return result
@@ -187,10 +190,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    vocabulary = json.loads((options.model / "config.json").read_text())["vocab_size"]
     servers: list[Served] = []
     try:
         servers += [start(options.model, mode, options.out) for mode in ("off", options.mode)]
-        result = measure(servers[0], servers[1], options.windows)
+        result = measure(servers[0], servers[1], options.windows, vocabulary)
     finally:
         for server in servers:
             stop(server)
