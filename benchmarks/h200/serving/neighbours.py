@@ -2,8 +2,8 @@
 
     python benchmarks/h200/serving/neighbours.py RESULT_DIR...
 
-Each window is compared with the median of its session's windows of the same arm. Its tail counts as slow when its P99 ITL is above
-1.5 times that; the last column is the median ITL, as a ratio of its usual value.
+Each window is compared with the median of its session's windows of the same arm. Its tail counts as slow when its P99 ITL is
+above 1.5 times that; the last column is the median ITL, as a ratio of its usual value.
 """
 
 from __future__ import annotations
