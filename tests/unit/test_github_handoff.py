@@ -41,11 +41,17 @@ def scenario_file(tmp_path):
     return path
 
 
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("packed")
+    folder = write_folder(place / "measured", make_session(SCENARIO, worse=0.1))
+    assert main(["handoff", "pack", str(folder), "-o", str(place), *subject(hardware="test-gpu")]) == 0
+    return (place / NAME).read_bytes()
+
+
 @pytest.fixture
-def document(tmp_path):
-    folder = write_folder(tmp_path / "measured", make_session(SCENARIO, worse=0.1))
-    assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "packed"), *subject(hardware="test-gpu")]) == 0
-    return orjson.loads((tmp_path / "packed" / NAME).read_bytes())
+def document(packed):
+    return orjson.loads(packed)
 
 
 def subject(*, repository="owner/name", pr=7, head=HEAD, run=11, attempt=1, hardware="test-gpu"):
