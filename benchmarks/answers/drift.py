@@ -2,10 +2,11 @@
 
     python benchmarks/answers/drift.py MODEL OUT [--layers N]
 
-MODEL is `cpu` (the generated Qwen3-MoE on the CPU), `tiny` (the same on a GPU; its weights have the scale of trained ones) or
-`shape` (gpt-oss-20b's shape with dummy weights on a GPU, cut to N layers; needs benchmarks/h200/serving on PYTHONPATH). All
-servers live at the same time, which answers need not mind. OUT gets answers, traces and logs as a result folder has them, and
-`table.json`: each variant's drift from the first base, and its kernels or operators per forward step.
+MODEL is `cpu` (the generated Qwen3-MoE on the CPU), or on a GPU `tiny` (the same), `scaled` (two layers of gpt-oss-20b's
+widths; the weights of these have the scale of trained ones) or `shape` (gpt-oss-20b cut to N layers, with the engine's dummy
+weights). The last two need benchmarks/h200/serving and benchmarks/kernels on PYTHONPATH. All servers live at the same time, which
+answers need not mind. OUT gets answers, traces and logs as a result folder has them, and `table.json`: each variant's drift from
+the first base, and its kernels or operators per forward step.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ VARIANTS = {
         "wrong: weights of experts not normalised": UNNORMALISED,
         "wrong: one expert of two": FEWER,
     },
-    "shape": {
-        "base": (),
-        "base again": (),
-        "fused sum": ("--enable-fused-moe-sum-all-reduce",),
-        "wrong: three experts of four": (OVERRIDE, '{"num_experts_per_tok": 3, "experts_per_token": 3}'),
-    },
+}
+VARIANTS["scaled"] = VARIANTS["shape"] = {
+    "base": (),
+    "base again": (),
+    "fused sum": ("--enable-fused-moe-sum-all-reduce",),
+    "wrong: three experts of four": (OVERRIDE, '{"num_experts_per_tok": 3, "experts_per_token": 3}'),
 }
 LOAD = Load(num_prompts=64, input_len=256, output_len=32, max_concurrency=16)
 
@@ -75,6 +76,11 @@ def write_model(name: str, folder: Path, layers: int) -> tuple[Path, tuple[str, 
         return write_tiny_model(folder, "tiny-qwen3-moe"), load_scenario("cpu-moe").server.args
     if name == "tiny":
         return write_tiny_model(folder, "tiny-qwen3-moe"), GPU
+    if name == "scaled":
+        import scaled_model
+
+        scaled_model.main(folder)
+        return folder, GPU
     import make_model
 
     make_model.CONFIG |= {"num_hidden_layers": layers, "layer_types": make_model.CONFIG["layer_types"][:layers]}

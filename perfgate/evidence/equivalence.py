@@ -28,6 +28,8 @@ other."""
 MAX_EXCUSED_DRIFT = UNRELATED_DRIFT / 2
 # Below this many nats all log-probs are the same, and no drift could be seen.
 MIN_SPREAD_NATS = 1e-6
+# Near 12 nats neighbouring floats lie 1e-6 apart: with a spread below this, a hundredth of it is no more than one float.
+FAINT_SPREAD_NATS = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +194,11 @@ def describe_equivalence(answers: Sequence[Answers], rules: Equivalence) -> str:
     if len({found.question for found in answers}) != 1 or (compared := compare_answers(answers, rules)) is None:
         return ""
     drift = compared.drift
+    faint = ""
+    if drift.spread_nats < FAINT_SPREAD_NATS:
+        faint = f"; all tokens are nearly as likely (spread {drift.spread_nats:.1g} nats), so a small fault would not show"
     return (
         f"log-probs of the candidate differ from the base's by {drift.mean:.2%} of their spread on average (limit "
         f"{compared.max_mean:.0%}), by {drift.worst:.2%} in the worst of {drift.prompts} prompts (limit "
-        f"{compared.max_worst:.0%}; {_tell_noise(compared.noise)}); {_tell_tokens(drift)}"
+        f"{compared.max_worst:.0%}; {_tell_noise(compared.noise)}); {_tell_tokens(drift)}{faint}"
     )

@@ -156,6 +156,13 @@ def test_measure_drift__stops_after_the_first_difference():
     assert (drift.max_nats, drift.spread_nats, drift.agreement) == (1.0, 1.0, 0.0)
 
 
+def test_describe_equivalence__says_where_little_can_be_seen():
+    reference = make_answers([1], [-12.0], (-12.00001, -12.00003))
+    described = describe_equivalence([reference, replace(reference, arm=Arm.CANDIDATE)], RULES)
+
+    assert described.endswith("; all tokens are nearly as likely (spread 1e-05 nats), so a small fault would not show")
+
+
 def test_measure_drift__is_the_same_for_nearly_equal_log_probs():
     """Drawn weights give log-probs that hardly differ; the same relative fault must weigh the same."""
     full = measure_drift(make_answers([1], [-2.0]), make_answers([1], [-2.5]))
