@@ -262,6 +262,7 @@ def test_units__a_job_is_never_root_and_dies_with_its_unit():
     assert "User=ghr%i" in text
     assert "KillMode=control-group" in text
     assert "ExecStart=+" not in text
+    assert "Environment=HOME=/var/lib/perfgate/slots/%i" in text
     assert text.count("ExecStartPre=+") == 2
     assert "ExecStopPost=+/opt/perfgate/bin/perfgate runner scrub --user ghr%i" in text
 
