@@ -4,9 +4,9 @@
 
 MODEL is `cpu` (the generated Qwen3-MoE on the CPU), or on a GPU `tiny` (the same), `scaled` (two layers of gpt-oss-20b's
 widths; the weights of these have the scale of trained ones) or `shape` (gpt-oss-20b cut to N layers, with the engine's dummy
-weights). The last two need benchmarks/h200/serving and benchmarks/kernels on PYTHONPATH. All servers live at the same time, which
-answers need not mind. OUT gets answers, traces and logs as a result folder has them, and `table.json`: each variant's drift from
-the first base, and its kernels or operators per forward step.
+weights). The last two need benchmarks/h200/serving and benchmarks/kernels on PYTHONPATH. All servers live at the same time,
+which answers need not mind. OUT gets answers, traces and logs as a result folder has them, and `table.json`: each variant's
+drift from the first base, and its kernels or operators per forward step.
 """
 
 from __future__ import annotations
