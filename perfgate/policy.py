@@ -17,7 +17,7 @@ from perfgate.scenario import Scenario
 from perfgate.stats.looks import CONFIDENCE, Plan
 from perfgate.stats.moderated import Prior
 
-RULE = "2026-11.3"
+RULE = "2026-11.4"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20

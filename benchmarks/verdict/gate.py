@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
+from perfgate.evidence.noise import doubt_agreement
 from perfgate.metrics import METRICS
 from perfgate.policy import MAX_PRIOR_DF, USUAL_RATIO
 from perfgate.stats.looks import Decision, Plan, Series, decide
@@ -59,6 +60,16 @@ PRESENT = Dials()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What one verdict knows of the past: `differences` of A/A blocks as (stored blocks, metrics), and per metric the `usual`
+    variance of a difference that the scatter of windows alone would make; zero where windows are not known.
+    """
+
+    differences: Floats
+    usual: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Many verdicts' evidence.
 
@@ -81,8 +92,10 @@ class Batch:
         margins = [log1p(METRICS[name].margin) for name in self.metrics]
         differences = find_differences(self.windows, self.dials)[:, :blocks]
         inflations = find_inflations(self.windows, self.spread, self.dials)[:, :blocks]
+        usual = 2 * self.spread / self.windows.shape[3]
         for index in range(len(self)):
-            yield make_series(differences[index], self.stored[index], margins, inflations[index], self.dials)
+            stored = Stored(differences=self.stored[index], usual=usual[index])
+            yield make_series(differences[index], stored, margins, inflations[index], self.dials)
 
 
 def draw_batch(
@@ -157,11 +170,13 @@ def _count(windows: Floats) -> range:
 
 
 def make_series(
-    differences: Floats, stored: Floats, margins: list[float], inflations: Floats | None = None, dials: Dials = PRESENT
+    differences: Floats, stored: Stored, margins: list[float], inflations: Floats | None = None, dials: Dials = PRESENT
 ) -> list[Series]:
-    """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics), `stored` (stored blocks, metrics)."""
-    variances = (stored**2).mean(axis=0).tolist()
-    prior_df = float(min(len(stored), dials.prior_df))
+    """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics)."""
+    blocks = len(stored.differences)
+    observed = (stored.differences**2).mean(axis=0).tolist()
+    variances = [doubt_agreement(*pair) for pair in zip(observed, [blocks] * len(observed), stored.usual.tolist(), strict=True)]
+    prior_df = float(min(blocks, dials.prior_df))
     phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
     return [
         Series(differences=tuple(column), margin=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)

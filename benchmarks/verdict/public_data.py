@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.verdict.gate import ALPHA, LOOKS, NOMINAL_SCORE, make_series, score_trial
+from benchmarks.verdict.gate import ALPHA, LOOKS, NOMINAL_SCORE, Stored, make_series, score_trial
 from benchmarks.verdict.public import MARGINS, Pairing, load_groups, pair_commits, pair_nights
 from benchmarks.verdict.record import as_rate, print_table, write_results
 from benchmarks.verdict.rivals import RIVALS, Evidence, Rival, limit_at
@@ -45,13 +45,13 @@ def score_perfgate(metrics: Sequence[str], looks: tuple[int, ...]) -> Scorer:
     margins = [log1p(MARGINS[name]) for name in metrics]
 
     def score(pairings: Sequence[Pairing], effect: float) -> Floats:
-        found = [
-            score_trial(
-                make_series(one.blocks[:, 1] - one.blocks[:, 0] + log1p(effect), one.stored_differences, margins), looks
-            )
+        # A published night has no windows whose scatter could be known.
+        usual = np.zeros(len(margins))
+        trials = (
+            (one.blocks[:, 1] - one.blocks[:, 0] + log1p(effect), Stored(differences=one.stored_differences, usual=usual))
             for one in pairings
-        ]
-        return np.array(found)
+        )
+        return np.array([score_trial(make_series(differences, stored, margins), looks) for differences, stored in trials])
 
     return score
 

@@ -17,6 +17,9 @@ from perfgate.stats.student import find_quantile
 MIN_RESPONSE = 0.5
 """A metric responds when it shows at least this share of an injected slow-down, with an interval that excludes zero."""
 
+DOUBT_BLOCKS = 2
+"""How many A/A blocks the scatter of windows is worth against blocks that agree better than it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStart:
@@ -53,6 +56,15 @@ class Response:
     measured_ratio: float
     low: float
     high: float
+
+
+def doubt_agreement(observed: float, blocks: int, usual: float) -> float:
+    """Pull the variance of `blocks` A/A differences up towards `usual`, what the scatter of their windows alone would make it.
+
+    Two or three blocks can agree by chance. The pull weighs DOUBT_BLOCKS blocks, so it fades where many are stored: what both
+    arms share, such as drift, scatters windows and leaves differences alone. It never makes a variance smaller.
+    """
+    return observed + max(0.0, usual - observed) * DOUBT_BLOCKS / (blocks + DOUBT_BLOCKS)
 
 
 # No slots: what is derived is remembered in the instance.
@@ -97,14 +109,11 @@ class NoiseModel:
 
     @cached_property
     def block_variance(self) -> float:
-        """Variance s0^2 of an A/A block's difference around the zero that it should be.
-
-        Two or three blocks can agree by chance; the difference of two means of windows cannot vary less than those windows do.
-        """
+        """Variance s0^2 of an A/A block's difference around the zero that it should be."""
         if not self.blocks:
             return 0.0
         observed = fsum(value * value for value in self.differences) / self.blocks
-        return max(observed, 2 * self.components.window.variance / self.windows)
+        return doubt_agreement(observed, self.blocks, 2 * self.spread / self.windows)
 
     @cached_property
     def spread(self) -> float:

@@ -27,7 +27,7 @@ from perfgate.evidence.baselines import (
     save_baseline,
     verify_baseline,
 )
-from perfgate.evidence.noise import Response
+from perfgate.evidence.noise import Response, doubt_agreement
 from perfgate.scenario import Warmup
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record, slow_both
 
@@ -52,15 +52,23 @@ def test_build_baseline__learns_differences_from_aa_blocks_only():
     assert noise.block_variance**0.5 < 0.05
 
 
-def test_build_baseline__blocks_that_agree_by_chance_are_no_quieter_than_their_windows():
+def test_build_baseline__blocks_that_agree_by_chance_are_doubted():
     aa = make_session(SCENARIO, blocks=2, is_aa=True)
     noise = build_baseline(SCENARIO, HARDWARE, [record(aa)]).metrics["p99_itl_ms"]
     twins = tuple(noise.values[index - index % 2] for index in range(len(noise.values)))
     lucky = replace(noise, values=tuple(tuple(value * 1.0001 for value in one) for one in twins))
 
     assert max(map(abs, lucky.differences)) < 1e-9
-    assert lucky.block_variance == pytest.approx(2 * lucky.components.window.variance / lucky.windows)
+    assert lucky.block_variance == pytest.approx(lucky.spread / lucky.windows)
     assert lucky.block_variance > 0
+
+
+@pytest.mark.parametrize(
+    ("observed", "blocks", "usual", "expected"),
+    [(0.0, 2, 1.0, 0.5), (0.0, 18, 1.0, 0.1), (0.5, 2, 1.0, 0.75), (2.0, 2, 1.0, 2.0), (0.3, 2, 0.0, 0.3)],
+)
+def test_doubt_agreement__pulls_up_only_and_fades(observed, blocks, usual, expected):
+    assert doubt_agreement(observed, blocks, usual) == pytest.approx(expected)
 
 
 def test_build_baseline__derives_by_the_formulas():

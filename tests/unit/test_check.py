@@ -78,7 +78,7 @@ def test_judge__writes_down_what_was_fixed():
     policy = judge(make_session(SCENARIO), SCENARIO, BASELINE, scenarios_in_pr=2).policy
 
     assert policy == {
-        "rule": "2026-11.3",
+        "rule": "2026-11.4",
         "stage": 2,
         "alpha": 0.01,
         "alpha_look": 0.01 / 4 / 2,

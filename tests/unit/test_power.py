@@ -73,7 +73,7 @@ def test_gating__leaves_out_what_the_scenario_calls_advisory(study):
 def test_trial__shares_alpha_between_looks_and_gates(study):
     trial = study.trial("median_itl_ms", Design(blocks=3, windows=3))
 
-    assert trial.alpha == pytest.approx(0.01 / 3 / 3)
+    assert trial.alpha == pytest.approx(0.01 / 4 / 3)
     assert trial.floor == pytest.approx(log1p(0.25) / 2)
     assert trial.prior_df == MAX_PRIOR_DF
 
@@ -103,8 +103,8 @@ def test_predict_block_variance__without_spread_stays_as_stored():
 def test_draw_curves__one_reach_per_look_that_keeps_its_promise(study):
     curve = next(one for one in draw_curves(study) if one.metric == "median_itl_ms")
 
-    assert [reach.blocks for reach in curve.reaches] == [2, 3, 4]
-    assert [reach.minutes for reach in curve.reaches] == pytest.approx([16 / 3, 8.0, 32 / 3])
+    assert [reach.blocks for reach in curve.reaches] == [2, 3, 4, 6]
+    assert [reach.minutes for reach in curve.reaches] == pytest.approx([16 / 3, 8.0, 32 / 3, 16.0])
     found = find_power(study.trial("median_itl_ms", Design(blocks=3, windows=3)), log1p(curve.reaches[1].smallest_effect))
     assert found == pytest.approx(0.9, abs=1e-4)
 
