@@ -23,6 +23,7 @@ def test_gate__equal_arms_are_no_regression(unchanged, state):
     assert ended.code in (0, 3), ended.out + ended.err
     assert "REGRESSION" not in ended.out.splitlines()[0]
     assert f"report folder: {folder}" in ended.out
+    assert "answers   log-probs of the candidate differ from the base's by 0.0" in ended.out
     assert find_leftovers(state) == []
 
 
@@ -62,6 +63,7 @@ def test_gate__slowed_candidate_is_a_regression(state, small_scenario, tmp_path)
     assert ended.code == 1, ended.out + ended.err
     assert verdict["outcome"] == "REGRESSION"
     assert "REGRESSION" in (tmp_path / "slow" / "report.md").read_text().splitlines()[0].upper()
+    assert "| operator | base us |" in (tmp_path / "slow" / "report.md").read_text()
     assert find_leftovers(state) == []
 
 
