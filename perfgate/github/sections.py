@@ -70,23 +70,22 @@ class _Kept:
 def put(sections: Mapping[str, Section], new: Section) -> dict[str, Section]:
     """Replace the section of one hardware; its last final result moves into the history.
 
-    Raise StaleError when what is shown comes from a later run of the same commit, or is this run's last word.
+    Of one commit an answer outranks every announcement, and a later run an earlier one: an event that measures nothing (another
+    label, say) must neither wipe an answer out nor keep one back. Raise StaleError for what is outranked.
     """
     old = sections.get(new.hardware)
     if old is None:
         return {**sections, new.hardware: new}
     if old.entry.head_sha == new.entry.head_sha and _rank(old.entry) > _rank(new.entry):
-        raise StaleError(f"run {new.entry.run_id}.{new.entry.run_attempt} is older than what the comment shows; left as it is")
-    if new.entry.state is State.AWAITING and old.entry.head_sha == new.entry.head_sha and old.entry.state.is_final:
-        raise StaleError("this commit was measured already; nobody has to start it again")
+        raise StaleError(f"run {new.entry.run_id}.{new.entry.run_attempt} has nothing newer to say of this commit")
     past = old.history
     if old.entry.state.is_final and (old.entry.order, old.entry.head_sha) != (new.entry.order, new.entry.head_sha):
         past = (old.entry, *(entry for entry in past if entry.order != old.entry.order))
     return {**sections, new.hardware: replace(new, history=past[:MAX_HISTORY])}
 
 
-def _rank(entry: Entry) -> tuple[int, int, bool]:
-    return *entry.order, entry.state.is_final
+def _rank(entry: Entry) -> tuple[bool, int, int]:
+    return entry.state.is_final, *entry.order
 
 
 def merge(one: Mapping[str, Section], other: Mapping[str, Section]) -> dict[str, Section]:

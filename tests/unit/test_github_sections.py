@@ -77,8 +77,16 @@ def test_put__the_history_is_bounded():
     ],
 )
 def test_put__a_late_word_replaces_nothing(shown, late):
-    with pytest.raises(StaleError, match=r"older than what the comment shows|was measured already"):
+    with pytest.raises(StaleError, match="has nothing newer to say of this commit"):
         put({"h200": make_section(**shown)}, make_section(**late))
+
+
+def test_put__an_answer_is_not_kept_back_by_a_later_event_that_measured_nothing():
+    """Another label was added while the measurement ran: its run announced itself and then skipped every job."""
+    sections = put({}, make_section(run=5, state=State.RUNNING))
+    sections = put(sections, make_section(run=6, state=State.PLANNED))
+
+    assert put(sections, make_section(run=5, state=State.REGRESSION))["h200"].entry.state is State.REGRESSION
 
 
 def test_put__an_older_run_of_a_newer_commit_counts():
