@@ -20,7 +20,7 @@ gate-regression: $(ENGINE) ## the same with a candidate that is about 25 % slowe
 	$(BIN)/perfgate gate cpu-moe --parent $(RESULTS) --candidate-inject step:0.30
 
 test: $(ENGINE) $(TESTS) ## run the tests, the real CPU gate among them
-	$(BIN)/python -m pytest --cov
+	$(BIN)/python -m pytest --cov --numprocesses 2 --dist loadgroup
 
 lint: $(TESTS) ## check style and types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -18,7 +18,8 @@ from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Launch, Server
 from perfgate.serving.tiny_model import write_tiny_model
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+# One group: two gates at once on one machine would be each other's noise.
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]
 
 # The candidate sends each token to one expert of the two that it should visit: faster, and wrong.
 WRONG = ("--json-model-override-args", '{"num_experts_per_tok": 1}')

@@ -7,7 +7,8 @@ import pytest
 
 from tests.e2e.commands import find_leftovers, interrupt_perfgate, read_index, run_perfgate, wait_for_leftovers
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+# One group: two gates at once on one machine would be each other's noise.
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.xdist_group("engine")]
 
 
 @pytest.fixture(scope="module")
