@@ -20,10 +20,14 @@ SEED = 20261121
 Rate = dict[str, Any]
 
 
-def tally(found: Sequence[Replayed], disjoint: Sequence[Replayed], blocks: int) -> dict[str, Any]:
-    """Everything that is counted over the replays of one length; `disjoint` are verdicts that share no block."""
+def tally(found: Sequence[Replayed], disjoint: Sequence[Replayed], blocks: int, whole_s: float | None = None) -> dict[str, Any]:
+    """Everything that is counted over the replays of one length; `disjoint` are verdicts that share no block.
+
+    `whole_s` is what a session takes that is still undecided at its last look. A replay that ends undecided for want of blocks
+    is charged that much; None where the replays are as long as a session may be.
+    """
     metrics = sorted({name for one in found for name in one.alone})
-    minutes = [one.took_s / 60 for one in found]
+    minutes = [(whole_s if whole_s is not None and is_inconclusive(one) else one.took_s) / 60 for one in found]
     return {
         "replays": len(found),
         "disjoint": len(disjoint),
@@ -34,7 +38,7 @@ def tally(found: Sequence[Replayed], disjoint: Sequence[Replayed], blocks: int) 
         "minutes": {
             "median": round(median(minutes), 3),
             "p90": round(float(np.percentile(minutes, 90)), 3),
-            "starts_included": True,
+            "charged_whole": 0 if whole_s is None else sum(map(is_inconclusive, found)),
         },
         "alone": {
             name: {

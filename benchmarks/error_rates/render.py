@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.error_rates.goals import MAX_FALSE, MIN_REPLAYS, STALL_LOSS
 from perfgate.metrics import METRICS
-from perfgate.policy import CALIBRATED_BLOCKS
+from perfgate.policy import CALIBRATED_BLOCKS, USUAL_RATIO
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -55,6 +55,7 @@ def write_page(found: Mapping[str, Any]) -> str:
         max_false=MAX_FALSE,
         min_replays=MIN_REPLAYS,
         stall_loss=STALL_LOSS,
+        usual_ratio=USUAL_RATIO,
         calibrated_blocks=CALIBRATED_BLOCKS,
     )
     # Blocks of the template leave a line too few around headings, or too many elsewhere.

@@ -110,6 +110,11 @@ class Shelf:
     responses: dict[str, dict[str, Response]] = field(default_factory=dict)
     kept: dict[tuple[object, ...], Baseline | None] = field(default_factory=dict)
 
+    @property
+    def bare(self) -> Shelf:
+        """The same blocks without what answered a slow-down."""
+        return Shelf(quiet=self.quiet)
+
     def take(self, without: frozenset[tuple[str, int]] = frozenset(), label: str = "") -> Baseline | None:
         """The baseline that the blocks not named in `without` give, with the responses of all cases but `label`."""
         key = (without, label)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
-from statistics import mean
+from datetime import datetime
 from typing import Any
 
-from benchmarks.error_rates.custom import judge_all
+from benchmarks.error_rates.case_study import study_case
 from benchmarks.error_rates.goals import (
     MAX_MINUTES,
     POWER_GOALS,
@@ -16,33 +15,19 @@ from benchmarks.error_rates.goals import (
     describe_noise,
     make_study,
 )
-from benchmarks.error_rates.rates import SEED, tally
 from benchmarks.error_rates.recordings import Recording, Skipped
 from benchmarks.error_rates.replays import (
     Case,
-    Composer,
     Shelf,
-    count_replays,
-    find_stored,
     group_cases,
-    list_replays,
-    replay,
-    walk,
 )
-from perfgate.core import Outcome
 from perfgate.errors import CalibrationError
 from perfgate.evidence.noise import Response
-from perfgate.policy import fix_policy
-from perfgate.series import read_series
 from perfgate.serving.calibration import read_responses
-from perfgate.stats.components import measure_variance
-from perfgate.stats.student import find_quantile
 
+MOSTLY = 0.5
 LIMIT = 5000
 """Most replays of one length that are judged."""
-
-RIVAL_BLOCKS = 2
-"""Blocks of the comparison with other rules: what the verdict mostly needs, so that all see as much."""
 
 
 def study_all(found: Sequence[Recording], skipped: Sequence[Skipped], limit: int = LIMIT) -> dict[str, Any]:
@@ -53,7 +38,7 @@ def study_all(found: Sequence[Recording], skipped: Sequence[Skipped], limit: int
         mine = [case for case in cases if case.recordings[0].design == design]
         designs.append(study_design(mine, limit))
     return {
-        "recordings": [describe_recording(one) for one in found],
+        "recordings": [describe_recording(one) | {"beside": count_beside(one, found)} for one in found],
         "skipped": [
             {"folder": one.entry.folder.name, "kind": one.entry.kind, "label": one.entry.label, "reason": one.reason}
             for one in skipped
@@ -84,11 +69,30 @@ def describe_recording(one: Recording) -> dict[str, Any]:
     }
 
 
+def count_beside(one: Recording, found: Sequence[Recording]) -> int:
+    """How many other sessions of the list were measured at the same time on a machine with as many cores."""
+    begun, ended = find_span(one)
+    spans = [find_span(other) for other in found if other is not one and find_cores(other) == find_cores(one)]
+    return sum(other_begun < ended and begun < other_ended for other_begun, other_ended in spans)
+
+
+def find_span(one: Recording) -> tuple[float, float]:
+    """When a session began and ended, in seconds since 1970."""
+    begun = datetime.fromisoformat(one.begun_utc).timestamp()
+    return begun, begun + (one.session.timing.took_s if one.session.timing else 0.0)
+
+
+def find_cores(one: Recording) -> str | None:
+    """The cores of the machine that it was measured on."""
+    return next(iter(one.session.fingerprints.values())).facts.get("cores")
+
+
 def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:
     """Replay all cases of one design with the noise of its A/A blocks, and hold them against the goals."""
     quiet = next((case for case in cases if case.kind == "aa"), None)
     shelf = stock_shelf(quiet, cases) if quiet else None
-    rows = [study_case(case, quiet, shelf, limit) for case in cases]
+    shelves = list_shelves(shelf)
+    rows = [study_case(case, quiet, shelves, limit) for case in cases]
     scenario = cases[0].scenario
     shown: dict[str, Any] = {
         "scenario": scenario.name,
@@ -103,22 +107,36 @@ def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:
     noise = describe_noise(study, quiet.recordings)
     equal = next(row for row in rows if row["kind"] == "aa")
     stored = [row for row in equal["rows"] if row["stored"]] or equal["rows"]
-    minutes = stored[-1]["minutes"]["median"] if stored else None
+    minutes = {row["noise"]: row["minutes"]["median"] for row in stored}
+    last = list(minutes.values())[-1] if minutes else None
     return shown | {
         "noise": noise,
         "goals": {
-            "false_alarms": check_false_alarms(stored, noise["block_minutes"]),
-            "false_alarms_without_stored": check_false_alarms(
-                [row for row in equal["rows"] if not row["stored"]], noise["block_minutes"]
-            ),
+            "false_alarms": check_false_alarms(equal["rows"], noise["block_minutes"]),
             "power": [check_power(goal, study, rows) for goal in POWER_GOALS],
             "minutes": {
-                "median": minutes,
+                "median": last,
+                "by_noise": minutes,
+                "open": [name for name, one in stored[-1]["alone"].items() if one["inconclusive"]["rate"] > MOSTLY]
+                if stored
+                else [],
                 "most": MAX_MINUTES,
-                "status": "not measured" if minutes is None else "met" if minutes <= MAX_MINUTES else "NOT met",
+                "status": "not measured" if last is None else "met" if last <= MAX_MINUTES else "NOT met",
             },
         },
     }
+
+
+def list_open(row: dict[str, Any]) -> list[str]:
+    """The metrics that by themselves leave most replays of a row undecided."""
+    return [name for name in row["gated"] if row["alone"][name]["inconclusive"]["rate"] > MOSTLY]
+
+
+def list_shelves(shelf: Shelf | None) -> list[tuple[str, Shelf | None]]:
+    """Kinds of stored noise, in the order of how much they know: none, A/A blocks, and what answered a slow-down besides."""
+    if shelf is None:
+        return [("none", None)]
+    return [("none", None), ("blocks", shelf.bare), *([("responses", shelf)] if shelf.responses else [])]
 
 
 def stock_shelf(quiet: Case, cases: Sequence[Case]) -> Shelf:
@@ -142,88 +160,3 @@ def find_responses(case: Case, shelf: Shelf) -> dict[str, Response]:
         return read_responses(one.scenario, one.entry.folder, baseline, one.effect)
     except CalibrationError:
         return {}
-
-
-def study_case(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int) -> dict[str, Any]:
-    """All replays of one case, at each length that the blocks allow, with stored noise and without."""
-    composer, total = Composer(case=case), len(case.blocks)
-    lengths = [look for look in case.scenario.blocks.looks if look <= total]
-    kinds = (None, shelf) if shelf else (None,)
-    rows = [row for stored in kinds for length in lengths if (row := study_length(composer, length, stored, limit))]
-    effects = [one.effect for one in case.recordings if one.effect is not None]
-    return {
-        "scenario": case.scenario.name,
-        "workload": case.scenario.workload_hash,
-        "kind": case.kind,
-        "label": case.label,
-        "folders": [one.name for one in case.recordings],
-        "blocks": total,
-        "nominal": case.recordings[0].entry.nominal,
-        "effect": mean(effects) if effects else None,
-        "effect_from": case.recordings[0].effect_from,
-        "direct": case.recordings[0].is_direct,
-        "differences": describe_differences(case),
-        "live": [describe_live(case, one, shelf) for one in case.recordings],
-        "rows": rows,
-        "replays": sum(row["replays"] for row in rows),
-        "rivals": study_rivals(case, quiet, shelf, limit),
-    }
-
-
-def study_length(composer: Composer, length: int, shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
-    """The replays of one length by one kind of stored noise; None where no block is left to store."""
-    case = composer.case
-    total, symmetric = len(case.blocks), case.is_symmetric
-    picks = list_replays(total, length, is_symmetric=symmetric, limit=limit, seed=SEED)
-    if shelf and find_stored(shelf, case, picks[0]) is None:
-        return None
-    found = [replay(composer, pick, find_stored(shelf, case, pick)) for pick in picks]
-    baseline = find_stored(shelf, case, picks[0])
-    return {
-        "stored": bool(shelf),
-        "stored_blocks": baseline.blocks if baseline else 0,
-        "blocks": length,
-        "distinct": count_replays(total, length, is_symmetric=symmetric),
-        **tally(found, list(walk(composer, length, shelf)), total),
-    }
-
-
-def describe_differences(case: Case) -> dict[str, Any]:
-    """Mean and spread over all blocks of what each metric lost, as log badness, with a two-sided 90 % t interval."""
-    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
-    policy = fix_policy(session, case.scenario, None, 1)
-    shown = {}
-    for reading in read_series(session, policy):
-        values = reading.series.differences
-        sd = sqrt(measure_variance(values)) if len(values) > 1 else None
-        reach = find_quantile(0.95, len(values) - 1) * sd / sqrt(len(values)) if sd is not None else None
-        shown[reading.metric] = {"mean": mean(values), "sd": sd, "reach": reach, "blocks": len(values)}
-    return shown
-
-
-def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, Any]:
-    """The verdict of a folder as it stands, by the noise of the other blocks where there are some."""
-    alone = Composer(case=Case(label=case.label, kind=case.kind, recordings=(one,)))
-    pick = tuple((index, False) for index in range(len(one.blocks)))
-    without = frozenset(block.key for block in one.blocks) if case.kind == "aa" else frozenset()
-    baseline = shelf.take(without, "" if case.kind == "aa" else case.label) if shelf else None
-    found = replay(alone, pick, baseline)
-    outcome = found.outcome
-    return {
-        "folder": one.name,
-        "outcome": outcome.value,
-        "blocks": found.blocks if outcome is not Outcome.INVALID else 0,
-        "stored_blocks": baseline.blocks if baseline else 0,
-        "minutes": found.took_s / 60,
-    }
-
-
-def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
-    """The other rules on the same windows, over the metrics that gate, at a length at which blocks are left as history."""
-    looks = [look for look in case.scenario.blocks.looks if look <= min(len(case.blocks), RIVAL_BLOCKS)]
-    if not looks:
-        return None
-    session = Composer(case=case).compose(((0, False),))
-    gated = fix_policy(session, case.scenario, shelf.take() if shelf else None, 1).gated
-    picks = list_replays(len(case.blocks), looks[-1], is_symmetric=case.is_symmetric, limit=limit, seed=SEED)
-    return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.error_rates import render
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all
-from benchmarks.error_rates.goals import PowerGoal, count_stalls, find_case, find_needed, grade
-from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks
+from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade
+from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
 from benchmarks.error_rates.recordings import read_list, read_recordings
 from benchmarks.error_rates.replays import (
     Composer,
@@ -261,6 +261,31 @@ def test_rate_with_bounds__counts_disjoint_verdicts_apart():
     assert rate["disjoint"]["upper95"] == pytest.approx(1 - 0.05**0.5, abs=1e-6)
 
 
+def test_tally__an_undecided_replay_is_charged_a_whole_session():
+    found = [
+        make_replayed(Outcome.INCONCLUSIVE, 0, 1),
+        make_replayed(Outcome.PASS, 0, 2),
+        make_replayed(Outcome.INCONCLUSIVE, 1, 2),
+    ]
+
+    row = tally(found, [], 3, whole_s=600.0)
+
+    assert row["minutes"] == {"median": 10.0, "p90": 10.0, "charged_whole": 2}
+    assert tally(found, [], 3)["minutes"]["median"] == 1.0
+
+
+def test_check_false_alarms__kinds_of_noise_judge_the_same_replays():
+    def row(noise, replays, alarms):
+        rate = {"count": alarms, "tries": replays, "disjoint": {"count": alarms, "tries": 2, "upper95": 0.78}}
+        return {"noise": noise, "replays": replays, "regression": rate, "blocks_used": 2.0}
+
+    enough = check_false_alarms([row("none", 400, 0), row("blocks", 200, 0)], 2.0)
+    loud = check_false_alarms([row("none", 400, 0), row("blocks", 200, 1)], 2.0)
+
+    assert (enough["status"], enough["bound_status"], loud["status"]) == ("met", "NOT met", "NOT met")
+    assert check_false_alarms([row("none", 200, 0), row("blocks", 200, 0)], 2.0)["status"] == "NOT met"
+
+
 def test_grade__a_count_alone_proves_nothing():
     def rate(lower):
         return {"rate": 1.0, "disjoint": {"lower95": lower}}
@@ -333,6 +358,7 @@ def test_write_page__says_what_is_missing_and_what_was_not_met(found):
     assert "Median ITL: +2 % found in 90 % | no session of that size | none | **not measured**" in page
     assert "verdicts that share no block, none of them an alarm, bound the rate by 1 %" in page
     assert "### GPU +5 %" in page
+    assert "injected +4.94 %" in page
     assert "SGLang nightly 10 %" in page
 
 

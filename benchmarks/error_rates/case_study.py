@@ -1,0 +1,158 @@
+"""Everything that is counted over the replays of one case, and what its blocks say by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.error_rates.custom import judge_all
+from benchmarks.error_rates.rates import SEED, tally
+from benchmarks.error_rates.recordings import Recording
+from benchmarks.error_rates.replays import (
+    Case,
+    Composer,
+    Pick,
+    Shelf,
+    count_replays,
+    drop_unasked,
+    find_stored,
+    list_replays,
+    replay,
+    walk,
+)
+from perfgate.core import Outcome
+from perfgate.evidence.baselines import Baseline
+from perfgate.policy import fix_policy
+from perfgate.series import read_series
+from perfgate.stats.components import measure_variance
+from perfgate.stats.student import find_quantile
+
+RIVAL_BLOCKS = 2
+"""Blocks of the comparison with other rules: what the verdict mostly needs, so that all see as much."""
+
+
+def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shelf | None]], limit: int) -> dict[str, Any]:
+    """All replays of one case, at each length that the blocks allow, with every kind of stored noise."""
+    composer, total = Composer(case=case), len(case.blocks)
+    lengths = [look for look in case.scenario.blocks.looks if look <= total]
+    rows = [row for kind in shelves for length in lengths if (row := study_length(composer, length, kind, limit))]
+    effects = [one.effect for one in case.recordings if one.effect is not None]
+    full = shelves[-1][1]
+    return {
+        "scenario": case.scenario.name,
+        "workload": case.scenario.workload_hash,
+        "kind": case.kind,
+        "label": case.label,
+        "folders": [one.name for one in case.recordings],
+        "blocks": total,
+        "looks": list(case.scenario.blocks.looks),
+        "nominal": case.recordings[0].entry.nominal,
+        "effect": mean(effects) if effects else None,
+        "effect_from": case.recordings[0].effect_from,
+        "direct": case.recordings[0].is_direct,
+        "differences": describe_differences(case),
+        "tests": describe_tests(composer, full),
+        "live": [describe_live(case, one, full) for one in case.recordings],
+        "rows": rows,
+        "replays": sum(row["replays"] for row in rows),
+        "rivals": study_rivals(case, quiet, full, limit),
+    }
+
+
+def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None], limit: int) -> dict[str, Any] | None:
+    """The replays of one length by one kind of stored noise; None where that would be no noise, or the same as without."""
+    case, (name, shelf) = composer.case, kind
+    total, symmetric = len(case.blocks), case.is_symmetric
+    picks = list_replays(total, length, is_symmetric=symmetric, limit=limit, seed=SEED)
+    baseline = find_stored(shelf, case, picks[0])
+    gated = find_gated(composer, picks[0], baseline)
+    if shelf and baseline is None:
+        return None
+    if shelf and name == "responses" and gated == find_gated(composer, picks[0], find_stored(shelf.bare, case, picks[0])):
+        return None
+    found = [replay(composer, pick, find_stored(shelf, case, pick)) for pick in picks]
+    last = case.scenario.blocks.looks[-1]
+    whole_s = last * median(block.took_s for block in case.blocks) if length < last else None
+    return {
+        "noise": name,
+        "stored": bool(shelf),
+        "stored_blocks": baseline.blocks if baseline else 0,
+        "gated": gated,
+        "blocks": length,
+        "distinct": count_replays(total, length, is_symmetric=symmetric),
+        **tally(found, list(walk(composer, length, shelf)), total, whole_s),
+    }
+
+
+def find_gated(composer: Composer, pick: Pick, baseline: Baseline | None) -> list[str]:
+    """The metrics that may fail a replay."""
+    return list(fix_policy(composer.compose(pick), composer.case.scenario, baseline, 1).gated)
+
+
+def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
+    """What the rule asks of each metric over all blocks of a case: the mean loss, and how large it had to be to be found.
+
+    `phi` says how many times noisier than stored the windows scattered, which the stored noise is inflated by.
+    """
+    case = composer.case
+    blocks = max((look for look in case.scenario.blocks.looks if look <= len(case.blocks)), default=0)
+    pick = tuple((index, False) for index in range(blocks))
+    if not blocks:
+        return {}
+    session = composer.compose(pick)
+    policy = fix_policy(session, case.scenario, find_stored(shelf, case, pick), 1)
+    shown = {}
+    for reading in read_series(drop_unasked(session, policy), policy):
+        family = len(policy.gated) + (reading.metric in policy.silent)
+        estimate = reading.series.estimate(blocks)
+        reach = estimate.reach(1 - policy.plan.alpha_look / family)
+        shown[reading.metric] = {
+            "blocks": blocks,
+            "mean": estimate.mean,
+            "needed": max(reach, reading.series.margin / 2) if estimate.df else None,
+            "phi": reading.series.phi[blocks - 1] if reading.series.phi else 1.0,
+        }
+    return shown
+
+
+def describe_differences(case: Case) -> dict[str, Any]:
+    """Mean and spread over all blocks of what each metric lost, as log badness, with a two-sided 90 % t interval."""
+    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
+    policy = fix_policy(session, case.scenario, None, 1)
+    shown = {}
+    for reading in read_series(session, policy):
+        values = reading.series.differences
+        sd = sqrt(measure_variance(values)) if len(values) > 1 else None
+        reach = find_quantile(0.95, len(values) - 1) * sd / sqrt(len(values)) if sd is not None else None
+        shown[reading.metric] = {"mean": mean(values), "sd": sd, "reach": reach, "blocks": len(values)}
+    return shown
+
+
+def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, Any]:
+    """The verdict of a folder as it stands, by the noise of the other blocks where there are some."""
+    alone = Composer(case=Case(label=case.label, kind=case.kind, recordings=(one,)))
+    pick = tuple((index, False) for index in range(len(one.blocks)))
+    without = frozenset(block.key for block in one.blocks) if case.kind == "aa" else frozenset()
+    baseline = shelf.take(without, "" if case.kind == "aa" else case.label) if shelf else None
+    found = replay(alone, pick, baseline)
+    outcome = found.outcome
+    return {
+        "folder": one.name,
+        "outcome": outcome.value,
+        "blocks": found.blocks if outcome is not Outcome.INVALID else 0,
+        "stored_blocks": baseline.blocks if baseline else 0,
+        "minutes": found.took_s / 60,
+    }
+
+
+def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
+    """The other rules on the same windows, over the metrics that gate, at a length at which blocks are left as history."""
+    looks = [look for look in case.scenario.blocks.looks if look <= min(len(case.blocks), RIVAL_BLOCKS)]
+    if not looks:
+        return None
+    session = Composer(case=case).compose(((0, False),))
+    gated = fix_policy(session, case.scenario, shelf.take() if shelf else None, 1).gated
+    picks = list_replays(len(case.blocks), looks[-1], is_symmetric=case.is_symmetric, limit=limit, seed=SEED)
+    return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}
