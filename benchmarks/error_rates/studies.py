@@ -23,7 +23,7 @@ from benchmarks.error_rates.replays import (
 )
 from perfgate.errors import CalibrationError
 from perfgate.evidence.noise import Response
-from perfgate.serving.calibration import read_responses
+from perfgate.serving.calibration import RESPONSE_BLOCKS, read_responses
 
 MOSTLY = 0.5
 LIMIT = 5000
@@ -154,7 +154,7 @@ def find_responses(case: Case, shelf: Shelf) -> dict[str, Response]:
     Empty where its size is unknown, and where a calibration would refuse the folder.
     """
     one, baseline = case.recordings[0], shelf.take()
-    if case.kind != "injected" or one.effect is None or baseline is None:
+    if case.kind != "injected" or one.effect is None or baseline is None or len(one.blocks) < RESPONSE_BLOCKS:
         return {}
     try:
         return read_responses(one.scenario, one.entry.folder, baseline, one.effect)

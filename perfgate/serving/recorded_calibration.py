@@ -13,9 +13,10 @@ from perfgate.errors import CalibrationError, InputError
 from perfgate.evidence.baseline_growth import add_responses
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import Response
+from perfgate.evidence.pairing import group_starts, pair_blocks
 from perfgate.evidence.results import load_results, read_record
 from perfgate.scenario import Scenario
-from perfgate.serving.calibration import build_from_sessions, find_injected, read_responses
+from perfgate.serving.calibration import RESPONSE_BLOCKS, build_from_sessions, find_injected, read_responses
 from perfgate.serving.injection import VARIABLE, parse_injection
 
 MAX_RATIO = 100.0
@@ -56,12 +57,19 @@ def calibrate_from(scenario: Scenario, quiet: Sequence[Path], slowed: Sequence[S
     for session in sessions[len(quiet) :]:
         if session.is_aa:
             raise InputError(f"--injected {session.source}: its arms are equal, nothing was injected; give it with --from")
+        if count_blocks(scenario, session) < RESPONSE_BLOCKS:
+            raise InputError(f"--injected {session.source}: has fewer than {RESPONSE_BLOCKS} whole blocks; leave it out")
     _require_one_machine(sessions)
     _require_names(quiet)
     baseline = build_from_sessions(scenario, quiet)
     responses = find_responses(scenario, baseline, slowed)
     newest = max((read_record(one.folder).begun_utc for one in slowed), default="")
     return add_responses(baseline, responses, newest) if responses else baseline
+
+
+def count_blocks(scenario: Scenario, session: Session) -> int:
+    """How many whole blocks of both arms a session holds."""
+    return len(pair_blocks(group_starts(session), scenario.blocks.windows, scenario.warmup.steady_ratio, {}))
 
 
 def find_responses(scenario: Scenario, baseline: Baseline, slowed: Sequence[Slowed]) -> dict[str, list[Response]]:

@@ -13,9 +13,11 @@ from perfgate.core import Fingerprint
 from perfgate.errors import InputError
 from perfgate.evidence.baselines import find_path, load_baseline
 from perfgate.serving.recorded_calibration import Slowed, parse_slowed
+from perfgate.state import SHIPPED_BASELINES
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()
+SERVING = Path(__file__).parents[2] / "benchmarks/h200/serving"
 
 
 @pytest.fixture
@@ -119,6 +121,14 @@ def test_calibrate__a_slow_down_that_nobody_measured(place, capsys):
     assert "its candidate ran without PERFGATE_INJECT" in capsys.readouterr().err
 
 
+def test_calibrate__one_block_shows_no_response(place, capsys):
+    write_folder(place / "short", make_session(SCENARIO, blocks=1, seed=3, worse=log1p(0.03)))
+    change_arm(place / "short", env={"PERFGATE_INJECT": "host:300"})
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", f"0.03:{place / 'short'}") == 2
+    assert "short: has fewer than 2 whole blocks" in capsys.readouterr().err
+
+
 def test_calibrate__a_void_session_stores_nothing(place, capsys):
     session = make_session(SCENARIO, blocks=4, seed=9)
     write_folder(place / "void", session)
@@ -127,6 +137,20 @@ def test_calibrate__a_void_session_stores_nothing(place, capsys):
     assert calibrate(place, "--from", place / "void") == 3
     assert "the calibration is void" in capsys.readouterr().err
     assert not (place / "to").exists()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "quiet", "slowed"),
+    [("closed-c16", "closed-aa", ["closed-gpu-3", "closed-gpu-10"]), ("saturation", "saturation-aa", [])],
+)
+def test_calibrate__the_shipped_baselines_are_what_the_raw_data_gives(tmp_path, scenario, quiet, slowed):
+    injected = [word for name in slowed for word in ("--injected", str(SERVING / "results" / name))]
+    given = ["--from", str(SERVING / "results" / quiet), *injected, "--to", str(tmp_path)]
+
+    assert main(["calibrate", str(SERVING / f"{scenario}.toml"), *given]) == 0
+
+    [built] = tmp_path.rglob("*.json")
+    assert built.read_bytes() == (SHIPPED_BASELINES / built.relative_to(tmp_path)).read_bytes()
 
 
 def test_parse_slowed__folder_with_a_colon():
