@@ -1,6 +1,6 @@
 """Draw the pull request comment of a result folder as GitHub would show it: a PNG made by headless Chromium.
 
-Run as `python docs/pictures/make_comment.py benchmarks/h200/serving/results/fused-sum docs/pictures/comment.png`.
+Run as `python docs/pictures/make_comment.py benchmarks/h200/serving/results/closed-gpu-3 docs/pictures/comment.png`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ h3 { font-size: 17px; } sub { color: #59636e; vertical-align: baseline; } ol { c
 """
 CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1.5")
 NO_NETWORK = ("--disable-background-networking", "--disable-sync", "--disable-component-update", "--no-first-run")
-SIZE = "--window-size=1290,735"
+SIZE = "--window-size=1290,905"
 
 
 def draw(folder: str, picture: Path) -> None:

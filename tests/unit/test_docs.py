@@ -16,7 +16,7 @@ NOT_RUN = {"ab", "gate", "run", "matrix", "calibrate", "engine", "kernels", "git
 OWN_FILES = "docs/compare.md"
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
-    "perfgate check benchmarks/h200/serving/results/aa": 3,
+    "perfgate check benchmarks/h200/serving/results/closed-gpu-3": 1,
 }
 
 
@@ -51,7 +51,7 @@ def test_docs__options_exist(page, line):
 
 @pytest.mark.parametrize("line", [line for page, line in COMMANDS if page != OWN_FILES and line.split()[1] not in NOT_RUN])
 def test_docs__command_runs(line, tmp_path, monkeypatch, capsys):
-    for name in ("tests", "benchmarks"):
+    for name in ("tests", "benchmarks", "perfgate"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
