@@ -17,7 +17,7 @@ from perfgate.scenario import Scenario
 from perfgate.stats.looks import CONFIDENCE, Plan
 from perfgate.stats.moderated import Prior
 
-RULE = "2026-11.4"
+RULE = "2026-11.5"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
@@ -159,7 +159,7 @@ def find_silence(name: str, scenario: Scenario, noise: NoiseModel | None) -> str
             metric.closed_loop_only and not load.is_closed_loop,
             f"at {load.request_rate:g} requests/s it echoes the load generator",
         ),
-        (responds is False, "calibration saw no response to an injected slow-down"),
+        (responds is False, "calibration saw no fitting response to an injected slow-down"),
         (
             too_few,
             f"{load.num_prompts} requests a window are fewer than {metric.min_requests}, and no calibration shows a response",

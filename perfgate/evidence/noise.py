@@ -14,8 +14,9 @@ from perfgate.metrics import METRICS
 from perfgate.stats.components import Components, measure_variance, split_variance
 from perfgate.stats.student import find_quantile
 
-MIN_RESPONSE = 0.5
-"""A metric responds when it shows at least this share of an injected slow-down, with an interval that excludes zero."""
+MIN_RESPONSE, MAX_RESPONSE = 0.5, 2.0
+"""A metric responds when it shows between these shares of an injected slow-down, with an interval that excludes zero: what
+shows many times of it shows something else that happened meanwhile."""
 
 DOUBT_BLOCKS = 2
 """How many A/A blocks the scatter of windows is worth against blocks that agree better than it."""
@@ -156,10 +157,12 @@ class NoiseModel:
 
     @property
     def is_responsive(self) -> bool | None:
-        """Whether calibration saw the metric answer a slow-down; None when that was not measured."""
+        """Whether calibration saw the metric answer a slow-down, by about as much; None when that was not measured."""
         if not self.sensitivity:
             return None
-        return any(row.low > 0 and row.measured_ratio >= MIN_RESPONSE * row.injected_ratio for row in self.sensitivity)
+        return any(
+            row.low > 0 and MIN_RESPONSE <= row.measured_ratio / row.injected_ratio <= MAX_RESPONSE for row in self.sensitivity
+        )
 
     @cached_property
     def _badness(self) -> tuple[tuple[float, ...], ...]:

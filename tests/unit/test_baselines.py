@@ -309,6 +309,16 @@ def test_add_responses__decide_whether_a_metric_answers(tmp_path):
     assert load_baseline(tmp_path / "b.json").metrics["median_itl_ms"].sensitivity == (row,)
 
 
+@pytest.mark.parametrize(
+    ("measured", "low", "expected"),
+    [(0.05, 0.01, True), (0.2, 0.1, True), (0.04, 0.01, False), (0.21, 0.1, False), (0.1, -0.01, False)],
+)
+def test_is_responsive__between_half_and_twice_of_what_was_injected(measured, low, expected):
+    row = Response(injected_ratio=0.1, measured_ratio=measured, low=low, high=0.5)
+
+    assert add_responses(BASELINE, {"p99_itl_ms": [row]}, "2026-03-01").metrics["p99_itl_ms"].is_responsive is expected
+
+
 def test_add_responses__of_a_metric_that_is_not_there():
     with pytest.raises(BaselineError, match="max_itl_ms is not in the baseline"):
         add_responses(BASELINE, {"max_itl_ms": []}, "2026-03-01")

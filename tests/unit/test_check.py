@@ -78,7 +78,7 @@ def test_judge__writes_down_what_was_fixed():
     policy = judge(make_session(SCENARIO), SCENARIO, BASELINE, scenarios_in_pr=2).policy
 
     assert policy == {
-        "rule": "2026-11.4",
+        "rule": "2026-11.5",
         "stage": 2,
         "alpha": 0.01,
         "alpha_look": 0.01 / 4 / 2,
@@ -249,8 +249,8 @@ def test_judge__a_metric_that_the_baseline_lacks_is_judged_by_itself():
     [
         ((), False, "fewer than 300"),
         ((Response(injected_ratio=0.1, measured_ratio=0.09, low=0.05, high=0.13),), True, None),
-        ((Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.03),), False, "no response"),
-        ((Response(injected_ratio=0.1, measured_ratio=0.09, low=-0.01, high=0.2),), False, "no response"),
+        ((Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.03),), False, "no fitting response"),
+        ((Response(injected_ratio=0.1, measured_ratio=0.09, low=-0.01, high=0.2),), False, "no fitting response"),
     ],
 )
 def test_judge__p99_of_few_requests_gates_only_if_calibration_saw_it_respond(rows, gates, reason):
