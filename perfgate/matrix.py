@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from perfgate.errors import ScenarioError
 from perfgate.load import Load
 from perfgate.scenario import Gate, Model, Name, Scenario, Server, Warmup
-from perfgate.scenario_errors import explain, explain_syntax
+from perfgate.scenario_errors import parse_toml
 
 MATRIX_DIR = Path(__file__).parent / "matrices"
 
@@ -101,11 +100,4 @@ def read_matrix_text(path: Path) -> str:
 
 def parse_matrix(text: str, source: str) -> Matrix:
     """Turn TOML text into a Matrix. `source` names the text in errors. Raise ScenarioError with line and key."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(explain_syntax(error, text, source)) from None
-    try:
-        return _adapter().validate_python(data)
-    except ValidationError as error:
-        raise ScenarioError(explain(error.errors(include_url=False), Matrix, text, source)) from None
+    return parse_toml(text, source, Matrix, _adapter())

@@ -5,19 +5,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
 from perfgate.errors import ScenarioError
 from perfgate.load import Load, Positive, Seconds
 from perfgate.metrics import METRICS
 from perfgate.safeguards import Equivalence, Expect
-from perfgate.scenario_errors import explain, explain_syntax, name_unknown
+from perfgate.scenario_errors import name_unknown, parse_toml
 
 SCENARIO_DIR = Path(__file__).parent / "scenarios"
 
@@ -192,11 +191,4 @@ def read_scenario_text(name_or_path: str) -> tuple[str, str]:
 
 def parse_scenario(text: str, source: str) -> Scenario:
     """Turn TOML text into a Scenario. `source` names the text in errors. Raise ScenarioError with line and key."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(explain_syntax(error, text, source)) from None
-    try:
-        return _adapter().validate_python(data)
-    except ValidationError as error:
-        raise ScenarioError(explain(error.errors(include_url=False), Scenario, text, source)) from None
+    return parse_toml(text, source, Scenario, _adapter())

@@ -1,12 +1,17 @@
-"""What is wrong with a scenario file, in one line: the file, the line, the key, and what to write instead."""
+"""What is wrong with a scenario or matrix file, in one line: the file, the line, the key, and what to write instead."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from perfgate.errors import ScenarioError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -19,6 +24,19 @@ _PHRASES = {
     "tuple_type": "must be a list",
 }
 _SHOWN = 60
+T = TypeVar("T")
+
+
+def parse_toml(text: str, source: str, root: type[T], adapter: TypeAdapter[T]) -> T:
+    """Turn TOML text into a `root`. `source` names the text in errors. Raise ScenarioError with line and key."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(explain_syntax(error, text, source)) from None
+    try:
+        return adapter.validate_python(data)
+    except ValidationError as error:
+        raise ScenarioError(explain(error.errors(include_url=False), root, text, source)) from None
 
 
 def explain(errors: Sequence[ErrorDetails], root: type, text: str, source: str) -> str:
