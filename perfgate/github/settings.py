@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
 from perfgate.github.handoff import Label
+from perfgate.settings_file import read_settings
 
 DEFAULT_PATH = Path(".github/perfgate.toml")
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
@@ -71,12 +71,4 @@ def parse_jobs(text: str) -> tuple[Job, ...]:
 
 def load_settings(path: Path) -> Settings:
     """Read the file. Raise InputError naming the field that is wrong."""
-    try:
-        return _adapter().validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; docs/github.md shows one") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: not readable TOML ({error})") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
+    return read_settings(path, _adapter(), "docs/github.md")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from perfgate.errors import InputError
 from perfgate.runner.admission import Rules
+from perfgate.settings_file import read_settings
 
 DEFAULT_PATH = Path("/etc/perfgate/runner.toml")
 VARIABLE = "PERFGATE_RUNNER_CONFIG"
@@ -83,12 +82,4 @@ def _adapter() -> TypeAdapter[Runner]:
 def load_runner() -> Runner:
     """Read the file that $PERFGATE_RUNNER_CONFIG names, else the default one. Raise InputError naming what is wrong."""
     path = Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
-    try:
-        return _adapter().validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; docs/runners.md shows one") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: not readable TOML ({error})") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
+    return read_settings(path, _adapter(), "docs/runners.md")

@@ -1,0 +1,26 @@
+"""A settings file that somebody keeps by hand: TOML, read whole or refused in one line."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from perfgate.errors import InputError
+
+T = TypeVar("T")
+
+
+def read_settings(path: Path, adapter: TypeAdapter[T], page: str) -> T:
+    """Read the file at `path`; `page` of the documentation shows one. Raise InputError naming the field that is wrong."""
+    try:
+        return adapter.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; {page} shows one") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not readable TOML ({error})") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
