@@ -11,6 +11,9 @@ from perfgate.cli import main
 from perfgate.errors import RunnerError
 from perfgate.runner.scrub import delete_files, end_processes, find_leftovers, find_user
 
+# All as that one user: on two workers one test would see, and end, the processes of the other.
+pytestmark = pytest.mark.xdist_group("scrubbed-user")
+
 # No process of the system runs as this user, and no account has it.
 UID = 54321
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may start processes as another user")
