@@ -120,14 +120,15 @@ def _tiles(modules: SimpleNamespace, plan: Plan | None) -> Iterator[None]:
         yield
         return
     original = modules.fused_moe.try_get_optimal_moe_config
-    down = _config(plan.down) | {"USE_TMA": plan.down.tma}
-    modules.fused_moe.try_get_optimal_moe_config = lambda *_, **__: (_config(plan.gate_up), (dict(down), plan.down.m))
+    down = config_of(plan.down) | {"USE_TMA": plan.down.tma}
+    modules.fused_moe.try_get_optimal_moe_config = lambda *_, **__: (config_of(plan.gate_up), (dict(down), plan.down.m))
     try:
         yield
     finally:
         modules.fused_moe.try_get_optimal_moe_config = original
 
 
-def _config(tiles: Tiles) -> dict[str, int]:
+def config_of(tiles: Tiles) -> dict[str, int]:
+    """Tiles under the names that SGLang has for them."""
     sizes = {"BLOCK_SIZE_M": tiles.m, "BLOCK_SIZE_N": tiles.n, "BLOCK_SIZE_K": tiles.k, "GROUP_SIZE_M": tiles.group_m}
     return sizes | {"num_warps": tiles.warps, "num_stages": tiles.stages}
