@@ -12,6 +12,7 @@ from perfgate.evidence.baseline_growth import MIN_SESSIONS
 from perfgate.evidence.structure import name_arms
 from perfgate.metrics import METRICS
 from perfgate.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone
+from perfgate.rounding import format_percent
 from perfgate.series import Reading
 from perfgate.stats.looks import CONFIDENCE, Decision, Finding
 
@@ -118,11 +119,7 @@ def _size(metric: str, smallest: float | None) -> str:
     if smallest is None:
         return "cannot size a loss yet"
     loss = smallest / (1 + smallest) if METRICS[metric].better is Better.HIGHER else smallest
-    return f"reliably finds no loss below {_percent(loss)} (9 times in 10)"
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.1f} %"
+    return f"reliably finds no loss below {format_percent(loss)} (9 times in 10)"
 
 
 def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgement:
@@ -164,8 +161,8 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
 
 def _explain_loss(judgement: Judgement) -> str:
     return (
-        f"{METRICS[judgement.metric].title} is worse by {_percent(expm1(judgement.worse or 0.0))}: more than half of its "
-        f"{_percent(judgement.margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+        f"{METRICS[judgement.metric].title} is worse by {format_percent(expm1(judgement.worse or 0.0))}: more than half of its "
+        f"{format_percent(judgement.margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
     )
 
 

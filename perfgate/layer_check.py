@@ -14,7 +14,7 @@ from statistics import fmean, median
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.evidence.layer_timings import Layer, LayerBlock
 from perfgate.policy import RULE
-from perfgate.rounding import DECIMALS
+from perfgate.rounding import DECIMALS, format_percent
 from perfgate.stats.looks import CONFIDENCE, Decision, Plan, Series, decide
 
 MARGIN = 0.02
@@ -93,7 +93,8 @@ def _find_problems(blocks: Sequence[LayerBlock]) -> Iterator[str]:
     for name in first.layers:
         moved = fmean(control(block.layers[name]) for block in blocks if name in block.layers)
         if abs(moved) > log1p(MARGIN) / 2:
-            yield f"{name}: the base against itself moved by {100 * expm1(moved):+.1f} %: quiet the machine and measure again"
+            size = format_percent(expm1(moved), is_signed=True)
+            yield f"{name}: the base against itself moved by {size}: quiet the machine and measure again"
 
 
 def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, outcome: Outcome) -> Judgement:
@@ -136,8 +137,8 @@ def _explain(decision: Decision, judgements: Sequence[Judgement], measured: int)
         for judgement in judgements:
             if judgement.outcome is Outcome.REGRESSION:
                 yield (
-                    f"{judgement.metric} is slower by {100 * (judgement.change or 0.0):.1f} %: more than half of its "
-                    f"{100 * MARGIN:.0f} % margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+                    f"{judgement.metric} is slower by {format_percent(judgement.change or 0.0)}: more than half of its "
+                    f"{format_percent(MARGIN, 0)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
                 )
     elif decision.outcome is Outcome.INCONCLUSIVE:
         following = next((look for look in LOOKS if look > measured), None)
@@ -145,7 +146,8 @@ def _explain(decision: Decision, judgements: Sequence[Judgement], measured: int)
         more = "that was the last look" if following is None else f"{following - measured} more to the next look"
         yield f"undecided after {measured} blocks: {undecided}; {more}"
     else:
-        yield f"{len(judgements)} layers after {decision.look} blocks: a loss beyond {100 * MARGIN:.0f} % is unlikely for each"
+        bound = format_percent(MARGIN, 0)
+        yield f"{len(judgements)} layers after {decision.look} blocks: a loss beyond {bound} is unlikely for each"
         if gains := [judgement.metric for judgement in judgements if judgement.outcome is Outcome.IMPROVED]:
             yield f"beyond half a margin faster: {', '.join(gains)}"
 

@@ -29,3 +29,11 @@ def round_floats(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [round_floats(item) for item in value]
     return value
+
+
+def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = False) -> str:
+    """Write a ratio for people, for example "2.4 %"; a rounded zero has no sign, no `decimals` means as many as it takes."""
+    text = f"{100 * ratio:.6g}" if decimals is None else f"{100 * ratio:.{decimals}f}"
+    if float(text) == 0:
+        return f"{text.lstrip('-')} %"
+    return f"+{text} %" if is_signed and ratio > 0 else f"{text} %"

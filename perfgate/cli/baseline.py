@@ -105,6 +105,7 @@ def show(file: Path) -> int:
 def describe(baseline: Baseline) -> Iterator[str]:
     """Say what a baseline knows, a metric a line."""
     from perfgate.metrics import METRICS  # noqa: PLC0415
+    from perfgate.rounding import format_percent  # noqa: PLC0415
 
     yield f"{baseline.scenario} on {baseline.fingerprint.hardware}, workload {baseline.workload_hash}"
     yield f"{len(baseline.starts)} starts of {baseline.windows} windows, {baseline.blocks} A/A blocks"
@@ -112,7 +113,7 @@ def describe(baseline: Baseline) -> Iterator[str]:
     answers = {True: "yes", False: "NO", None: "not measured"}
     for name in [name for name in METRICS if name in baseline.metrics]:
         noise, metric = baseline.metrics[name], METRICS[name]
-        band = "unknown" if noise.band is None else f"{noise.band:.1%}"
+        band = "unknown" if noise.band is None else format_percent(noise.band)
         middle = f"{noise.quantiles[1]:.{metric.decimals}f}"
         yield f"{metric.title:34} {middle:>10} {metric.unit:6} {band:>10} {noise.sessions:>8}  {answers[noise.is_responsive]}"
     for change in baseline.history:

@@ -12,6 +12,7 @@ from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.escape import plain
 from perfgate.report.table import Table, lay_out_markdown, print_table
+from perfgate.rounding import format_percent
 
 if TYPE_CHECKING:
     from perfgate.evidence.matrix_results import CellResult
@@ -90,7 +91,7 @@ def _spread(cell: CellResult) -> str:
     levels, middle = cell.find_round_levels(SPREAD), cell.find_level(SPREAD)
     if len(levels) < 2 or not middle:
         return wording.MISSING
-    return f"{(max(levels) - min(levels)) / middle:.1%}".replace("%", " %")
+    return format_percent((max(levels) - min(levels)) / middle)
 
 
 def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:

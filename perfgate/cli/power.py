@@ -14,6 +14,7 @@ from perfgate.errors import BaselineError, InputError
 from perfgate.evidence.baselines import Baseline, load_baseline
 from perfgate.metrics import METRICS
 from perfgate.power import Cost, Curve, Purchase, Study, buy_all, describe, draw_curves
+from perfgate.rounding import format_percent
 from perfgate.scenario import Scenario, load_scenario
 from perfgate.state import list_baseline_dirs
 
@@ -113,10 +114,10 @@ def format_text(study: Study, curves: Sequence[Curve], purchases: Sequence[Purch
     found = [
         [
             METRICS[curve.metric].title if curve.gating else f"({METRICS[curve.metric].title})",
-            f"{curve.block_sd:.2%}",
+            format_percent(curve.block_sd, 2),
             str(curve.stored_blocks),
-            f"{curve.margin:.1%}",
-            *(f"{reach.smallest_effect:.2%}" for reach in curve.reaches),
+            format_percent(curve.margin),
+            *(format_percent(reach.smallest_effect, 2) for reach in curve.reaches),
         ]
         for curve in curves
     ]
@@ -130,7 +131,7 @@ def format_text(study: Study, curves: Sequence[Curve], purchases: Sequence[Purch
         *_align([["metric", "sd of a block", "A/A blocks", "margin", *looks], *found]),
         *(["(in brackets: shown, not gating)"] if any(not curve.gating for curve in curves) else []),
         "",
-        f"Cheapest design that finds a loss of {effect:.1%} with 90 % power",
+        f"Cheapest design that finds a loss of {format_percent(effect)} with 90 % power",
         *_align([["metric", "blocks x windows x requests", "GPU-minutes", "power"], *map(_purchase_row, purchases)]),
     ]
     return "\n".join(lines)
@@ -142,7 +143,7 @@ def _purchase_row(purchase: Purchase) -> list[str]:
     if design is None or purchase.minutes is None or purchase.power is None:
         return [title, "none of those tried", "-", "-"]
     size = f"{design.blocks} x {design.windows} x {design.request_ratio:g} of the scenario's"
-    return [title, size, f"{purchase.minutes:.1f}", f"{purchase.power:.1%}"]
+    return [title, size, f"{purchase.minutes:.1f}", format_percent(purchase.power)]
 
 
 def _align(rows: Sequence[Sequence[str]]) -> list[str]:

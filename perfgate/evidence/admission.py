@@ -23,6 +23,7 @@ from perfgate.evidence.structure import (
     name_arms,
     sort_by_time,
 )
+from perfgate.rounding import format_percent
 
 FOREIGN_PROCESSES = "foreign_processes"
 """Telemetry: the largest number of processes seen on the GPU that are not the session's own."""
@@ -115,7 +116,8 @@ def _check_telemetry(window: Window) -> Iterator[str]:
     if (found := window.telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
         yield f"{found:g} foreign process(es) used the GPU; stop them, or take another runner"
     if (share := window.telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
-        yield f"the GPU throttled for {share:.0%} of the window; let it cool, lock lower clocks, then measure again"
+        lost = format_percent(share, 0)
+        yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
 
 
 def check_arms(starts: Iterable[Start]) -> Iterator[str]:

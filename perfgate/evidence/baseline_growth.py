@@ -17,7 +17,7 @@ from perfgate.evidence.noise import Anchor, NoiseModel, Response, StoredStart
 from perfgate.evidence.pairing import group_starts
 from perfgate.evidence.structure import Court
 from perfgate.metrics import METRICS
-from perfgate.rounding import round_number
+from perfgate.rounding import format_percent, round_number
 from perfgate.scenario import Scenario
 from perfgate.stats.student import find_quantile
 
@@ -229,10 +229,12 @@ def find_slower(baseline: Baseline, scenario: Scenario, recorded: Sequence[Recor
         noise, margin = baseline.metrics[name], log1p(scenario.margin(name))
         step, creep = level - noise.log_mean, level - noise.anchor.log_mean
         if step > _limit_step(noise, margin):
-            found.append((step / margin, name, f"{name} is {expm1(step):.1%} worse than the stored level"))
+            found.append((step / margin, name, f"{name} is {format_percent(expm1(step))} worse than the stored level"))
         elif creep > margin / 2:
             since = f"{noise.anchor.release}, {noise.anchor.at}"
-            found.append((creep / margin, name, f"{name} crept to {expm1(creep):.1%} worse than its anchor ({since})"))
+            found.append(
+                (creep / margin, name, f"{name} crept to {format_percent(expm1(creep))} worse than its anchor ({since})")
+            )
     return {name: message for _, name, message in sorted(found, reverse=True)}
 
 

@@ -18,6 +18,7 @@ from statistics import fmean, pstdev
 from perfgate.core import Arm, Role, Window
 from perfgate.evidence.answers import Answers
 from perfgate.evidence.replies import Reply
+from perfgate.rounding import format_percent
 from perfgate.safeguards import Equivalence
 
 UNRELATED_DRIFT = 2 / sqrt(pi)
@@ -162,23 +163,27 @@ def _judge(compared: Comparison) -> Iterator[str]:
     fault = f"{compared.candidate}: its answers are wrong, however fast:"
     if drift.mean > compared.max_mean:
         yield (
-            f"{fault} log-probs differ from the base's by {drift.mean:.1%} of their spread on average "
-            f"(limit {compared.max_mean:.1%}; {noise}); {tokens}"
+            f"{fault} log-probs differ from the base's by {format_percent(drift.mean)} of their spread on average "
+            f"(limit {format_percent(compared.max_mean)}; {noise}); {tokens}"
         )
     elif drift.worst > compared.max_worst:
         yield (
-            f"{fault} in prompt {drift.worst_prompt} log-probs differ from the base's by {drift.worst:.1%} of their spread "
-            f"(limit {compared.max_worst:.1%}; {noise}); {tokens}"
+            f"{fault} in prompt {drift.worst_prompt} log-probs differ from the base's by {format_percent(drift.worst)} of "
+            f"their spread (limit {format_percent(compared.max_worst)}; {noise}); {tokens}"
         )
     if drift.agreement < compared.min_agreement:
         yield (
-            f"{fault} {drift.agreement:.0%} of them are the base's token by token, the scenario wants "
-            f"{compared.min_agreement:.0%}; {tokens}"
+            f"{fault} {format_percent(drift.agreement, 0)} of them are the base's token by token, the scenario wants "
+            f"{format_percent(compared.min_agreement, 0)}; {tokens}"
         )
 
 
 def _tell_noise(noise: Drift | None) -> str:
-    return "one base start, so its own noise is not known" if noise is None else f"the base against itself {noise.mean:.2%}"
+    return (
+        "one base start, so its own noise is not known"
+        if noise is None
+        else f"the base against itself {format_percent(noise.mean, 2)}"
+    )
 
 
 def _tell_tokens(drift: Drift) -> str:
@@ -198,7 +203,7 @@ def describe_equivalence(answers: Sequence[Answers], rules: Equivalence) -> str:
     if drift.spread_nats < FAINT_SPREAD_NATS:
         faint = f"; all tokens are nearly as likely (spread {drift.spread_nats:.1g} nats), so a small fault would not show"
     return (
-        f"log-probs of the candidate differ from the base's by {drift.mean:.2%} of their spread on average (limit "
-        f"{compared.max_mean:.0%}), by {drift.worst:.2%} in the worst of {drift.prompts} prompts (limit "
-        f"{compared.max_worst:.0%}; {_tell_noise(compared.noise)}); {_tell_tokens(drift)}{faint}"
+        f"log-probs of the candidate differ from the base's by {format_percent(drift.mean, 2)} of their spread on average "
+        f"(limit {format_percent(compared.max_mean, 0)}), by {format_percent(drift.worst, 2)} in the worst of {drift.prompts} "
+        f"prompts (limit {format_percent(compared.max_worst, 0)}; {_tell_noise(compared.noise)}); {_tell_tokens(drift)}{faint}"
     )

@@ -10,6 +10,7 @@ from math import expm1, isfinite
 
 from perfgate.core import Arm, Session, Window
 from perfgate.evidence.pairing import Start, read_badness
+from perfgate.rounding import format_percent
 from perfgate.scenario import Scenario
 from perfgate.stats.steady import is_steady
 
@@ -97,7 +98,9 @@ def _check_warmth(start: Start, court: Court) -> Iterator[str]:
     curve = [read_badness(window) for window in (*start.warmups, *start.measured[:2])]
     if not is_steady(curve, court.scenario.warmup.steady_ratio, court.noise):
         first = sum(curve[0].values())
-        shape = ", ".join(f"{expm1((sum(later.values()) - first) / max(len(later), 1)):+.1%}" for later in curve)
+        shape = ", ".join(
+            format_percent(expm1((sum(later.values()) - first) / max(len(later), 1)), is_signed=True) for later in curve
+        )
         yield f"start {start.number}: never steady (slowness against its first window: {shape}); quieten the machine"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from perfgate.evidence.attribution import Attribution, Part
 from perfgate.report import wording
 from perfgate.report.table import Table
+from perfgate.rounding import format_percent
 
 ROWS_SHOWN = 12
 # Names of C++ templates fill pages; what tells them apart stands at their beginning.
@@ -44,7 +45,7 @@ def tabulate(found: Attribution) -> Table:
     if left:
         base, candidate = sum(part.base_us for part in left), sum(part.candidate_us for part in left)
         share = sum(abs(part.share) for part in left)
-        rest = (f"{base:,.1f}", f"{candidate:,.1f}", f"{candidate - base:+,.1f}", f"{100 * share:.0f} %", "")
+        rest = (f"{base:,.1f}", f"{candidate:,.1f}", f"{candidate - base:+,.1f}", format_percent(share, 0), "")
         rows.append((f"{len(left)} others", *rest))
     return Table(header=header, rows=rows)
 
@@ -55,7 +56,7 @@ def _row(part: Part) -> tuple[str, ...]:
     if part.base_count != part.candidate_count:
         calls += f" -> {_count(part.candidate_count)}"
     times = (f"{part.base_us:,.1f}", f"{part.candidate_us:,.1f}", f"{part.difference_us:+,.1f}")
-    return (name, *times, f"{100 * part.share:+.0f} %", calls)
+    return (name, *times, format_percent(part.share, 0, is_signed=True), calls)
 
 
 def _count(calls: float) -> str:

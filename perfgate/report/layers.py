@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfgate.core import Judgement, Verdict
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, lay_out, lay_out_markdown
+from perfgate.rounding import format_percent
 
 HEADER = ("layer", "base", "candidate", "change", "interval", "verdict")
 
@@ -17,7 +18,7 @@ def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     lines = [f"### {head}" if is_markdown else head, ""]
     lines += [f"- {clean(reason)}" for reason in verdict.reasons]
     lines += ["", lay_out_markdown(table) if is_markdown else lay_out(table), ""]
-    lines += [f"{verdict.blocks} blocks; intervals: two-sided, 90 %; margin: {100 * verdict.judgements[0].margin:.0f} %"]
+    lines += [f"{verdict.blocks} blocks; intervals: two-sided, 90 %; margin: {format_percent(verdict.judgements[0].margin, 0)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -31,4 +32,4 @@ def _row(judgement: Judgement) -> tuple[str, ...]:
 
 
 def _percent(ratio: float) -> str:
-    return f"{100 * ratio:+.2f} %"
+    return format_percent(ratio, 2, is_signed=True)

@@ -10,6 +10,7 @@ from perfgate.core import Arm, Judgement, Outcome, Role, Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.picture import draw_interval
+from perfgate.rounding import format_percent
 from perfgate.scenario import Scenario
 
 REASONS_SHOWN = 12
@@ -184,7 +185,7 @@ def _confidence(verdict: Verdict, session: Session) -> str:
         return evidence
     condition = "once the machine is calibrated, " if verdict.advisory else ""
     return (
-        f"{evidence} By design, {condition}at most {_plain_number(100 * alpha)} % of unchanged builds are called a REGRESSION."
+        f"{evidence} By design, {condition}at most {format_percent(alpha, None)} of unchanged builds are called a REGRESSION."
     )
 
 
@@ -210,8 +211,8 @@ def _minutes(session: Session) -> str:
         seconds = sum(window.ended_s - window.begun_s for window in session.windows)
         return f"{seconds / 60:.1f} {kind}-minutes in windows ({discarded})"
     shares = (("measuring", timing.measuring_s), ("warming up", timing.warming_s), ("starting servers", timing.starting_s))
-    spent = ", ".join(f"{seconds / timing.took_s:.0%} {what}" for what, seconds in shares if seconds > 0)
-    return f"{timing.took_s / 60:.1f} {kind}-minutes: {spent} ({discarded})".replace("%", " %")
+    spent = ", ".join(f"{format_percent(seconds / timing.took_s, 0)} {what}" for what, seconds in shares if seconds > 0)
+    return f"{timing.took_s / 60:.1f} {kind}-minutes: {spent} ({discarded})"
 
 
 def _is_cpu(session: Session) -> bool:

@@ -6,6 +6,7 @@ from math import isfinite
 
 from perfgate.core import Better, Judgement, Outcome
 from perfgate.metrics import METRICS
+from perfgate.rounding import format_percent
 
 MISSING = "n/a"
 UNMEASURED = "not measured"
@@ -53,8 +54,7 @@ def percent(ratio: float | None) -> str:
     """Write a signed change, for example "+2.4 %"; a rounded zero has no sign."""
     if ratio is None or not isfinite(ratio):
         return MISSING
-    text = f"{100 * ratio:+.1f}"
-    return f"{text.lstrip('+-') if float(text) == 0 else text} %"
+    return format_percent(ratio, is_signed=True)
 
 
 def magnitude(ratio: float | None) -> str:

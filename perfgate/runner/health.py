@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from perfgate.accelerators import find_label
+from perfgate.rounding import format_percent
 
 MAX_IDLE_MEMORY_SHARE = 0.01
 MAX_IDLE_CELSIUS = 85
@@ -95,12 +96,13 @@ def find_severity(findings: Iterable[Finding]) -> Severity:
 def _judge(reading: Reading, own: frozenset[int]) -> Iterator[Finding]:
     where = f"GPU {reading.index}"
     foreign = [pid for pid in reading.pids or () if pid not in own]
+    used = format_percent(reading.memory_used_share, 0)
     checks = (
         (Severity.BUSY, bool(foreign), f"processes {', '.join(map(str, foreign))} compute on it; wait for them or end them"),
         (
             Severity.BUSY,
             not foreign and not own and reading.memory_used_share > MAX_IDLE_MEMORY_SHARE,
-            f"{reading.memory_used_share:.0%} of its memory is in use though no process shows; look outside of this container",
+            f"{used} of its memory is in use though no process shows; look outside of this container",
         ),
         (Severity.DEGRADED, (reading.celsius or 0) > MAX_IDLE_CELSIUS, f"{reading.celsius} degrees at rest; check the cooling"),
         (Severity.DEGRADED, bool(reading.links_down), f"{reading.links_down} NVLinks are down; reseat or report the board"),

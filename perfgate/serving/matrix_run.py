@@ -23,6 +23,7 @@ from perfgate.evidence.matrix_results import (
     require_same_matrix,
 )
 from perfgate.matrix import Matrix
+from perfgate.rounding import format_percent
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engines import ENGINES
@@ -199,7 +200,7 @@ class MatrixDriver:
             before = after
         raise ServerError(
             f"never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed within "
-            f"{warmup.steady_ratio:.0%}; is something else running on this machine?"
+            f"{format_percent(warmup.steady_ratio, 0)}; is something else running on this machine?"
         )
 
     def _measure(self, window: tuple[Key, int, Role], server: Server, bench: Bench) -> Run:

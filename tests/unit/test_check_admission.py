@@ -52,7 +52,7 @@ def test_judge__the_session_that_the_others_are_made_from_is_sound():
         ({"workload": {"dataset": "random", "rate": "20"}}, "sent rate 20 where the first window sent inf"),
         ({"estimators": {"p99_itl_ms": "harrell-davis"}}, "p99_itl_ms was made in 2 ways (as reported, harrell-davis)"),
         ({"telemetry": {"foreign_processes": 2.0}}, "2 foreign process(es) used the GPU; stop them"),
-        ({"telemetry": {"throttled_share": 0.5}}, "the GPU throttled for 50% of the window"),
+        ({"telemetry": {"throttled_share": 0.5}}, "the GPU throttled for 50 % of the window"),
         ({"begun_s": -1.0}, "the clock went back"),
         ({"begun_s": nan}, "the clock went back"),
         ({"ended_s": inf}, "the clock went back"),
@@ -142,7 +142,7 @@ def test_judge__never_steady_shows_the_curve():
 
     reasons = _void(session)
 
-    assert "start 2: never steady (slowness against its first window: +0.0%, +" in reasons
+    assert "start 2: never steady (slowness against its first window: 0.0 %, +" in reasons
 
 
 def test_judge__more_discards_than_allowed():

@@ -33,7 +33,7 @@ def test_command__prints_both_tables(baseline, capsys):
     assert "cpu-moe on testbed" in out
     assert "Smallest loss found with 90 % power" in out
     assert "(Mean TTFT)" in out
-    assert "Cheapest design that finds a loss of 30.0%" in out
+    assert "Cheapest design that finds a loss of 30.0 %" in out
     assert "all gated metrics" in out
 
 

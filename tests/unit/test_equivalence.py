@@ -51,8 +51,8 @@ def test_check_equivalence__same_answers(tmp_path, monkeypatch):
 
     assert list(check_equivalence(answers, RULES)) == []
     assert describe_equivalence(answers, RULES) == (
-        "log-probs of the candidate differ from the base's by 0.00% of their spread on average (limit 10%), by 0.00% in the "
-        "worst of 6 prompts (limit 30%; the base against itself 0.00%); all 6 prompts have equal tokens"
+        "log-probs of the candidate differ from the base's by 0.00 % of their spread on average (limit 10 %), by 0.00 % in the "
+        "worst of 6 prompts (limit 30 %; the base against itself 0.00 %); all 6 prompts have equal tokens"
     )
 
 
@@ -69,7 +69,7 @@ def test_check_equivalence__wrong_but_fast(tmp_path, monkeypatch):
     assert problem.startswith(
         "block 2, candidate, start 4: its answers are wrong, however fast: log-probs differ from the base's by 1"
     )
-    assert "(limit 10.0%; the base against itself 0.00%); 6 of 6 prompts have other tokens" in problem
+    assert "(limit 10.0 %; the base against itself 0.00 %); 6 of 6 prompts have other tokens" in problem
 
 
 def test_check_equivalence__one_prompt_is_wrong(tmp_path, monkeypatch):
@@ -82,7 +82,7 @@ def test_check_equivalence__one_prompt_is_wrong(tmp_path, monkeypatch):
 def test_check_equivalence__agreement_is_asked_for(tmp_path, monkeypatch):
     [problem] = check(tmp_path, monkeypatch, "ok", "near", min_agreement=0.9)
 
-    assert "0% of them are the base's token by token, the scenario wants 90%" in problem
+    assert "0 % of them are the base's token by token, the scenario wants 90 %" in problem
 
 
 def test_check_equivalence__gives_way_to_the_bases_own_noise(tmp_path, monkeypatch):

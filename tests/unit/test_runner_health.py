@@ -40,8 +40,8 @@ def test_judge_health__a_fit_machine():
     ("changes", "severity", "words"),
     [
         ({"pids": (7, 9)}, 10, "processes 7, 9 compute on it"),
-        ({"memory_used_share": 0.02}, 10, "2% of its memory is in use though no process shows"),
-        ({"pids": None, "memory_used_share": 0.5}, 10, "50% of its memory"),
+        ({"memory_used_share": 0.02}, 10, "2 % of its memory is in use though no process shows"),
+        ({"pids": None, "memory_used_share": 0.5}, 10, "50 % of its memory"),
         ({"celsius": 90}, 20, "90 degrees at rest"),
         ({"reasons": 0x8}, 20, "clocks are held back: hardware slow-down"),
         ({"reasons": 0x40}, 20, "clocks are held back: heat"),
@@ -155,7 +155,7 @@ def run_doctor(library, tmp_path, state="", options="", **env):
     [
         ("", 0, "1 GPU(s) (h200), 0 finding(s); the kernel's log may not be read"),
         ("pids=123", 10, "busy: GPU 0: processes 123"),
-        ("memory_used=10**10", 10, "busy: GPU 0: 7% of its memory"),
+        ("memory_used=10**10", 10, "busy: GPU 0: 7 % of its memory"),
         ("reasons=0x40", 20, "degraded: GPU 0: clocks are held back: heat"),
         ("links_down=1", 20, "degraded: GPU 0: 1 NVLinks are down"),
         ("links=0", 0, "0 finding(s)"),
