@@ -18,7 +18,8 @@ class Engine:
 
     `dialect` is the form of its requests: SGLang's own `/generate`, or OpenAI's `/v1/completions`. `ready_path` answers 200
     only once a token was generated; in OpenAI's dialect it is asked to generate one. `flush_path` empties the prefix cache and
-    answers 200 when it did; None where `args` leave no cache to empty. `model_option` names the model on the command line.
+    answers 200 when it did; None where `args` leave no cache to empty. `freeze_path` takes what lives out of Python's garbage
+    collection, in releases that offer it. `model_option` names the model on the command line.
     `is_profiled` is False where no request starts a profiler. `has_client` is False where bench_serving is not part of the
     engine, and comes from the Python that runs perfgate.
     `metrics_path` serves Prometheus text. `uses_gpu` is False where what happens on the machine's GPU is nothing to the
@@ -36,6 +37,7 @@ class Engine:
     has_client: bool = True
     ready_path: str = "/health_generate"
     flush_path: str | None = "/flush_cache"
+    freeze_path: str | None = "/freeze_gc"
     info_path: str | None = "/server_info"
     metrics_path: str | None = "/metrics"
     uses_gpu: bool = True
@@ -81,6 +83,7 @@ _ROWS = (
         # Its /health says that the process lives, not that it generates.
         ready_path="/v1/completions",
         flush_path=None,
+        freeze_path=None,
         info_path=None,
         # Its profiler has to be configured before it starts.
         is_profiled=False,

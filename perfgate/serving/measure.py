@@ -27,10 +27,11 @@ from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
+from perfgate.serving.plan import Plan
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.served_model import describe_model, verify_served
-from perfgate.serving.session import Driver, Plan
+from perfgate.serving.session import Driver
 from perfgate.serving.telemetry import Telemetry, describe_monitor, open_monitor
 from perfgate.serving.tiny_model import write_tiny_model
 from perfgate.state import find_state_dir

@@ -16,7 +16,8 @@ from perfgate.evidence.results import EVENTS_FILE, ResultWriter
 from perfgate.serving.profiling import profile_server
 
 if TYPE_CHECKING:
-    from perfgate.serving.session import Plan, Start
+    from perfgate.serving.plan import Plan
+    from perfgate.serving.session import Start
 
 
 def prove(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:

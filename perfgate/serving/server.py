@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 SECOND_PORT = 10_000
 POLL_S = 0.25
-TELLING_LINES = 12
+FREEZE_TIMEOUT_S = 30.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its segments
 
 
@@ -182,6 +182,24 @@ class Server:
                         return
                 time.sleep(POLL_S)
         raise ServerError(f"cache not flushed within {timeout_s:.0f} s: requests are still running{self._tell()}")
+
+    def freeze_gc(self) -> bool:
+        """Have a warm server's garbage collector leave alone what lives already; say whether the server offers that.
+
+        Raise ServerError when it dies or gives no answer.
+        """
+        import httpx  # noqa: PLC0415
+
+        if self.launch.engine.freeze_path is None:
+            return False
+        try:
+            answer = httpx.post(self.url + self.launch.engine.freeze_path, timeout=FREEZE_TIMEOUT_S, trust_env=False)
+        except httpx.HTTPError as error:
+            self.raise_if_dead()
+            raise ServerError(
+                f"server gave no answer when its garbage collector was to be frozen ({type(error).__name__}){self._tell()}"
+            ) from None
+        return answer.status_code == httpx.codes.OK
 
     def stop(self) -> None:
         """End the whole tree and prove it. Raise ServerError naming processes that survive SIGKILL."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,37 +15,20 @@ from perfgate.evidence.journal import explain_stop
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.results import ResultWriter
 from perfgate.evidence.resumption import Progressed
-from perfgate.safeguards import Expect
-from perfgate.scenario import Scenario
+from perfgate.rounding import format_percent
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask
 from perfgate.serving.injection import VARIABLE
 from perfgate.serving.injection_log import INJECTED, PROOF, read_spent
+from perfgate.serving.plan import Plan, order_arms
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import prove
 from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Launch, Server
+from perfgate.serving.server import Server
 from perfgate.serving.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run
 
 STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a session will do, fixed before it begins. `is_decided` is asked after each look and may end it early.
-
-    `noise` holds the stored deviations of a window by metric, those that the judge will hold stalled windows against. `expect`
-    is what must be seen of the candidate; `is_profiled` keeps a profile of both arms even where nothing is expected.
-    """
-
-    scenario: Scenario
-    launches: Mapping[Arm, Launch]
-    looks: tuple[int, ...]
-    is_decided: Callable[[], bool]
-    noise: Mapping[str, float] = field(default_factory=dict)
-    expect: Expect = field(default_factory=Expect)
-    is_profiled: bool = False
 
 
 @dataclass(slots=True)
@@ -164,6 +147,7 @@ class Driver:
         self.client.wait_ready_once()
         for start in starts:
             self._warm(start)
+            self._freeze(start)
             self._ask(start)
 
     def _require_injection(self, start: Start) -> None:
@@ -187,7 +171,14 @@ class Driver:
                 return
         raise ServerError(
             f"{start.arm.value} server never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed "
-            f"within {warmup.steady_ratio:.0%}; is something else running on this machine?"
+            f"within {format_percent(warmup.steady_ratio, 0)}; is something else running on this machine?"
+        )
+
+    def _freeze(self, start: Start) -> None:
+        """Spare the windows the pauses of a collector that walks through what the warm-up left; write down who offers it."""
+        is_offered = start.server.freeze_gc()
+        self.writer.add_event(
+            "gc_freeze", self.elapsed_s, arm=start.arm.value, start=start.number, offered="yes" if is_offered else "no"
         )
 
     def _ask(self, start: Start) -> None:
@@ -238,11 +229,6 @@ class Driver:
         place |= taken.facts
         start.windows.append(Window(run=taken.read(self.writer.add_window(taken.raw, **place)), **place))
         self.progress.step(describe_run(start.arm.value, role.value, start.windows[-1].run, taken.wall_s))
-
-
-def order_arms(block: int) -> tuple[Arm, Arm]:
-    """Who goes first in a block: base in odd blocks, candidate in even ones, so that drift cancels (ABBA)."""
-    return (Arm.BASE, Arm.CANDIDATE) if block % 2 else (Arm.CANDIDATE, Arm.BASE)
 
 
 def agree(before: Run | None, after: Run | None, ratio: float) -> bool:

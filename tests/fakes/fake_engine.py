@@ -1,9 +1,9 @@
 """A serving engine that behaves badly in the ways that the real one does; started by the tests as a real process.
 
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
-behind that is deaf too), busy (never flushes), die_later (ends itself at the first flush), stall:N (hangs a moment in its Nth
-window and is ten times slower in it), hang:N (never answers in its Nth window). FAKE_SLOW is how many times slower than usual
-the fake load generator finds it. FAKE_SAYS is what it writes to its log at its start.
+behind that is deaf too), busy (never flushes), no_freeze (knows no /freeze_gc), die_later (ends itself at the first flush),
+stall:N (hangs a moment in its Nth window and is ten times slower in it), hang:N (never answers in its Nth window). FAKE_SLOW is
+how many times slower than usual the fake load generator finds it. FAKE_SAYS is what it writes to its log at its start.
 """
 
 import json
@@ -43,6 +43,9 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(9)
         if self.path in {"/generate", "/start_profile", "/stop_profile"}:
             self.converse()
+            return
+        if self.path == "/freeze_gc":
+            self.answer(404 if BEHAVIOUR == "no_freeze" else 200)
             return
         self.answer(400 if BEHAVIOUR == "busy" else 200)
 

@@ -111,6 +111,22 @@ def test_flush_cache__server_dies(tmp_path, reaper):
             server.flush_cache(timeout_s=10)
 
 
+def test_freeze_gc__where_it_is_offered_and_where_not(tmp_path, reaper):
+    for behaviour, offered in (("ok", True), ("no_freeze", False)):
+        with build_server(tmp_path, reaper, behaviour) as server:
+            server.wait_ready()
+
+            assert server.freeze_gc() is offered
+
+
+def test_freeze_gc__server_dies(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "die_later") as server:
+        server.wait_ready()
+
+        with pytest.raises(ServerError, match=r"scheduler hit an exception|no answer when its garbage collector"):
+            server.freeze_gc()
+
+
 def test_start__python_is_missing(tmp_path, reaper):
     with pytest.raises(ServerError, match="/no/such/python: cannot be started"):
         build_server(tmp_path, reaper, "ok", python="/no/such/python").start()

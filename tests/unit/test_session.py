@@ -15,8 +15,9 @@ from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment
 from perfgate.serving.injection_log import MEASURED, PROOF
 from perfgate.serving.measure import measure, name_folder, require_engine
+from perfgate.serving.plan import order_arms
 from perfgate.serving.progress import PlainProgress
-from perfgate.serving.session import agree, order_arms
+from perfgate.serving.session import agree
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
 
@@ -38,6 +39,25 @@ def test_measure__alternates_arms_over_fresh_starts(tmp_path):
     assert {window.run.completed for window in measured} == {8}
     # The fake engine's own counters: a quarter of the prompt tokens came from its cache.
     assert {window.telemetry["cache_hit_rate"] for window in session.windows} == {0.25}
+
+
+@pytest.mark.parametrize(("behaviour", "offered"), [("ok", "yes"), ("no_freeze", "no")])
+def test_measure__freezes_the_collector_of_both_arms_after_their_warm_up(tmp_path, behaviour, offered):
+    spec = ArmSpec(env={"FAKE_ENGINE": behaviour})
+    measure(build_request(tmp_path / "out", fields={"arms": dict.fromkeys(Arm, spec)}), Silent())
+    frozen = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "gc_freeze"]
+    _, session = load_results(tmp_path / "out")
+
+    assert [(event["arm"], event["start"]) for event in frozen] == [
+        *(("base", 1), ("candidate", 2)),
+        *(("candidate", 3), ("base", 4)),
+    ]
+    assert {event["offered"] for event in frozen} == {offered}
+    for event in frozen:
+        windows = [window for window in session.windows if window.start == event["start"]]
+        warmed = [window.ended_s for window in windows if window.role is Role.WARMUP]
+        counted = [window.begun_s for window in windows if window.role is Role.MEASURED]
+        assert max(warmed) <= event["at_s"] <= min(counted)
 
 
 def test_measure__one_server_at_a_time(tmp_path):
