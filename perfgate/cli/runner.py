@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perfgate.cli.runner_host import init_host
 from perfgate.cli.runner_slot import FILE, arm, cache, hook, prepare, run_once, scrub
 from perfgate.errors import InputError, RunnerError
 
@@ -27,7 +28,7 @@ def command() -> None:
     """Keep a machine fit, locked, closed to strangers and clean. Its settings are in /etc/perfgate/runner.toml."""
 
 
-for part in (arm, cache, hook, prepare, run_once, scrub):
+for part in (arm, cache, hook, init_host, prepare, run_once, scrub):
     command.add_command(part)
 
 

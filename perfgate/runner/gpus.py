@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from perfgate.errors import RunnerError
 from perfgate.runner.health import Reading
+from perfgate.runner.host import Board
 
 _Answer = TypeVar("_Answer")
 # What a GPU or driver may be unable to tell.
@@ -21,6 +22,35 @@ def read_gpus() -> tuple[Reading, ...]:
 
     Raise RunnerError where there is a driver that does not answer: such a machine measures nothing.
     """
+    return _ask_devices(_read)
+
+
+def list_boards() -> tuple[Board, ...]:
+    """List the same GPUs as boards, with the numbers of their device files. Raise RunnerError as `read_gpus` does."""
+    return _ask_devices(
+        lambda nvml, _, device: Board(
+            uuid=_text(nvml.nvmlDeviceGetUUID(device)), minor=int(nvml.nvmlDeviceGetMinorNumber(device))
+        )
+    )
+
+
+def read_toolchain() -> tuple[str, str]:
+    """What compiled kernels depend on here: driver version and architecture, such as ("580.95.05", "sm90").
+
+    Raise RunnerError without a GPU: nothing is compiled for none.
+    """
+    found = _ask_devices(lambda nvml, _, device: (_text(nvml.nvmlSystemGetDriverVersion()), _read_architecture(nvml, device)))
+    if len(set(found)) != 1:
+        raise RunnerError(f"{len(set(found))} kinds of GPU here; compile caches are kept for machines of one kind")
+    return found[0]
+
+
+def _read_architecture(nvml: Any, device: Any) -> str:
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(device)
+    return f"sm{major}{minor}"
+
+
+def _ask_devices(question: Callable[[Any, int, Any], _Answer]) -> tuple[_Answer, ...]:
     import pynvml  # noqa: PLC0415 - only a runner needs it
 
     try:
@@ -30,7 +60,7 @@ def read_gpus() -> tuple[Reading, ...]:
     except pynvml.NVMLError as error:
         raise RunnerError(f"NVML cannot be opened ({error}); reload the driver or reboot") from None
     try:
-        return tuple(_read(pynvml, index, device) for index, device in _list_devices(pynvml))
+        return tuple(question(pynvml, index, device) for index, device in _list_devices(pynvml))
     except pynvml.NVMLError as error:
         raise RunnerError(f"a GPU does not answer ({error}); drain this machine and look into the kernel's log") from None
     finally:
@@ -38,7 +68,9 @@ def read_gpus() -> tuple[Reading, ...]:
 
 
 def _list_devices(nvml: Any) -> list[tuple[int, Any]]:
-    devices = [(index, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount())]
+    devices = [
+        (index, device) for index in range(nvml.nvmlDeviceGetCount()) if (device := _open_device(nvml, index)) is not None
+    ]
     chosen = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
     if not chosen:
         return devices
@@ -48,6 +80,14 @@ def _list_devices(nvml: Any) -> list[tuple[int, Any]]:
     if len(found) != len(chosen):
         raise RunnerError(f"CUDA_VISIBLE_DEVICES={','.join(chosen)} names GPUs that are not there; {len(devices)} are")
     return found
+
+
+def _open_device(nvml: Any, index: int) -> Any | None:
+    """The GPU of this number; None for a neighbour's, which NVML counts and a slot's device rules hide."""
+    try:
+        return nvml.nvmlDeviceGetHandleByIndex(index)
+    except nvml.NVMLError_NoPermission:
+        return None
 
 
 def _read(nvml: Any, index: int, device: Any) -> Reading:

@@ -79,7 +79,10 @@ def _adapter() -> TypeAdapter[Runner]:
     return TypeAdapter(Runner)
 
 
-def load_runner() -> Runner:
-    """Read the file that $PERFGATE_RUNNER_CONFIG names, else the default one. Raise InputError naming what is wrong."""
-    path = Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
+def load_runner(path: Path | None = None) -> Runner:
+    """Read the file at `path`, else the one that $PERFGATE_RUNNER_CONFIG names, else the default one.
+
+    Raise InputError naming what is wrong.
+    """
+    path = path or Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
     return read_settings(path, _adapter(), "docs/runners.md")

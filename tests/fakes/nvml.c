@@ -33,7 +33,9 @@ int nvmlInit_v2(void) { return number("init_error", 0); }
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int code) { return code == 15 ? "GPU is lost" : "some error"; }
 int nvmlDeviceGetCount_v2(unsigned int *count) { *count = number("count", 1); return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) { *device = (void *)(size_t)(index + 1); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) { /* `only` is the one GPU that this user may see */
+    *device = (void *)(size_t)(index + 1); return number("only", index) == index ? 0 : 4;
+}
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) { (void)uuid; *device = (void *)1; return 0; }
 int nvmlDeviceGetName(void *device, char *name, unsigned int length) {
     char rest[512];
@@ -104,6 +106,8 @@ int nvmlDeviceGetNvLinkState(void *device, unsigned int link, unsigned int *stat
 int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = number("pcie_width", 16); return 0; }
 int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = 16; return 0; }
 int nvmlDeviceGetPersistenceMode(void *device, unsigned int *mode) { (void)device; *mode = number("persistence", 1); return 0; }
+int nvmlDeviceGetMinorNumber(void *device, unsigned int *minor) { *minor = (size_t)device - 1; return 0; }
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) { (void)device; *major = 9; *minor = 0; return 0; }
 int nvmlDeviceGetMigMode(void *device, unsigned int *current, unsigned int *pending) {
     (void)device; *current = *pending = number("mig", 0); return number("mig_error", 0);
 }

@@ -209,3 +209,12 @@ def test_doctor__in_depth(library, tmp_path, script, code, words):
     done = run_doctor(library, tmp_path, options='"--deep"', PATH=str(folder))
 
     assert (done.returncode, words in done.stdout) == (code, True), done.stdout + done.stderr
+
+
+def test_doctor__a_neighbours_gpu_may_be_hidden(library, tmp_path):
+    """A slot's device rules hide the other GPUs of the host; NVML counts them all the same."""
+    done = run_doctor(library, tmp_path, "count=8, only=5", '"--json"')
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"index": 5' in done.stdout
+    assert done.stdout.count('"uuid"') == 1

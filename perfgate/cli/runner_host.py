@@ -1,0 +1,74 @@
+"""`perfgate runner init-host`: from a bare machine to one that waits for its app's key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perfgate.errors import InputError
+
+if TYPE_CHECKING:
+    from perfgate.runner.host import Board
+    from perfgate.runner.settings import Runner
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(name="init-host")
+@click.option("--repository", "repositories", multiple=True, metavar="OWNER/NAME", help="Whose jobs are let in; repeatable.")
+@click.option("--gpu", "gpus", multiple=True, metavar="UUID", help="Make slots of these GPUs only (default: of every GPU).")
+@click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks at boot.")
+@click.option("--root", type=FOLDER, default=Path("/"), show_default=True, help="Prepare the system below this folder.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def init_host(repositories: tuple[str, ...], gpus: tuple[str, ...], clock_mhz: int | None, root: Path, *, dry_run: bool) -> int:
+    """Prepare this machine, as root, as often as wanted: a user and a unit for each GPU, folders, hooks, the admission policy.
+
+    Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started.
+    """
+    from perfgate.runner.gpus import list_boards  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.runner.host import plan_host  # noqa: PLC0415
+    from perfgate.runner.host_setup import choose_slots, describe, list_missing, read_shipped, set_up  # noqa: PLC0415
+
+    root = root.resolve()
+    configured = load_configured(root)
+    slots = choose_slots(configured, choose_boards(list_boards(), gpus))
+    plan = plan_host(read_shipped(), slots, choose_repositories(configured, repositories), clock_mhz)
+    for line in (describe if dry_run else set_up)(plan, root):
+        click.echo(line)
+    for line in list_missing(root):
+        click.echo(line)
+    return 0
+
+
+def load_configured(root: Path) -> Runner | None:
+    """The settings that the machine has already; None on a new one. Raise InputError for settings that are broken."""
+    from perfgate.runner.host import CONFIG  # noqa: PLC0415 - as above
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+
+    path = root / str(CONFIG).lstrip("/")
+    return load_runner(path) if path.exists() else None
+
+
+def choose_boards(boards: tuple[Board, ...], wanted: tuple[str, ...]) -> tuple[Board, ...]:
+    """The boards that --gpu names, else all."""
+    if absent := sorted(set(wanted) - {board.uuid for board in boards}):
+        raise InputError(f"--gpu {absent[0][:60]}: is not in this machine; compare with `nvidia-smi -L`")
+    return tuple(board for board in boards if not wanted or board.uuid in wanted)
+
+
+def choose_repositories(configured: Runner | None, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Whose jobs are let in. Raise InputError for names that the settings would not take, or already contradict."""
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - as above
+
+    from perfgate.runner.settings import Repository  # noqa: PLC0415
+
+    if configured is None:
+        try:
+            return TypeAdapter(tuple[Repository, ...]).validate_python(names)
+        except ValidationError:
+            raise InputError("--repository: give OWNER/NAME, for example sgl-project/sglang") from None
+    if names and set(names) != set(configured.repositories):
+        raise InputError("--repository: /etc/perfgate/runner.toml names others and is kept; edit it there")
+    return configured.repositories

@@ -1,0 +1,150 @@
+"""Carry out a host plan, as often as wanted: what is as it should be is left alone, what is the administrator's is kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import perfgate
+from perfgate.errors import InputError, RunnerError
+from perfgate.evidence.journal import write_atomically
+from perfgate.runner.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
+from perfgate.runner.settings import Runner
+
+SHIPPED = ("hooks", "systemd", "tmpfiles.d")
+COMMAND_TIMEOUT_S = 120.0
+_UNINSTALLED = "is not executable"
+"""What `systemd-analyze verify` says of a command that is not there yet: a thing to do, no fault of a unit."""
+
+
+def read_shipped() -> dict[str, str]:
+    """Read the files below deploy/, from the installed package or from a checkout of the project."""
+    package = Path(perfgate.__file__).parent
+    folder = next((path for path in (package / "deploy", package.parent / "deploy") if path.is_dir()), None)
+    if folder is None:
+        raise InputError(f"{package}: holds no deploy/; install perfgate from its wheel or run it from its checkout")
+    paths = (path for name in SHIPPED for path in sorted((folder / name).iterdir()))
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def choose_slots(configured: Runner | None, boards: Sequence[Board]) -> dict[str, Board]:
+    """One slot a GPU, in the order of their device files; or the slots that the machine's own settings name.
+
+    Raise InputError for settings that this machine or the units cannot serve.
+    """
+    if configured is None or not configured.slots:
+        return {str(number): board for number, board in enumerate(sorted(boards, key=lambda board: board.minor))}
+    known = {board.uuid: board for board in boards}
+    for name, slot in configured.slots.items():
+        if slot.user != f"ghr{name}":
+            raise InputError(f"slots.{name}.user: is {slot.user}, but the unit runs slot {name} as ghr{name}")
+        if slot.gpu not in known:
+            raise InputError(f"slots.{name}.gpu: {slot.gpu} is not in this machine; compare with `nvidia-smi -L`")
+    return {name: known[slot.gpu] for name, slot in configured.slots.items()}
+
+
+def set_up(plan: HostPlan, root: Path) -> Iterator[str]:
+    """Do what is planned below `root`, saying each thing. Raise RunnerError for a step that failed; the next run goes on."""
+    if os.getuid() != 0:
+        raise RunnerError("only root prepares a machine; --dry-run shows what would be done")
+    for planned in plan.files:
+        yield _put(planned, root)
+    for command in list_commands(plan, root):
+        yield _run(command)
+    yield verify_units(plan, root)
+
+
+def describe(plan: HostPlan, root: Path) -> Iterator[str]:
+    """Say what `set_up` would do, and do nothing."""
+    for planned in plan.files:
+        yield f"{_compare(planned, root)} {_below(root, planned.path)}"
+    for command in list_commands(plan, root):
+        yield f"run {' '.join(command)}"
+
+
+def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
+    """The commands that make users, folders and links from the files."""
+    where = [] if root == Path("/") else [f"--root={root}"]
+    reload = [] if where else [["systemctl", "daemon-reload"]]
+    return [
+        ["systemd-sysusers", *where, "perfgate.conf"],
+        ["systemd-tmpfiles", *where, "--create", "perfgate.conf"],
+        *reload,
+        ["systemctl", *where, "--quiet", "enable", *plan.units],
+    ]
+
+
+def _below(root: Path, path: object) -> Path:
+    return root / str(path).lstrip("/")
+
+
+def _compare(planned: PlannedFile, root: Path) -> str:
+    path = _below(root, planned.path)
+    if not path.exists():
+        return "write"
+    if planned.is_own:
+        return "keep"
+    is_same = path.read_bytes() == planned.content.encode() and path.stat().st_mode & 0o777 == planned.mode
+    return "leave" if is_same else "rewrite"
+
+
+def _put(planned: PlannedFile, root: Path) -> str:
+    path, deed = _below(root, planned.path), _compare(planned, root)
+    if deed in {"write", "rewrite"}:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, planned.content.encode())
+            path.chmod(planned.mode)
+        except OSError as error:
+            raise RunnerError(f"{path}: cannot be written ({error.strerror})") from None
+    return f"{deed} {path}"
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    except FileNotFoundError:
+        raise RunnerError(f"{command[0]} is not installed; a machine is prepared with systemd's own tools") from None
+    except subprocess.TimeoutExpired:
+        raise RunnerError(f"{command[0]}: not done after {COMMAND_TIMEOUT_S:.0f} s") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RunnerError(f"{' '.join(command)}: failed ({last[:300]})")
+    return f"run {' '.join(command)}"
+
+
+def verify_units(plan: HostPlan, root: Path) -> str:
+    """Let systemd read the units that were written. Raise RunnerError for what it does not understand."""
+    tool = shutil.which("systemd-analyze")
+    if tool is None:
+        return "verify: systemd-analyze is not installed, so nobody has read the units yet"
+    units = [str(_below(root, UNITS / name)) for name in plan.units]
+    done = subprocess.run(
+        [tool, "verify", "--man=no", *units], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+    )
+    told = [line for line in done.stderr.splitlines() if "perfgate-" in line and _UNINSTALLED not in line]
+    if told:
+        raise RunnerError(f"systemd-analyze verify: {told[0][:300]}")
+    return f"verify {len(units)} units: systemd understands them"
+
+
+def list_missing(root: Path) -> Iterator[str]:
+    """What only a person can put there, in the order in which it is wanted."""
+    wanted = (
+        ("/opt/perfgate/bin/perfgate", "perfgate itself, in an environment of root's"),
+        ("/opt/actions-runner/run.sh", "GitHub's runner, unpacked and not configured"),
+        ("/etc/perfgate/app.pem", "the key of the app that registers runners, mode 0400"),
+        ("/srv/models", "the models"),
+    )
+    for name, what in wanted:
+        if not _below(root, name).exists():
+            yield f"missing {name}: {what}"
+    key = _below(root, "/etc/perfgate/app.pem")
+    if key.exists() and key.stat().st_mode & 0o077:
+        yield f"open {key}: others may read it; chmod 400 it, and make a new key if anybody else has an account here"
+    config = _below(root, CONFIG)
+    if config.exists() and "\n[registration]" not in config.read_text(encoding="utf-8"):
+        yield f"missing [registration] in {config}: without it no runner registers"

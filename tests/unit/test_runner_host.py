@@ -1,0 +1,225 @@
+"""A machine prepared for real, below a folder, by systemd's own tools: users, folders, hooks, units and the admission policy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+import pytest
+
+from perfgate.errors import InputError
+from perfgate.runner.host import Board, plan_host
+from perfgate.runner.settings import load_runner
+from tests.fakes.sick_gpu import build_library, run_with_gpu
+
+TOOLS = ("systemd-sysusers", "systemd-tmpfiles", "systemctl")
+needs_systemd = pytest.mark.skipif(
+    os.getuid() != 0 or not all(map(shutil.which, TOOLS)), reason="root prepares a machine, with systemd's tools"
+)
+RUN = """
+import sys
+from perfgate.cli import main
+set_gpu(name="NVIDIA H200", count={count})
+sys.exit(main(["runner", "init-host", {words}]))
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return build_library(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def prepare(library, tmp_path, *words, count=2):
+    every = ["--root", str(tmp_path / "root"), *words]
+    return run_with_gpu(library, tmp_path, RUN.format(count=count, words=", ".join(map(repr, every))))
+
+
+def read_tree(root):
+    """Everything below a folder: mode, owner's number, content."""
+    return {
+        str(path.relative_to(root)): (
+            stat.filemode(path.lstat().st_mode),
+            path.lstat().st_gid,
+            path.read_bytes() if path.is_file() and not path.is_symlink() else b"",
+        )
+        for path in sorted(root.rglob("*"))
+    }
+
+
+@needs_systemd
+def test_init_host__from_nothing_to_a_machine(library, tmp_path, root):
+    done = prepare(library, tmp_path, "--repository", "o/r", "--clock-mhz", "1500")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    passwd = (root / "etc/passwd").read_text()
+    assert "ghr0:x:" in passwd
+    assert "ghr1:x:" in passwd
+    assert passwd.count("/usr/sbin/nologin") == 2
+    assert "perfgate:x:" in (root / "etc/group").read_text()
+    modes = {
+        name: stat.filemode((root / name).stat().st_mode)
+        for name in ("var/lib/perfgate", "run/perfgate", "opt/perfgate/hooks/job-started.sh")
+    }
+    assert modes == {
+        "var/lib/perfgate": "drwxrws--t",
+        "run/perfgate": "drwxrws---",
+        "opt/perfgate/hooks/job-started.sh": "-rwxr-xr-x",
+    }
+    assert stat.filemode((root / "var/cache/perfgate").stat().st_mode) == "drwxr-xr-x"
+    wanted = root / "etc/systemd/system/multi-user.target.wants"
+    assert sorted(path.name for path in wanted.iterdir()) == [
+        "perfgate-clocks.service",
+        "perfgate-runner@0.service",
+        "perfgate-runner@1.service",
+    ]
+    drop_in = (root / "etc/systemd/system/perfgate-runner@1.service.d/gpu.conf").read_text()
+    assert "DeviceAllow=/dev/nvidia1 rw" in drop_in
+    assert "PERFGATE_CLOCK_MHZ=1500" in (root / "etc/systemd/system/perfgate-clocks.service.d/clock.conf").read_text()
+
+
+@needs_systemd
+def test_init_host__the_policy_lets_in_whom_it_names(library, tmp_path, root):
+    prepare(library, tmp_path, "--repository", "o/r")
+    runner = load_runner(root / "etc/perfgate/runner.toml")
+
+    assert runner.rules.repositories == {"o/r"}
+    assert {name: (slot.user, slot.gpu) for name, slot in runner.slots.items()} == {
+        "0": ("ghr0", "GPU-0000"),
+        "1": ("ghr1", "GPU-0001"),
+    }
+
+
+@needs_systemd
+def test_init_host__twice_is_once(library, tmp_path, root):
+    prepare(library, tmp_path, "--repository", "o/r")
+    before = read_tree(root)
+    done = prepare(library, tmp_path, "--repository", "o/r")
+
+    assert read_tree(root) == before
+    assert [line for line in done.stdout.splitlines() if line.startswith(("write", "rewrite"))] == []
+    assert f"keep {root}/etc/perfgate/runner.toml" in done.stdout
+
+
+@needs_systemd
+def test_init_host__mends_its_own_files_and_keeps_the_administrators(library, tmp_path, root):
+    prepare(library, tmp_path, "--repository", "o/r")
+    hook, policy = root / "opt/perfgate/hooks/job-started.sh", root / "etc/perfgate/runner.toml"
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    hook.chmod(0o666)
+    policy.write_text(policy.read_text().replace('"o/r"', '"o/r", "o/other"'))
+    kept = policy.read_text()
+
+    done = prepare(library, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert f"rewrite {hook}" in done.stdout
+    assert "kill -KILL" in hook.read_text()
+    assert stat.filemode(hook.stat().st_mode) == "-rwxr-xr-x"
+    assert policy.read_text() == kept
+
+
+@needs_systemd
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze reads the units")
+@pytest.mark.usefixtures("root")
+def test_init_host__systemd_reads_what_was_written(library, tmp_path):
+    done = prepare(library, tmp_path, "--repository", "o/r")
+
+    assert "verify 3 units: systemd understands them" in done.stdout
+
+
+@needs_systemd
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze reads the units")
+def test_init_host__a_unit_that_systemd_does_not_understand(library, tmp_path, root):
+    broken = root / "etc/systemd/system/perfgate-runner@0.service.d/local.conf"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("[Service]\nKillMode=sometimes\n")
+    done = prepare(library, tmp_path, "--repository", "o/r")
+
+    assert done.returncode == 3
+    assert "perfgate: systemd-analyze verify: " in done.stderr
+    assert "Failed to parse kill mode" in done.stderr
+
+
+@needs_systemd
+def test_init_host__says_what_a_person_has_to_bring(library, tmp_path, root):
+    (root / "etc/perfgate").mkdir(parents=True)
+    (root / "etc/perfgate/app.pem").write_text("key")
+    (root / "etc/perfgate/app.pem").chmod(0o644)
+    done = prepare(library, tmp_path, "--repository", "o/r")
+
+    missing = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith(("missing", "open"))]
+    assert missing == [
+        "missing /opt/perfgate/bin/perfgate",
+        "missing /opt/actions-runner/run.sh",
+        "missing /srv/models",
+        f"open {root}/etc/perfgate/app.pem",
+        f"missing [registration] in {root}/etc/perfgate/runner.toml",
+    ]
+
+
+def test_init_host__a_dry_run_changes_nothing(library, tmp_path, root):
+    done = prepare(library, tmp_path, "--repository", "o/r", "--dry-run")
+
+    assert done.returncode == 0, done.stderr
+    assert list(root.iterdir()) == []
+    assert f"write {root}/etc/systemd/system/perfgate-runner@.service" in done.stdout
+    assert f"run systemd-sysusers --root={root} perfgate.conf" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (["--repository", "o/r"], 0, "no GPU and no slot: nothing to prepare"),
+        ([], 1, "--repository: name at least one"),
+        (["--repository", 'o/r"]\nengine = "/tmp/evil'], 1, "--repository: give OWNER/NAME"),
+        (["--repository", "o/r", "--gpu", "GPU-9999"], 1, "--gpu GPU-9999: is not in this machine"),
+    ],
+)
+def test_init_host__what_it_cannot_do(library, tmp_path, root, case):
+    words, count, reason = case
+    done = prepare(library, tmp_path, *words, count=count)
+
+    assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("slot", "reason"),
+    [
+        ('user = "ada"\ngpu = "GPU-0000"', "slots.0.user: is ada, but the unit runs slot 0 as ghr0"),
+        ('user = "ghr0"\ngpu = "GPU-abcd"', "slots.0.gpu: GPU-abcd is not in this machine"),
+        ('user = "ghr0"', "slots.0.gpu: "),
+        ('user = "ghr0"\ngpu = "GPU-0000"', "--repository: "),
+    ],
+)
+def test_init_host__settings_that_this_machine_cannot_serve(library, tmp_path, root, slot, reason):
+    (root / "etc/perfgate").mkdir(parents=True)
+    (root / "etc/perfgate/runner.toml").write_text(f'repositories = ["o/r"]\n[slots.0]\n{slot}\n')
+    done = prepare(library, tmp_path, "--repository", "o/other")
+
+    assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.usefixtures("root")
+def test_init_host__slots_of_some_gpus(library, tmp_path):
+    done = prepare(library, tmp_path, "--repository", "o/r", "--gpu", "GPU-0003", "--dry-run", count=8)
+
+    assert done.stdout.count("/gpu.conf") == 1
+    assert "enable perfgate-runner@0.service perfgate-status.timer" in done.stdout
+
+
+def test_plan_host__a_slot_owns_one_device():
+    plan = plan_host({}, {"0": Board(uuid="GPU-a", minor=5)}, ["o/r"], None)
+    texts = {str(planned.path): planned.content for planned in plan.files}
+
+    assert "/dev/nvidia5 rw" in texts["/etc/systemd/system/perfgate-runner@0.service.d/gpu.conf"]
+    assert "perfgate-clocks.service" not in plan.units
+    with pytest.raises(InputError, match="nothing to prepare"):
+        plan_host({}, {}, ["o/r"], None)
