@@ -40,4 +40,5 @@ $(ENGINE): pyproject.toml | $(BIN)/python
 
 $(TESTS): pyproject.toml | $(ENGINE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps apache-otava==0.8.0
 	touch $@
