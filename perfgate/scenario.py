@@ -53,7 +53,7 @@ class Model:
 class Server:
     """How the server under test is started and how long it may take."""
 
-    engine: Literal["sglang", "sglang-cpu", "vllm"]
+    engine: Literal["sglang", "sglang-cpu", "vllm", "vllm-cpu"]
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     ready_timeout_s: Seconds = 600.0
@@ -132,8 +132,8 @@ class Scenario:
             raise ValueError("gates: is empty; name at least one metric")
         if unknown := name_unknown(self.gates, METRICS, "gates", "metric"):
             raise ValueError(unknown)
-        if (self.server.engine == "vllm") != self.load.backend.startswith("vllm"):
-            wanted = "vllm" if self.server.engine == "vllm" else "sglang"
+        wanted = self.server.engine.removesuffix("-cpu")
+        if (wanted == "vllm") != self.load.backend.startswith("vllm"):
             raise ValueError(f"load.backend: {self.load.backend} does not speak to {self.server.engine}; write {wanted}")
 
     @property

