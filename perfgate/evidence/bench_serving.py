@@ -77,13 +77,22 @@ def read_runs(path: Path | str) -> tuple[Run, ...]:
 
 def read_window(path: Path | str) -> Run:
     """Read a file that must hold exactly one JSONL line, gzip'ed or not. Raise EvidenceError when it does not."""
-    path = Path(path)
+    line, where = _read_only_line(Path(path))
+    return _parse_line(line, str(path), where)
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The same line as the load generator wrote it: every field, unchecked. Raise EvidenceError when there is none."""
+    return _load(*_read_only_line(path))
+
+
+def _read_only_line(path: Path) -> tuple[bytes, str]:
     lines = _split(read_bytes(path))
     if len(lines) != 1:
         raise EvidenceError(
             f"{path}: {len(lines)} result lines where one window has one; use a fresh output file for each window"
         )
-    return _parse_line(lines[0][1], str(path), f"{path}:{lines[0][0]}")
+    return lines[0][1], f"{path}:{lines[0][0]}"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -129,15 +138,20 @@ def _parse_lines(content: bytes, source: str) -> tuple[Run, ...]:
 
 
 def _parse_line(line: bytes, source: str, where: str) -> Run:
+    record = _load(line, where)
+    if not any(name in record for names in (*VALUE_FIELDS.values(), COUNT_FIELDS["completed"]) for name in names):
+        raise EvidenceError(f"{where}: completed: no field of a bench_serving result is in this line; give its --output-file")
+    return _as_run(record, source, where)
+
+
+def _load(line: bytes, where: str) -> dict[str, Any]:
     try:
         record = orjson.loads(_quote_non_numbers(line))
     except orjson.JSONDecodeError as error:
         raise EvidenceError(f"{where}: not valid JSON ({error}); the line was cut off or edited, measure again") from None
     if not isinstance(record, dict):
         raise EvidenceError(f"{where}: expected the JSON object of one run")
-    if not any(name in record for names in (*VALUE_FIELDS.values(), COUNT_FIELDS["completed"]) for name in names):
-        raise EvidenceError(f"{where}: completed: no field of a bench_serving result is in this line; give its --output-file")
-    return _as_run(record, source, where)
+    return record
 
 
 def _quote_non_numbers(line: bytes) -> bytes:
