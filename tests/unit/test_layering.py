@@ -30,9 +30,10 @@ LAYERS = (
         "verdict_file",
         "baseline_choice",
         "layer_check",
+        "culprit",
     },
     {"serving", "kernels", "runner", "github", "report"},
-    {"gate"},
+    {"gate", "bisection"},
     {"cli", "__main__"},
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -52,6 +53,7 @@ PURE = (
     "layer_check",
     "power",
     "rounding",
+    "culprit",
 )
 EFFECTS = {
     "asyncio",
