@@ -16,9 +16,9 @@ from perfgate.series import read_series
 from perfgate.stats.looks import decide
 
 
-def judge(session: Session, scenario: Scenario, baseline: Baseline | None, *, scenarios_in_pr: int = 1) -> Verdict:
+def judge(session: Session, scenario: Scenario, baseline: Baseline | None) -> Verdict:
     """Judge a session, whole or in flight. Looks are replayed in order; what was measured after a decision changes nothing."""
-    policy = fix_policy(session, scenario, baseline, scenarios_in_pr)
+    policy = fix_policy(session, scenario, baseline)
 
     problems = admit(session, policy.court)
     if problems:
@@ -30,10 +30,10 @@ def judge(session: Session, scenario: Scenario, baseline: Baseline | None, *, sc
     return conclude(session, policy, readings, decision)
 
 
-def needs_more(session: Session, scenario: Scenario, baseline: Baseline | None, *, scenarios_in_pr: int = 1) -> bool:
+def needs_more(session: Session, scenario: Scenario, baseline: Baseline | None) -> bool:
     """Whether a session in flight should measure another block: nothing is decided and the plan has a look left."""
-    verdict = judge(session, scenario, baseline, scenarios_in_pr=scenarios_in_pr)
-    last = fix_policy(session, scenario, baseline, scenarios_in_pr).plan.looks[-1]
+    verdict = judge(session, scenario, baseline)
+    last = fix_policy(session, scenario, baseline).plan.looks[-1]
     return verdict.outcome is Outcome.INCONCLUSIVE and verdict.blocks < last
 
 

@@ -8,7 +8,7 @@ from math import exp, expm1, log1p, sqrt
 
 from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session, Verdict
 from perfgate.environment import software_differences
-from perfgate.evidence.baseline_growth import MIN_SESSIONS
+from perfgate.evidence.baseline_limits import MIN_SESSIONS
 from perfgate.evidence.structure import name_arms
 from perfgate.metrics import METRICS
 from perfgate.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone

@@ -14,7 +14,8 @@ from perfgate.environment import read_fingerprint
 from perfgate.evidence.baselines import find_baseline, find_path, save_baseline
 from perfgate.evidence.journal import write_atomically
 from perfgate.evidence.profiles import read_attribution
-from perfgate.evidence.results import SESSION_FILE, load_results, read_record
+from perfgate.evidence.records import SESSION_FILE, read_record
+from perfgate.evidence.results import load_results
 from perfgate.evidence.resumption import require_cut_off
 from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
@@ -35,7 +36,7 @@ class Job:
 
     `resume` goes on with one that was cut off, its calibration included. `expect` is what must be seen of the candidate besides
     what the scenario says. `profile` is "always" to profile both arms in the servers of the first block, "auto" to do it in
-    fresh ones after a REGRESSION, and "never".
+    fresh ones after a REGRESSION, and "never". `scenarios_in_pr` share one error budget.
     """
 
     scenario: Scenario
@@ -47,6 +48,7 @@ class Job:
     resume: bool = False
     expect: Expect = field(default_factory=Expect)
     profile: Literal["auto", "always", "never"] = "auto"
+    scenarios_in_pr: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ def run_gate(job: Job, progress: Progress) -> Result:
         resume=job.resume,
         expect=job.expect,
         is_profiled=job.profile == "always",
+        scenarios_in_pr=job.scenarios_in_pr,
     )
     measure(request, progress)
     result = write_report(job.folder)
@@ -141,7 +144,7 @@ def fix_noise(folder: Path, baselines: tuple[Path, ...]) -> Mapping[str, float]:
     baseline = match_baseline((folder / KEPT, *elsewhere), scenario, session)
     if baseline is not None:
         save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
-    return fix_policy(session, scenario, baseline, 1).court.noise
+    return fix_policy(session, scenario, baseline).court.noise
 
 
 def is_decided(folder: Path) -> bool:

@@ -8,7 +8,7 @@ from math import log1p
 
 from perfgate.core import Arm, Fingerprint, Session
 from perfgate.environment import hardware_differences, software_differences
-from perfgate.evidence.baseline_growth import MIN_SESSIONS
+from perfgate.evidence.baseline_limits import MIN_SESSIONS
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import NoiseModel
 from perfgate.evidence.structure import Court
@@ -102,7 +102,7 @@ class Policy:
         }
 
 
-def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None, scenarios_in_pr: int) -> Policy:
+def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) -> Policy:
     """Fix the rule from what is known before the windows are read: scenario, fingerprints and stored noise."""
     stage = 2 if Arm.BASE in session.fingerprints or any(window.arm is Arm.BASE for window in session.windows) else 1
     fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
@@ -114,7 +114,7 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None, 
     missing = [name for name in metrics if usable and name not in silent and name not in noise]
     return Policy(
         scenario=scenario,
-        plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if stage == 2 else (1,), scenarios=scenarios_in_pr),
+        plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if stage == 2 else (1,), scenarios=session.scenarios_in_pr),
         stage=stage,
         noise=noise,
         is_same_software=not changes,

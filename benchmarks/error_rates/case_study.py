@@ -88,7 +88,7 @@ def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None]
 
 def find_gated(composer: Composer, pick: Pick, baseline: Baseline | None) -> list[str]:
     """The metrics that may fail a replay."""
-    return list(fix_policy(composer.compose(pick), composer.case.scenario, baseline, 1).gated)
+    return list(fix_policy(composer.compose(pick), composer.case.scenario, baseline).gated)
 
 
 def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
     if not blocks:
         return {}
     session = composer.compose(pick)
-    policy = fix_policy(session, case.scenario, find_stored(shelf, case, pick), 1)
+    policy = fix_policy(session, case.scenario, find_stored(shelf, case, pick))
     shown = {}
     for reading in read_series(drop_unasked(session, policy), policy):
         family = len(policy.gated) + (reading.metric in policy.silent)
@@ -120,7 +120,7 @@ def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
 def describe_differences(case: Case) -> dict[str, Any]:
     """Mean and spread over all blocks of what each metric lost, as log badness, with a two-sided 90 % t interval."""
     session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
-    policy = fix_policy(session, case.scenario, None, 1)
+    policy = fix_policy(session, case.scenario, None)
     shown = {}
     for reading in read_series(session, policy):
         values = reading.series.differences
@@ -153,6 +153,6 @@ def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int
     if not looks:
         return None
     session = Composer(case=case).compose(((0, False),))
-    gated = fix_policy(session, case.scenario, shelf.take() if shelf else None, 1).gated
+    gated = fix_policy(session, case.scenario, shelf.take() if shelf else None).gated
     picks = list_replays(len(case.blocks), looks[-1], is_symmetric=case.is_symmetric, limit=limit, seed=SEED)
     return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}

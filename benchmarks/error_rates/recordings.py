@@ -24,7 +24,8 @@ from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
 from perfgate.evidence.journal import read_lines
 from perfgate.evidence.pairing import group_starts
-from perfgate.evidence.results import EVENTS_FILE, LOG_DIR, load_results, read_record
+from perfgate.evidence.records import EVENTS_FILE, LOG_DIR, read_record
+from perfgate.evidence.results import load_results
 from perfgate.evidence.structure import Court
 from perfgate.scenario import Scenario
 from perfgate.serving.injection import VARIABLE, Injection, parse_injection

@@ -17,10 +17,11 @@ import numpy as np
 from benchmarks.error_rates.recordings import Block, Recording, renumber
 from perfgate.check import judge
 from perfgate.core import Arm, Outcome, Role, Session, Window
-from perfgate.evidence.baseline_growth import Recorded, add_responses, build_baseline
+from perfgate.evidence.baseline_growth import add_responses, build_baseline
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import Response
 from perfgate.evidence.pairing import group_starts
+from perfgate.evidence.recorded import Recorded
 from perfgate.policy import Policy, fix_policy
 from perfgate.scenario import Scenario
 from perfgate.series import read_series
@@ -158,7 +159,7 @@ def replay(composer: Composer, pick: Pick, baseline: Baseline | None) -> Replaye
     """Judge one replay."""
     case = composer.case
     session = composer.compose(pick)
-    policy = fix_policy(session, case.scenario, baseline, 1)
+    policy = fix_policy(session, case.scenario, baseline)
     session = drop_unasked(session, policy)
     verdict = judge(session, case.scenario, baseline)
     used = verdict.blocks or len(pick)

@@ -15,7 +15,8 @@ import numpy as np
 
 from perfgate import __version__
 from perfgate.core import Arm, Role
-from perfgate.evidence.results import ArmRecord, ResultWriter, SessionRecord
+from perfgate.evidence.records import ArmRecord, SessionRecord
+from perfgate.evidence.writer import ResultWriter
 from perfgate.scenario import Scenario, parse_scenario
 
 BLOCKS, WINDOWS = 6, 4  # 6 blocks x 2 arms x 4 windows = 48, the first window of each start being warm-up
@@ -122,7 +123,7 @@ def make_record(scenario: Scenario) -> SessionRecord:
 def write_folder(folder: Path, seed: int = 1) -> int:
     """Write the folder and return the number of inter-token latencies in it."""
     scenario = parse_scenario(SCENARIO, "make_folder.py")
-    writer = ResultWriter(folder, make_record(scenario), SCENARIO)
+    writer = ResultWriter.create(folder, make_record(scenario), SCENARIO)
     rng = np.random.default_rng(seed)
     clock_s, start = 0.0, 0
     for block in range(1, BLOCKS + 1):

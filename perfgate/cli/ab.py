@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from perfgate.cli.gate import judge_arms
-from perfgate.cli.options import add_folder_options, add_profile_option, add_proof_options, build_arms
+from perfgate.cli.options import add_folder_options, add_profile_option, add_proof_options, add_share_option, build_arms
 from perfgate.errors import InputError
 
 EXAMPLE = "--env SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1"
@@ -29,6 +29,7 @@ _CHANGES = {"python": "candidate_python", "args": "candidate_args", "env": "cand
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine.")
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
 @add_proof_options
+@add_share_option
 @add_profile_option
 @add_folder_options
 def command(scenario: str, base_python: str | None, **options: Any) -> int:

@@ -14,8 +14,8 @@ from perfgate.errors import BaselineError, InputError
 
 if TYPE_CHECKING:
     from perfgate.core import Fingerprint
-    from perfgate.evidence.baseline_growth import Recorded
     from perfgate.evidence.baselines import Baseline
+    from perfgate.evidence.recorded import Recorded
     from perfgate.scenario import Scenario
 
 FILE = click.Path(path_type=Path)
@@ -63,8 +63,9 @@ def add(folders: tuple[Path, ...], target: Path, accept_slower: str | None, comm
 def read_sessions(folders: tuple[Path, ...], commit: str) -> tuple[Scenario, list[Recorded]]:
     """Read result folders of one scenario. Raise InputError when they belong to several."""
     from perfgate.core import Arm  # noqa: PLC0415
-    from perfgate.evidence.baseline_growth import Recorded  # noqa: PLC0415
-    from perfgate.evidence.results import load_results, read_record  # noqa: PLC0415
+    from perfgate.evidence.recorded import Recorded  # noqa: PLC0415
+    from perfgate.evidence.records import read_record  # noqa: PLC0415
+    from perfgate.evidence.results import load_results  # noqa: PLC0415
 
     recorded = []
     scenarios: dict[tuple[str, str], Scenario] = {}

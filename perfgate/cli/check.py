@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
 @click.option(
     "--scenarios-in-pr",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="How many scenarios judge this pull request; they share one error budget.",
+    help="How many scenarios judge this pull request; they share one error budget (default: what RESULT_DIR says).",
 )
-def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, scenarios_in_pr: int) -> int:
+@click.option(
+    "--has-base/--no-base",
+    default=None,
+    help="Whether a base can be built at all; without one a candidate alone is the last word (default: what RESULT_DIR says).",
+)
+def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, **facts: Any) -> int:
     """Judge a result folder again, from raw windows alone: the same bytes on any machine.
 
     RESULT_DIR may also hold timings of MoE layers, stored by pytest-benchmark: one file is one block.
@@ -48,19 +52,20 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
     from perfgate.verdict_file import VERDICT_FILE, format_verdict  # noqa: PLC0415
 
     if timings := find_timings(folder):
-        if baselines:
-            raise InputError("--baselines: layers are judged by the control that their own timings hold; leave it out")
-        layers = judge_layers(read_timings(timings), scenarios_in_pr=scenarios_in_pr)
+        if baselines or facts["has_base"] is not None:
+            raise InputError(
+                "--baselines, --no-base: layers are judged by the control that their own timings hold; leave it out"
+            )
+        layers = judge_layers(read_timings(timings), scenarios_in_pr=facts["scenarios_in_pr"] or 1)
         write(render_layer_verdict(style, layers), output)
         return layers.outcome.exit_code
     scenario, session = load_results(folder)
+    session = replace(session, **{name: fact for name, fact in facts.items() if fact is not None})
     baseline = choose_baseline(folder, baselines, scenario, session)
-    verdict = judge(session, scenario, baseline, scenarios_in_pr=scenarios_in_pr)
+    verdict = judge(session, scenario, baseline)
     recorded = folder / VERDICT_FILE
     if recorded.is_file() and recorded.read_bytes() != format_verdict(verdict):
-        click.echo(
-            f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or --scenarios-in-pr", err=True
-        )
+        click.echo(f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or options", err=True)
     write(render(style, verdict, session, scenario, baseline), output)
     return verdict.outcome.exit_code
 

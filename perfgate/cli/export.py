@@ -48,7 +48,8 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - as above
     from perfgate.check import judge  # noqa: PLC0415
     from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
-    from perfgate.evidence.results import load_results, read_record  # noqa: PLC0415
+    from perfgate.evidence.records import read_record  # noqa: PLC0415
+    from perfgate.evidence.results import load_results  # noqa: PLC0415
     from perfgate.report.openmetrics import Judged, format_openmetrics, read_begun  # noqa: PLC0415
 
     judged = []

@@ -13,6 +13,7 @@ from perfgate.cli.options import (
     add_folder_options,
     add_profile_option,
     add_proof_options,
+    add_share_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @add_folder_options
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
 @add_proof_options
+@add_share_option
 @add_profile_option
 @add_arm_options
 def command(*, scenario: str, **options: Any) -> int:
@@ -58,6 +60,7 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
         resume=options["resume"],
         expect=build_expect(options),
         profile=options["profile"],
+        scenarios_in_pr=options["scenarios_in_pr"],
     )
     with show_progress() as progress:
         result = run_gate(job, progress)

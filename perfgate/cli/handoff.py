@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfgate.cli.options import add_share_option
 from perfgate.errors import HandoffError, InputError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def command() -> None:
 def pack(folder: Path, output: Path, **options: Any) -> int:
     """Write the windows of RESULT_DIR as a hand-off, without texts, paths, settings or verdict."""
     from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
-    from perfgate.evidence.results import read_record  # noqa: PLC0415
+    from perfgate.evidence.records import read_record  # noqa: PLC0415
     from perfgate.github.packing import pack_folder  # noqa: PLC0415
 
     content = pack_folder(folder, build_subject(options))
@@ -82,6 +83,8 @@ def pack(folder: Path, output: Path, **options: Any) -> int:
 @click.argument("artifact", type=FILE)
 @click.option("--out", required=True, type=FILE, metavar="DIR", help="Folder for one result folder a scenario.")
 @click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by, of this checkout.")
+@add_share_option
+@click.option("--no-base", is_flag=True, help="No base can be built here: a candidate measured alone is the last word.")
 @add_subject_options
 def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], **options: Any) -> int:
     """Check ARTIFACT, from a job that ran a pull request's code, and write it as result folders that `perfgate check` reads.
@@ -90,13 +93,14 @@ def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], **options: Any)
     """
     from perfgate.github.subject import open_artifact  # noqa: PLC0415
 
-    for folder in unpack_all(open_artifact(artifact, build_subject(options)), scenarios, out):
+    facts = {"scenarios_in_pr": options["scenarios_in_pr"], "has_base": not options["no_base"]}
+    for folder in unpack_all(open_artifact(artifact, build_subject(options)), scenarios, out, **facts):
         click.echo(folder)
     return 0
 
 
-def unpack_all(handoffs: tuple[Handoff, ...], scenarios: tuple[str, ...], out: Path) -> list[Path]:
-    """Write each hand-off as a result folder named after its scenario."""
+def unpack_all(handoffs: tuple[Handoff, ...], scenarios: tuple[str, ...], out: Path, **facts: Any) -> list[Path]:
+    """Write each hand-off as a result folder named after its scenario; `facts` are what this side says of all of them."""
     from perfgate.github.packing import unpack_folder  # noqa: PLC0415
 
     texts = read_scenarios(scenarios)
@@ -106,7 +110,7 @@ def unpack_all(handoffs: tuple[Handoff, ...], scenarios: tuple[str, ...], out: P
             known = ", ".join(sorted(texts))
             raise HandoffError(f"scenario {handoff.scenario} is not one of this side's ({known}); nothing else is judged")
         folders.append(out / handoff.scenario)
-        unpack_folder(handoff, texts[handoff.scenario], folders[-1])
+        unpack_folder(handoff, texts[handoff.scenario], folders[-1], **facts)
     return folders
 
 

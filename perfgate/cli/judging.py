@@ -71,7 +71,10 @@ def open_and_judge(artifacts: tuple[Path, ...], subject: Subject, court: Court) 
 def judge_handoffs(handoffs: Sequence[Handoff], court: Court) -> tuple[Judged, ...]:
     """Compute each verdict from its windows. Raise HandoffError for a scenario that is not one of this side's."""
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
-        return tuple(_judge(path, court) for path in unpack_all(tuple(handoffs), court.scenarios, Path(folder)))
+        return tuple(
+            _judge(path, court)
+            for path in unpack_all(tuple(handoffs), court.scenarios, Path(folder), scenarios_in_pr=court.scenarios_in_pr)
+        )
 
 
 def _judge(folder: Path, court: Court) -> Judged:
@@ -82,7 +85,7 @@ def _judge(folder: Path, court: Court) -> Judged:
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, court.baselines, scenario, session)
-    verdict = judge(session, scenario, baseline, scenarios_in_pr=court.scenarios_in_pr)
+    verdict = judge(session, scenario, baseline)
     return Judged(verdict=verdict, markdown=render_markdown(verdict, session, scenario, baseline))
 
 

@@ -39,7 +39,8 @@ def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: 
     """
     from perfgate.evidence.frame import frame_of_cells, write_csv  # noqa: PLC0415 - what serves is imported when it serves
     from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
-    from perfgate.evidence.matrix_results import load_matrix, require_matrix  # noqa: PLC0415
+    from perfgate.evidence.matrix_records import require_matrix  # noqa: PLC0415
+    from perfgate.evidence.matrix_results import load_matrix  # noqa: PLC0415
     from perfgate.matrix import find_matrix, parse_matrix, read_matrix_text  # noqa: PLC0415
     from perfgate.report.curve_plot import save_curve_plot  # noqa: PLC0415
     from perfgate.report.figure import require_format  # noqa: PLC0415

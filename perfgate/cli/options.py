@@ -50,6 +50,17 @@ _PROOF_OPTIONS = (
 )
 
 
+def add_share_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the option that says how many scenarios share the error of one pull request."""
+    return click.option(
+        "--scenarios-in-pr",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="How many scenarios judge this pull request; they share one error budget.",
+    )(command)
+
+
 def add_proof_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say what must be seen of the candidate."""
     for option in reversed(_PROOF_OPTIONS):

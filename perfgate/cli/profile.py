@@ -18,7 +18,7 @@ def command(folder: Path) -> int:
     are PyTorch's operators.
     """
     from perfgate.evidence.profiles import read_attribution  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.evidence.results import read_record  # noqa: PLC0415
+    from perfgate.evidence.records import read_record  # noqa: PLC0415
     from perfgate.report.breakdown import build_breakdown  # noqa: PLC0415
     from perfgate.report.table import print_table  # noqa: PLC0415
 

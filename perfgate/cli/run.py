@@ -11,6 +11,7 @@ from perfgate.cli.options import (
     add_arm_options,
     add_folder_options,
     add_proof_options,
+    add_share_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -22,6 +23,7 @@ from perfgate.cli.options import (
 @add_folder_options
 @click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
 @add_proof_options
+@add_share_option
 @add_arm_options
 def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
     """Measure SCENARIO in A/B blocks into a result folder.
@@ -54,6 +56,7 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
         model=options["model"],
         resume=resume,
         expect=build_expect(options),
+        scenarios_in_pr=options["scenarios_in_pr"],
     )
     with show_progress() as progress:
         measure(request, progress)

@@ -87,11 +87,12 @@ def diagnose() -> tuple[Finding, ...]:
 
 def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
     """Void the session in `folder` for each finding: what was measured on a sick machine says nothing of a change."""
-    from perfgate.evidence.results import ResultWriter, load_results  # noqa: PLC0415 - as above
+    from perfgate.evidence.results import load_results  # noqa: PLC0415 - as above
+    from perfgate.evidence.writer import ResultWriter  # noqa: PLC0415 - as above
 
     _, session = load_results(folder)
     last_s = max((window.ended_s for window in session.windows), default=0.0)
-    writer = ResultWriter.reopen(folder)
+    writer = ResultWriter(folder)
     for finding in findings:
         writer.add_problem(f"after the run, {finding.where}: {finding.message}", last_s)
 

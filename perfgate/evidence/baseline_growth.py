@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import expm1, log1p, sqrt
-from statistics import fmean, median
+from dataclasses import replace
 from typing import Literal
 
-from perfgate.core import Arm, Fingerprint, Session, Window
-from perfgate.environment import hardware_differences
+from perfgate.core import Fingerprint
 from perfgate.errors import BaselineError
-from perfgate.evidence.admission import admit
+from perfgate.evidence.baseline_limits import find_slower, is_faster
 from perfgate.evidence.baselines import Baseline, Change
-from perfgate.evidence.noise import Anchor, NoiseModel, Response, StoredStart
-from perfgate.evidence.pairing import group_starts
-from perfgate.evidence.structure import Court
-from perfgate.metrics import METRICS
-from perfgate.rounding import format_percent, round_number
+from perfgate.evidence.noise import Anchor, NoiseModel, Response
+from perfgate.evidence.recorded import Recorded, Row, collect_rows
+from perfgate.rounding import round_number
 from perfgate.scenario import Scenario
-from perfgate.stats.student import find_quantile
 
 KEPT_STARTS = 60
 """So many starts of A/A blocks are kept, and as many of other sessions; older ones make way."""
-
-MIN_SESSIONS = 10
-"""From so many sessions on, the level of the past is known well enough to judge a single start by it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A measured session with what it does not know of itself: its name, when it began, which commit and environment it ran."""
-
-    session: Session
-    name: str
-    at: str
-    commit: str
-    environment: str
-
-
-Row = tuple[StoredStart, Mapping[str, tuple[float, ...]]]
-"""A stored start and its window values by metric."""
 
 
 def build_baseline(
@@ -76,7 +52,7 @@ def extend_baseline(
         raise BaselineError(
             f"{next(iter(slower.values()))}; find the cause, or record why this is right with --accept-slower REASON"
         )
-    faster = not slower and _is_faster(baseline, scenario, recorded)
+    faster = not slower and is_faster(baseline, scenario, recorded)
     newest = max(start.epoch for start in baseline.starts)
     rows = collect_rows(scenario, baseline.fingerprint, recorded, epoch=newest + (bool(slower) or faster))
     known = {(row[0].session, row[0].block, row[0].arm) for row in _list_rows(baseline)}
@@ -89,47 +65,6 @@ def extend_baseline(
     grown = record_change(grown, action, recorded, (accept_slower or "") if slower else "")
     at = max(one.at for one in recorded)
     return pin_anchor(grown, at, f"accepted: {accept_slower}", slower)
-
-
-def collect_rows(scenario: Scenario, fingerprint: Fingerprint, recorded: Iterable[Recorded], epoch: int) -> list[Row]:
-    """Turn sessions into stored starts. Raise BaselineError for one that would not be admitted, or ran on other hardware."""
-    rows = [row for one in recorded for row in _collect_session(scenario, fingerprint, one, epoch)]
-    if not rows:
-        raise BaselineError("no session holds a measured window of the base arm; measure with `perfgate calibrate`")
-    return rows
-
-
-def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded, epoch: int) -> list[Row]:
-    session = one.session
-    court = Court(scenario=scenario, gated=tuple(scenario.gates))
-    if problems := admit(session, court):
-        raise BaselineError(f"{one.name}: no evidence for a baseline: {problems[0]}")
-    for arm, found in session.fingerprints.items():
-        if differences := hardware_differences(found, fingerprint):
-            raise BaselineError(f"{one.name}: {arm.value} ran on other hardware than the baseline ({differences[0]})")
-    return [
-        (
-            StoredStart(
-                session=one.name,
-                block=start.block,
-                arm=start.arm,
-                epoch=epoch,
-                is_aa=session.is_aa,
-                at=one.at,
-                commit=one.commit,
-                environment=one.environment,
-            ),
-            _read_values(start.pick_judged(scenario.warmup.steady_ratio, {})),
-        )
-        for start in group_starts(session)
-        if len(start.measured) == scenario.blocks.windows and (session.is_aa or start.arm is Arm.BASE)
-    ]
-
-
-def _read_values(windows: Sequence[Window]) -> dict[str, tuple[float, ...]]:
-    """Values of each metric that every window carries as a positive number, as they will be written."""
-    found = {name: tuple(round_number(window.run.values.get(name, 0.0)) or 0.0 for window in windows) for name in METRICS}
-    return {name: values for name, values in found.items() if min(values) > 0}
 
 
 def _list_rows(baseline: Baseline) -> list[Row]:
@@ -216,49 +151,3 @@ def add_responses(baseline: Baseline, responses: Mapping[str, Sequence[Response]
     }
     change = Change(action="calibrated", at=at, reason=f"response of {', '.join(sorted(responses))}")
     return replace(baseline, metrics=metrics, history=(*baseline.history, change), checksum="")
-
-
-def find_slower(baseline: Baseline, scenario: Scenario, recorded: Sequence[Recorded]) -> dict[str, str]:
-    """Name each gated metric whose new sessions are slower than the baseline, or its pinned anchor, allows; worst first.
-
-    Against last time, the limit is Delta / 2 or the noise between sessions, whichever is larger (Delta while fewer than ten
-    sessions tell that noise); against the anchor it is Delta / 2, so that many small steps cannot add up unseen.
-    """
-    found: list[tuple[float, str, str]] = []
-    for name, level in _find_levels(baseline, scenario, recorded).items():
-        noise, margin = baseline.metrics[name], log1p(scenario.margin(name))
-        step, creep = level - noise.log_mean, level - noise.anchor.log_mean
-        if step > _limit_step(noise, margin):
-            found.append((step / margin, name, f"{name} is {format_percent(expm1(step))} worse than the stored level"))
-        elif creep > margin / 2:
-            since = f"{noise.anchor.release}, {noise.anchor.at}"
-            found.append(
-                (creep / margin, name, f"{name} crept to {format_percent(expm1(creep))} worse than its anchor ({since})")
-            )
-    return {name: message for _, name, message in sorted(found, reverse=True)}
-
-
-def _is_faster(baseline: Baseline, scenario: Scenario, recorded: Sequence[Recorded]) -> bool:
-    levels = _find_levels(baseline, scenario, recorded)
-    return any(
-        baseline.metrics[name].log_mean - level > _limit_step(baseline.metrics[name], log1p(scenario.margin(name)))
-        for name, level in levels.items()
-    )
-
-
-def _find_levels(baseline: Baseline, scenario: Scenario, recorded: Sequence[Recorded]) -> dict[str, float]:
-    rows = collect_rows(scenario, baseline.fingerprint, recorded, epoch=0)
-    gated = [name for name, gate in scenario.gates.items() if not gate.advisory and name in baseline.metrics]
-    levels = {}
-    for name in gated:
-        badness = METRICS[name].badness
-        if found := [median(badness(value) for value in values[name]) for _, values in rows if name in values]:
-            levels[name] = fmean(found)
-    return levels
-
-
-def _limit_step(noise: NoiseModel, margin: float) -> float:
-    if noise.sessions < MIN_SESSIONS:
-        return margin
-    band = find_quantile(0.975, noise.sessions - 1) * sqrt(noise.predicted_variance)
-    return max(margin / 2, band)

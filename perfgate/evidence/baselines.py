@@ -16,7 +16,7 @@ from perfgate.core import Fingerprint
 from perfgate.errors import BaselineError
 from perfgate.evidence.journal import write_atomically
 from perfgate.evidence.noise import Anchor, NoiseModel, Response, StoredStart
-from perfgate.evidence.results import describe_first
+from perfgate.evidence.records import describe_first
 from perfgate.metrics import METRICS
 from perfgate.rounding import round_floats
 from perfgate.scenario import Scenario

@@ -16,7 +16,8 @@ from perfgate.metrics import METRICS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from perfgate.evidence.matrix_results import CellResult, MatrixEntry
+    from perfgate.evidence.matrix_records import MatrixEntry
+    from perfgate.evidence.matrix_results import CellResult
 
 # Columns in order, with the pandas type that also holds what is absent.
 COLUMNS = {

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence.journal import read_bytes
-from perfgate.evidence.results import SESSION_FILE
+from perfgate.evidence.records import SESSION_FILE
 
 _STORED = ConfigDict(extra="ignore", defer_build=True)
 Microseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -32,12 +32,13 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STORED)
 class Layer:
-    """One shape at one number of tokens."""
+    """One shape at one number of tokens. `floor_us` is its roofline; absent where the card's ceilings were not measured."""
 
     format: Literal[1]
     shape: str
     tokens: Annotated[int, Field(ge=1)]
     samples_us: Samples
+    floor_us: Microseconds | None = None
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence.journal import WINDOW_DIR, read_bytes, read_lines
-from perfgate.evidence.results import (
+from perfgate.evidence.records import (
     EVENTS_FILE,
     SCENARIO_FILE,
     SessionRecord,

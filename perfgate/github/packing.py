@@ -16,14 +16,9 @@ from perfgate.core import Session
 from perfgate.errors import HandoffError
 from perfgate.evidence.answers import load_answers
 from perfgate.evidence.bench_serving import NOT_JSON, read_bytes
-from perfgate.evidence.results import (
-    ArmRecord,
-    ResultWriter,
-    SessionRecord,
-    load_results,
-    read_entries,
-    read_record,
-)
+from perfgate.evidence.records import ArmRecord, SessionRecord, read_entries, read_record
+from perfgate.evidence.results import load_results
+from perfgate.evidence.writer import ResultWriter
 from perfgate.github.answering import check_question, pack_answers, unpack_answers
 from perfgate.github.handoff import (
     MAX_PROBLEMS,
@@ -117,8 +112,12 @@ def _is_printable(char: str) -> bool:
     return category[0] != "C" and category not in {"Zl", "Zp"}
 
 
-def unpack_folder(handoff: Handoff, scenario_text: str, folder: Path) -> None:
+def unpack_folder(
+    handoff: Handoff, scenario_text: str, folder: Path, *, scenarios_in_pr: int = 1, has_base: bool = True
+) -> None:
     """Write a checked hand-off as a new result folder, under names that this side chooses, with this side's scenario.
+
+    How many scenarios share the error budget, and whether a base can be built, is this side's say too.
 
     What was measured with another workload stays so: `session.json` keeps the hash that the hand-off names, and the verdict
     refuses a session whose hash is not the scenario's.
@@ -143,9 +142,11 @@ def unpack_folder(handoff: Handoff, scenario_text: str, folder: Path) -> None:
         model={},
         # Whether answers are asked for is this side's say, like everything else in the scenario.
         checks=("equivalence",) if rules.enabled else (),
+        scenarios_in_pr=scenarios_in_pr,
+        has_base=has_base,
         notes=("handed over by another job: texts, paths and settings were left behind",),
     )
-    writer = ResultWriter(folder, record, scenario_text)
+    writer = ResultWriter.create(folder, record, scenario_text)
     for window in handoff.windows:
         writer.add_window(orjson.dumps(window.record, option=orjson.OPT_SORT_KEYS) + b"\n", **window.place)
     for entry in handoff.answers:

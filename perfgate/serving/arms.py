@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfgate.core import Fingerprint
 from perfgate.errors import InputError
-from perfgate.evidence.results import ArmRecord
+from perfgate.evidence.records import ArmRecord
 from perfgate.scenario import Scenario
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.injection import VARIABLE, parse_injection

@@ -11,11 +11,13 @@ from statistics import median
 from perfgate.check import judge
 from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.errors import CalibrationError
-from perfgate.evidence.baseline_growth import Recorded, add_responses, build_baseline
+from perfgate.evidence.baseline_growth import add_responses, build_baseline
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.journal import read_lines
 from perfgate.evidence.noise import Response
-from perfgate.evidence.results import EVENTS_FILE, LOG_DIR, load_results, read_record
+from perfgate.evidence.recorded import Recorded
+from perfgate.evidence.records import EVENTS_FILE, LOG_DIR, read_record
+from perfgate.evidence.results import load_results
 from perfgate.metrics import METRICS
 from perfgate.policy import fix_policy
 from perfgate.scenario import Scenario
@@ -107,7 +109,7 @@ def _plan(calibration: Calibration, candidate: ArmSpec, name: str, blocks: int, 
 
 def _read_deviations(folder: Path, baseline: Baseline | None) -> Mapping[str, float]:
     scenario, session = load_results(folder)
-    return fix_policy(session, scenario, baseline, 1).court.noise
+    return fix_policy(session, scenario, baseline).court.noise
 
 
 def find_injected(injection: Injection, folder: Path) -> float:

@@ -13,8 +13,9 @@ from perfgate.core import Arm
 from perfgate.errors import ServerError
 from perfgate.evidence.journal import lock_folder
 from perfgate.evidence.profiles import PROFILE_DIR, Profile
-from perfgate.evidence.results import ResultWriter, read_record
+from perfgate.evidence.records import read_record
 from perfgate.evidence.resumption import read_progressed
+from perfgate.evidence.writer import ResultWriter
 from perfgate.serving.measure import Request, raise_on_signals
 from perfgate.serving.profiling import profile_server
 from perfgate.serving.progress import Progress
@@ -30,7 +31,7 @@ def profile_arms(request: Request, progress: Progress) -> bool:
     model = Path(read_record(request.folder).model["path"])
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
-        writer = ResultWriter.reopen(request.folder)
+        writer = ResultWriter(request.folder)
         found = read_progressed(request.folder)
         stack.enter_context(raise_on_signals())
         reaper = Reaper(lock)

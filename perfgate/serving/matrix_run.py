@@ -13,7 +13,7 @@ from perfgate.core import Role, Run
 from perfgate.environment import read_fingerprint
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.evidence.journal import explain_stop, lock_folder
-from perfgate.evidence.matrix_results import (
+from perfgate.evidence.matrix_records import (
     MATRIX_FILE,
     Key,
     MatrixProgress,

@@ -17,8 +17,9 @@ from perfgate.core import Arm
 from perfgate.environment import read_fingerprint
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.evidence.journal import lock_folder
-from perfgate.evidence.results import SESSION_FILE, ResultWriter, SessionRecord
+from perfgate.evidence.records import SESSION_FILE, SessionRecord
 from perfgate.evidence.resumption import Progressed, read_progressed, require_same
+from perfgate.evidence.writer import ResultWriter
 from perfgate.policy import RULE
 from perfgate.safeguards import Expect
 from perfgate.scenario import Model, Scenario
@@ -47,6 +48,7 @@ class Request:
     window, for the stored deviations of a window by metric: the verdict will know a stalled one by them. `model` is the model's
     folder on this machine where it is not the scenario's path. `resume` goes on with a session that was cut off. `expect` is
     what must be seen of the candidate besides what the scenario says; `is_profiled` profiles both arms after their first block.
+    `scenarios_in_pr` share the error budget of one pull request.
     """
 
     scenario: Scenario
@@ -62,6 +64,7 @@ class Request:
     resume: bool = False
     expect: Expect = field(default_factory=Expect)
     is_profiled: bool = False
+    scenarios_in_pr: int = 1
 
 
 def measure(request: Request, progress: Progress) -> None:
@@ -120,6 +123,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         notes=request.notes,
         rule=RULE,
         looks=request.looks,
+        scenarios_in_pr=request.scenarios_in_pr,
     )
 
 
@@ -144,8 +148,8 @@ def find_progressed(request: Request, record: SessionRecord) -> Progressed:
 def open_writer(request: Request, record: SessionRecord, found: Progressed, progress: Progress) -> ResultWriter:
     """Begin the folder, or write down that its session goes on and which windows of a block that was cut off do not count."""
     if not request.resume or not (request.folder / SESSION_FILE).exists():
-        return ResultWriter(request.folder, record, request.scenario_text)
-    writer = ResultWriter.reopen(request.folder)
+        return ResultWriter.create(request.folder, record, request.scenario_text)
+    writer = ResultWriter(request.folder)
     writer.add_event("resumed", found.elapsed_s, utc=write_utc(), superseded=found.cut, unindexed=found.unindexed)
     cut = f"; block {found.blocks + 1} begins anew, its {len(found.cut)} windows are kept and do not count" if found.cut else ""
     progress.step(f"going on after {found.blocks} whole blocks{cut}")

@@ -12,7 +12,8 @@ from perfgate.errors import ServerError
 from perfgate.evidence.expectations import LOG_EVENT, check_expectations, find_line
 from perfgate.evidence.journal import read_lines
 from perfgate.evidence.profiles import Profile
-from perfgate.evidence.results import EVENTS_FILE, ResultWriter
+from perfgate.evidence.records import EVENTS_FILE
+from perfgate.evidence.writer import ResultWriter
 from perfgate.serving.profiling import profile_server
 
 if TYPE_CHECKING:

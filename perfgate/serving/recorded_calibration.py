@@ -14,7 +14,8 @@ from perfgate.evidence.baseline_growth import add_responses
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import Response
 from perfgate.evidence.pairing import group_starts, pair_blocks
-from perfgate.evidence.results import load_results, read_record
+from perfgate.evidence.records import read_record
+from perfgate.evidence.results import load_results
 from perfgate.scenario import Scenario
 from perfgate.serving.calibration import RESPONSE_BLOCKS, build_from_sessions, find_injected, read_responses
 from perfgate.serving.injection import VARIABLE, parse_injection

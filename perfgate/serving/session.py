@@ -13,8 +13,8 @@ from perfgate.errors import ClientError, InterruptedRunError, ServerError, Telem
 from perfgate.evidence.answers import Answers, store_answers
 from perfgate.evidence.journal import explain_stop
 from perfgate.evidence.pairing import group_windows
-from perfgate.evidence.results import ResultWriter
 from perfgate.evidence.resumption import Progressed
+from perfgate.evidence.writer import ResultWriter
 from perfgate.rounding import format_percent
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask

@@ -10,9 +10,11 @@ from math import exp
 from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint, Role, Run, Session, Window
-from perfgate.evidence.baseline_growth import Recorded, build_baseline
+from perfgate.evidence.baseline_growth import build_baseline
 from perfgate.evidence.baselines import Baseline
-from perfgate.evidence.results import ArmRecord, ResultWriter, SessionRecord
+from perfgate.evidence.recorded import Recorded
+from perfgate.evidence.records import ArmRecord, SessionRecord
+from perfgate.evidence.writer import ResultWriter
 from perfgate.metrics import METRICS
 from perfgate.scenario import Scenario, parse_scenario
 
@@ -87,8 +89,9 @@ def make_session(
                 values = {name: _worsen(name, start + draw.gauss(0, noise) + shift[name]) for name in LEVELS}
                 run = make_run(values, f"windows/{len(windows):04d}", scenario.load.num_prompts)
                 place = {"arm": arm, "block": block, "start": number, "index": index, "role": role}
-                windows.append(Window(run=run, begun_s=clock, ended_s=clock + 10.0, **place))
-                clock += 11.0
+                length_s = max(20.0, run.duration_s + 1.0)
+                windows.append(Window(run=run, begun_s=clock, ended_s=clock + length_s, **place))
+                clock += length_s + 1.0
     fields = {
         "source": "results/unit",
         "scenario": scenario.name,
@@ -168,7 +171,7 @@ def write_folder(folder: Path, session: Session, text: str = SCENARIO_TEXT, at: 
         arms=arms,
         model={},
     )
-    writer = ResultWriter(folder, record, text)
+    writer = ResultWriter.create(folder, record, text)
     for window in session.windows:
         places = ("arm", "block", "start", "index", "role", "begun_s", "ended_s")
         writer.add_window(make_line(window), **{place: getattr(window, place) for place in places})

@@ -11,14 +11,8 @@ import pytest
 
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import BaselineError
-from perfgate.evidence.baseline_growth import (
-    KEPT_STARTS,
-    add_responses,
-    build_baseline,
-    expire_baseline,
-    extend_baseline,
-    find_slower,
-)
+from perfgate.evidence.baseline_growth import KEPT_STARTS, add_responses, build_baseline, expire_baseline, extend_baseline
+from perfgate.evidence.baseline_limits import find_slower
 from perfgate.evidence.baselines import (
     compute_checksum,
     find_baseline,

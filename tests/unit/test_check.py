@@ -75,7 +75,7 @@ def test_judge__is_advisory_below_twenty_blocks(sessions, is_advisory):
 
 
 def test_judge__writes_down_what_was_fixed():
-    policy = judge(make_session(SCENARIO), SCENARIO, BASELINE, scenarios_in_pr=2).policy
+    policy = judge(make_session(SCENARIO, scenarios_in_pr=2), SCENARIO, BASELINE).policy
 
     assert policy == {
         "rule": "2026-11.5",
@@ -136,14 +136,14 @@ def test_judge__scatter_is_told_as_it_was_not_as_it_was_counted():
     """Twice the usual variance counts as none, so phi alone would tell less than there was."""
     verdict = judge(make_session(SCENARIO, blocks=2, noise=0.02), SCENARIO, BASELINE)
 
-    policy = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE, 1)
+    policy = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE)
     reading = read_series(make_session(SCENARIO, blocks=2, noise=0.02), policy)[0]
     scatter = (2.0 * reading.series.phi[1]) ** 0.5
     assert f"windows scattered {scatter:.1f} times" in _find(verdict, reading.metric).notes[-1]
 
 
 def test_read_series__scatter_within_twice_the_usual_is_usual():
-    policy = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE, 1)
+    policy = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE)
 
     phis = [read_series(make_session(SCENARIO, blocks=2, noise=noise), policy)[0].series.phi for noise in (0.004, 0.02)]
 
@@ -293,7 +293,7 @@ def test_judge__a_rerun_replaces_the_stalled_window_and_is_reported():
     rerun = replace(last, arm=Arm.CANDIDATE, block=1, start=start, index=9, role=Role.RERUN)
     end = next(one.ended_s for one in reversed(session.windows) if one.start == start)
     rerun = replace(
-        rerun, run=replace(last.run, source="rerun", values=values, duration_s=5.0), begun_s=end + 0.1, ended_s=end + 0.9
+        rerun, run=replace(last.run, source="rerun", values=values, duration_s=0.5), begun_s=end + 0.1, ended_s=end + 0.9
     )
 
     verdict = judge(replace(session, windows=(*session.windows, rerun)), SCENARIO, BASELINE)

@@ -4,7 +4,8 @@ import pytest
 
 from perfgate.core import Role
 from perfgate.errors import InputError
-from perfgate.evidence.matrix_results import CellResult, MatrixEntry
+from perfgate.evidence.matrix_records import MatrixEntry
+from perfgate.evidence.matrix_results import CellResult
 from perfgate.report.curve_plot import save_curve_plot, trace_curves
 from tests.fakes.sessions import make_run
 

@@ -81,7 +81,7 @@ def cases(found):
 
 def read_differences(composer, pick, metric="median_itl_ms"):
     session = composer.compose(pick)
-    readings = read_series(session, fix_policy(session, SCENARIO, None, 1))
+    readings = read_series(session, fix_policy(session, SCENARIO, None))
     return next(one.series.differences for one in readings if one.metric == metric)
 
 
@@ -228,7 +228,7 @@ def test_drop_unasked__a_rerun_stays_only_where_its_rule_asks_for_it(slow, is_ke
     windows[place] = replace(stalled, run=replace(stalled.run, values=worse))
     session = replace(session, windows=tuple(windows))
 
-    kept = drop_unasked(session, fix_policy(session, SCENARIO, None, 1))
+    kept = drop_unasked(session, fix_policy(session, SCENARIO, None))
 
     assert any(window.role is Role.RERUN for window in kept.windows) is is_kept
 

@@ -7,7 +7,8 @@ import pytest
 
 from perfgate.core import Arm
 from perfgate.errors import InputError, ModelError
-from perfgate.evidence.results import load_results, read_record
+from perfgate.evidence.records import read_record
+from perfgate.evidence.results import load_results
 from perfgate.scenario import Model
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.measure import measure

@@ -25,7 +25,8 @@ from perfgate.baseline_choice import KEPT
 from perfgate.check import judge
 from perfgate.core import Judgement
 from perfgate.evidence.answers import ANSWER_DIR, ANSWERS_FILE
-from perfgate.evidence.results import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE, load_results
+from perfgate.evidence.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
+from perfgate.evidence.results import load_results
 from perfgate.serving.injection_log import MEASURED, PROOF
 
 DECIMALS = 6
