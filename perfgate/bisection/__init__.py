@@ -1,0 +1,1 @@
+"""Effects of a search for the commit that made it slower: git, builds, measurements and the journal on disk."""

@@ -1,0 +1,99 @@
+"""Measure commits of an engine by sessions: fresh servers of GOOD and of the commit, as in `perfgate gate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfgate.bisection.repository import Commit
+from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
+from perfgate.bisection.workshop import Workshop
+from perfgate.core import Arm, Better
+from perfgate.culprit import Reading
+from perfgate.errors import EngineError
+from perfgate.evidence.admission import admit
+from perfgate.evidence.records import SESSION_FILE
+from perfgate.gate import Job, ensure_baseline, fix_noise, load_case, name_calibration
+from perfgate.metrics import METRICS
+from perfgate.policy import fix_policy
+from perfgate.scenario import Scenario
+from perfgate.series import read_series
+from perfgate.serving.arms import ArmSpec
+from perfgate.serving.measure import Request, measure
+from perfgate.serving.progress import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBench:
+    """Serves GOOD and a commit, each from its own environment. `spec` is what both arms have in common."""
+
+    workshop: Workshop
+    scenario: Scenario
+    text: str
+    spec: ArmSpec
+    baselines: tuple[Path, ...]
+    model: Path | None
+    progress: Progress
+
+    def measure(self, trial: Trial) -> Result:
+        """Measure a session into the trial's folder, or go on with the one that was cut off there."""
+        base, candidate = self._build_arm(trial.good), self._build_arm(trial.commit)
+        self._know_noise(trial, base)
+        request = Request(
+            scenario=self.scenario,
+            scenario_text=self.text,
+            arms={Arm.BASE: base, Arm.CANDIDATE: candidate},
+            folder=trial.folder,
+            purpose="ab",
+            looks=(trial.blocks,),
+            is_decided=lambda _: False,
+            fix_noise=lambda folder: fix_noise(folder, self.baselines),
+            model=self.model,
+            notes=(f"bisect: {trial.commit.sha} against {trial.good.sha}",),
+            resume=(trial.folder / SESSION_FILE).exists(),
+        )
+        try:
+            measure(request, self.progress)
+        except EngineError as error:
+            raise CommitError(str(error)) from None
+        return read_result(trial.folder)
+
+    def _build_arm(self, commit: Commit) -> ArmSpec:
+        return replace(self.spec, python=str(self.workshop.find_python(commit.sha).absolute()))
+
+    def _know_noise(self, trial: Trial, base: ArmSpec) -> None:
+        """Calibrate this machine first where the scenario says that no stored file can know it."""
+        folder = trial.folder.parent
+        job = Job(
+            scenario=self.scenario,
+            text=self.text,
+            arms={Arm.BASE: base, Arm.CANDIDATE: base},
+            folder=folder,
+            baselines=self.baselines,
+            model=self.model,
+            resume=name_calibration(folder).is_dir(),
+        )
+        ensure_baseline(job, self.progress)
+
+
+def read_result(folder: Path) -> Result:
+    """Read a session as plain differences. Raise VoidError with the first reason when it is no evidence."""
+    session, scenario, baseline = load_case(folder)
+    policy = fix_policy(session, scenario, baseline)
+    problems = admit(session, policy.court)
+    if problems:
+        raise VoidError(f"{folder}: {problems[0]}")
+    metrics = {
+        reading.metric: Reading(
+            differences=reading.series.differences,
+            margin=reading.series.margin,
+            prior_variance=reading.series.prior.variance,
+            prior_df=reading.series.prior.df,
+            gating=reading.series.gating,
+            higher=METRICS[reading.metric].better is Better.HIGHER,
+        )
+        for reading in read_series(session, policy)
+    }
+    if not metrics:
+        raise VoidError(f"{folder}: no whole block was measured")
+    return Result(metrics=metrics, minutes=session.timing.took_s / 60 if session.timing else 0.0)

@@ -1,0 +1,50 @@
+"""One measurement of a commit against GOOD: what it returns, and the ways in which there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from perfgate.bisection.repository import Commit
+from perfgate.culprit import Reading
+from perfgate.errors import PerfgateError
+
+
+class CommitError(PerfgateError):
+    """A commit that cannot be built or measured at all, so that the search goes around it."""
+
+    exit_code = 3
+
+
+class VoidError(PerfgateError):
+    """A measurement that says nothing: a run that failed, a disturbed machine. It may be made again."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What to measure: blocks of `commit` against `good`, into a folder. `number` counts the measurements of a search."""
+
+    good: Commit
+    commit: Commit
+    blocks: int
+    number: int
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What was measured, by metric, and the minutes that it says it took; 0 where it does not say."""
+
+    metrics: Mapping[str, Reading]
+    minutes: float = 0.0
+
+
+class Bench(Protocol):
+    """Something that can measure a commit."""
+
+    def measure(self, trial: Trial) -> Result:
+        """Measure. Raise VoidError when this says nothing, CommitError when this commit never will."""

@@ -1,0 +1,177 @@
+"""What a search found, for people and for programs; both are made from the same rows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import expm1
+from pathlib import Path
+from typing import Any
+
+from perfgate.bisection.record import Record
+from perfgate.bisection.repository import Commit, Line
+from perfgate.culprit import Answer, Ending, Search, compare_ends, pick_metric
+from perfgate.metrics import METRICS
+from perfgate.report.escape import plain
+from perfgate.report.table import Table, print_table
+from perfgate.report.wording import percent
+from perfgate.stats.looks import CONFIDENCE
+from perfgate.stats.moderated import estimate
+
+SHOWN = 0.001
+"""A commit that was not measured and is less likely than this is counted, not listed."""
+
+MEANINGS = {
+    Ending.FOUND: "this commit made it slower",
+    Ending.NARROWED: "the commit that made it slower is one of several that cannot be measured",
+    Ending.OUT_OF_BUDGET: "not found within the budget",
+    Ending.NO_DIFFERENCE: "nothing to find",
+    Ending.UNMEASURABLE: "nothing could be measured",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A search that has ended, with where it took place."""
+
+    repo: Path
+    line: Line
+    search: Search
+    answer: Answer
+    record: Record
+
+    @property
+    def metric(self) -> str:
+        """The metric of the search; where it never came to one, the one that differs most, or none."""
+        if self.answer.metric:
+            return self.answer.metric
+        decision, metrics = compare_ends(self.search)
+        return pick_metric(decision, metrics) if decision.findings else ""
+
+
+def describe(found: Found) -> dict[str, Any]:
+    """Everything as plain values, for JSON."""
+    answer, search = found.answer, found.search
+    culprit = found.line.find(answer.found) if answer.found else None
+    return {
+        "outcome": answer.ending.value,
+        "meaning": MEANINGS[answer.ending],
+        "reason": answer.reason,
+        "culprit": culprit.sha if culprit else None,
+        "command": _write_show(found, culprit) if culprit else None,
+        "confidence": search.rules.confidence,
+        "credible": [found.line.find(place).sha for place in answer.credible],
+        "no_fault": answer.belief.none if answer.belief else None,
+        "metric": found.metric or None,
+        "good": found.line.good.sha,
+        "bad": found.line.commits[-1].sha,
+        "minutes": round(search.minutes, 3),
+        "budget_minutes": search.rules.budget,
+        "measurements": len(search.measured),
+        "blocks": sum(one.blocks for one in search.measured),
+        "builds": len(search.build_minutes),
+        "commits": [_describe_place(found, place) for place in range(search.places + 1)],
+        "warnings": list(answer.warnings),
+    }
+
+
+def _describe_place(found: Found, place: int) -> dict[str, Any]:
+    commit, answer = found.line.find(place), found.answer
+    differences = found.search.gather(found.metric, place) if found.metric else ()
+    row: dict[str, Any] = {
+        "commit": commit.sha,
+        "subject": commit.subject,
+        "is_merge": commit.is_merge,
+        "posterior": answer.belief.places[place - 1] if answer.belief and place else None,
+        "blocks": len(differences),
+        "change": None,
+        "low": None,
+        "high": None,
+        "skipped": found.search.gone_around.get(place),
+        "folders": list(found.record.list_folders(place)),
+    }
+    if differences:
+        told = estimate(differences, found.search.find_prior(found.metric))
+        sign = -1.0 if found.search.measured[0].metrics[found.metric].higher else 1.0
+        row["change"] = expm1(sign * told.mean)
+        reach = told.reach(CONFIDENCE)
+        if reach < 1:
+            row["low"], row["high"] = sorted(expm1(sign * (told.mean + side * reach)) for side in (-1, 1))
+    return row
+
+
+def print_text(found: Found) -> None:
+    """Print the answer, the table of commits and what is to be said of it."""
+    facts = describe(found)
+    print(f"{facts['outcome']}: {facts['meaning']}")
+    if facts["reason"]:
+        print(facts["reason"])
+    if found.search.measured:
+        title = METRICS[found.metric].title if found.metric in METRICS else found.metric or "change"
+        table, left = _tabulate(facts["commits"], title)
+        print()
+        print_table(table)
+        print(f"{left}\n")
+    for line in (*_tell_culprit(found, facts), *(f"warning: {warning}" for warning in facts["warnings"]), _tell_cost(facts)):
+        print(line)
+
+
+def _tabulate(rows: list[dict[str, Any]], title: str) -> tuple[Table, str]:
+    """The commits that anything is known of, newest last, and a line on the rest."""
+    rows = [row | {"name": "GOOD" if index == 0 else str(index)} for index, row in enumerate(rows)]
+    shown = [
+        row for row in rows if row["blocks"] or row["skipped"] or (row["posterior"] or 0) >= SHOWN or row["name"] == "GOOD"
+    ]
+    left = [row["posterior"] or 0.0 for row in rows if row not in shown]
+    table = Table(
+        header=("commit", "place", "posterior", title, "90 % interval", "blocks", "subject"),
+        rows=[
+            (
+                row["commit"][:12],
+                row["name"],
+                f"{100 * row['posterior']:.1f} %" if row["posterior"] is not None else "",
+                _tell_change(row),
+                f"{percent(row['low'])} .. {percent(row['high'])}" if row["low"] is not None else "",
+                str(row["blocks"] or ""),
+                plain(row["subject"])[:60],
+            )
+            for row in shown
+        ],
+    )
+    return table, f"({len(left)} more were not measured; together {100 * sum(left):.1f} %)" if left else ""
+
+
+def _tell_change(row: dict[str, Any]) -> str:
+    if row["change"] is not None:
+        return percent(row["change"])
+    return "skipped" if row["skipped"] else ""
+
+
+def _tell_culprit(found: Found, facts: dict[str, Any]) -> Iterator[str]:
+    answer = found.answer
+    if answer.found and answer.belief:
+        commit = found.line.find(answer.found)
+        yield f"culprit: {commit.sha} {plain(commit.subject)}"
+        yield f"posterior {100 * answer.belief.places[answer.found - 1]:.1f} %; to see it: {facts['command']}"
+        if commit.is_merge:
+            name = commit.short
+            yield f"it is a merge: `perfgate bisect $(git merge-base {name}^1 {name}^2) {name}^2` searches what it brought"
+    elif answer.credible:
+        names = ", ".join(found.line.find(place).short for place in answer.credible[:12])
+        more = f" and {len(answer.credible) - 12} more" if len(answer.credible) > 12 else ""
+        yield f"{100 * facts['confidence']:.0f} % credible: {names}{more}"
+    for row in facts["commits"]:
+        if row["skipped"]:
+            yield f"skipped {row['commit'][:12]}: {plain(row['skipped'])}"
+
+
+def _tell_cost(facts: dict[str, Any]) -> str:
+    return (
+        f"{facts['minutes']:.1f} of {facts['budget_minutes']:g} GPU-minutes: {facts['measurements']} measurements, "
+        f"{facts['blocks']} blocks, {facts['builds']} builds"
+    )
+
+
+def _write_show(found: Found, culprit: Commit) -> str:
+    return shlex.join(["git", "-C", str(found.repo), "show", culprit.sha])
