@@ -15,6 +15,7 @@ from perfgate.errors import PerfgateError
 COMMANDS: dict[str, tuple[str, str]] = {
     "ab": ("perfgate.cli.ab", "Measure one change against the same server without it, judge and report."),
     "baseline": ("perfgate.cli.baseline", "Add to, show, diff, expire and verify stored noise bands."),
+    "bisect": ("perfgate.cli.bisect", "Find the commit that made it slower, for a noisy measurement."),
     "calibrate": ("perfgate.cli.calibrate", "Measure A/A blocks and store this machine's noise."),
     "check": ("perfgate.cli.check", "Judge a result folder again: the same bytes on any machine."),
     "compare": ("perfgate.cli.compare", "Compare bench_serving outputs of two arms: benchstat for serving."),
