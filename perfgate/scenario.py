@@ -20,7 +20,11 @@ from perfgate.scenario_errors import name_unknown, parse_toml
 
 SCENARIO_DIR = Path(__file__).parent / "scenarios"
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+NAME = r"[a-z0-9]+(?:[._-][a-z0-9]+)*"
+"""What a scenario or a machine may be called, here and on GitHub: the name becomes a file's, a folder's and a status's, so
+it has no slash and no two dots in a row."""
+
+Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from perfgate.errors import HandoffError
 from perfgate.github.handoff import MAX_DOCUMENT_BYTES
+from perfgate.scenario import NAME
 
 MAX_ARCHIVE_BYTES = 32 * 2**20
 MAX_MEMBERS = 16
 MAX_TOTAL_BYTES = 2 * MAX_DOCUMENT_BYTES
-MEMBER = re.compile(r"handoff-[a-z0-9]+(?:[.-][a-z0-9]+)*\.json")
+MEMBER = re.compile(rf"handoff-{NAME}\.json")
 ZIP_MAGIC = b"PK\x03\x04"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1

@@ -129,7 +129,7 @@ def is_fork(pull: Mapping[str, Any]) -> bool:
     return bool(find_repository(pull, "base.repo.full_name") != find(pull, "head.repo.full_name"))
 
 
-_COMMAND = re.compile(r"/perfgate (?P<verb>run|rerun)(?P<words>(?: [a-z0-9][a-z0-9.-]{0,63}){0,3})")
+_COMMAND = re.compile(r"/perfgate (?P<verb>run|rerun)(?P<words>(?: [a-z0-9][a-z0-9._-]{0,63}){0,3})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

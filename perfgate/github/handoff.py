@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
 from perfgate.evidence.bench_serving import COUNT_FIELDS, VALUE_FIELDS
+from perfgate.scenario import Name
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 """Of one document. The largest shipped scenario hands over about 12 MB."""
@@ -34,8 +35,8 @@ _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
-Label = Annotated[str, Field(pattern=r"^[a-z0-9]+([.-][a-z0-9]+)*$", max_length=64)]
-"""A word that may become the name of a folder or of a commit status: it has no slash and no two dots in a row."""
+Label = Name
+"""A machine or a scenario: one rule on either side of the border, or a scenario could be measured and never handed over."""
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]*$", max_length=64)]
 Fact = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:()+/@#~-]*$", max_length=120)]
 FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]

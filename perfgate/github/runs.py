@@ -17,10 +17,10 @@ from perfgate.github.handoff import Handoff, Subject
 from perfgate.github.settings import Settings
 from perfgate.github.states import State
 from perfgate.github.subject import open_artifact
+from perfgate.scenario import NAME
 
 HEALTH_STEP = "The machine is fit to measure"
-_LABEL = r"[a-z0-9]+(?:[.-][a-z0-9]+)*"
-JOB = re.compile(rf"(?:.* / )?bench (?P<hardware>{_LABEL}) (?P<scenario>{_LABEL})")
+JOB = re.compile(rf"(?:.* / )?bench (?P<hardware>{NAME}) (?P<scenario>{NAME})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

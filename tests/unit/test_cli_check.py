@@ -108,6 +108,20 @@ def test_check__scenarios_of_one_pull_request_share_the_error(tmp_path, capsys):
     assert orjson.loads(capsys.readouterr().out)["policy"]["alpha_look"] == 0.01 / 4 / 5
 
 
+def test_check__what_the_folder_says_is_judged_by_and_options_go_before(tmp_path, capsys):
+    folder = write_folder(tmp_path / "r", make_session(SCENARIO))
+    record = orjson.loads((folder / "session.json").read_bytes())
+    (folder / "session.json").write_bytes(orjson.dumps(record | {"scenarios_in_pr": 3, "has_base": False}))
+
+    shares = []
+    for options in ([], ["--scenarios-in-pr", "1", "--has-base"]):
+        main(["check", str(folder), "--format", "json", *options])
+        shares.append(orjson.loads(capsys.readouterr().out)["policy"]["scenarios_in_pr"])
+
+    assert shares == [3, 1]
+    assert load_results(folder)[1].has_base is False
+
+
 def test_check__the_session_survives_the_folder(tmp_path):
     """What was written is what is judged."""
     session = make_session(SCENARIO)
