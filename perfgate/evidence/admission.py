@@ -34,8 +34,21 @@ THROTTLED_SHARE = "throttled_share"
 SM_CLOCK_MHZ = "sm_clock_mhz"
 """Telemetry: the median SM clock while the window ran."""
 
+FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
+"""Telemetry: the shares of the machine's CPU time that went to other processes, and to other machines on the same host."""
+
+CACHE_HIT_RATE = "cache_hit_rate"
+"""Telemetry: prompt tokens that were served from the prefix cache, as a share of all prompt tokens."""
+
 MAX_THROTTLED_SHARE = 0.02
 MIN_CLOCK_RATIO = 0.97
+# Two clocks of one machine; a window also starts and ends its load generator.
+CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
+# A machine with two cores may give one of them to somebody else all the time, as long as it does so to both arms.
+MAX_LOST_CPU_SHARE = 0.75
+MAX_LOST_CPU_DIFFERENCE = 0.35
+# Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
+MAX_RANDOM_HIT_RATE = 0.2
 
 
 def admit(session: Session, court: Court) -> tuple[str, ...]:
@@ -75,11 +88,14 @@ def check_identity(session: Session, court: Court) -> Iterator[str]:
 def check_windows(session: Session, court: Court) -> Iterator[str]:
     """Each window by itself: whole, undisturbed, and with a number for everything that gates."""
     for window in sort_by_time(session.windows):
-        for problem in (*_check_requests(window, court), *_check_values(window, court), *_check_telemetry(window)):
-            yield f"{name(window)}: {problem}"
+        for check in (_check_requests, _check_values, _check_length, _check_telemetry):
+            yield from (f"{name(window)}: {problem}" for problem in check(window, court))
     judged = [window for window in sort_by_time(session.windows) if window.role is not Role.WARMUP]
     for other in (window for window in judged if window.run.workload != judged[0].run.workload):
         yield f"{name(other)}: sent {_differ(judged[0], other)}; windows of different work cannot be compared, measure again"
+        break
+    for other in (window for window in judged if window.run.values.keys() != judged[0].run.values.keys()):
+        yield f"{name(other)}: {_tell_metrics(judged[0], other)}; measure all windows with one load generator"
         break
     for metric in court.gated:
         ways = sorted({window.run.estimators.get(metric, "as reported") for window in judged})
@@ -91,6 +107,12 @@ def _differ(first: Window, other: Window) -> str:
     one, two = first.run.workload, other.run.workload
     key = min(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
     return f"{key} {two.get(key)} where the first window sent {one.get(key)}"
+
+
+def _tell_metrics(first: Window, other: Window) -> str:
+    metric = min(first.run.values.keys() ^ other.run.values.keys())
+    has, lacks = ("the first window", "this one") if metric in first.run.values else ("this window", "the first one")
+    return f"{has} tells {metric}, {lacks} does not"
 
 
 def _check_requests(window: Window, court: Court) -> Iterator[str]:
@@ -112,12 +134,30 @@ def _check_values(window: Window, court: Court) -> Iterator[str]:
             yield f"{metric} is {value:g}, which no server can deliver; the window measured nothing, measure again"
 
 
-def _check_telemetry(window: Window) -> Iterator[str]:
+def _check_length(window: Window, court: Court) -> Iterator[str]:
+    """The load generator's clock and the session's ran alike."""
+    wall_s, told_s, most_s = window.ended_s - window.begun_s, window.run.duration_s or 0.0, court.scenario.load.timeout_s
+    if told_s > CLOCK_RATIO * wall_s + CLOCK_SLACK_S:
+        yield f"its requests took {told_s:.1f} s, the window {wall_s:.1f} s; a clock jumped or this was edited, measure again"
+    if wall_s > most_s + CLOCK_SLACK_S:
+        yield f"lasted {wall_s:.1f} s where {most_s:g} s are allowed; a clock jumped or this was edited, measure again"
+
+
+def _check_telemetry(window: Window, court: Court) -> Iterator[str]:
     if (found := window.telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
         yield f"{found:g} foreign process(es) used the GPU; stop them, or take another runner"
     if (share := window.telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
         lost = format_percent(share, 0)
         yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
+    if (share := _sum_lost_cpu(window)) > MAX_LOST_CPU_SHARE:
+        yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
+    rate = window.telemetry.get(CACHE_HIT_RATE, 0)
+    if court.scenario.load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / court.scenario.load.num_prompts:
+        yield f"{format_percent(rate, 0)} of random prompts came from the prefix cache, which is emptied before; find out why"
+
+
+def _sum_lost_cpu(window: Window) -> float:
+    return window.telemetry.get(FOREIGN_CPU, 0.0) + window.telemetry.get(STOLEN_CPU, 0.0)
 
 
 def check_arms(starts: Iterable[Start]) -> Iterator[str]:
@@ -129,6 +169,7 @@ def check_arms(starts: Iterable[Start]) -> Iterator[str]:
         if len(arms) == len(Arm):
             yield from _check_tokens(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
             yield from _check_clocks(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
+            yield from _check_lost_cpu(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
 
 
 def _check_tokens(block: int, base: Start, candidate: Start) -> Iterator[str]:
@@ -152,3 +193,15 @@ def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
         left, right = median(clocks[0]), median(clocks[1])
         if min(left, right) < MIN_CLOCK_RATIO * max(left, right):
             yield f"block {block}: base ran at {left:g} MHz, candidate at {right:g} MHz; lock the clocks, then measure again"
+
+
+def _check_lost_cpu(block: int, base: Start, candidate: Start) -> Iterator[str]:
+    shares = [[_sum_lost_cpu(window) for window in start.measured] for start in (base, candidate)]
+    if not all(shares):
+        return
+    left, right = median(shares[0]), median(shares[1])
+    if abs(left - right) > MAX_LOST_CPU_DIFFERENCE:
+        yield (
+            f"block {block}: others took {format_percent(left, 0)} of the machine's CPU time from base, "
+            f"{format_percent(right, 0)} from candidate; quieten the machine, then measure again"
+        )

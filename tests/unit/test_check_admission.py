@@ -10,7 +10,7 @@ import pytest
 from perfgate.check import judge
 from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.scenario import Gate
-from tests.fakes.sessions import FACTS, change_window, make_scenario, make_session
+from tests.fakes.sessions import FACTS, LEVELS, change_window, make_scenario, make_session
 
 SCENARIO = make_scenario()
 SESSION = make_session(SCENARIO, blocks=2)
@@ -53,11 +53,16 @@ def test_judge__the_session_that_the_others_are_made_from_is_sound():
         ({"estimators": {"p99_itl_ms": "harrell-davis"}}, "p99_itl_ms was made in 2 ways (as reported, harrell-davis)"),
         ({"telemetry": {"foreign_processes": 2.0}}, "2 foreign process(es) used the GPU; stop them"),
         ({"telemetry": {"throttled_share": 0.5}}, "the GPU throttled for 50 % of the window"),
+        ({"telemetry": {"foreign_cpu_share": 0.6, "stolen_cpu_share": 0.2}}, "others took 80 % of the machine's CPU time"),
+        ({"telemetry": {"cache_hit_rate": 0.5}}, "50 % of random prompts came from the prefix cache"),
+        ({"duration_s": 30.0}, "its requests took 30.0 s, the window 20.0 s; a clock jumped"),
+        ({"ended_s": 3750.0}, "lasted 3603.0 s where 300 s are allowed; a clock jumped"),
+        ({"values": {**LEVELS, "es5_itl_ms": 12.0}}, "this window tells es5_itl_ms, the first one does not"),
         ({"begun_s": -1.0}, "the clock went back"),
         ({"begun_s": nan}, "the clock went back"),
         ({"ended_s": inf}, "the clock went back"),
         ({"ended_s": 0.0}, "the clock went back"),
-        ({"ended_s": 90.0}, "before block 1, candidate, start 2, window 2 ended"),
+        ({"ended_s": 170.0}, "before block 1, candidate, start 2, window 2 ended"),
         ({"begun_s": 1000.0, "ended_s": 1001.0}, "was measured after block 2"),
         ({"index": 9}, "its windows are numbered against the order of time"),
         ({"index": 3}, "repeats block 1, candidate, start 2, window 3"),
@@ -99,6 +104,15 @@ def test_judge__a_number_that_is_none_voids_the_session_wherever_it_stands(value
 )
 def test_judge__the_session_is_wrong(changes, words):
     assert words in _void(replace(SESSION, **changes))
+
+
+def test_judge__others_took_the_cpu_from_one_arm():
+    windows = tuple(
+        replace(window, telemetry={"foreign_cpu_share": 0.5 if window.arm is Arm.CANDIDATE else 0.1})
+        for window in SESSION.windows
+    )
+
+    assert "others took 10 % of the machine's CPU time from base, 50 % from" in _void(replace(SESSION, windows=windows))
 
 
 def test_judge__a_deleted_block_in_the_middle_is_missed():
