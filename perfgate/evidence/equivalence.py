@@ -143,9 +143,23 @@ def check_equivalence(answers: Sequence[Answers], rules: Equivalence) -> Iterato
                 "serve weights that mean something, or set equivalence.enabled = false"
             )
             return
+    yield from _check_texts(answers)
     compared = compare_answers(answers, rules)
     if compared is not None:
         yield from _judge(compared)
+
+
+def _check_texts(answers: Sequence[Answers]) -> Iterator[str]:
+    """Tokens are compared as numbers: what they say is for the tokenizer, and both arms must have the same one."""
+    bases = [found for found in answers if found.arm is Arm.BASE]
+    for base, candidate in product(bases, [found for found in answers if found.arm is Arm.CANDIDATE]):
+        for number, (one, two) in enumerate(zip(base.replies, candidate.replies, strict=False)):
+            if one.tokens == two.tokens and one.text and two.text and one.text != two.text:
+                yield (
+                    f"{candidate.name}: prompt {number}: the base's tokens, and another text: its tokenizer is another one; "
+                    "serve both arms with the scenario's"
+                )
+                return
 
 
 def check_answered(windows: Iterable[Window], answers: Sequence[Answers]) -> Iterator[str]:

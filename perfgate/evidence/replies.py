@@ -51,11 +51,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer to one prompt: generated tokens, their log-probs, and those of the prompt's own tokens from the second on."""
+    """The answer to one prompt: generated tokens, their log-probs, and those of the prompt's own tokens from the second on.
+
+    `text` is what the server's tokenizer made of the generated tokens; empty where the engine's form has none.
+    """
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     prompt_logprobs: tuple[float, ...]
+    text: str = ""
 
 
 class ReplyError(Exception):
@@ -76,6 +80,7 @@ class _Meta:
 class _Generated:
     output_ids: list[int]
     meta_info: _Meta
+    text: str = ""
 
 
 @cache
@@ -128,6 +133,7 @@ def _read_one(question: Question, number: int, item: Any, prompt: Sequence[int])
         logprobs=_require_numbers(where, "generated token", scored),
         # Nothing precedes the first token, so it has no log-prob.
         prompt_logprobs=_require_numbers(where, "prompt token", [value for value, _, _ in meta.input_token_logprobs[1:]]),
+        text=found.text,
     )
 
 

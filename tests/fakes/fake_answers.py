@@ -2,7 +2,8 @@
 
 FAKE_ANSWER chooses the fault: ok, noisy (last bits differ at each request), near (drifts a little and flips tokens), wrong
 (drifts a lot), one_prompt (drifts in the last prompt), empty, early (ends by itself), cut, cut_scores, missing (a prompt is
-lost), cached, mixed (answers another prompt), nan, positive, constant, html (no JSON), other (another form), refuse (HTTP 500),
+lost), cached, mixed (answers another prompt), nan, positive, constant,
+other_text (another tokenizer), html (no JSON), other (another form), refuse (HTTP 500),
 hang_up.
 """
 
@@ -44,7 +45,7 @@ def answer_one(prompt, length, number, count):
     if number == 3:
         spoil(meta, inputs, outputs)
     return {
-        "text": "word " * len(outputs),
+        "text": ("Wort " if FAULT == "other_text" else "word ") * len(outputs),
         "output_ids": [token for _, token, _ in outputs],
         "meta_info": {
             "id": f"request-{number}",

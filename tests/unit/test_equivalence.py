@@ -72,6 +72,12 @@ def test_check_equivalence__wrong_but_fast(tmp_path, monkeypatch):
     assert "(limit 10.0 %; the base against itself 0.00 %); 6 of 6 prompts have other tokens" in problem
 
 
+def test_check_equivalence__same_tokens_and_another_tokenizer(tmp_path, monkeypatch):
+    [problem] = check(tmp_path, monkeypatch, "ok", "other_text")
+
+    assert problem.startswith("block 1, candidate, start 2: prompt 0: the base's tokens, and another text")
+
+
 def test_check_equivalence__one_prompt_is_wrong(tmp_path, monkeypatch):
     [problem] = check(tmp_path, monkeypatch, "ok", "one_prompt", max_mean_drift=0.5)
 
