@@ -23,10 +23,20 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Write result folders with their verdicts for Prometheus.",
 )
-def command(*, sources: tuple[Path, ...], csv: Path | None, parquet: Path | None, openmetrics: Path | None) -> int:
+@click.option(
+    "--samples",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the raw samples of one result folder, a JSON line for each window.",
+)
+def command(
+    *, sources: tuple[Path, ...], csv: Path | None, parquet: Path | None, openmetrics: Path | None, samples: Path | None
+) -> int:
     """Write one row for each window and metric, from result folders or from load generator outputs."""
-    if csv is None and parquet is None and openmetrics is None:
-        raise InputError("give --csv FILE, --parquet FILE or --openmetrics FILE to say where the numbers go")
+    if csv is None and parquet is None and openmetrics is None and samples is None:
+        raise InputError("give --csv, --parquet, --openmetrics or --samples with a FILE to say where the numbers go")
+    if samples is not None:
+        _write_samples(sources, samples)
     if openmetrics is not None:
         _write_openmetrics(sources, openmetrics)
     if csv is not None or parquet is not None:
@@ -47,7 +57,6 @@ def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | N
 def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - as above
     from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
     from perfgate.evidence.records import read_record  # noqa: PLC0415
     from perfgate.evidence.results import load_results  # noqa: PLC0415
     from perfgate.report.openmetrics import Judged, format_openmetrics, read_begun  # noqa: PLC0415
@@ -60,12 +69,37 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
         scenario, session = load_results(folder)
         verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
         judged.append(Judged(session=session, begun=begun, verdict=verdict))
-    content = format_openmetrics(judged)
+    _write(path, format_openmetrics(judged))
+    click.echo(f"{path}: {len(judged)} sessions", err=True)
+
+
+def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
+    import orjson  # noqa: PLC0415 - as above
+
+    from perfgate.evidence.machine_samples import read_machine_samples  # noqa: PLC0415
+    from perfgate.evidence.records import read_record  # noqa: PLC0415
+
+    if len(sources) != 1:
+        raise InputError("--samples: takes one result folder at a time; export them one after the other")
+    read_record(sources[0])
+    found = read_machine_samples(sources[0])
+    _write(path, b"".join(orjson.dumps(window) + b"\n" for window in found.windows))
+    click.echo(f"{path}: {found.count} samples of {len(found.windows)} windows", err=True)
+    if found.torn:
+        click.echo(
+            f"{sources[0]}: {found.torn} windows are torn, at least {found.lost} samples are lost; the windows that count "
+            "keep their readings in windows.jsonl",
+            err=True,
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    from perfgate.evidence.journal import write_atomically  # noqa: PLC0415 - as above
+
     try:
         write_atomically(path, content)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
-    click.echo(f"{path}: {len(judged)} sessions", err=True)
 
 
 def _read_frame(sources: tuple[Path, ...]) -> DataFrame:

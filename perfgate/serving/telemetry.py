@@ -19,6 +19,7 @@ from typing import Any, Self
 import orjson
 
 from perfgate.errors import ServerError, TelemetryError
+from perfgate.evidence.machine_samples import TELEMETRY_FILE
 from perfgate.serving.engine_metrics import Scrape, scrape, summarize_engine
 from perfgate.serving.gpu_summary import summarize_gpu
 from perfgate.serving.gpu_tenants import Tenants
@@ -28,7 +29,6 @@ from perfgate.serving.processes import read_session
 from perfgate.serving.server import Launch, Server
 from perfgate.serving.ticker import Ticker
 
-TELEMETRY_FILE = "telemetry.jsonl.gz"
 PERIOD_S = 0.2
 # The engine answers in the loop that streams tokens, so it is asked seldom, and never in the first second.
 SCRAPE_PERIOD_S, SCRAPE_DELAY_S = 5.0, 1.5
