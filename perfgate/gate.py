@@ -9,9 +9,9 @@ from typing import Literal
 
 from perfgate.baseline_choice import KEPT, match_baseline
 from perfgate.check import judge, needs_more
-from perfgate.core import Arm, Outcome, Verdict
+from perfgate.core import Arm, Outcome, Session, Verdict
 from perfgate.environment import read_fingerprint
-from perfgate.evidence.baselines import find_baseline, find_path, save_baseline
+from perfgate.evidence.baselines import Baseline, find_baseline, find_path, save_baseline
 from perfgate.evidence.journal import write_atomically
 from perfgate.evidence.profiles import read_attribution
 from perfgate.evidence.records import SESSION_FILE, read_record
@@ -23,6 +23,7 @@ from perfgate.safeguards import Expect
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.calibration import Calibration, calibrate
+from perfgate.serving.engines import ENGINES
 from perfgate.serving.fresh_profiles import profile_arms
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
@@ -82,7 +83,7 @@ def run_gate(job: Job, progress: Progress) -> Result:
     )
     measure(request, progress)
     result = write_report(job.folder)
-    if job.profile != "auto" or result.verdict.outcome is not Outcome.REGRESSION or read_attribution(job.folder) is not None:
+    if not is_profile_missing(job, result.verdict):
         return result
     progress.step("a regression: both arms are profiled in fresh servers, to see which kernels it consists of")
     return write_report(job.folder) if profile_arms(request, progress) else result
@@ -94,12 +95,18 @@ def is_begun(job: Job) -> bool:
 
 
 def require_unfinished(job: Job) -> None:
-    """Raise EvidenceError when there is nothing to go on with: no comparison and no calibration, or a verdict."""
+    """Raise EvidenceError when there is nothing to go on with: nothing was begun, or all is there, verdict and profile."""
     if name_calibration(job.folder).is_dir() and not is_begun(job):
         return
     read_record(job.folder)
-    if (job.folder / VERDICT_FILE).exists():
+    if (job.folder / VERDICT_FILE).exists() and not is_profile_missing(job, judge(*load_case(job.folder))):
         require_cut_off(job.folder)
+
+
+def is_profile_missing(job: Job, verdict: Verdict) -> bool:
+    """Whether `verdict` asks for a profile of both arms that the folder does not hold."""
+    is_wanted = job.profile == "auto" and ENGINES[job.scenario.server.engine].is_profiled
+    return is_wanted and verdict.outcome is Outcome.REGRESSION and read_attribution(job.folder) is None
 
 
 def name_calibration(folder: Path) -> Path:
@@ -149,14 +156,18 @@ def fix_noise(folder: Path, baselines: tuple[Path, ...]) -> Mapping[str, float]:
 
 def is_decided(folder: Path) -> bool:
     """Whether the session in `folder`, as far as it got, needs no further block."""
+    return not needs_more(*load_case(folder))
+
+
+def load_case(folder: Path) -> tuple[Session, Scenario, Baseline | None]:
+    """What a judge needs to know of the session in `folder`: its windows, its scenario, and the noise that it keeps."""
     scenario, session = load_results(folder)
-    return not needs_more(session, scenario, match_baseline((folder / KEPT,), scenario, session))
+    return session, scenario, match_baseline((folder / KEPT,), scenario, session)
 
 
 def write_report(folder: Path) -> Result:
     """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment."""
-    scenario, session = load_results(folder)
-    baseline = match_baseline((folder / KEPT,), scenario, session)
+    session, scenario, baseline = load_case(folder)
     verdict = judge(session, scenario, baseline)
     write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
     report = render_markdown(verdict, session, scenario, baseline, read_attribution(folder))

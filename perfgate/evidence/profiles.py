@@ -21,6 +21,8 @@ from perfgate.evidence.traces import Trace, read_traces
 
 PROFILES_FILE = "profiles.jsonl"
 PROFILE_DIR = "profiles"
+# The block of a server that was started for its profile alone.
+FRESH = 0
 
 Number = Annotated[int, Field(ge=1)]
 

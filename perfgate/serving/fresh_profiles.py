@@ -12,7 +12,7 @@ from pathlib import Path
 from perfgate.core import Arm
 from perfgate.errors import ServerError
 from perfgate.evidence.journal import lock_folder
-from perfgate.evidence.profiles import PROFILE_DIR, Profile
+from perfgate.evidence.profiles import FRESH, PROFILE_DIR, Profile, load_profiles
 from perfgate.evidence.records import read_record
 from perfgate.evidence.resumption import read_progressed
 from perfgate.evidence.writer import ResultWriter
@@ -26,7 +26,8 @@ from perfgate.serving.server import Server
 def profile_arms(request: Request, progress: Progress) -> bool:
     """Profile a fresh server of each arm into the session's folder and say whether both gave their traces.
 
-    A server that fails costs the profile, not the verdict: what happened is an event of the folder.
+    An arm that was profiled so before the gate was cut off is not profiled again. A server that fails costs the profile, not
+    the verdict: what happened is an event of the folder.
     """
     model = Path(read_record(request.folder).model["path"])
     with ExitStack() as stack:
@@ -37,14 +38,14 @@ def profile_arms(request: Request, progress: Progress) -> bool:
         reaper = Reaper(lock)
         stack.callback(reaper.close)
         used = [int(path.name.removeprefix("start-")) for path in (request.folder / PROFILE_DIR).glob("start-*")]
-        for number, arm in enumerate(Arm, start=max([found.starts, *used]) + 1):
+        for number, arm in enumerate(list_missing(request.folder), start=max([found.starts, *used]) + 1):
             launch = request.arms[arm].build_launch(request.scenario, model)
             log = writer.logs / f"server-{number:02d}-{arm.value}.log"
             try:
                 with Server(launch, log, reaper) as server:
                     server.wait_ready(partial(_tell, progress, arm))
                     progress.wait(f"{arm.value} server: one profiled batch")
-                    place = Profile(arm=arm, block=0, start=number)
+                    place = Profile(arm=arm, block=FRESH, start=number)
                     profile_server(server, request.scenario.load, request.folder, place)
             except ServerError as error:
                 writer.add_event("profile_failed", found.elapsed_s, arm=arm.value, start=number, message=str(error))
@@ -52,6 +53,12 @@ def profile_arms(request: Request, progress: Progress) -> bool:
                 return False
             progress.step(f"{arm.value} profiled")
     return True
+
+
+def list_missing(folder: Path) -> list[Arm]:
+    """The arms of which no fresh server was profiled yet."""
+    done = {profile.arm for profile in load_profiles(folder) if profile.block == FRESH}
+    return [arm for arm in Arm if arm not in done]
 
 
 def _tell(progress: Progress, arm: Arm, waited_s: float) -> None:

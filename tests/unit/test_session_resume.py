@@ -291,6 +291,33 @@ def test_gate__killed_between_the_last_window_and_the_report(tmp_path, scenario)
     assert (tmp_path / "out" / "windows.jsonl").read_bytes() == windows
 
 
+@pytest.mark.parametrize("profiled", [0, 1])
+def test_gate__killed_between_the_verdict_and_the_profile_of_an_arm(tmp_path, scenario, profiled):
+    folder = tmp_path / "out"
+    command = ("gate", scenario, "--out", folder, "--candidate-env", "FAKE_SLOW=2.0")
+    process = start_perfgate(tmp_path / "state", *command)
+    while len(read_profiles(folder)) < profiled or not (folder / "verdict.json").exists():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    wait_for_leftovers(tmp_path / "state")
+    before, verdict = read_profiles(folder), (folder / "verdict.json").read_bytes()
+    code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
+    ended = run_perfgate(tmp_path / "state", *command, "--resume")
+
+    assert code == 1, out + err
+    assert len(before) == profiled
+    assert read_profiles(folder)[:profiled] == before
+    assert [(line["arm"], line["block"]) for line in read_profiles(folder)] == [("base", 0), ("candidate", 0)]
+    assert (folder / "verdict.json").read_bytes() == verdict
+    assert "fused_moe_kernel" in (folder / "report.md").read_text()
+    assert (ended[0], "its session has ended" in ended[2]) == (2, True)
+
+
+def read_profiles(folder):
+    return read_lines(folder, "profiles.jsonl") if (folder / "profiles.jsonl").exists() else []
+
+
 def test_run__resume_of_what_was_never_begun(tmp_path, scenario):
     without_folder = run_perfgate(tmp_path / "state", "run", scenario, "--resume")
     nothing = run_perfgate(tmp_path / "state", "run", scenario, "--resume", "--out", tmp_path / "none")
