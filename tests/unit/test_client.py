@@ -18,16 +18,30 @@ from perfgate.serving.engines import Engine
 from perfgate.serving.reaper import Reaper
 
 BENCH = """
-import argparse, sys, time
+import argparse, json, random, sys, time
+import numpy
+draws = 0
 def get_tokenizer(name):
-    return name
+    return [name]
+def get_dataset(args, tokenizer, model):
+    global draws
+    draws += 1
+    return [random.random(), numpy.random.rand(), args.num_prompts, *tokenizer]
 def cli_main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--output-file")
     parser.add_argument("--num-prompts", type=int)
+    parser.add_argument("--base-url")
     args, _ = parser.parse_known_args()
     print("noise on standard output")
     {body}
+"""
+DRAW = """
+    random.seed(1), numpy.random.seed(1)
+    requests = get_dataset(args, get_tokenizer("words"), "model")
+    told = [list(requests), random.random(), numpy.random.rand(), draws]
+    requests.clear()
+    open(args.output_file, "w").write(json.dumps(told))
 """
 # Bench_serving's own command line, with what it would run replaced by what it understood.
 PARSE = """
@@ -66,6 +80,32 @@ def test_measure__returns_what_bench_serving_wrote(build_client, tmp_path):
 
     assert (first, second) == (b"3", b"3")
     assert "noise on standard output" in (tmp_path / "client.log").read_text()
+
+
+def test_measure__sends_the_same_requests_at_the_same_times_and_draws_them_once(build_client, tmp_path):
+    other = replace(LOAD, num_prompts=4)
+    with build_client(DRAW.strip()) as client:
+        client.wait_ready_once()
+        first, second, third, fourth = (
+            json.loads(client.measure(load, tmp_path, f"http://127.0.0.1:{port}"))
+            for port, load in enumerate([LOAD, LOAD, other, LOAD], start=1)
+        )
+
+    assert first[0][2:] == [3, "words"]
+    assert (first, first) == ([*second[:3], 1], [*fourth[:3], 1])
+    assert (third[0][2], third[1:3]) == (4, first[1:3])
+    assert [told[3] for told in (first, second, third, fourth)] == [1, 1, 2, 2]
+
+
+def test_measure__rests_briefly_before_the_load(build_client, tmp_path):
+    body = "told = []\n    for length in (1.0, 0.4):\n        begun = time.perf_counter(); time.sleep(length); "
+    body += 'told.append(time.perf_counter() - begun)\n    open(args.output_file, "w").write(json.dumps(told))'
+    with build_client(body) as client:
+        client.wait_ready_once()
+        rest_s, other_s = json.loads(client.measure(LOAD, tmp_path, "http://127.0.0.1:1"))
+
+    assert 0.05 <= rest_s < 0.8
+    assert other_s >= 0.4
 
 
 @pytest.mark.parametrize(
