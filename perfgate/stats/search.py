@@ -19,7 +19,9 @@ from itertools import accumulate
 from math import exp, fsum, inf, lgamma, log, pi, sqrt
 from statistics import NormalDist
 
-from perfgate.stats.beta import find_incomplete
+import numpy as np
+
+from perfgate.stats.beta import Floats, find_incomplete
 from perfgate.stats.moderated import Prior
 from perfgate.stats.student import find_upper_tail, standardise
 
@@ -31,6 +33,9 @@ NODES = 64
 
 MAX_SEPARATION = 12.0
 """So many deviations apart, two answers are told apart for certain; more would only overflow."""
+
+FAINT = 1e-9
+"""Fewer bits than this are rounding; fewer minutes are not worth dividing by."""
 
 TINY = 1e-16
 """The least variance of a block: what prints the same number every time is still rounded."""
@@ -166,37 +171,41 @@ def _find_misfit(whole: _Sums, tail: _Sums, prior: Prior) -> float:
     return find_incomplete(prior.df / 2, df / 2, prior.df / (prior.df + ratio), ratio / (prior.df + ratio)) if ratio else 1.0
 
 
-def measure_information(suspicion: float, separation: float) -> float:
-    """Bits that one normal answer tells of a yes that is likely by `suspicion`, its means `separation` deviations apart.
+def measure_information(suspicions: Sequence[float], separation: float) -> Floats:
+    """Bits that one normal answer tells of each yes that is likely by `suspicions`, its means `separation` deviations apart.
 
     The mutual information of question and answer: Lindley, "On a measure of the information provided by an experiment",
     Annals of Mathematical Statistics 27 (1956). Asking where it is largest is what lowers the expected entropy fastest, and no
     plan of more steps does better: Jedynak, Frazier and Sznitman, "Twenty questions with noise", Journal of Applied Probability
     49 (2012), for costs that are equal; that it is divided by the cost here is a rule of thumb.
     """
-    if not 0.0 < suspicion < 1.0:
-        return 0.0
-    apart = min(abs(separation), MAX_SEPARATION)
-    yes = fsum(log(suspicion + (1 - suspicion) * exp(-apart * (node + apart / 2))) for node in _list_nodes())
-    no = fsum(log(suspicion * exp(apart * (node - apart / 2)) + 1 - suspicion) for node in _list_nodes())
-    return max(0.0, -(suspicion * yes + (1 - suspicion) * no) / NODES / log(2))
+    apart, nodes = min(abs(separation), MAX_SEPARATION), _list_nodes()
+    sure = np.clip(np.array(suspicions, dtype=np.float64), 0.0, 1.0)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        yes = np.log(sure + (1 - sure) * np.exp(-apart * (nodes + apart / 2))).mean(axis=1)
+        no = np.log(sure * np.exp(apart * (nodes - apart / 2)) + 1 - sure).mean(axis=1)
+    weight = sure[:, 0]
+    bits: Floats = -(weight * yes + (1 - weight) * no) / log(2)
+    return np.where((weight > 0) & (weight < 1), np.maximum(bits, 0.0), 0.0)
 
 
 @cache
-def _list_nodes() -> tuple[float, ...]:
-    return tuple(NormalDist().inv_cdf((number + 0.5) / NODES) for number in range(NODES))
+def _list_nodes() -> Floats:
+    return np.array([NormalDist().inv_cdf((number + 0.5) / NODES) for number in range(NODES)])
 
 
 def choose(belief: Belief, options: Iterable[Option]) -> tuple[Option, float] | None:
     """Take the option that tells most per minute, and what it tells in bits; None where none tells anything."""
-    suspicions = belief.suspicions
+    told: dict[int, Floats] = {}
     found: tuple[Option, float] | None = None
     rate = 0.0
     for option in options:
-        separation = sqrt(option.blocks) * standardise(belief.effect, belief.deviation)
-        bits = measure_information(suspicions[option.place - 1], separation)
-        if bits > 1e-9 and bits / max(option.minutes, 1e-9) > rate:
-            found, rate = (option, bits), bits / max(option.minutes, 1e-9)
+        if option.blocks not in told:
+            separation = sqrt(option.blocks) * standardise(belief.effect, belief.deviation)
+            told[option.blocks] = measure_information(belief.suspicions, separation)
+        bits = float(told[option.blocks][option.place - 1])
+        if bits > FAINT and bits / max(option.minutes, FAINT) > rate:
+            found, rate = (option, bits), bits / max(option.minutes, FAINT)
     return found
 
 
