@@ -27,7 +27,7 @@ def as_rate(count: int, tries: int) -> dict[str, float]:
     }
 
 
-def write_results(name: str, began: float, facts: Mapping[str, Any]) -> Path:
+def write_results(name: str, began: float, facts: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     """Write `results/NAME.json` with the command, versions and wall time; `began` is from time.perf_counter()."""
     import numpy as np
     import scipy
@@ -42,8 +42,8 @@ def write_results(name: str, began: float, facts: Mapping[str, Any]) -> Path:
         "scipy": scipy.__version__,
         "wall_s": round(time.perf_counter() - began, 1),
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
     path.write_text(json.dumps({"made": made, **facts}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return path
 
