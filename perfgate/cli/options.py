@@ -23,6 +23,12 @@ _ARM_OPTIONS = (
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
     click.option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
     click.option(
+        "--caches",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that nobody else writes.",
+    ),
+    click.option(
         "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25."
     ),
 )
@@ -107,12 +113,19 @@ def build_arms(options: dict[str, Any]) -> dict[Arm, Any]:
     """Turn the arm options into one ArmSpec per arm; the candidate is the base plus what is said of it alone."""
     from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment  # noqa: PLC0415
 
-    base = ArmSpec(python=options["python"], args=options["args"], env=parse_environment(options["env"]))
+    caches = options["caches"].resolve() if options.get("caches") else None
+    base = ArmSpec(
+        python=options["python"],
+        args=options["args"],
+        env=parse_environment(options["env"]),
+        caches=caches and caches / Arm.BASE.value,
+    )
     extra = {**parse_environment(options["candidate_env"]), **build_injection_environment(options["candidate_inject"])}
     candidate = ArmSpec(
         python=options["candidate_python"] or base.python,
         args=(*base.args, *options["candidate_args"]),
         env={**base.env, **extra},
+        caches=caches and caches / Arm.CANDIDATE.value,
     )
     return {Arm.BASE: base, Arm.CANDIDATE: candidate}
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perfgate.cli.runner_cache import cache
 from perfgate.cli.runner_host import init_host
-from perfgate.cli.runner_slot import FILE, arm, cache, hook, prepare, run_once, scrub
+from perfgate.cli.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
 from perfgate.errors import InputError, RunnerError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def command() -> None:
     """Keep a machine fit, locked, closed to strangers and clean. Its settings are in /etc/perfgate/runner.toml."""
 
 
-for part in (arm, cache, hook, init_host, prepare, run_once, scrub):
+for part in (arm, cache, clean, enlist, hook, init_host, prepare, run_once, scrub):
     command.add_command(part)
 
 

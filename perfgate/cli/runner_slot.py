@@ -6,10 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from perfgate.errors import InputError, PerfgateError, RunnerError
+
+if TYPE_CHECKING:
+    from perfgate.github.registration import App
 
 FILE = click.Path(path_type=Path)
 
@@ -53,6 +57,26 @@ def completed() -> int:
 
 
 @click.command()
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=100.0, show_default=True, help="Seconds to wait for memory."
+)
+def clean(timeout_s: float) -> int:
+    """End what this user left computing on the GPUs of CUDA_VISIBLE_DEVICES, and wait until they are empty.
+
+    Exit code 10 when they are not in time. Other people's processes are named and never touched.
+    """
+    from perfgate.runner.cleaning import clean_gpus  # noqa: PLC0415 - as above
+    from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
+    from perfgate.runner.health import Severity  # noqa: PLC0415
+
+    ended, left = clean_gpus(read_gpus, timeout_s)
+    click.echo(f"{len(ended)} processes ended")
+    for message in left:
+        click.echo(f"perfgate: {message}", err=True)
+    return int(Severity.BUSY if left else Severity.OK)
+
+
+@click.command()
 @click.option("--user", required=True, metavar="NAME", help="The slot's own user; everything of it goes.")
 @click.option("--folder", "folders", multiple=True, type=FILE, help="Folder of the slot to empty; repeatable.")
 def scrub(user: str, folders: tuple[Path, ...]) -> int:
@@ -66,60 +90,6 @@ def scrub(user: str, folders: tuple[Path, ...]) -> int:
         raise RunnerError(f"still there after scrubbing: {', '.join(left[:10])}; keep this slot closed")
     click.echo(f"{len(ended)} processes ended, {deleted} entries deleted")
     return 0
-
-
-@click.group()
-def cache() -> None:
-    """Keep read-only seeds of compile caches, and give each job a copy of its own."""
-
-
-@cache.command()
-@click.argument("source", type=FILE)
-@click.option("--key", required=True, help="Name of the seed: image, driver, architecture.")
-def seed(source: Path, key: str) -> int:
-    """Copy SOURCE, a cache that the main branch filled, into a read-only seed with a digest of every file."""
-    from perfgate.runner.seeds import seed as write  # noqa: PLC0415 - as above
-
-    click.echo(write(source, _find_cache(), key))
-    return 0
-
-
-@cache.command()
-@click.option("--key", required=True)
-def verify(key: str) -> int:
-    """Check every file of a seed."""
-    from perfgate.runner.seeds import verify as check  # noqa: PLC0415 - as above
-
-    click.echo(f"{key}: {check(_find_cache(), key)} files, whole")
-    return 0
-
-
-@cache.command()
-@click.argument("target", type=FILE)
-@click.option("--key", required=True)
-def lend(target: Path, key: str) -> int:
-    """Check a seed and copy it to TARGET, for one job to write in."""
-    from perfgate.runner.seeds import lend as copy  # noqa: PLC0415 - as above
-
-    click.echo(f"{target}: {copy(_find_cache(), key, target)} files")
-    return 0
-
-
-@cache.command()
-@click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, help="How many of the newest stay.")
-def prune(keep: int) -> int:
-    """Delete old seeds and what a broken run left."""
-    from perfgate.runner.seeds import prune as delete  # noqa: PLC0415 - as above
-
-    for name in delete(_find_cache(), keep):
-        click.echo(f"{name}: deleted")
-    return 0
-
-
-def _find_cache() -> Path:
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
-
-    return load_runner().cache
 
 
 @click.command()
@@ -152,14 +122,39 @@ def prepare(name: str) -> int:
     return 0
 
 
+@click.command(name="register")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, prepared before.")
+def enlist(name: str) -> int:
+    """Register a prepared slot's runner anew, for one job, as root: a configuration that waited too long is good no more.
+
+    The labels come from the driver. The configuration goes into a file that the slot's user alone reads.
+    """
+    from perfgate.github.registration import register  # noqa: PLC0415 - as above
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+    from perfgate.runner.slot import enlist as put  # noqa: PLC0415
+    from perfgate.runner.slot import list_labels, require_fit  # noqa: PLC0415
+
+    runner = load_runner()
+    labels = list_labels(require_fit(runner, name))
+    click.echo(put(runner, name, lambda registered: register(build_app(), registered, labels)))
+    return 0
+
+
 def _register(name: str, labels: Sequence[str]) -> str:
-    from perfgate.github.registration import App, register  # noqa: PLC0415 - as above
+    from perfgate.github.registration import register  # noqa: PLC0415 - as above
+
+    return register(build_app(), name, labels)
+
+
+def build_app() -> App:
+    """The app of this machine's settings. Raise InputError when they name none."""
+    from perfgate.github.registration import App  # noqa: PLC0415 - as above
     from perfgate.runner.settings import load_runner  # noqa: PLC0415
 
     found = load_runner().registration
     if found is None:
         raise InputError("registration: is missing in the runner's settings; docs/runners.md shows it")
-    app = App(
+    return App(
         app_id=found.app_id,
         installation=found.installation,
         key=found.key,
@@ -167,7 +162,6 @@ def _register(name: str, labels: Sequence[str]) -> str:
         group=found.group,
         api_url=found.api_url,
     )
-    return register(app, name, labels)
 
 
 @click.command(name="run-once")

@@ -82,6 +82,13 @@ def identify(github: GitHub, payload: Mapping[str, Any]) -> Run:
     )
 
 
+def read_runners(github: GitHub, repository: str, run_id: int, run_attempt: int) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """What GitHub says of a run, and the names of the runners that its jobs ran on."""
+    place = f"/repos/{repository}/actions/runs/{run_id}"
+    jobs = github.list_all(f"{place}/attempts/{run_attempt}/jobs")
+    return github.get(place), tuple(str(job.get("runner_name")) for job in jobs)
+
+
 def collect(github: GitHub, run: Run, settings: Settings) -> tuple[Finding, ...]:
     """Read what each job of a finished run left. Only for branches of the same repository: a fork writes its own workflow."""
     jobs = _list_jobs(github, run, settings)

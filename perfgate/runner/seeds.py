@@ -1,12 +1,14 @@
 """Seeds of compile caches. A cached kernel is code, so a job never shares one that another job could write.
 
 A seed is built from the main branch, written once, read-only, with the digest of every file; a job gets a copy of its own,
-which is thrown away afterwards. Its name is made of everything that the code depends on: image, driver, architecture.
+which is thrown away afterwards. Its name is made of everything that the code depends on (driver, architecture, engine) and,
+where it is renewed every night, of the second in which it was made.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -22,6 +24,8 @@ from perfgate.errors import RunnerError
 MANIFEST = "manifest.json"
 MAX_FILES = 200_000
 MAX_BYTES = 64 * 2**30
+MAX_GROUP_BYTES = 2**20
+_STAMP = re.compile(r"-\d{14}")
 
 
 def check_key(key: str) -> str:
@@ -111,7 +115,44 @@ def lend(cache: Path, key: str, target: Path) -> int:
     if target.exists():
         raise RunnerError(f"{target}: is there already; a job's cache begins new")
     entries = _copy(cache / key / "files", target)
+    for name in entries:
+        if Path(name).name.startswith("__grp__"):
+            _move_group(target.resolve() / name)
     return len(entries)
+
+
+def make_empty(target: Path) -> None:
+    """Begin a job's cache without a seed."""
+    try:
+        target.mkdir(parents=True)
+    except OSError as error:
+        raise RunnerError(f"{target}: cannot be made ({error.strerror}); a job's cache begins new") from None
+
+
+def _move_group(path: Path) -> None:
+    """Let a group of Triton's point into this copy: it names the files of a kernel by where they were compiled.
+
+    Left as it was, a kernel would be compiled anew although it is there, or read from a place that another job may write.
+    """
+    if path.stat().st_size > MAX_GROUP_BYTES:
+        return
+    try:
+        group = json.loads(path.read_bytes())["child_paths"]
+        moved = {str(name): str(path.parent / Path(str(place)).name) for name, place in group.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return
+    path.write_text(json.dumps({"child_paths": moved}), encoding="utf-8")
+
+
+def renew(source: Path, cache: Path, key: str, now: float) -> Path:
+    """Make the newest seed of `key` from `source`, beside the older ones."""
+    return seed(source, cache, f"{key}-{time.strftime('%Y%m%d%H%M%S', time.gmtime(now))}")
+
+
+def find_newest(cache: Path, key: str) -> str | None:
+    """The name of the newest seed of `key`; None when there is none."""
+    found = [path.parent.name for path in cache.glob(f"{check_key(key)}-*/{MANIFEST}")]
+    return max((name for name in found if _STAMP.fullmatch(name.removeprefix(key))), default=None)
 
 
 def prune(cache: Path, keep: int) -> list[str]:

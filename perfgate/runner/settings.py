@@ -46,11 +46,14 @@ class Registration:
 class Runner:
     """One machine. `state` keeps quarantine marks, `cache` the read-only seeds, `engine` is the Python with the engine.
 
+    Jobs of `workflows` are let in; what jobs of `seeding` compiled for the main branch may become a seed.
+
     `pristine` is GitHub's runner as it was unpacked, `folder` holds a copy of it a slot, `hooks` the two scripts around a job.
     """
 
     repositories: Annotated[tuple[Repository, ...], Field(min_length=1)]
     workflows: tuple[File, ...] = DEFAULT_WORKFLOWS
+    seeding: tuple[File, ...] = ("perfgate-baseline.yml",)
     state: Path = Path("/var/lib/perfgate")
     cache: Path = Path("/var/cache/perfgate")
     engine: Path | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,11 +46,50 @@ def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], 
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, uid, -1, follow_symlinks=False)
         folder.chmod(0o700)
-        config = register(f"perfgate-{os.uname().nodename}-{name}", ("self-hosted", "linux", "perfgate", reading.label))
-        _write_secret(folder / CONFIG_FILE, config, uid)
     except OSError as error:
         raise RunnerError(f"{folder}: cannot be prepared ({error}); is {runner.pristine} GitHub's unpacked runner?") from None
+    enlist(runner, name, lambda registered: register(registered, list_labels(reading)))
     return folder
+
+
+def list_labels(reading: Reading) -> tuple[str, ...]:
+    """What the slot's runner is asked for by: its GPU's label comes from the driver."""
+    return ("self-hosted", "linux", "perfgate", reading.label)
+
+
+def enlist(runner: Runner, name: str, register: Callable[[str], str]) -> str:
+    """Register the prepared slot for one job, under a name that no other job ever had, and leave the configuration there."""
+    slot = find_slot(runner, name)
+    registered = f"perfgate-{os.uname().nodename[:40]}-{name}-{secrets.token_hex(4)}"
+    path = runner.folder / name / CONFIG_FILE
+    if not path.parent.is_dir():
+        raise RunnerError(f"slot {name} is not prepared; `perfgate runner prepare --slot {name}` does that, and registers it")
+    config = register(registered)
+    try:
+        _name_file(runner, name).write_text(registered, encoding="utf-8")
+        path.unlink(missing_ok=True)
+        _write_secret(path, config, find_user(slot.user))
+    except OSError as error:
+        raise RunnerError(f"{path}: cannot be written ({error})") from None
+    return registered
+
+
+def find_registered(runner: Runner, name: str) -> str:
+    """The name under which the slot's runner was registered last. Raise RunnerError when it never was."""
+    try:
+        return _name_file(runner, name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RunnerError(f"slot {name} was never registered on this machine ({error.strerror})") from None
+
+
+def _name_file(runner: Runner, name: str) -> Path:
+    """Beside the slot's folder and not in it: only root writes there."""
+    return runner.folder / f"{name}.name"
+
+
+def require_fit(runner: Runner, name: str) -> Reading:
+    """The reading of a slot's GPU. Raise RunnerError for one that would spoil a measurement."""
+    return _require_fit(find_slot(runner, name))
 
 
 def _require_fit(slot: Slot) -> Reading:

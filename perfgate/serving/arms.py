@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfgate.core import Fingerprint
@@ -15,14 +15,29 @@ from perfgate.serving.engines import ENGINES
 from perfgate.serving.injection import VARIABLE, parse_injection
 from perfgate.serving.server import Launch
 
+# Where each compiler keeps what it compiled, below the folder of an arm's caches.
+CACHE_VARIABLES = {
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "SGLANG_DG_CACHE_DIR": "deep_gemm",
+    "SGLANG_CACHE_DIR": "sglang",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "CUDA_CACHE_PATH": "cuda",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmSpec:
-    """What the user says of an arm. The empty spec is the scenario as it stands, in the Python that runs perfgate."""
+    """What the user says of an arm. The empty spec is the scenario as it stands, in the Python that runs perfgate.
+
+    `caches` is a folder of compile caches that this arm alone writes. Where it lies changes nothing of what is measured, so it
+    is no part of the record, and two arms that differ in it alone are equal.
+    """
 
     python: str = sys.executable
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    caches: Path | None = None
 
     def build_launch(self, scenario: Scenario, model: Path) -> Launch:
         """Complete the spec by the scenario to what starts a server."""
@@ -31,16 +46,19 @@ class ArmSpec:
             python=self.python,
             model=model,
             args=(*scenario.server.args, *self.args),
-            env={**scenario.server.env, **self.env},
+            env={**self._list_caches(), **scenario.server.env, **self.env},
             ready_timeout_s=scenario.server.ready_timeout_s,
             stop_timeout_s=scenario.server.stop_timeout_s,
         )
 
     def build_record(self, scenario: Scenario, model: Path, fingerprint: Fingerprint, label: str) -> ArmRecord:
         """Describe the arm for the result folder; the port is chosen at each start, so it stands as 0."""
-        launch = self.build_launch(scenario, model)
+        launch = replace(self, caches=None).build_launch(scenario, model)
         env = {**launch.engine.env, **launch.env}
         return ArmRecord(label=label, python=self.python, argv=tuple(launch.argv(0)), env=env, facts=fingerprint.facts)
+
+    def _list_caches(self) -> dict[str, str]:
+        return {} if self.caches is None else {name: str(self.caches / place) for name, place in CACHE_VARIABLES.items()}
 
 
 def parse_environment(pairs: Iterable[str]) -> dict[str, str]:

@@ -31,6 +31,7 @@ STATE = {
     "store_saw": [],
     "app_tokens": [],
     "artifacts": {},
+    "run_facts": {},
     "runner_status": 201,
     "faults": [],
     "log": [],
@@ -194,6 +195,10 @@ class Handler(BaseHTTPRequestHandler):
             (302, b"", {"Location": f"http://{self.headers['Host']}{location}"}) if location else (410, {"message": "Gone"}, {})
         )
 
+    def get_run(self, match, _query, _body):
+        found = STATE["run_facts"].get(match["run"])
+        return (200, found, {}) if found else (404, {"message": "Not Found"}, {})
+
     def list_artifacts(self, match, query, _body):
         status, page, headers = self.page(STATE["runs"].get(match["run"], []), match[0], query)
         return status, {"total_count": len(page), "artifacts": page}, headers
@@ -226,6 +231,7 @@ ROUTES = [
     ("GET", REPO + r"/collaborators/(?P<user>[^/]+)/permission", Handler.get_permission),
     ("POST", REPO + r"/actions/workflows/(?P<file>[^/]+)/dispatches", Handler.dispatch),
     ("GET", REPO + r"/actions/artifacts/(?P<id>\d+)/zip", Handler.get_artifact),
+    ("GET", REPO + r"/actions/runs/(?P<run>\d+)", Handler.get_run),
     ("GET", REPO + r"/actions/runs/(?P<run>\d+)/artifacts", Handler.list_artifacts),
     ("GET", REPO + r"/actions/runs/(?P<run>\d+)/attempts/\d+/jobs", Handler.list_jobs),
     ("POST", r"(/orgs/[^/]+|" + REPO + r")/actions/runners/generate-jitconfig", Handler.create_runner),

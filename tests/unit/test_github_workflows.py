@@ -216,7 +216,8 @@ def test_names__that_code_and_workflows_share():
 
     assert JOB.fullmatch(f"gpu / {expanded}").groupdict() == {"hardware": "h20", "scenario": "closed"}
     assert gpu["steps"][0]["name"] == HEALTH_STEP
-    assert gpu["steps"][-1]["with"]["name"] == "perfgate-${{ inputs.hardware }}-${{ inputs.scenario }}"
+    (upload,) = (step for step in gpu["steps"] if "upload-artifact" in str(step.get("uses")))
+    assert upload["with"]["name"] == "perfgate-${{ inputs.hardware }}-${{ inputs.scenario }}"
     assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"] == [WORKFLOWS["perfgate-pr.yml"][1]["name"]]
     assert f"github.event.label.name == '{LABEL}'" in WORKFLOWS["perfgate-pr.yml"][0]
     assert (FOLDER / "perfgate-dispatch.yml").exists()
@@ -236,8 +237,21 @@ def test_upload__happens_for_a_regression_too():
     """Measuring ends with 0 whatever the verdict would be; what fails later must not keep the numbers back."""
     steps = WORKFLOWS["perfgate-gpu.yml"][1]["jobs"]["bench"]["steps"]
 
-    for step in steps[-3:]:
+    after = [step for step in steps if "note" in str(step) or "handoff" in str(step)]
+    assert len(after) == 3
+    for step in after:
         assert step["if"] == "${{ !cancelled() && steps.measure.outcome != 'skipped' }}"
+
+
+def test_caches__each_arm_has_a_copy_and_only_main_leaves_one():
+    """What a pull request compiled goes nowhere; the machine asks GitHub all the same."""
+    steps = WORKFLOWS["perfgate-gpu.yml"][1]["jobs"]["bench"]["steps"]
+    names = [step.get("name") for step in steps]
+    callers = {name for name, _, job in JOBS if job.get("with", {}).get("offers_cache")}
+
+    assert names.index("Each arm compiles into its own copy of the machine's seed") < names.index("Measure")
+    assert next(step for step in steps if "cache offer" in str(step.get("run")))["if"] == "${{ inputs.offers_cache }}"
+    assert callers == {"perfgate-baseline.yml"}
 
 
 def test_settings__name_scenarios_that_ship():

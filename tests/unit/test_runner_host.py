@@ -1,4 +1,4 @@
-"""A machine prepared for real, below a folder, by systemd's own tools: users, folders, hooks, units and the admission policy."""
+"""A machine prepared for real, below a folder, by systemd's own tools: users, folders, hooks, units, admission policy."""
 
 from __future__ import annotations
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.errors import RunnerError
-from perfgate.runner.seeds import lend, prune, seed, verify
+from perfgate.runner.seeds import find_newest, lend, make_empty, prune, renew, seed, verify
 
 KEY = "sm90-580.159-a1b2"
 
@@ -50,6 +54,81 @@ def test_lend__is_a_copy_that_nobody_else_sees(source, cache, tmp_path):
 
     assert verify(cache, KEY) == 2
     assert (cache / KEY / "files" / "ab" / "kernel.cubin").read_bytes() == b"code"
+
+
+def test_renew__the_newest_is_found(source, cache):
+    assert find_newest(cache, KEY) is None
+    for now in (1e9, 2e9, 1.5e9):
+        renew(source, cache, KEY, now)
+    seed(source, cache, f"{KEY}-by-hand")
+    seed(source, cache, f"{KEY}-other-20990101000000")
+
+    assert find_newest(cache, KEY) == f"{KEY}-20330518033320"
+
+
+def test_make_empty__never_where_something_is(tmp_path):
+    make_empty(tmp_path / "new" / "base")
+
+    with pytest.raises(RunnerError, match="a job's cache begins new"):
+        make_empty(tmp_path / "new" / "base")
+
+
+TRITON = """
+import sys
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+sys.path.insert(0, sys.argv[1])
+from probe import add_one
+made = triton.compile(ASTSource(add_one, {"x": "*fp32"}, {}), target=GPUTarget("cuda", 90, 32))
+assert len(made.asm["cubin"]) > 1000
+"""
+KERNEL = """
+import triton
+import triton.language as tl
+@triton.jit
+def add_one(x):
+    at = x + tl.program_id(0)
+    tl.store(at, tl.load(at) + 1)
+"""
+
+
+def compile_kernel(tmp_path, folder):
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder)}
+    subprocess.run([sys.executable, "-c", TRITON, str(tmp_path)], env=environment, check=True, capture_output=True)
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_lend__triton_finds_its_kernels_in_the_copy(tmp_path, cache):
+    """Its groups name absolute paths: a plain copy of a cache is compiled anew, or read from where it was made."""
+    pytest.importorskip("triton", reason="compiles a kernel ahead of time, which needs no GPU")
+    (tmp_path / "probe.py").write_text(KERNEL)
+    compile_kernel(tmp_path, tmp_path / "first")
+    seed(tmp_path / "first", cache, KEY)
+    shutil.rmtree(tmp_path / "first")
+    lend(cache, KEY, tmp_path / "copy")
+    lent = {str(path.relative_to(tmp_path / "copy")): path.stat().st_mtime_ns for path in (tmp_path / "copy").rglob("*.*")}
+
+    assert compile_kernel(tmp_path, tmp_path / "copy") == lent
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"child_paths": 3}', '{"child_paths": null}', "\x00"])
+def test_lend__a_group_that_is_none(source, cache, tmp_path, content):
+    (source / "__grp__x.json").write_text(content)
+    seed(source, cache, KEY)
+    lend(cache, KEY, tmp_path / "job")
+
+    assert (tmp_path / "job" / "__grp__x.json").read_text() == content
+
+
+def test_lend__a_group_never_leads_out_of_the_copy(source, cache, tmp_path):
+    (source / "ab" / "__grp__x.json").write_text('{"child_paths": {"x.cubin": "/home/mallory/../x.cubin"}}')
+    seed(source, cache, KEY)
+    lend(cache, KEY, tmp_path / "job")
+
+    group = json.loads((tmp_path / "job" / "ab" / "__grp__x.json").read_text())
+    assert group == {"child_paths": {"x.cubin": str(tmp_path / "job" / "ab" / "x.cubin")}}
 
 
 def test_attack__a_kernel_is_replaced_in_the_seed(source, cache, tmp_path):

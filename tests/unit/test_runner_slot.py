@@ -245,7 +245,7 @@ def test_prepare__a_slot_that_is_none(settings, monkeypatch, capsys):
 def test_units__systemd_understands_them(tmp_path):
     """In a copy whose commands exist here: the check is of the units, not of this machine."""
     for unit in (ROOT / "deploy" / "systemd").iterdir():
-        text = unit.read_text().replace("/opt/perfgate/bin/perfgate", "/bin/true")
+        text = unit.read_text().replace("/opt/perfgate/bin/perfgate", "/bin/true").replace("/usr/bin/nvidia-smi", "/bin/true")
         (tmp_path / unit.name.replace("@.", "@0.")).write_text(text)
     units = sorted(tmp_path.iterdir())
 
@@ -278,3 +278,44 @@ def test_kubernetes_values__one_pod_one_gpu_no_secret():
     assert values["template"]["spec"]["automountServiceAccountToken"] is False
     assert isinstance(values["githubConfigSecret"], str)
     assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in {"models", "settings"})
+
+
+REGISTER = PREPARE.replace('"prepare"', '"register"')
+
+
+@needs_root
+def test_register__a_configuration_that_waited_too_long(server, library, tmp_path, settings):
+    run_prepare(library, tmp_path, settings)
+    (tmp_path / "slots" / "0" / "jit").write_text("old")
+    done = run_with_gpu(library, tmp_path, REGISTER.format(state=""), PERFGATE_RUNNER_CONFIG=str(settings))
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "slots" / "0" / "jit").read_text() == CONFIG
+    assert done.stdout.strip() == (tmp_path / "slots" / "0.name").read_text()
+    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20"]
+
+
+@needs_root
+def test_register__a_slot_that_is_not_prepared(server, library, tmp_path, settings):
+    done = run_with_gpu(library, tmp_path, REGISTER.format(state=""), PERFGATE_RUNNER_CONFIG=str(settings))
+
+    assert (done.returncode, "slot 0 is not prepared" in done.stderr) == (3, True)
+    assert server.get()["log"] == []
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "card",
+    [
+        ("NVIDIA H100 80GB HBM3", 85520809984, "h100"),
+        ("NVIDIA H20", 102625181696, "h20"),
+        ("NVIDIA H200", 150754820096, "h200"),
+    ],
+)
+def test_prepare__every_machine_is_asked_for_by_its_own_label(server, library, tmp_path, settings, card):
+    name, memory, label = card
+    code = PREPARE.replace('name="NVIDIA H20", memory_total=102625181696', f'name="{name}", memory_total={memory}')
+    done = run_with_gpu(library, tmp_path, code.format(state=""), PERFGATE_RUNNER_CONFIG=str(settings))
+
+    assert done.returncode == 0, done.stderr
+    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", label]

@@ -39,6 +39,9 @@ echo "$*" >> "$STORE/commands"
 case "$*" in
   "runner doctor"*) exit "${{DOCTOR:-0}}" ;;
   "runner arm"*) mkdir -p "$4" ;;
+  "runner cache lend"*) mkdir -p "$4" ;;
+  "runner cache offer"*) mkdir -p "$STORE/offered" ;;
+  "runner clean"*) ;;
   "runner lock"*) cp -r "$MEASURED" results ;;
   *) exec {python} -m perfgate "$@" ;;
 esac
@@ -182,7 +185,9 @@ def test_pull_request__is_measured_and_passes(place, monkeypatch):
     commands = (place / "store" / "commands").read_text().splitlines()
     assert commands[0] == "runner doctor --expect h20"
     arms = "--python arms/base/bin/python --candidate-python arms/head/bin/python"
-    assert commands[3] == f"runner lock -- perfgate run {SCENARIO} --out results {arms}"
+    assert commands[3:6] == ["runner cache lend caches/base", "runner cache lend caches/candidate", "runner clean"]
+    assert commands[6] == f"runner lock -- perfgate run {SCENARIO} --out results --caches caches {arms}"
+    assert not (place / "store" / "offered").exists()
 
 
 def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, monkeypatch):

@@ -1,0 +1,132 @@
+"""Seeds renew themselves: what a job of the main branch compiled is left behind, and root takes it if GitHub says whose it was.
+
+A job says which run it belongs to, and anybody can say anything. So root asks GitHub which job ran on the runner that this slot
+had registered, under a name that was used for one job only. The answer is about the runner, and no job can change it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as record_class
+
+from perfgate.errors import RunnerError
+from perfgate.runner.admission import Rules
+from perfgate.runner.settings import Repository
+
+OFFER = "offer"
+CLAIM = "claim.json"
+FILES = "files"
+MAX_CLAIM_BYTES = 4096
+# Started by GitHub's clock or by somebody with write access, on the main branch's files.
+ORIGINS = ("schedule", "workflow_dispatch")
+Number = Annotated[int, Field(gt=0, lt=2**53)]
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+class Claim:
+    """Which run a job says it belongs to."""
+
+    repository: Repository
+    run_id: Number
+    run_attempt: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What GitHub says of that run, and the names of the runners that its jobs ran on."""
+
+    run: Mapping[str, Any]
+    runners: tuple[str, ...]
+
+
+@cache
+def _adapter() -> TypeAdapter[Claim]:
+    return TypeAdapter(Claim)
+
+
+def offer(source: Path, home: Path, claim: Claim) -> Path:
+    """Leave the compile cache at `source` for whoever cleans this slot. Raise RunnerError when it cannot be left."""
+    target = home / OFFER
+    try:
+        target.mkdir()
+        source.rename(target / FILES)
+        (target / CLAIM).write_bytes(orjson.dumps(claim))
+    except OSError as error:
+        raise RunnerError(f"{source}: cannot be offered ({error.strerror}); it has to lie on the disk of {home}") from None
+    return target
+
+
+def build_claim(environment: Mapping[str, str]) -> Claim:
+    """The claim of the job that runs now. Raise RunnerError outside of one."""
+    names = ("GITHUB_REPOSITORY", "GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT")
+    repository, *numbers = (environment.get(name, "") for name in names)
+    try:
+        return Claim(repository=repository, run_id=int(numbers[0]), run_attempt=int(numbers[1]))
+    except ValueError:
+        raise RunnerError("no job runs here: GITHUB_REPOSITORY, GITHUB_RUN_ID and GITHUB_RUN_ATTEMPT say which") from None
+
+
+def read_claim(home: Path) -> Claim | None:
+    """Read what the last job of a slot claims; None when it offered nothing. Raise RunnerError for what is no claim."""
+    path = home / OFFER / CLAIM
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunnerError(f"{path}: is no claim ({error.strerror})") from None
+    with os.fdopen(descriptor, "rb") as file:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        raw = file.read(MAX_CLAIM_BYTES + 1) if is_file else b""
+    try:
+        return _adapter().validate_json(raw[:MAX_CLAIM_BYTES])
+    except ValidationError:
+        raise RunnerError(f"{path}: is no claim") from None
+
+
+def find_fault(claim: Claim, origin: Origin, registered: str, rules: Rules, workflows: Iterable[str]) -> str | None:
+    """Why a cache must not become a seed; None when the job that made it ran the main branch's code alone."""
+    run, here = origin.run, claim.repository
+    file = str(run.get("path")).partition("@")[0].removeprefix(".github/workflows/")
+    checks = (
+        (here not in rules.repositories, f"{here} may not use this machine"),
+        (_name(run.get("repository")) != here, "the run is of another repository"),
+        (_name(run.get("head_repository")) != here, "the run's code comes from a fork"),
+        (run.get("event") not in ORIGINS, f"the run was started by {str(run.get('event'))[:40]}"),
+        (f"refs/heads/{run.get('head_branch')}" != rules.main, "the run is not of the main branch"),
+        (file not in workflows, f"workflow {file[:80]} makes no seeds"),
+        (origin.runners.count(registered) != 1, f"no job of the run was on {registered}"),
+    )
+    return next((reason for is_wrong, reason in checks if is_wrong), None)
+
+
+def _name(repository: object) -> object:
+    return repository.get("full_name") if isinstance(repository, dict) else None
+
+
+def harvest(home: Path, registered: str, ask: Callable[[Claim], str | None], keep: Callable[[Path], Path]) -> str:
+    """Take what the last job of a slot offers, if `ask` finds no fault in its claim; say what became of it.
+
+    No process of the job lives any more, so what is looked at is what is taken. The offer is gone afterwards either way.
+    """
+    if (home / OFFER).is_symlink() or (home / OFFER / FILES).is_symlink():
+        raise RunnerError("offered cache refused: it is a link")
+    try:
+        claim = read_claim(home)
+        if claim is None:
+            return "nothing offered"
+        if fault := ask(claim):
+            raise RunnerError(f"offered cache refused: {fault}")
+        return f"seeded {keep(home / OFFER / FILES)} by {registered}"
+    finally:
+        shutil.rmtree(home / OFFER, ignore_errors=True)
