@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from perfgate.metrics import METRICS
-from perfgate.report import wording
-from perfgate.report.escape import plain
-from perfgate.report.table import Table, lay_out_markdown, print_table
-from perfgate.rounding import format_percent
-
-if TYPE_CHECKING:
-    from perfgate.evidence.matrix_results import CellResult
-
-SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms", "mean_e2e_ms")
-SPREAD = "output_tok_per_s"
+from perfgate.report.table import lay_out_markdown, print_table
 
 
 @click.command(name="matrix")
@@ -42,6 +30,7 @@ def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: 
     from perfgate.evidence.matrix_records import require_matrix  # noqa: PLC0415
     from perfgate.evidence.matrix_results import load_matrix  # noqa: PLC0415
     from perfgate.matrix import find_matrix, parse_matrix, read_matrix_text  # noqa: PLC0415
+    from perfgate.report.cells import remark, tabulate  # noqa: PLC0415
     from perfgate.report.curve_plot import save_curve_plot  # noqa: PLC0415
     from perfgate.report.figure import require_format  # noqa: PLC0415
     from perfgate.serving.matrix_run import MatrixRequest, measure_matrix  # noqa: PLC0415
@@ -68,37 +57,3 @@ def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: 
     if picture is not None:
         save_curve_plot(cells, matrix.title, picture)
     return 3 if any(cell.problems for cell in cells) else 0
-
-
-def tabulate(cells: Sequence[CellResult]) -> Table:
-    """A cell a line: levels, and how far apart the throughput of its rounds lies."""
-    header = (
-        "server",
-        "load",
-        "windows",
-        *(f"{METRICS[name].title} ({METRICS[name].unit})" for name in SHOWN),
-        "start to start",
-    )
-    return Table(header=header, rows=[_row(cell) for cell in cells])
-
-
-def _row(cell: CellResult) -> tuple[str, ...]:
-    levels = (wording.value(name, cell.find_level(name), has_unit=False) for name in SHOWN)
-    return (cell.server, cell.load, str(len(cell.runs)), *levels, _spread(cell))
-
-
-def _spread(cell: CellResult) -> str:
-    """The range of the rounds' throughputs as a share of their median."""
-    levels, middle = cell.find_round_levels(SPREAD), cell.find_level(SPREAD)
-    if len(levels) < 2 or not middle:
-        return wording.MISSING
-    return format_percent((max(levels) - min(levels)) / middle)
-
-
-def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
-    """What voids a cell, and what the table does not say."""
-    for cell in cells:
-        yield from (f"PROBLEM {plain(cell.server)} x {plain(cell.load)}: {plain(problem)}" for problem in cell.problems)
-    if rounds == 1:
-        yield "one start of each server: the offset of a start looks like a difference between servers; measure more rounds"
-    yield "levels, and no verdict: differences smaller than start to start mean nothing; `perfgate ab` judges one change"

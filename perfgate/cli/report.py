@@ -19,13 +19,44 @@ from perfgate.errors import InputError
     type=click.Path(path_type=Path),
     help="Folder of stored noise bands; may be given several times. Default: as for `perfgate check`.",
 )
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write a page with figures to FILE, which works offline; the comment is then written with --output alone.",
+)
+@click.option(
+    "--layers",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Timings of MoE layers for the page: a JSON file or a folder of them; may be given several times.",
+)
 @click.option("--format", "style", type=click.Choice(["markdown", "text"]), default="markdown", show_default=True)
-def command(folder: Path, output: Path | None, baselines: tuple[Path, ...], style: str) -> int:
-    """Judge RESULT_DIR again and render the verdict as a comment.
+def command(  # noqa: PLR0913 - click hands over one argument an option
+    *,
+    folder: Path,
+    output: Path | None,
+    baselines: tuple[Path, ...],
+    html: Path | None,
+    layers: tuple[Path, ...],
+    style: str,
+) -> int:
+    """Judge RESULT_DIR again and render the verdict as a comment, or as a page with figures.
+
+    With --html, RESULT_DIR may also be the folder of a matrix, or timings of MoE layers.
 
     The exit code is 0 whatever the verdict says, so that a comment can be posted of a regression; `perfgate check` tells.
     """
-    from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    if html is not None:
+        from perfgate.cli.html_report import write_html  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+
+        write_html(folder, html, baselines, layers)
+        if output is None:
+            return 0
+    elif layers:
+        raise InputError("--layers: only a page shows timings of layers; give --html FILE too")
+    from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - as above
     from perfgate.check import judge  # noqa: PLC0415
     from perfgate.cli.check import render  # noqa: PLC0415
     from perfgate.evidence.journal import write_atomically  # noqa: PLC0415

@@ -15,9 +15,14 @@ class Safe(str):
     __slots__ = ()
 
 
+def clean(text: str) -> str:
+    """Return one line without control characters, as long as it is."""
+    return _CONTROL.sub(" ", text).strip()
+
+
 def plain(text: str) -> str:
-    """Return one line without control characters, so that a value can neither start a line nor drive a terminal."""
-    line = _CONTROL.sub(" ", text).strip()
+    """Return one line of at most LIMIT characters, so that a value can neither start a line nor drive a terminal."""
+    line = clean(text)
     return line if len(line) <= LIMIT else line[: LIMIT - 3] + "..."
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from perfgate.cli import main
-from perfgate.cli.matrix import remark, tabulate
 from perfgate.core import Role
 from perfgate.evidence.matrix_records import read_entries
 from perfgate.evidence.matrix_results import load_matrix
+from perfgate.report.cells import remark, tabulate
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
 from tests.fakes.requests import use_fake_engine

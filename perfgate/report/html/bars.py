@@ -1,0 +1,56 @@
+"""Where the time went, as bars: what each kernel adds to the difference between the arms, slower to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perfgate.evidence.attribution import Attribution, Part
+from perfgate.report.html.scale import Scale
+from perfgate.report.html.svg import Drawing, Figure, Shape, box, line, make_figure, write
+
+SHOWN = 8
+ROW, ABOVE, BELOW = 42.0, 26.0, 12.0
+# A letter of the labels is about so wide, in pixels.
+LETTER = 6.6
+ROOM = 84.0
+
+
+def draw_attribution(found: Attribution) -> Figure | None:
+    """The parts that differ most; None where nothing does."""
+    parts = [part for part in found.parts[:SHOWN] if part.share]
+    if not parts:
+        return None
+    return make_figure(
+        "attribution",
+        "What the difference consists of",
+        f"Microseconds per forward step that each {found.kind} takes more (to the right) or less in the candidate.",
+        lambda width: _draw(parts, width),
+    )
+
+
+def _draw(parts: Sequence[Part], width: float) -> Drawing:
+    low = min(0.0, *(part.difference_us for part in parts))
+    high = max(0.0, *(part.difference_us for part in parts))
+    left, right = 8.0 + (ROOM if low < 0 else 0), width - 8.0 - (ROOM if high > 0 else 0)
+    x = Scale(low=low, high=high if high > low else low + 1, start=left, end=right)
+    height = ABOVE + ROW * len(parts)
+    zero = line((x.place(0), ABOVE - 8), (x.place(0), height - 6), "zero")
+    rows = (shape for number, part in enumerate(parts) for shape in _draw_part(part, x, ABOVE + number * ROW, width))
+    return Drawing(width=width, height=height + BELOW, shapes=(zero, *rows))
+
+
+def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape]:
+    more = part.difference_us
+    zero, end = x.place(0), x.place(more)
+    name = _shorten(part.name, int((width - 16) / LETTER))
+    yield write(8, top + 4, name, "tick strong")
+    style = "slower" if more > 0 else "faster"
+    hint = f"{part.name}: {part.base_us:,.1f} us in the base, {part.candidate_us:,.1f} us in the candidate"
+    yield box((zero, top + 11), (max(end, zero + 1) if more > 0 else min(end, zero - 1), top + 27), f"mark {style}", hint=hint)
+    words = f"{more:+,.1f} us ({abs(100 * part.share):.0f} %)"
+    yield write(end + 6 if more > 0 else end - 6, top + 23, words, "tick", "start" if more > 0 else "end")
+
+
+def _shorten(name: str, letters: int) -> str:
+    """Names of C++ templates fill pages; what tells them apart stands at their beginning."""
+    return name if len(name) <= letters else name[: letters - 3] + "..."

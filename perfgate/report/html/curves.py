@@ -1,0 +1,149 @@
+"""Lines over a size: layers over the number of tokens with their roofline, and servers over their loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from perfgate.evidence.layer_curves import LayerCurve, LayerPoint
+from perfgate.metrics import METRICS
+from perfgate.report.curve_plot import ACROSS, UP
+from perfgate.report.html.scale import Scale, find_span
+from perfgate.report.html.svg import NARROW, OUTLINES, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, trace, write
+
+HEIGHT, ABOVE, BELOW = 250.0, 34.0, 46.0
+ROOFLINE = Key(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline: what the card could do at best")
+SIDES = {"base": ("circle", "base"), "candidate": ("diamond", "candidate")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Series:
+    """A line: its sign, its class and its points."""
+
+    name: str
+    outline: str
+    style: str
+    points: tuple[tuple[float, float, str], ...]
+
+    @property
+    def key(self) -> Key:
+        return Key(
+            sign=(line((1, 8), (21, 8), f"curve {self.style}"), dot((11, 8), self.outline, f"{self.style} full")),
+            text=self.name,
+        )
+
+
+def _choose_sign(name: str, number: int) -> tuple[str, str]:
+    return SIDES.get(name, (OUTLINES[number % len(OUTLINES)], f"series-{number % 7}"))
+
+
+def draw_layers(curve: LayerCurve, number: int) -> Figure:
+    """Microseconds over tokens, both logarithmic, with the roofline; beside it the share of the roofline that is reached."""
+    names = list(dict.fromkeys(name for point in curve.points for name in point.samples_us))
+    times = [_trace_layer(curve.points, name, index, as_share=False) for index, name in enumerate(names)]
+    shares = [_trace_layer(curve.points, name, index, as_share=True) for index, name in enumerate(names)]
+    floors = [(point.tokens, point.floor_us) for point in curve.points if point.floor_us]
+    what = "Median time of one MoE layer for a batch of M tokens."
+    more = " The right field says how near that comes to the least time that the card allows." if floors else ""
+    return make_figure(
+        f"layers-{number}",
+        curve.shape,
+        what + more,
+        lambda width: _draw_layers(times, shares if floors else [], floors, width),
+        [*(series.key for series in times), *([ROOFLINE] if floors else [])],
+    )
+
+
+def _trace_layer(points: Sequence[LayerPoint], name: str, index: int, *, as_share: bool) -> _Series:
+    outline, style = _choose_sign(name, index)
+    found = []
+    for point in points:
+        if name not in point.samples_us:
+            continue
+        time_us = median(point.samples_us[name])
+        if not as_share:
+            found.append((float(point.tokens), time_us, f"{name}, M={point.tokens}: {time_us:,.1f} us"))
+        elif point.floor_us:
+            share = 100 * point.floor_us / time_us
+            found.append((float(point.tokens), share, f"{name}, M={point.tokens}: {share:.0f} % of the roofline"))
+    return _Series(name=name, outline=outline, style=style, points=tuple(found))
+
+
+def _draw_layers(
+    times: Sequence[_Series], shares: Sequence[_Series], floors: Sequence[tuple[float, float]], width: float
+) -> Drawing:
+    is_wide = width > NARROW
+    split = width / 2 if is_wide and shares else width
+    top = ABOVE if is_wide else 2 * ABOVE + HEIGHT + BELOW
+    tokens = sorted({x for series in times for x, _, _ in series.points})
+    x = Scale(low=tokens[0] / 1.3, high=tokens[-1] * 1.3, start=52.0, end=split - 14, is_log=True)
+    values = [y for series in times for _, y, _ in series.points] + [floor for _, floor in floors]
+    y = Scale(low=min(values) / 1.3, high=max(values) * 1.3, start=ABOVE + HEIGHT, end=ABOVE, is_log=True)
+    panel = Panel(x=x, y=y, title="time of a layer, us", x_title="tokens M", ticks_x=_thin(tokens, x))
+    shapes = [*panel.frame(), *_draw_floor(panel, floors), *_draw_series(panel, times)]
+    if shares:
+        right = Scale(low=x.low, high=x.high, start=split + 52 if is_wide else 52.0, end=width - 14, is_log=True)
+        up = Scale(low=0, high=100, start=top + HEIGHT, end=top)
+        panel = Panel(x=right, y=up, title="share of the roofline reached, %", x_title="tokens M", ticks_x=_thin(tokens, right))
+        shapes += [*panel.frame(), *_draw_series(panel, shares)]
+    bottom = (top if shares else ABOVE) + HEIGHT + BELOW
+    return Drawing(width=width, height=bottom, shapes=tuple(shapes))
+
+
+def _thin(tokens: Sequence[float], x: Scale) -> tuple[float, ...]:
+    """The measured sizes as ticks, as many as fit beside one another."""
+    shown: list[float] = []
+    for count in tokens:
+        if not shown or x.place(count) - x.place(shown[-1]) >= 34:
+            shown.append(count)
+    return tuple(shown)
+
+
+def _draw_floor(panel: Panel, floors: Sequence[tuple[float, float]]) -> Iterator[Shape]:
+    if floors:
+        yield trace([(panel.x.place(tokens), panel.y.place(floor)) for tokens, floor in floors], "roofline")
+
+
+def _draw_series(panel: Panel, lines: Sequence[_Series]) -> Iterator[Shape]:
+    for series in lines:
+        points = [(panel.x.place(x), panel.y.clamp(y)) for x, y, _ in series.points]
+        if len(points) > 1:
+            yield trace(points, f"curve {series.style}")
+        for (x, y), (_, _, hint) in zip(points, series.points, strict=True):
+            yield dot((x, y), series.outline, f"{series.style} full", radius=4.0, hint=hint)
+
+
+def draw_servers(lines: Mapping[str, Sequence[tuple[str, float, float]]]) -> Figure | None:
+    """Throughput against median ITL, a point for each load and a line for each server; None without points."""
+    if not lines:
+        return None
+    across, up = METRICS[ACROSS], METRICS[UP]
+    servers = []
+    for index, (name, points) in enumerate(lines.items()):
+        outline, style = _choose_sign(name, index)
+        found = tuple((x, y, f"{name}, {load}: {x:,.1f} {across.unit}, {y:.2f} {up.unit}") for load, x, y in points)
+        servers.append(_Series(name=name, outline=outline, style=style, points=found))
+    return make_figure(
+        "servers",
+        f"{across.title} against {up.title}",
+        "A point for each load, a line for each server, in the order of the file. Further right and further down is better.",
+        lambda width: _draw_servers(servers, lines, width),
+        [series.key for series in servers],
+    )
+
+
+def _draw_servers(servers: Sequence[_Series], lines: Mapping[str, Sequence[tuple[str, float, float]]], width: float) -> Drawing:
+    across = [x for series in servers for x, _, _ in series.points]
+    up = [y for series in servers for _, y, _ in series.points]
+    height = 330.0
+    x = Scale(low=0.0, high=find_span(across)[1], start=52.0, end=width - 24)
+    y = Scale(low=0.0, high=find_span(up, pad=0.1)[1], start=ABOVE + height, end=ABOVE)
+    panel = Panel(x=x, y=y, title=f"{METRICS[UP].title}, {METRICS[UP].unit}", x_title=METRICS[ACROSS].unit)
+    loads = [
+        write(x.place(a), y.place(b) - 9, load, "tick", "middle" if width > NARROW else "end")
+        for points in lines.values()
+        for load, a, b in points
+    ]
+    shapes = (*panel.frame(), *_draw_series(panel, servers), *loads)
+    return Drawing(width=width, height=ABOVE + height + BELOW, shapes=shapes)

@@ -1,0 +1,181 @@
+"""How the latencies of both arms are distributed: the share of answers that came in time, and its tail enlarged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfgate.core import Arm
+from perfgate.evidence.samples import Samples, pool_samples, read_samples
+from perfgate.report import wording
+from perfgate.report.html.places import OUTLINES, Placed
+from perfgate.report.html.scale import Scale, find_span
+from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, trace
+from perfgate.report.table import Table
+
+Values = NDArray[np.float64]
+
+BODY = tuple(number / 120 for number in range(121))
+TAIL_FROM = 0.9
+TAIL_POINTS = 90
+# Beyond these shares the few would push all others into a corner; the tail shows the slow ones.
+BODY_SHOWN = (0.01, 0.985)
+MARKED = (0.5, 0.9, 0.99, 0.999)
+TABLED = (0.5, 0.9, 0.95, 0.99, 0.999)
+HEIGHT, ABOVE, BELOW, GAP = 210.0, 34.0, 46.0, 62.0
+# Fewer samples than this beyond a quantile say nothing of it.
+MIN_BEYOND = 5
+
+KEYS = (
+    Key(sign=(line((1, 8), (21, 8), "curve base"), dot((11, 8), OUTLINES[Arm.BASE], "base full")), text="base"),
+    Key(
+        sign=(line((1, 8), (21, 8), "curve candidate"), dot((11, 8), OUTLINES[Arm.CANDIDATE], "candidate full")),
+        text="candidate",
+    ),
+    Key(sign=(line((1, 8), (21, 8), "thread base"),), text="one server start each"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """One kind of latency: a picture, and its quantiles as a table."""
+
+    figure: Figure
+    table: Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arms:
+    """Sorted milliseconds: of each arm in all, and of each of its starts."""
+
+    pooled: Mapping[Arm, Values]
+    starts: Sequence[tuple[Arm, Values]]
+
+
+def read_distributions(evidence: Iterable[Placed]) -> tuple[Distribution, ...]:
+    """Read the raw samples of windows; empty where the load generator kept none."""
+    starts: dict[tuple[int, Arm], list[Samples]] = {}
+    for one in evidence:
+        samples = read_samples(one.window.run.source)
+        if samples is not None:
+            starts.setdefault((one.window.start, one.window.arm), []).append(samples)
+    pooled = [(arm, pool_samples(parts)) for (_, arm), parts in sorted(starts.items())]
+    kinds: tuple[tuple[str, str, Callable[[Samples], Values]], ...] = (
+        ("itl", "Time between tokens (ITL)", lambda samples: samples.itl_ms),
+        ("ttft", "Time to the first token (TTFT)", lambda samples: samples.ttft_ms),
+    )
+    return tuple(
+        _build(name, title, arms) for name, title, pick in kinds if (arms := _gather([(arm, pick(one)) for arm, one in pooled]))
+    )
+
+
+def _gather(starts: Sequence[tuple[Arm, Values]]) -> _Arms | None:
+    found = [(arm, values) for arm, values in starts if values.size]
+    arms = [arm for arm in Arm if any(arm is other for other, _ in found)]
+    if not arms:
+        return None
+    pooled = {arm: np.sort(np.concatenate([values for other, values in found if other is arm])) for arm in arms}
+    return _Arms(pooled=pooled, starts=found)
+
+
+def _build(name: str, title: str, arms: _Arms) -> Distribution:
+    counts = " and ".join(f"{values.size:,} of the {arm.value}" for arm, values in arms.pooled.items())
+    figure = make_figure(
+        name,
+        title,
+        f"Share that came within a time, of {counts}. The second field shows the slowest tenth, both axes logarithmic.",
+        lambda width: _draw(arms, width),
+        KEYS,
+    )
+    return Distribution(figure=figure, table=tabulate_quantiles(arms.pooled))
+
+
+def tabulate_quantiles(pooled: Mapping[Arm, Values]) -> Table:
+    """Quantiles of all samples of an arm in one pool; a verdict takes each window's own instead."""
+    rows = [_row(f"P{100 * share:g}", pooled, share) for share in TABLED if _is_known(pooled, share)]
+    return Table(header=("pooled, ms", *(arm.value for arm in pooled), "change"), rows=[*rows, _row("slowest", pooled, 1.0)])
+
+
+def _is_known(pooled: Mapping[Arm, Values], share: float) -> bool:
+    return all(values.size * (1 - share) >= MIN_BEYOND for values in pooled.values())
+
+
+def _row(title: str, pooled: Mapping[Arm, Values], share: float) -> tuple[str, ...]:
+    found = {arm: find_quantile(values, share) for arm, values in pooled.items()}
+    base, candidate = found.get(Arm.BASE), found.get(Arm.CANDIDATE)
+    change = wording.percent(candidate / base - 1) if base and candidate else wording.MISSING
+    return (title, *(f"{value:,.2f}" for value in found.values()), change)
+
+
+def find_quantile(ordered: Values, share: float) -> float:
+    """The smallest of the sorted values that at least `share` of them do not exceed."""
+    return float(ordered[min(max(int(np.ceil(share * ordered.size)) - 1, 0), ordered.size - 1)])
+
+
+def _draw(arms: _Arms, width: float) -> Drawing:
+    """Side by side where there is room, else one below the other."""
+    if width > NARROW:
+        fields = ((52.0, width / 2 - 20, ABOVE), (width / 2 + 58, width - 14, ABOVE))
+    else:
+        fields = ((58.0, width - 12, ABOVE), (58.0, width - 12, 2 * ABOVE + HEIGHT + BELOW))
+    shapes = (*_draw_body(arms, *fields[0]), *_draw_tail(arms, *fields[1]))
+    return Drawing(width=width, height=fields[1][2] + HEIGHT + BELOW, shapes=shapes)
+
+
+def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
+    low, high = find_span(find_quantile(values, share) for values in arms.pooled.values() for share in BODY_SHOWN)
+    panel = Panel(
+        x=Scale(low=max(low, 0.0), high=high, start=left, end=right),
+        y=Scale(low=0.0, high=1.0, start=top + HEIGHT, end=top),
+        title="all, share within",
+        x_title="ms",
+        ticks_y=(0.0, 0.25, 0.5, 0.75, 1.0),
+        show_y=lambda share: f"{100 * share:.0f} %",
+    )
+    yield from panel.frame()
+    yield from _draw_curves(arms, panel, BODY, lambda share: share)
+
+
+def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
+    """The share that came later still, from a tenth down to a single one: the end of a curve gets as much room as its start."""
+    least = min(1 / max(values.size for values in arms.pooled.values()), (1 - TAIL_FROM) / 2)
+    low = max(min(find_quantile(values, TAIL_FROM) for values in arms.pooled.values()), 1e-3)
+    high = max(low * 1.02, *(float(values[-1]) for values in arms.pooled.values()))
+    panel = Panel(
+        x=Scale(low=low / (high / low) ** 0.04, high=high * (high / low) ** 0.04, start=left, end=right, is_log=True),
+        y=Scale(low=least, high=1 - TAIL_FROM, start=top, end=top + HEIGHT, is_log=True),
+        title="the slowest tenth, share within",
+        x_title="ms",
+        ticks_y=tuple(beyond for power in range(1, 9) if (beyond := 10.0**-power) >= least),
+        show_y=lambda beyond: f"{100 * (1 - beyond):.7g} %",
+    )
+    shares = tuple(1 - (1 - TAIL_FROM) ** (1 - step) * least**step for step in np.linspace(0, 1, TAIL_POINTS))
+    yield from panel.frame()
+    yield from _draw_curves(arms, panel, shares, lambda share: 1 - share)
+
+
+def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> Iterator[Shape]:
+    """A curve for each arm over thin ones for its starts, with signs at quantiles that people ask for."""
+    if len(arms.starts) > len(arms.pooled):
+        for arm, values in arms.starts:
+            yield trace(_place(values, panel, shares, rise), f"thread {arm.value}")
+    for arm, values in arms.pooled.items():
+        yield trace(_place(values, panel, shares, rise), f"curve {arm.value}")
+    for arm, values in arms.pooled.items():
+        for share in MARKED:
+            value, height = find_quantile(values, share), rise(share)
+            if panel.x.holds(value) and panel.y.holds(height) and _is_known(arms.pooled, share):
+                hint = f"{arm.value}: {100 * share:g} % within {value:,.2f} ms"
+                yield dot((panel.x.place(value), panel.y.place(height)), OUTLINES[arm], f"{arm.value} full", hint=hint)
+
+
+def _place(values: Values, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> list[tuple[float, float]]:
+    """Points of a curve within the field; no further out than there are samples."""
+    shown = [share for share in shares if (1 - share) * values.size >= 1 - 1e-6 or share == 1.0]
+    found = ((find_quantile(values, share), rise(share)) for share in shown)
+    return [(panel.x.place(value), panel.y.clamp(height)) for value, height in found if panel.x.holds(value)] or [
+        (panel.x.start, panel.y.end)
+    ]

@@ -1,0 +1,144 @@
+"""The page of a matrix: levels of every server under every load, how far its rounds lie apart, and no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import quote
+
+from perfgate.evidence.matrix_results import CellResult
+from perfgate.matrix import Matrix
+from perfgate.metrics import METRICS
+from perfgate.report.cells import SPREAD, remark, tabulate
+from perfgate.report.curve_plot import trace_curves
+from perfgate.report.html.curves import draw_servers
+from perfgate.report.html.files import RawData
+from perfgate.report.html.page import (
+    Cell,
+    Commands,
+    Fold,
+    Links,
+    Page,
+    Part,
+    Picture,
+    Section,
+    Sheet,
+    Text,
+    drop_empty,
+    make_sheet,
+)
+from perfgate.report.html.scale import Scale, find_span
+from perfgate.report.html.session_page import RAW_DATA
+from perfgate.report.html.svg import OUTLINES, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, write
+
+ROW, ABOVE, BELOW = 34.0, 24.0, 46.0
+
+
+def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData) -> Page:
+    """Put the results of a matrix into a page."""
+    levels = tuple(_describe_levels(cells))
+    windows = tuple(_describe_windows(cells, raw))
+    sections = (
+        Section(name="levels", title="Levels", parts=levels),
+        Section(name="windows", title="Windows", parts=windows),
+        Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(raw))),
+    )
+    without = sum(not cell.runs for cell in cells)
+    return Page(
+        title=f"Matrix {matrix.name}",
+        answer="Matrix",
+        style="none",
+        meaning=f"{len(matrix.servers)} servers under {len(matrix.loads)} loads, levels and no verdict",
+        subtitle=f"{matrix.name}: {matrix.title}",
+        facts=(
+            ("Model", f"{matrix.model.path}, {matrix.model.architecture}"),
+            ("Cells with a result", f"{len(cells) - without} of {len(cells)}"),
+            ("Rounds", f"{matrix.rounds}, each with a fresh start of every server; {matrix.windows} windows a cell"),
+        ),
+        reasons=tuple(remark(cells, matrix.rounds)),
+        sections=drop_empty(sections),
+        foot="Differences smaller than start to start mean nothing; `perfgate ab` judges one change.",
+    )
+
+
+def _describe_levels(cells: Sequence[CellResult]) -> Iterator[Part]:
+    figure = draw_servers(trace_curves(cells))
+    if figure is not None:
+        yield Picture(figure=figure)
+    yield make_sheet(tabulate(cells), "Medians of rounds, a row for each cell")
+    spread = draw_rounds(cells)
+    if spread is not None:
+        yield Picture(figure=spread)
+
+
+def _describe_windows(cells: Sequence[CellResult], raw: RawData) -> Iterator[Part]:
+    runs = sorted(((entry, run) for cell in cells for entry, run in cell.runs), key=lambda pair: pair[0].begun_s)
+    if not runs:
+        return
+    metric = METRICS[SPREAD]
+    rows = tuple(
+        (
+            Cell(text=entry.server),
+            Cell(text=entry.load),
+            Cell(text=str(entry.round)),
+            Cell(text=str(entry.start)),
+            Cell(text=f"{entry.begun_s:,.1f}"),
+            Cell(text=f"{run.values[SPREAD]:,.{metric.decimals}f}" if SPREAD in run.values else "n/a"),
+            Cell(text=entry.file.rpartition("/")[2], href=raw.link(entry.file)),
+        )
+        for entry, run in runs
+    )
+    header = ("server", "load", "round", "start", "begun, s", f"{metric.title}, {metric.unit}", "raw")
+    sheet = Sheet(caption="Windows in the order of time", header=header, rows=rows)
+    yield Fold(title=f"All {len(rows)} windows that count, with their raw files", parts=(sheet,))
+
+
+def _describe_reproduction(raw: RawData) -> Iterator[Part]:
+    folder = quote(str(raw.folder))
+    scenario = quote(str(Path(raw.folder) / "matrix.toml"))
+    yield Commands(lines=(("measure it again", f"perfgate matrix {scenario} --out {quote(f'{raw.folder}-again')}"),))
+    yield Commands(lines=(("every window and metric as a table", f"perfgate export {folder} --csv windows.csv"),))
+    if files := raw.list_files():
+        yield Fold(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+
+
+def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
+    """Each window's throughput against the median of its cell, a sign for each round; None without a window."""
+    found = [(cell, level) for cell in cells if (level := cell.find_level(SPREAD))]
+    if not found:
+        return None
+    rounds = sorted({entry.round for cell, _ in found for entry, _ in cell.runs})
+    keys = [Key(sign=(dot((11, 8), _outline(number), _style(number)),), text=f"round {number}") for number in rounds]
+    return make_figure(
+        "rounds",
+        "Start to start",
+        f"{METRICS[SPREAD].title} of each window, in % of its cell's median. Rounds that lie apart show the offset of a start.",
+        lambda width: _draw_rounds(found, width),
+        keys,
+    )
+
+
+def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Drawing:
+    shares = [100 * run.values[SPREAD] / level - 100 for cell, level in found for _, run in cell.runs if SPREAD in run.values]
+    low, high = find_span([*shares, -1.0, 1.0])
+    bottom = ABOVE + ROW * len(found)
+    x = Scale(low=low, high=high, start=12.0, end=width - 12)
+    y = Scale(low=0.0, high=1.0, start=bottom, end=ABOVE)
+    panel = Panel(x=x, y=y, title="", x_title="% from the median", ticks_y=())
+    shapes: list[Shape] = [*panel.frame(), line((x.place(0), ABOVE), (x.place(0), bottom), "zero")]
+    for number, (cell, level) in enumerate(found):
+        top = ABOVE + number * ROW
+        shapes.append(write(12, top + 8, f"{cell.server}, {cell.load}", "tick"))
+        for entry, run in ((entry, run) for entry, run in cell.runs if SPREAD in run.values):
+            share = 100 * run.values[SPREAD] / level - 100
+            hint = f"{cell.server}, {cell.load}, round {entry.round}: {share:+.2f} %"
+            shapes.append(dot((x.place(share), top + 20), _outline(entry.round), _style(entry.round), hint=hint))
+    return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
+
+
+def _outline(number: int) -> str:
+    return OUTLINES[(number - 1) % len(OUTLINES)]
+
+
+def _style(number: int) -> str:
+    return f"series-{(number - 1) % 7} full"

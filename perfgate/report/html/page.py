@@ -1,0 +1,158 @@
+"""A page as values: a head that answers, and sections of parts that one template lays out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from perfgate.report.html.svg import Drawing, Figure
+from perfgate.report.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A paragraph."""
+
+    kind: ClassVar[str] = "text"
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A figure."""
+
+    kind: ClassVar[str] = "picture"
+    figure: Figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A cell of a table; `href` makes it a link, `style` names a class."""
+
+    text: str
+    href: str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """A table that scrolls by itself where it is wider than the screen. The first column holds names.
+
+    `is_numeric` says that the others hold figures, which stand to the right.
+    """
+
+    kind: ClassVar[str] = "sheet"
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    is_numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One judged metric: its words, its interval as a strip, and its outcome."""
+
+    title: str
+    base: str
+    candidate: str
+    change: str
+    interval: str
+    limit: str
+    band: str
+    outcome: str
+    style: str
+    strip: Drawing | None
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """The table of judged metrics; on a phone each row becomes a card."""
+
+    kind: ClassVar[str] = "measures"
+    name: str
+    first_title: str
+    base_title: str
+    ruler: Drawing
+    rows: tuple[Measure, ...]
+    notes: tuple[str, ...] = ()
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """Lines for a shell, each with what it does."""
+
+    kind: ClassVar[str] = "commands"
+    lines: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Files, by name and by address."""
+
+    kind: ClassVar[str] = "links"
+    files: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """Parts that open on demand."""
+
+    kind: ClassVar[str] = "fold"
+    title: str
+    parts: tuple[Part, ...]
+
+
+Part = Text | Picture | Sheet | Measures | Commands | Links | Fold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A titled part of the page; `name` is its anchor."""
+
+    name: str
+    title: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One number that answers, in large letters."""
+
+    title: str
+    figure: str
+    lines: tuple[str, ...]
+    style: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A whole report. `style` is the outcome in lower case, or `none` where nothing was judged."""
+
+    title: str
+    answer: str
+    style: str
+    meaning: str
+    subtitle: str
+    facts: tuple[tuple[str, str], ...] = ()
+    tiles: tuple[Tile, ...] = ()
+    labels: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    action: str = ""
+    action_command: str = ""
+    sections: tuple[Section, ...] = ()
+    foot: str = ""
+
+
+def make_sheet(table: Table, caption: str, *, is_numeric: bool = True) -> Sheet:
+    """A table of plain text."""
+    rows = tuple(tuple(Cell(text=text) for text in row) for row in table.rows)
+    return Sheet(caption=caption, header=tuple(table.header), rows=rows, is_numeric=is_numeric)
+
+
+def drop_empty(sections: Sequence[Section]) -> tuple[Section, ...]:
+    """Sections that have something to show."""
+    return tuple(section for section in sections if section.parts)

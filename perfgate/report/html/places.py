@@ -1,0 +1,79 @@
+"""What became of each window of a session: judged, cold, stalled and replaced, or left out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from perfgate.core import Arm, Role, Session, Verdict, Window
+from perfgate.evidence.baselines import Baseline
+from perfgate.evidence.structure import name, sort_by_time
+from perfgate.policy import fix_policy
+from perfgate.scenario import Scenario
+from perfgate.series import read_blocks
+
+OUTLINES = {Arm.BASE: "circle", Arm.CANDIDATE: "diamond"}
+
+
+class Fate(StrEnum):
+    """What a window counts for, in words."""
+
+    JUDGED = "judged"
+    COLD = "warm-up, discarded"
+    REPLACED = "stalled, replaced by its re-run"
+    UNUSED = "measured, not judged"
+    CUT_OFF = "of a block that was cut off, measured anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A window and what became of it; `number` counts windows in the order of time from 1."""
+
+    number: int
+    window: Window
+    fate: Fate
+
+    @property
+    def is_rerun(self) -> bool:
+        """Whether it was measured again for one that stalled."""
+        return self.window.role is Role.RERUN
+
+    @property
+    def middle_s(self) -> float:
+        """The middle of its time."""
+        return (self.window.begun_s + self.window.ended_s) / 2
+
+    @property
+    def label(self) -> str:
+        """Where it stands, and what became of it."""
+        again = ", a re-run" if self.is_rerun else ""
+        return f"{name(self.window)}{again}: {self.fate}"
+
+
+def place_windows(session: Session, scenario: Scenario, baseline: Baseline | None, verdict: Verdict) -> tuple[Placed, ...]:
+    """All windows in the order of time, those of blocks that were cut off among them."""
+    blocks = read_blocks(session, fix_policy(session, scenario, baseline))[: verdict.blocks]
+    judged = {window.run.source for block in blocks for window in (*block.base, *block.candidate)}
+    decided = {block.number for block in blocks}
+    cut = {window.run.source for window in session.superseded}
+
+    def decide(window: Window) -> Fate:
+        if window.run.source in cut:
+            return Fate.CUT_OFF
+        if window.role is Role.WARMUP:
+            return Fate.COLD
+        if window.run.source in judged:
+            return Fate.JUDGED
+        is_replaced = window.role is Role.MEASURED and window.block in decided
+        return Fate.REPLACED if is_replaced else Fate.UNUSED
+
+    ordered = sort_by_time((*session.windows, *session.superseded))
+    return tuple(Placed(number=number, window=window, fate=decide(window)) for number, window in enumerate(ordered, 1))
+
+
+def pick_evidence(placed: Iterable[Placed]) -> tuple[Placed, ...]:
+    """The judged windows; where nothing was judged, those that were measured to be."""
+    found = tuple(placed)
+    judged = tuple(one for one in found if one.fate is Fate.JUDGED)
+    return judged or tuple(one for one in found if one.fate is Fate.UNUSED)

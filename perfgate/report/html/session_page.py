@@ -1,0 +1,197 @@
+"""The page of a session: the verdict, then everything that it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perfgate.core import Session, Verdict
+from perfgate.evidence.attribution import Attribution
+from perfgate.evidence.baselines import Baseline
+from perfgate.evidence.records import SessionRecord
+from perfgate.metrics import METRICS
+from perfgate.report import wording
+from perfgate.report.breakdown import build_breakdown
+from perfgate.report.html.arms import Usual, list_arguments, list_differences, write_command
+from perfgate.report.html.bars import draw_attribution
+from perfgate.report.html.distributions import read_distributions
+from perfgate.report.html.files import RawData
+from perfgate.report.html.page import (
+    Cell,
+    Commands,
+    Fold,
+    Links,
+    Page,
+    Part,
+    Picture,
+    Section,
+    Sheet,
+    Text,
+    drop_empty,
+    make_sheet,
+)
+from perfgate.report.html.places import Fate, Placed, pick_evidence, place_windows
+from perfgate.report.html.timeline import draw_timeline
+from perfgate.report.html.verdict_parts import list_shown, make_measures, make_tiles
+from perfgate.report.table import Table
+from perfgate.report.view import View, build_view
+from perfgate.scenario import Scenario
+
+TIMELINE_METRICS = 3
+SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A session with all that was said and kept of it."""
+
+    session: Session
+    scenario: Scenario
+    baseline: Baseline | None
+    verdict: Verdict
+    record: SessionRecord
+    attribution: Attribution | str | None
+    usual: Usual
+
+
+def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] = ()) -> Page:
+    """Put a judged session into a page; `layers` are sections on its kernels, where timings of them were given."""
+    verdict = judged.verdict
+    view = build_view(verdict, judged.session, judged.scenario)
+    placed = place_windows(judged.session, judged.scenario, judged.baseline, verdict)
+    sections = (
+        Section(name="metrics", title="What changed", parts=tuple(_describe_metrics(verdict, view))),
+        Section(name="time", title="Windows", parts=tuple(_describe_windows(judged, placed, raw))),
+        Section(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
+        *layers,
+        Section(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
+        Section(name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record))),
+        Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged, view, raw))),
+    )
+    return Page(
+        title=f"{view.outcome}: {view.scenario}",
+        answer=view.outcome + (" (advisory)" if view.is_advisory else ""),
+        style=view.outcome.lower(),
+        meaning=view.meaning,
+        subtitle=f"{view.scenario}: {view.scenario_title}",
+        facts=tuple(_list_facts(judged, view)),
+        tiles=make_tiles(verdict),
+        labels=view.labels,
+        reasons=view.reasons,
+        action=view.action,
+        action_command=view.action_command,
+        sections=drop_empty(sections),
+        foot=f"Measured by perfgate {judged.record.perfgate}, judged by rule {verdict.policy.get('rule', 'unknown')}.",
+    )
+
+
+def _list_facts(judged: Judged, view: View) -> Iterator[tuple[str, str]]:
+    yield "Hardware", view.hardware
+    yield "Measured", judged.record.begun_utc
+    for arm, record in judged.record.arms.items():
+        yield arm.value.capitalize(), record.label
+    yield "How sure", view.confidence
+    if view.sensitivity:
+        yield "Smallest loss found 9 times in 10", view.sensitivity
+    if view.equivalence:
+        yield "Same answers", view.equivalence
+
+
+def _describe_metrics(verdict: Verdict, view: View) -> Iterator[Part]:
+    measures = make_measures(verdict, view)
+    if measures is not None:
+        yield measures
+
+
+def _describe_windows(judged: Judged, placed: Sequence[Placed], raw: RawData) -> Iterator[Part]:
+    shown = [judgement.metric for judgement in list_shown(judged.verdict)] or list(judged.scenario.gates)
+    figure = draw_timeline(placed, list(dict.fromkeys((*shown, *SHOWN)))[:TIMELINE_METRICS])
+    if figure is not None:
+        yield Picture(figure=figure)
+    if placed:
+        yield Fold(title=f"All {len(placed)} windows, with their raw files", parts=(_tabulate_windows(placed, raw),))
+
+
+def _tabulate_windows(placed: Sequence[Placed], raw: RawData) -> Sheet:
+    carried = [name for name in SHOWN if any(name in one.window.run.values for one in placed)]
+    units = (f"{METRICS[name].title}, {METRICS[name].unit}" for name in carried)
+    header = ("window", "arm", "block", "start", "begun, s", *units, "what became of it", "raw")
+    return Sheet(
+        caption="Windows in the order of time",
+        header=header,
+        rows=tuple(_row(one, carried, raw) for one in placed),
+    )
+
+
+def _row(one: Placed, carried: Sequence[str], raw: RawData) -> tuple[Cell, ...]:
+    window = one.window
+    numbers = (wording.value(name, window.run.values.get(name), has_unit=False) for name in carried)
+    name = raw.name(window.run.source)
+    fate = ("a re-run, " if one.is_rerun else "") + one.fate.value
+    return (
+        Cell(text=str(one.number)),
+        Cell(text=window.arm.value, style=window.arm.value),
+        Cell(text=str(window.block)),
+        Cell(text=str(window.start)),
+        Cell(text=f"{window.begun_s:,.1f}"),
+        *(Cell(text=number) for number in numbers),
+        Cell(text=fate, style="" if one.fate is Fate.JUDGED else "quiet"),
+        Cell(text=name.rpartition("/")[2], href=raw.link(name)),
+    )
+
+
+def _describe_latencies(placed: Sequence[Placed]) -> Iterator[Part]:
+    evidence = pick_evidence(placed)
+    found = read_distributions(evidence)
+    if not found:
+        return
+    which = "the judged windows" if evidence[0].fate is Fate.JUDGED else "the measured windows, none of which was judged"
+    yield Text(
+        text=f"Every request and gap of {which}, in one pool for each arm. The verdict takes each window's own numbers instead."
+    )
+    for distribution in found:
+        yield Picture(figure=distribution.figure)
+        yield make_sheet(distribution.table, f"{distribution.figure.title}: quantiles")
+
+
+def _describe_profile(attribution: Attribution | str | None) -> Iterator[Part]:
+    breakdown = build_breakdown(attribution)
+    if breakdown is None:
+        return
+    yield Text(text=breakdown.sentence)
+    figure = draw_attribution(attribution) if isinstance(attribution, Attribution) else None
+    if figure is not None:
+        yield Picture(figure=figure)
+    if breakdown.table is not None:
+        yield Fold(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
+
+
+def _describe_arms(record: SessionRecord) -> Iterator[Part]:
+    differences = list_differences(record.arms)
+    if len(record.arms) < 2:
+        yield Text(text="One arm was measured; there is nothing to compare it with.")
+    elif differences.rows:
+        yield make_sheet(differences, "Server arguments, variables and environment that differ", is_numeric=False)
+    else:
+        yield Text(text="Nothing: both arms were started alike, on the same software.")
+    if record.arms:
+        sheet = make_sheet(list_arguments(record.arms), "Server arguments and variables", is_numeric=False)
+        yield Fold(title="All server arguments and variables", parts=(sheet,))
+
+
+def _describe_reproduction(judged: Judged, view: View, raw: RawData) -> Iterator[Part]:
+    again = write_command(raw.folder, judged.record, judged.scenario, judged.usual)
+    judge, measure = view.commands
+    yield Commands(lines=(judge, measure if again is None else ("measure the same arms again", again)))
+    if view.policy:
+        table = Table(header=("what", "value"), rows=view.policy)
+        yield Fold(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))
+    if view.facts:
+        rows = [(fact.name, fact.base, fact.candidate) for fact in view.facts]
+        table = Table(header=("fact", "base", "candidate"), rows=rows)
+        yield Fold(title="Environment", parts=(make_sheet(table, "Environment", is_numeric=False),))
+    if files := raw.list_files():
+        yield Fold(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+
+
+RAW_DATA = "These links work while this file and the result folder keep their places to each other."

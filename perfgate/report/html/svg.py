@@ -1,0 +1,146 @@
+"""SVG as values: shapes that a template writes out, and the frame of axes that every figure shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import cos, pi, sin
+
+from perfgate.report.escape import Safe
+from perfgate.report.html.scale import Scale, show_number
+
+Point = tuple[float, float]
+
+WIDE, NARROW = 1000.0, 358.0
+"""Widths of a figure in pixels: each is drawn twice, for a screen or paper and for a phone, so that letters stay readable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One SVG element. `style` names its classes, `hint` appears where a pointer rests on it."""
+
+    tag: str
+    style: str
+    at: Mapping[str, float | str]
+    text: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """Shapes on a plane of `width` times `height` pixels."""
+
+    width: float
+    height: float
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One entry of a legend: a sign, and what it means."""
+
+    sign: tuple[Shape, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A picture with its words; `name` is its anchor in the page. It is drawn for two widths."""
+
+    name: str
+    title: str
+    caption: str
+    drawings: tuple[Drawing, Drawing]
+    keys: tuple[Key, ...] = ()
+
+
+def make_figure(name: str, title: str, caption: str, draw: Callable[[float], Drawing], keys: Iterable[Key] = ()) -> Figure:
+    """Draw a figure for both widths."""
+    return Figure(name=name, title=title, caption=caption, drawings=(draw(WIDE), draw(NARROW)), keys=tuple(keys))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A field with two axes, its `title` above it. Ticks that are not given are chosen."""
+
+    x: Scale
+    y: Scale
+    title: str
+    x_title: str = ""
+    ticks_x: tuple[float, ...] | None = None
+    ticks_y: tuple[float, ...] | None = None
+    show_x: Callable[[float], str] = field(default=show_number)
+    show_y: Callable[[float], str] = field(default=show_number)
+
+    def frame(self) -> Iterator[Shape]:
+        """Grid, ticks, titles; the marks come on top."""
+        left, right = self.x.start, self.x.end
+        top, bottom = sorted((self.y.start, self.y.end))
+        yield write(left, top - 9, self.title, "panel-title")
+        for tick in self.y.list_ticks(max(2, int((bottom - top) / 30))) if self.ticks_y is None else self.ticks_y:
+            at = self.y.place(tick)
+            yield line((left, at), (right, at), "grid")
+            yield write(left - 7, at + 4, self.show_y(tick), "tick", "end")
+        for tick in self.x.list_ticks(max(2, int((right - left) / 78))) if self.ticks_x is None else self.ticks_x:
+            at = self.x.place(tick)
+            yield line((at, bottom), (at, bottom + 4), "axis")
+            yield write(at, bottom + 17, self.show_x(tick), "tick", "middle")
+        yield line((left, bottom), (right, bottom), "axis")
+        if self.x_title:
+            yield write(right, bottom + 33, self.x_title, "tick", "end")
+
+
+def line(start: Point, end: Point, style: str, hint: str = "") -> Shape:
+    """A straight line."""
+    at = {"x1": _px(start[0]), "y1": _px(start[1]), "x2": _px(end[0]), "y2": _px(end[1])}
+    return Shape(tag="line", style=style, at=at, hint=hint)
+
+
+def box(corner: Point, opposite: Point, style: str, hint: str = "") -> Shape:
+    """A rectangle between two corners."""
+    (x1, y1), (x2, y2) = corner, opposite
+    at = {"x": _px(min(x1, x2)), "y": _px(min(y1, y2)), "width": _px(abs(x2 - x1)), "height": _px(abs(y2 - y1))}
+    return Shape(tag="rect", style=style, at=at, hint=hint)
+
+
+def write(x: float, y: float, text: str, style: str, anchor: str = "start") -> Shape:
+    """A line of text; `anchor` says which end stands at `x`: start, middle or end."""
+    return Shape(tag="text", style=style, at={"x": _px(x), "y": _px(y), "text-anchor": anchor}, text=text)
+
+
+def trace(points: Sequence[Point], style: str, hint: str = "") -> Shape:
+    """A line through points."""
+    return Shape(tag="path", style=style, at={"d": _join(points)}, hint=hint)
+
+
+# Signs differ by outline, not by colour alone: for the colour-blind, and for paper.
+_CORNERS = {"diamond": (4, 0.0, 1.2), "square": (4, pi / 4, 1.25), "up": (3, 0.0, 1.25), "down": (3, pi, 1.25)}
+OUTLINES = ("circle", *_CORNERS)
+
+
+def dot(at: Point, outline: str, style: str, *, radius: float = 4.5, hint: str = "") -> Shape:
+    """A sign at a point; `outline` is one of OUTLINES."""
+    x, y = at
+    if outline == "circle":
+        return Shape(tag="circle", style=f"mark {style}", at={"cx": _px(x), "cy": _px(y), "r": radius}, hint=hint)
+    count, turn, size = _CORNERS[outline]
+    angles = (turn + 2 * pi * number / count for number in range(count))
+    points = [(x + radius * size * sin(angle), y - radius * size * cos(angle)) for angle in angles]
+    return Shape(tag="path", style=f"mark {style}", at={"d": Safe(_join(points) + "Z")}, hint=hint)
+
+
+def cross(at: Point, style: str, *, radius: float = 4.0, hint: str = "") -> Shape:
+    """A sign for what does not count."""
+    (x, y), r = at, radius
+    strokes = [_join([(x - r, y - r), (x + r, y + r)]), _join([(x - r, y + r), (x + r, y - r)])]
+    return Shape(tag="path", style=f"mark {style}", at={"d": Safe("".join(strokes))}, hint=hint)
+
+
+def _join(points: Sequence[Point]) -> Safe:
+    return Safe("M" + "L".join(f"{_px(x)} {_px(y)}" for x, y in points))
+
+
+def _px(value: float) -> float | int:
+    """A tenth of a pixel is enough, and short."""
+    rounded = round(value, 1)
+    return int(rounded) if rounded == int(rounded) else rounded

@@ -1,0 +1,198 @@
+"""Windows in the order of time: both arms' levels, and beneath them what the machine did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+
+from perfgate.core import Arm, Window
+from perfgate.evidence.admission import SM_CLOCK_MHZ, THROTTLED_SHARE
+from perfgate.metrics import METRICS
+from perfgate.report.html.places import OUTLINES, Fate, Placed
+from perfgate.report.html.scale import Scale, find_span, show_number
+from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Shape, box, cross, dot, line, make_figure, write
+
+ABOVE, BELOW = 46.0, 48.0
+GAP = 34.0
+# Beyond this many ranges of the measured windows, a cold window would flatten the rest: it stands at the edge as an arrow.
+MAX_COLD_SPANS = 1.5
+UNITS = ((7200.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+STYLES = {
+    Fate.JUDGED: "full",
+    Fate.COLD: "hollow",
+    Fate.REPLACED: "struck",
+    Fate.UNUSED: "faint",
+    Fate.CUT_OFF: "struck faint",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """One panel: a number of each window, and another that it reaches to, such as the lowest clock beside the usual one."""
+
+    title: str
+    height: float
+    read: Callable[[Window], float | None]
+    reach: Callable[[Window], float | None] | None = None
+    show: Callable[[float], str] = show_number
+    has_levels: bool = False
+
+
+def _read(reading: str, scale: float = 1.0) -> Callable[[Window], float | None]:
+    def read(window: Window) -> float | None:
+        found = window.telemetry.get(reading)
+        return None if found is None else found * scale
+
+    return read
+
+
+TELEMETRY = (
+    Track(title="GPU clock, MHz (whisker: lowest)", height=66, read=_read(SM_CLOCK_MHZ), reach=_read("sm_clock_min_mhz")),
+    Track(title="GPU power, W (whisker: highest)", height=66, read=_read("power_w"), reach=_read("power_max_w")),
+    Track(title="GPU temperature, \N{DEGREE SIGN}C", height=52, read=_read("temperature_c")),
+    Track(title="Clock held back by heat or supply, % of samples", height=52, read=_read(THROTTLED_SHARE, 100)),
+    Track(title="CPU time of other processes, %", height=52, read=_read("foreign_cpu_share", 100)),
+    Track(title="Requests waiting in the engine", height=52, read=_read("queued_requests")),
+)
+
+KEYS = (
+    Key(sign=(dot((11, 8), OUTLINES[Arm.BASE], "base full"),), text="base"),
+    Key(sign=(dot((11, 8), OUTLINES[Arm.CANDIDATE], "candidate full"),), text="candidate"),
+    Key(
+        sign=(dot((6, 8), "circle", "base hollow"), dot((17, 8), "diamond", "candidate hollow")),
+        text="cold: warm-up, discarded",
+    ),
+    Key(sign=(dot((11, 8), "circle", "base full"), dot((11, 8), "circle", "ring", radius=7.5)), text="re-run"),
+    Key(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged"),
+    Key(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start"),
+)
+
+
+def draw_timeline(placed: Sequence[Placed], metrics: Sequence[str]) -> Figure | None:
+    """The metrics' windows over time, with telemetry beneath; None where no window has a number."""
+    levels = [track for track in map(_track, metrics) if _list_values(track, placed)]
+    if not levels:
+        return None
+    watched = [track for track in TELEMETRY if _list_values(track, placed)]
+    moving = [track for track in watched if any(_list_values(track, placed))]
+    tracks = (*levels, *moving)
+    return make_figure(
+        "timeline",
+        "Windows in the order of time",
+        "Each sign is one window of load. Shaded fields are blocks, each with one fresh server per arm."
+        + (" The lower panels show the machine while each window ran." if moving else "")
+        + _name_idle([track for track in watched if track not in moving]),
+        lambda width: _draw(placed, tracks, width),
+        KEYS,
+    )
+
+
+def _name_idle(tracks: Sequence[Track]) -> str:
+    """What was watched and never more than zero needs no panel."""
+    return f" Zero in every window: {'; '.join(track.title for track in tracks)}." if tracks else ""
+
+
+def _track(name: str) -> Track:
+    metric = METRICS[name]
+    return Track(
+        title=f"{metric.title}, {metric.unit} ({metric.better.value} is better)",
+        height=128,
+        read=lambda window: window.run.values.get(name),
+        show=lambda value: f"{value:,.{0 if value >= 100 else metric.decimals}f}",
+        has_levels=True,
+    )
+
+
+def _list_values(track: Track, placed: Iterable[Placed]) -> list[float]:
+    readers = [read for read in (track.read, track.reach) if read]
+    found = (read(one.window) for one in placed for read in readers)
+    return [value for value in found if value is not None]
+
+
+def _draw(placed: Sequence[Placed], tracks: Sequence[Track], width: float) -> Drawing:
+    left, right = (64.0, width - 14.0) if width > NARROW else (52.0, width - 8.0)
+    begun_s, ended_s = min(one.window.begun_s for one in placed), max(one.window.ended_s for one in placed)
+    room = (ended_s - begun_s) * 0.02
+    unit_s, unit = next((size, word) for least, size, word in UNITS if ended_s >= least)
+    x = Scale(low=(begun_s - room) / unit_s, high=(ended_s + room) / unit_s, start=left, end=right)
+    bottom = ABOVE + sum(track.height + GAP for track in tracks) - GAP
+    shapes = list(_draw_blocks(placed, x, unit_s, bottom))
+    top = ABOVE
+    for track in tracks:
+        is_last = track is tracks[-1]
+        panel = Panel(
+            x=x,
+            y=_choose_scale(track, placed, top),
+            title=track.title,
+            x_title=f"{unit} since the session began" if is_last else "",
+            ticks_x=None if is_last else (),
+            show_y=track.show,
+        )
+        shapes += [*panel.frame(), *_draw_track(track, placed, panel, unit_s)]
+        top += track.height + GAP
+    return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
+
+
+def _choose_scale(track: Track, placed: Sequence[Placed], top: float) -> Scale:
+    """Span what counts; what was discarded only as far as it leaves room for the rest."""
+    counted = _list_values(track, [one for one in placed if one.fate in {Fate.JUDGED, Fate.UNUSED}])
+    everything = _list_values(track, placed)
+    low, high = find_span(counted or everything)
+    if counted and track.has_levels:
+        room = MAX_COLD_SPANS * (high - low)
+        low, high = find_span([low, high, *(value for value in everything if low - room <= value <= high + room)], pad=0)
+    elif everything:
+        low, high = find_span(everything)
+    return Scale(low=max(low, 0.0) if min(everything) >= 0 else low, high=high, start=top + track.height, end=top)
+
+
+def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: float) -> Iterator[Shape]:
+    ordered = sorted(placed, key=lambda one: (one.window.block, one.window.begun_s))
+    for number, group in groupby(ordered, key=lambda one: one.window.block):
+        windows = [one.window for one in group]
+        begun = x.place(min(window.begun_s for window in windows) / unit_s)
+        ended = x.place(max(window.ended_s for window in windows) / unit_s)
+        yield box((begun - 3, ABOVE - 4), (ended + 3, bottom), "block")
+        yield write((begun + ended) / 2, 16, f"block {number}" if ended - begun > 48 else str(number), "tick strong", "middle")
+
+
+def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:
+    if track.has_levels:
+        yield from _draw_levels(track, placed, panel, unit_s)
+    for one in placed:
+        value = track.read(one.window)
+        if value is not None:
+            yield from _draw_window(track, one, panel, value, panel.x.place(one.middle_s / unit_s))
+
+
+def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:
+    """A line at the median of each start's judged windows: the number that the verdict is made of."""
+    judged = [one.window for one in placed if one.fate is Fate.JUDGED]
+    ordered = sorted(judged, key=lambda window: (window.start, window.begun_s))
+    for (_, arm), group in groupby(ordered, key=lambda window: (window.start, window.arm)):
+        windows = [window for window in group if track.read(window) is not None]
+        if windows:
+            level = panel.y.clamp(median(track.read(window) or 0.0 for window in windows))
+            ends = (windows[0].begun_s / unit_s, windows[-1].ended_s / unit_s)
+            yield line((panel.x.place(ends[0]), level), (panel.x.place(ends[1]), level), f"level {arm.value}")
+
+
+def _draw_window(track: Track, one: Placed, panel: Panel, value: float, x: float) -> Iterator[Shape]:
+    arm = one.window.arm
+    hint = f"{one.label}: {track.show(value)}"
+    reach = track.reach(one.window) if track.reach else None
+    if reach is not None:
+        yield line((x, panel.y.clamp(value)), (x, panel.y.clamp(reach)), f"whisker {arm.value}")
+    y, style, radius = panel.y.clamp(value), f"{arm.value} {STYLES[one.fate]}", 4.5 if track.has_levels else 3.0
+    if not panel.y.holds(value):
+        is_high = value > panel.y.high
+        hint += " (off the scale)"
+        yield dot((x, y + (6 if is_high else -6)), "up" if is_high else "down", style, hint=hint)
+    elif one.fate in {Fate.REPLACED, Fate.CUT_OFF}:
+        yield cross((x, y), style, hint=hint)
+    else:
+        yield dot((x, y), OUTLINES[arm], style, radius=radius, hint=hint)
+    if one.is_rerun:
+        yield dot((x, y), "circle", "ring", radius=radius + 3)
