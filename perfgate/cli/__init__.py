@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gate": ("perfgate.cli.gate", "Calibrate if need be, measure, judge and report: the whole gate."),
     "github": ("perfgate.cli.github", "Plan, judge and publish measurements of pull requests."),
     "handoff": ("perfgate.cli.handoff", "Carry a session from an untrusted job to one that may comment."),
+    "history": ("perfgate.cli.history", "Keep results in a store that grows: trends, change points, false alarms, costs."),
     "kernels": ("perfgate.cli.kernels", "Judge fused MoE implementations and build ours ahead of time."),
     "matrix": ("perfgate.cli.matrix", "Measure every server under every load: one table, no verdict."),
     "model": ("perfgate.cli.model", "Verify that a model is the mixture of experts it should be; make the tiny one."),

@@ -33,7 +33,7 @@ LAYERS = (
         "culprit",
     },
     {"serving", "kernels", "runner", "github", "report"},
-    {"gate", "bisection"},
+    {"gate", "bisection", "history"},
     {"cli", "__main__"},
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,86 @@
+"""From rows of a query to series with their changes, marks, spread and creep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import groupby
+from typing import NamedTuple
+
+from perfgate.history.changes import find_changes
+from perfgate.history.trends import Point, Series, Subject, find_marks, measure_creep, measure_spread
+from perfgate.metrics import METRICS
+
+
+class Row(NamedTuple):
+    """One level as the query returns it, in this order of columns; a tuple because there are many."""
+
+    scenario: str
+    hardware: str
+    workload: str
+    metric: str
+    unit: str
+    better: str
+    session: str
+    at: datetime
+    value: float
+    commit: str
+    runner: str
+    release: str
+    environment: Mapping[str, str]
+
+
+def assemble_series(rows: Iterable[Row], margins: Mapping[tuple[str, str, str], float]) -> tuple[Series, ...]:
+    """Group rows into series, each in the order of time; known metrics come first, in the order of every other output."""
+    ranks = {name: rank for rank, name in enumerate(METRICS)}
+
+    # Another unit is another series: an imported name may have changed its tool on the way.
+    def place(row: Row) -> tuple[str, str, str, int, str, str]:
+        return (row.scenario, row.hardware, row.workload, ranks.get(row.metric, len(ranks)), row.metric, row.unit)
+
+    ordered = sorted(rows, key=lambda row: (*place(row), row.at, row.session))
+    return tuple(_assemble(list(group), margins) for _, group in groupby(ordered, key=place))
+
+
+def _assemble(rows: list[Row], margins: Mapping[tuple[str, str, str], float]) -> Series:
+    subject = _describe(rows[-1])
+    points = tuple(
+        Point(
+            session=row.session,
+            at=row.at,
+            value=row.value,
+            commit=row.commit,
+            runner=row.runner,
+            release=row.release,
+            environment=row.environment,
+        )
+        for row in rows
+    )
+    changes = find_changes(points, subject.better)
+    since = changes[-1].index if changes else 0
+    margin = margins.get((subject.scenario, subject.hardware, subject.metric), _usual_margin(subject.metric))
+    return Series(
+        subject=subject,
+        points=points,
+        changes=changes,
+        marks=tuple(find_marks(points)),
+        spread=measure_spread(points[since:]),
+        creep=measure_creep(points, subject.better, margin),
+    )
+
+
+def _describe(row: Row) -> Subject:
+    known = METRICS.get(row.metric)
+    return Subject(
+        scenario=row.scenario,
+        hardware=row.hardware,
+        workload=row.workload,
+        metric=row.metric,
+        title=known.title if known else row.metric,
+        unit=known.unit if known else row.unit,
+        better=str(known.better) if known else row.better,
+    )
+
+
+def _usual_margin(metric: str) -> float | None:
+    return METRICS[metric].margin if metric in METRICS else None

@@ -1,0 +1,88 @@
+"""A history as one HTML file that works offline: no script, no font and no picture from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from perfgate.history import charts
+from perfgate.history.charts import Chart, build_chart
+from perfgate.history.listing import (
+    UNKNOWN,
+    describe_events,
+    describe_ledger,
+    tabulate_series,
+    tabulate_spending,
+)
+from perfgate.history.trends import History, Series
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One scenario and workload on one kind of hardware."""
+
+    anchor: str
+    scenario: str
+    hardware: str
+    workload: str
+    charts: tuple[Chart, ...]
+    events: tuple[str, ...]
+    spreads: tuple[str, ...]
+
+
+def render_dashboard(history: History) -> str:
+    """Write the page. The same history gives the same bytes."""
+    runners = sorted({point.runner for series in history.series for point in series.points})
+    groups = groupby(history.series, key=lambda one: (one.subject.scenario, one.subject.hardware, one.subject.workload))
+    sections = [_build_section(index, list(found), runners) for index, (_, found) in enumerate(groups)]
+    return (
+        _environment()
+        .get_template("dashboard.html.j2")
+        .render(
+            history=history,
+            sections=sections,
+            overview=tabulate_series(history.series),
+            spending=tabulate_spending(history),
+            ledger=list(describe_ledger(history.ledger)),
+            runners=[runner or UNKNOWN for runner in runners],
+            geometry=charts,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("perfgate.history"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _build_section(index: int, series: Sequence[Series], runners: Sequence[str]) -> Section:
+    subject = series[0].subject
+    return Section(
+        anchor=f"series-{index}",
+        scenario=subject.scenario,
+        hardware=subject.hardware,
+        workload=subject.workload,
+        charts=tuple(build_chart(one, runners) for one in series),
+        events=tuple(event for one in series for event in describe_events(one)),
+        spreads=tuple(text for one in series if (text := _describe_spread(one))),
+    )
+
+
+def _describe_spread(series: Series) -> str:
+    """Say what each runner measures since the last change of level."""
+    if series.spread is None:
+        return ""
+    told = ", ".join(
+        f"{runner} {value:.5g} ({series.spread.points[runner]} sessions)" for runner, value in series.spread.medians.items()
+    )
+    return f"{series.subject.title}: runners differ by {100 * series.spread.ratio:.1f} %: {told}"

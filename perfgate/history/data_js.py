@@ -1,0 +1,103 @@
+"""Import `data.js` of github-action-benchmark: the whole past of a repository in one file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from perfgate.core import Better
+from perfgate.environment import slug
+from perfgate.errors import EvidenceError
+from perfgate.evidence.bench_serving import read_bytes
+from perfgate.evidence.records import describe_first
+from perfgate.history.entries import COMMIT, Provenance
+from perfgate.history.imports import Number, Past, PastRun, name_hardware
+
+ORIGIN = "github-action-benchmark"
+HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")
+"""Its tools whose numbers are better when higher; for every other it says that they are better when lower."""
+
+_ASSIGNMENT = re.compile(rb"^\s*window\.BENCHMARK_DATA\s*=\s*")
+_OPEN = ConfigDict(extra="ignore")
+Text = Annotated[str, Field(max_length=500)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+class _Bench:
+    name: Text
+    # Some tools write it as text.
+    value: float
+    unit: Text = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+class _Commit:
+    id: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+class _Result:
+    commit: _Commit
+    date: Annotated[float, Field(gt=0, lt=4e12)]
+    tool: Text
+    benches: tuple[_Bench, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
+class _File:
+    entries: dict[str, tuple[_Result, ...]]
+
+
+def is_data_js(path: Path) -> bool:
+    """Tell whether a file is one of github-action-benchmark's, by its first words."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _ASSIGNMENT.match(file.read(200)) is not None
+
+
+def read_data_js(path: Path, past: Past) -> Iterator[PastRun]:
+    """Read every result of the file. Raise EvidenceError naming the field that is not as that tool writes it."""
+    for suite, results in _parse(path).entries.items():
+        for result in results:
+            yield _read_result(path, suite, result, past)
+
+
+def _parse(path: Path) -> _File:
+    content = _ASSIGNMENT.sub(b"", read_bytes(path)).rstrip().removesuffix(b";")
+    try:
+        data: Any = orjson.loads(content)
+        return TypeAdapter(_File).validate_python(data)
+    except orjson.JSONDecodeError as error:
+        raise EvidenceError(f"{path}: not the data.js of github-action-benchmark ({error}); copy it again") from None
+    except ValidationError as error:
+        raise EvidenceError(f"{path}: {describe_first(error)}; give data.js as github-action-benchmark wrote it") from None
+
+
+def _read_result(path: Path, suite: str, result: _Result, past: Past) -> PastRun:
+    better = str(Better.HIGHER if result.tool in HIGHER else Better.LOWER)
+    kept = [bench for bench in result.benches if isfinite(bench.value)]
+    commit = result.commit.id.lower()
+    return PastRun(
+        origin=ORIGIN,
+        source=str(path),
+        scenario=slug(past.scenario or suite)[:64],
+        hardware=name_hardware(past.hardware),
+        at=datetime.fromtimestamp(result.date / 1e3, UTC),
+        provenance=Provenance(commit=commit if COMMIT.fullmatch(commit) else "", runner=past.provenance.runner),
+        workload={"suite": suite, "tool": result.tool},
+        values={past.metrics[bench.name]: bench.value for bench in kept if bench.name in past.metrics},
+        others=tuple(
+            Number(name=bench.name, unit=bench.unit, better=better, value=bench.value)
+            for bench in kept
+            if bench.name not in past.metrics
+        ),
+    )

@@ -1,0 +1,194 @@
+"""A measured session as rows for the store."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from perfgate.core import Arm, Outcome, Session, Verdict, Window
+from perfgate.errors import EvidenceError, InputError
+from perfgate.evidence.journal import read_bytes
+from perfgate.evidence.pairing import group_starts
+from perfgate.evidence.records import SESSION_FILE, SessionRecord, read_entries
+from perfgate.history.schema import SCHEMA
+from perfgate.metrics import METRICS
+from perfgate.policy import Policy
+from perfgate.report.openmetrics import read_begun
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+JUDGED_FIELDS = ("metric", "outcome", "gating", "base", "candidate", "change", "low", "high", "margin", "smallest_effect")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What a session does not know of itself. A release is the name of one that later levels are measured against."""
+
+    commit: str = ""
+    base_commit: str = ""
+    runner: str = ""
+    release: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise InputError for what is no commit or no name."""
+        for field, pattern, wanted in (
+            ("commit", COMMIT, "7 to 40 hexadecimal digits"),
+            ("base_commit", COMMIT, "7 to 40 hexadecimal digits"),
+            ("runner", NAME, "letters, digits and . _ -, 64 at most"),
+            ("release", NAME, "letters, digits and . _ -, 64 at most"),
+        ):
+            text = getattr(self, field)
+            if text and not pattern.fullmatch(text):
+                raise InputError(f"--{field.replace('_', '-')} {text[:80]!r}: give {wanted}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Place:
+    """The partition that a session lies in; `month` is that of its begin, for example 2026-11."""
+
+    scenario: str
+    hardware: str
+    month: str
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a name that is no safe part of a path."""
+        for field in ("scenario", "hardware"):
+            if not PARTITION.fullmatch(getattr(self, field)):
+                raise InputError(
+                    f"{field} {getattr(self, field)[:80]!r}: names a folder of the store; use a-z, 0-9, . _ - in it"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One session for the store: its row of verdicts and its rows of windows."""
+
+    session: str
+    place: Place
+    verdict: Mapping[str, Any]
+    windows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A session with all that was decided about it."""
+
+    folder: Path
+    record: SessionRecord
+    session: Session
+    policy: Policy
+    verdict: Verdict
+
+
+def identify(folder: Path) -> str:
+    """Name a session by what was fixed before its first window and by that window's bytes: neither changes as it grows."""
+    entries = read_entries(folder)
+    if not entries:
+        raise EvidenceError(f"{folder}: no window was measured, so there is nothing to append")
+    return digest(read_bytes(folder / SESSION_FILE), entries[0].sha256.encode())
+
+
+def digest(*parts: bytes) -> str:
+    """Sixteen hexadecimal digits that stand for `parts`."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8, "big") + part)
+    return whole.hexdigest()[:16]
+
+
+def enter_session(judged: Judged, provenance: Provenance) -> Entry:
+    """Turn a judged result folder into rows. Raise EvidenceError for a session that has not ended."""
+    session, verdict = judged.session, judged.verdict
+    if not session.is_complete:
+        raise EvidenceError(
+            f"{judged.folder}: the session was cut off or still runs; go on with `perfgate run --resume`, then append"
+        )
+    key = identify(judged.folder)
+    begun = datetime.fromtimestamp(read_begun(judged.record.begun_utc), UTC)
+    shared = {
+        "schema": SCHEMA,
+        "session": key,
+        "origin": "perfgate",
+        "kind": _tell_kind(judged),
+        "workload": session.workload_hash,
+        "runner": provenance.runner,
+    }
+    counted = _pick_judged(judged)
+    commits = _assign_commits(shared["kind"], provenance)
+    windows = tuple(
+        {**shared, **_describe_window(window, begun), "commit": commits[window.arm], "judged": id(window) in counted}
+        for window in session.windows
+    )
+    place = Place(scenario=session.scenario, hardware=verdict.hardware, month=f"{begun:%Y-%m}")
+    row = {**shared, "begun": begun, **_describe_verdict(judged), **asdict(provenance)}
+    return Entry(session=key, place=place, verdict=row, windows=windows)
+
+
+def _tell_kind(judged: Judged) -> str:
+    if judged.session.is_aa or judged.record.purpose == "calibration":
+        return "aa"
+    return "ab" if Arm.BASE in judged.session.fingerprints else "alone"
+
+
+def _assign_commits(kind: Any, provenance: Provenance) -> dict[Arm, str]:
+    """Both arms of an A/A session run the one commit."""
+    base = provenance.base_commit if kind == "ab" else provenance.commit
+    return {Arm.BASE: base, Arm.CANDIDATE: provenance.commit}
+
+
+def _pick_judged(judged: Judged) -> frozenset[int]:
+    """The windows that count, as the rule picked them; none of a session that is no evidence."""
+    if judged.verdict.outcome is Outcome.INVALID:
+        return frozenset()
+    scenario = judged.policy.scenario
+    return frozenset(
+        id(window)
+        for start in group_starts(judged.session)
+        if len(start.measured) == scenario.blocks.windows
+        for window in start.pick_judged(scenario.warmup.steady_ratio, judged.policy.court.noise)
+    )
+
+
+def _describe_window(window: Window, begun: datetime) -> dict[str, Any]:
+    run = window.run
+    return {
+        "begun": begun + timedelta(seconds=window.begun_s),
+        "arm": str(window.arm),
+        "block": window.block,
+        "start": window.start,
+        "position": window.index,
+        "role": str(window.role),
+        "requested": run.requested,
+        "completed": run.completed,
+        "duration_s": run.duration_s,
+        "problems": len(run.problems),
+        **{name: value for name, value in run.values.items() if name in METRICS},
+        "others": [],
+        "telemetry": dict(window.telemetry),
+    }
+
+
+def _describe_verdict(judged: Judged) -> dict[str, Any]:
+    session, verdict = judged.session, judged.verdict
+    facts = {arm: dict(session.fingerprints[arm].facts) if arm in session.fingerprints else {} for arm in Arm}
+    spent_s = session.timing.took_s if session.timing else sum(one.ended_s - one.begun_s for one in session.windows)
+    return {
+        "source": judged.folder.resolve().name,
+        "perfgate": judged.record.perfgate,
+        "rule": str(verdict.policy.get("rule", "")),
+        "outcome": str(verdict.outcome),
+        "advisory": verdict.advisory,
+        "blocks": verdict.blocks,
+        "windows": len(session.windows),
+        "machine_s": spent_s,
+        "reasons": list(verdict.reasons),
+        "environment": facts[Arm.BASE] or facts[Arm.CANDIDATE],
+        "candidate_environment": facts[Arm.CANDIDATE],
+        "judgements": [{name: getattr(found, name) for name in JUDGED_FIELDS} for found in verdict.judgements],
+    }

@@ -1,0 +1,126 @@
+"""A history as lines and tables for a terminal or a log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from perfgate.history.trends import Change, History, Ledger, Mark, Series
+from perfgate.metrics import METRICS
+from perfgate.report.escape import plain
+from perfgate.report.table import Table
+from perfgate.report.wording import MISSING, percent
+
+BARS = (
+    "\N{LOWER ONE EIGHTH BLOCK}\N{LOWER ONE QUARTER BLOCK}\N{LOWER THREE EIGHTHS BLOCK}\N{LOWER HALF BLOCK}"
+    "\N{LOWER FIVE EIGHTHS BLOCK}\N{LOWER THREE QUARTERS BLOCK}\N{LOWER SEVEN EIGHTHS BLOCK}\N{FULL BLOCK}"
+)
+BAR_POINTS = 20
+HASH_DIGITS = 9
+UNKNOWN = "(unknown)"
+
+
+def tabulate_series(series: Sequence[Series]) -> Table:
+    """A row for each series: where it stands, how it got there, and how its runners differ."""
+    header = ("scenario", "hardware", "metric", "sessions", "trend", "now", "since anchor", "changes", "runners differ")
+    places = Counter(
+        place for place, _ in {((one.subject.scenario, one.subject.hardware), one.subject.workload) for one in series}
+    )
+    return Table(header=header, rows=[_row(one, places) for one in series])
+
+
+def _row(series: Series, places: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
+    """The workload is named only where a scenario had several: its file was edited, so its numbers do not compare."""
+    subject = series.subject
+    is_plain = places[subject.scenario, subject.hardware] == 1
+    creep = MISSING
+    if series.creep:
+        creep = f"{percent(series.creep.ratio)} ({series.creep.anchor}){' OVER THE LIMIT' if series.creep.is_over else ''}"
+    return (
+        subject.scenario if is_plain else f"{subject.scenario} ({subject.workload})",
+        subject.hardware,
+        subject.title,
+        str(len(series.points)),
+        draw_bars([point.value for point in series.points]),
+        show_value(series, series.level),
+        creep,
+        str(len(series.changes)),
+        percent(series.spread.ratio).lstrip("+") if series.spread else MISSING,
+    )
+
+
+def show_value(series: Series, value: float) -> str:
+    """A value with its unit; of a metric that perfgate does not know, four digits of it."""
+    known = METRICS.get(series.subject.metric)
+    number = f"{value:,.{known.decimals}f}" if known else f"{value:.4g}"
+    return f"{number} {series.subject.unit}".rstrip()
+
+
+def draw_bars(values: Sequence[float]) -> str:
+    """The newest values as bars, from the lowest to the highest of them."""
+    shown = values[-BAR_POINTS:]
+    low, high = min(shown), max(shown)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in shown)
+
+
+def describe_events(series: Series) -> Iterator[str]:
+    """The changes of level and of the environment, a line each, in the order of time."""
+    found: list[Change | Mark] = [*series.changes, *series.marks]
+    events = sorted(found, key=lambda event: (event.index, isinstance(event, Mark)))
+    for event in events:
+        day = f"{event.at:%Y-%m-%d}"
+        yield f"{day}  {describe_change(series, event) if isinstance(event, Change) else describe_mark(event)}"
+
+
+def describe_change(series: Series, change: Change) -> str:
+    """Say what changed, between which commits, and what else changed there."""
+    senses = {True: "worse", False: "better", None: "higher" if change.ratio > 0 else "lower"}
+    text = (
+        f"{series.subject.title} {percent(change.ratio)} ({senses[change.is_worse]}):"
+        f" {show_value(series, change.before)} -> {show_value(series, change.after)}, {name_commits(change)}"
+    )
+    return plain("; ".join((text, *change.notes)))
+
+
+def name_commits(change: Change) -> str:
+    """Name the commits between which the level changed."""
+    before, after = ((commit[:HASH_DIGITS] or UNKNOWN) for commit in change.commits)
+    if before == after:
+        return f"commit {after}"
+    return f"after commit {before}, by {after}"
+
+
+def describe_mark(mark: Mark) -> str:
+    """Say how the environment of a runner changed."""
+    runner = f"runner {mark.runner}: " if mark.runner else ""
+    return plain(f"environment: {runner}{'; '.join(mark.differences)}")
+
+
+def describe_ledger(ledger: Ledger) -> Iterator[str]:
+    """Say how often the gate failed code, and how often wrongly."""
+    yield (
+        f"sessions judged: {ledger.judged}; ended in REGRESSION: {ledger.regressions};"
+        f" verdicts called a false alarm: {ledger.false_alarms}"
+    )
+    if ledger.equal_arms:
+        yield f"sessions of equal arms: {ledger.equal_arms}; ended in REGRESSION, false by construction: {ledger.alarms_of_equal_arms}"
+    for one in ledger.overrides:
+        yield plain(
+            f"{one.at:%Y-%m-%d}  {one.session} {one.scenario} on {one.hardware}: {one.outcome} ruled {one.ruling}"
+            f" by {one.by or UNKNOWN}: {one.reason}"
+        )
+
+
+def tabulate_spending(history: History) -> Table:
+    """Machine time by hardware and month."""
+    rows = [
+        (
+            f"{one.hardware} {one.month}",
+            str(one.sessions),
+            f"{one.minutes:,.1f}",
+            ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.outcomes.items())),
+        )
+        for one in history.spending
+    ]
+    return Table(header=("machine time", "sessions", "minutes", "outcomes"), rows=rows)

@@ -1,0 +1,114 @@
+"""Import files of bench_serving: JSONL, printed tables and matrix logs, one by one or by the folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perfgate.cold_runs import order_runs, split_cold
+from perfgate.core import Run
+from perfgate.environment import slug
+from perfgate.errors import EvidenceError
+from perfgate.evidence.bench_serving import decode, read_bytes, read_runs
+from perfgate.evidence.matrix_log import is_matrix_log, parse_matrix_log
+from perfgate.history.entries import Provenance
+from perfgate.history.imports import Past, PastRun, name_hardware, read_moment, stagger
+
+ORIGIN = "bench_serving"
+SUFFIXES = (".jsonl", ".json", ".txt", ".log", ".out", ".gz")
+GROUPS = ("date", "commit", "runner", "release", "scenario")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The runs of all files, and a line for each file of a folder that holds none."""
+
+    runs: tuple[PastRun, ...]
+    skipped: tuple[str, ...]
+
+
+def read_past_runs(paths: Sequence[Path], past: Past) -> Found:
+    """Read files and folders. Raise EvidenceError for a given file without a result, InputError for a bad date."""
+    runs: list[PastRun] = []
+    skipped: list[str] = []
+    for path in paths:
+        for file in _list_files(path):
+            try:
+                runs.extend(_read_file(file, str(file.relative_to(path)) if path.is_dir() else file.name, past))
+            except EvidenceError as error:
+                if not path.is_dir():
+                    raise
+                skipped.append(str(error))
+    return Found(runs=_mark_cold(runs), skipped=tuple(skipped))
+
+
+def _list_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file() and not file.is_symlink())
+
+
+def _read_file(file: Path, name: str, past: Past) -> Iterator[PastRun]:
+    told = _search(name, past)
+    at = past.at or datetime.fromtimestamp(int(file.stat().st_mtime) if file.exists() else 0, UTC)
+    if "date" in told:
+        at = read_moment(told["date"])
+    given = past.provenance
+    provenance = Provenance(
+        commit=told.get("commit", given.commit),
+        runner=told.get("runner", given.runner),
+        release=told.get("release", given.release),
+    )
+    for index, (found, run) in enumerate(_read_runs(file)):
+        yield PastRun(
+            origin=ORIGIN,
+            source=run.source,
+            scenario=slug(told.get("scenario", past.scenario) or found or _name_workload(run)),
+            hardware=name_hardware(past.hardware),
+            at=stagger(at, index),
+            provenance=provenance,
+            workload=run.workload,
+            values=dict(run.values),
+            run=run,
+        )
+
+
+def _search(name: str, past: Past) -> Mapping[str, str]:
+    match = past.pattern.search(name) if past.pattern else None
+    return {group: text for group, text in match.groupdict().items() if text and group in GROUPS} if match else {}
+
+
+def _read_runs(file: Path) -> list[tuple[str, Run]]:
+    """Each run with the name that a matrix log gives it; a combination that failed is no run."""
+    content = read_bytes(file)
+    text = "" if content.lstrip()[:1] == b"{" else decode(content)
+    if is_matrix_log(text):
+        return [(f"{cell.server}-{cell.client}", cell.run) for cell in parse_matrix_log(text, str(file)) if cell.run.values]
+    return [("", run) for run in read_runs(file)]
+
+
+def _name_workload(run: Run) -> str:
+    """Name what was asked of the server, for example random-256x32-rate20-c64-n100."""
+    facts = {name: fact for name, fact in run.workload.items() if fact != "not set"}
+    lengths = [str(facts[name]) for name in ("random_input_len", "random_output_len") if name in facts]
+    parts = [str(facts.get("dataset", facts.get("backend", "bench-serving"))), "x".join(lengths)]
+    for prefix, name in (("rate", "request_rate"), ("c", "max_concurrency"), ("n", "num_prompts")):
+        if name in facts:
+            parts.append(f"{prefix}{facts[name]}")
+    return re.sub(r"-{2,}", "-", "-".join(part for part in parts if part))[:64]
+
+
+def _mark_cold(runs: Sequence[PastRun]) -> tuple[PastRun, ...]:
+    """Mark leading runs of one workload, commit and folder that measured a server which was still warming up."""
+    grouped: dict[object, list[PastRun]] = {}
+    for past in runs:
+        folder = past.source.rpartition("/")[0]
+        key = (past.scenario, tuple(sorted(map(str, past.workload.items()))), past.provenance, folder)
+        grouped.setdefault(key, []).append(past)
+    cold = {
+        id(one.run) for found in grouped.values() for one in split_cold(order_runs([past.run for past in found if past.run]))[0]
+    }
+    return tuple(replace(past, is_cold=True) if id(past.run) in cold else past for past in runs)

@@ -1,0 +1,231 @@
+"""What a history says: series of levels with the points at which they changed, and what measuring cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
+
+from perfgate.core import Better, Fingerprint
+from perfgate.environment import hardware_differences, software_differences
+
+RECENT = 5
+"""So many of the newest points tell where a series stands today: one of them may be off without moving their median."""
+
+ENGINES = ("sglang", "vllm", "hardware")
+"""Facts that are no change of the environment: the engine is what is measured, and other hardware is another series."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One session: the median of its judged windows of the base arm (of both arms where they run one build)."""
+
+    session: str
+    at: datetime
+    value: float
+    commit: str
+    runner: str
+    release: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A point from which on the level is another. `ratio` is after over before minus one; `is_worse` is None if unknown."""
+
+    index: int
+    at: datetime
+    before: float
+    after: float
+    ratio: float
+    p_value: float
+    is_worse: bool | None
+    commits: tuple[str, str]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A point at which the environment of its runner is another than before."""
+
+    index: int
+    at: datetime
+    runner: str
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """How far runners differ since the last change: their medians, and the highest over the lowest minus one."""
+
+    medians: Mapping[str, float]
+    points: Mapping[str, int]
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creep:
+    """The newest level against the one pinned at a release. `worse` is positive for a loss, `limit` what may add up unseen."""
+
+    anchor: str
+    at: datetime
+    level: float
+    ratio: float
+    worse: float | None
+    limit: float | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the loss since the anchor is more than it may be."""
+        return self.worse is not None and self.limit is not None and self.worse > self.limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a series is of. `better` is "" where nobody knows it."""
+
+    scenario: str
+    hardware: str
+    workload: str
+    metric: str
+    title: str
+    unit: str
+    better: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One metric of one scenario and workload on one kind of hardware, over time."""
+
+    subject: Subject
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+    marks: tuple[Mark, ...]
+    spread: Spread | None
+    creep: Creep | None
+
+    @property
+    def level(self) -> float:
+        """Where the series stands today."""
+        return median(point.value for point in self.points[-RECENT:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """Machine time of one hardware and month. On a GPU machine these are GPU-minutes: a session holds one GPU."""
+
+    hardware: str
+    month: str
+    sessions: int
+    minutes: float
+    outcomes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A verdict that a person overruled: a false alarm, or a loss that was accepted."""
+
+    session: str
+    scenario: str
+    hardware: str
+    outcome: str
+    begun: datetime
+    commit: str
+    at: datetime
+    by: str
+    ruling: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """How often the gate cried wolf.
+
+    `regressions` of `judged` sessions of two builds ended in REGRESSION, and `alarms_of_equal_arms` of `equal_arms` sessions
+    whose arms were one build: those are false by construction.
+    """
+
+    judged: int
+    regressions: int
+    equal_arms: int
+    alarms_of_equal_arms: int
+    overrides: tuple[Override, ...]
+
+    @property
+    def false_alarms(self) -> int:
+        """Verdicts that a person called a false alarm."""
+        return sum(override.ruling == "false alarm" for override in self.overrides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The answer to one question to a store; every output is made of it."""
+
+    store: str
+    series: tuple[Series, ...]
+    ledger: Ledger
+    spending: tuple[Spending, ...]
+
+
+def find_marks(points: Sequence[Point]) -> Iterator[Mark]:
+    """Compare each point's environment with that of the point before it on the same runner."""
+    seen: dict[str, Point] = {}
+    for index, point in enumerate(points):
+        if before := seen.get(point.runner):
+            differences = tell_differences(before.environment, point.environment)
+            if differences:
+                yield Mark(index=index, at=point.at, runner=point.runner, differences=differences)
+        seen[point.runner] = point
+
+
+def tell_differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Name each fact of machine and software that differs, as "driver 570 -> 580"; nothing where one of the two is unknown."""
+    if not before or not after:
+        return ()
+    old, new = Fingerprint(facts=before), Fingerprint(facts=after)
+    names = [text.partition(":")[0] for text in (*hardware_differences(old, new), *software_differences(old, new))]
+    return tuple(f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}" for name in names if name not in ENGINES)
+
+
+def measure_spread(points: Sequence[Point]) -> Spread | None:
+    """Compare the runners behind `points`; None while fewer than two have two points each."""
+    values: dict[str, list[float]] = {}
+    for point in points:
+        if point.runner:
+            values.setdefault(point.runner, []).append(point.value)
+    medians = {runner: median(found) for runner, found in sorted(values.items()) if len(found) > 1}
+    if len(medians) < 2 or min(medians.values()) <= 0:
+        return None
+    ratio = max(medians.values()) / min(medians.values()) - 1
+    return Spread(medians=medians, points={runner: len(values[runner]) for runner in medians}, ratio=ratio)
+
+
+def measure_creep(points: Sequence[Point], better: str, margin: float | None) -> Creep | None:
+    """Compare today's level with that of the newest release, or else of the first points; None without later points.
+
+    Half the margin may add up unseen: the limit by which stored baselines are held to their anchors.
+    """
+    released = [point for point in points if point.release]
+    name = released[-1].release if released else ""
+    anchors = [point for point in released if point.release == name] or list(points[:RECENT])
+    later = [point for point in points if point.at > anchors[-1].at][-RECENT:]
+    level = median(point.value for point in anchors)
+    if not later or level <= 0:
+        return None
+    now = median(point.value for point in later)
+    return Creep(
+        anchor=name or "first measured",
+        at=anchors[-1].at,
+        level=level,
+        ratio=now / level - 1,
+        worse=measure_loss(level, now, better),
+        limit=None if margin is None else margin / 2,
+    )
+
+
+def measure_loss(before: float, after: float, better: str) -> float | None:
+    """A loss as a positive ratio, a gain as a negative one; None where the direction is unknown or a value is not positive."""
+    if min(before, after) <= 0 or not better:
+        return None
+    return (before / after if better == Better.HIGHER else after / before) - 1
