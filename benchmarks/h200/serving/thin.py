@@ -7,7 +7,8 @@ all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window
 about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
 or a change moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
 an injected slow-down spent. Answers to the fixed prompts and the stored noise that the session was judged by come along
-unchanged. The index gets the digests of the new files, and an event says what was done.
+unchanged, and so do profiles: without them a folder cannot show what ran. The index gets the digests of the new files, and an
+event says what was done.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from perfgate.baseline_choice import KEPT
 from perfgate.check import judge
 from perfgate.core import Judgement
 from perfgate.evidence.answers import ANSWER_DIR, ANSWERS_FILE
+from perfgate.evidence.profiles import PROFILE_DIR, PROFILES_FILE
 from perfgate.evidence.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
 from perfgate.evidence.results import load_results
 from perfgate.serving.injection_log import MEASURED, PROOF
@@ -51,9 +53,10 @@ def main(source: Path, target: Path) -> None:
     note = json.dumps({**NOTE, "at_s": last["at_s"]}, separators=(",", ":"))
     (target / EVENTS_FILE).write_text((source / EVENTS_FILE).read_text() + note + "\n")
     keep_injections(source / LOG_DIR, target / LOG_DIR)
-    if (source / ANSWERS_FILE).exists():
-        shutil.copyfile(source / ANSWERS_FILE, target / ANSWERS_FILE)
-    for name in (ANSWER_DIR, KEPT):
+    for name in (ANSWERS_FILE, PROFILES_FILE):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
+    for name in (ANSWER_DIR, PROFILE_DIR, KEPT):
         if (source / name).exists():
             shutil.copytree(source / name, target / name)
     moved = compare(source, target)
@@ -100,7 +103,9 @@ def compare(source: Path, target: Path) -> float:
     if [found.outcome for found in before] != [found.outcome for found in after]:
         return inf
     pairs = zip(before, after, strict=True)
-    return max(abs(one.change - two.change) for one, two in pairs if one.change is not None and two.change is not None)
+    moved = [abs(one.change - two.change) for one, two in pairs if one.change is not None and two.change is not None]
+    # A session that is void tells no change.
+    return max(moved, default=0.0)
 
 
 def judge_alone(folder: Path) -> tuple[Judgement, ...]:
