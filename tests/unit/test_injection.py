@@ -10,7 +10,7 @@ import pytest
 
 from perfgate.errors import CalibrationError, ServerError
 from perfgate.serving import injection as module
-from perfgate.serving.calibration import find_injected
+from perfgate.serving.calibration import find_injected, find_shares
 from perfgate.serving.injection import Injection, SpinHooks, delay_batches, parse_injection, register, slow_down
 from perfgate.serving.injection_log import MEASURED, PERIOD, PROOF, Tally, read_injected_us
 from tests.fakes.sessions import make_scenario, make_session, write_folder
@@ -129,6 +129,18 @@ def test_find_injected__logs_that_tell_nothing(tmp_path):
 
     with pytest.raises(CalibrationError, match="did not say what the host injection spent"):
         find_injected(parse_injection("host:100"), folder)
+
+
+def test_find_shares__a_longer_interval_is_moved_by_less():
+    levels = {"median_itl_ms": 6.0, "mean_itl_ms": 9.0, "p99_itl_ms": 24.0, "output_tok_per_s": 10_000.0}
+
+    assert find_shares(0.03, levels) == pytest.approx(
+        {"median_itl_ms": 0.03, "mean_itl_ms": 0.02, "p99_itl_ms": 0.0075, "output_tok_per_s": 0.02}
+    )
+
+
+def test_find_shares__without_a_mean_all_are_moved_alike():
+    assert find_shares(0.03, {"median_itl_ms": 6.0, "mean_e2e_ms": 900.0}) == {"median_itl_ms": 0.03, "mean_e2e_ms": 0.03}
 
 
 class FakeSpin:
