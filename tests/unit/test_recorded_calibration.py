@@ -141,11 +141,18 @@ def test_calibrate__a_void_session_stores_nothing(place, capsys):
 
 @pytest.mark.parametrize(
     ("scenario", "quiet", "slowed"),
-    [("closed-c16", "closed-aa", ["closed-gpu-3", "closed-gpu-10"]), ("saturation", "saturation-aa", [])],
+    [
+        (
+            "closed-c16",
+            ["closed-aa", "closed-aa-2", "closed-aa-3", "closed-aa-4"],
+            ["closed-gpu-1", "closed-gpu-3", "closed-gpu-3-long", "closed-gpu-10"],
+        ),
+        ("saturation", ["saturation-aa", "saturation-aa-2"], []),
+    ],
 )
 def test_calibrate__the_shipped_baselines_are_what_the_raw_data_gives(tmp_path, scenario, quiet, slowed):
-    injected = [word for name in slowed for word in ("--injected", str(SERVING / "results" / name))]
-    given = ["--from", str(SERVING / "results" / quiet), *injected, "--to", str(tmp_path)]
+    pairs = [("--from", name) for name in quiet] + [("--injected", name) for name in slowed]
+    given = [word for option, name in pairs for word in (option, str(SERVING / "results" / name))] + ["--to", str(tmp_path)]
 
     assert main(["calibrate", str(SERVING / f"{scenario}.toml"), *given]) == 0
 
