@@ -1,6 +1,6 @@
 """Draw time and ratio over the number of tokens, with the roofline, from results of layer.py.
 
-cd benchmarks/h200/kernels && python ../../kernels/picture.py ../../../docs/kernels-layers.svg gpt-oss-20b.json narrow.json
+cd benchmarks/h200/kernels && python ../../kernels/picture.py ../../../docs/kernels-layers.svg *.json
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from table import OURS
 
 from perfgate.kernels.timing import ratio_interval
 
+ACROSS = 3
 THEIRS = {"sglang": "SGLang", "sglang-fused-sum": "SGLang, fused sum", "sglang-untuned": "SGLang, its own tiles"}
 COLOURS = {"ours": "#1f77b4", "sglang": "#d62728", "sglang-fused-sum": "#ff7f0e", "sglang-untuned": "#9467bd"}
 
@@ -59,18 +60,30 @@ def draw_ratios(axes: Axes, cells: list[dict[str, Any]]) -> None:
     axes.legend(fontsize=7)
 
 
+def shorten(tokens: int) -> str:
+    """`2k` for 2048, so that labels do not touch."""
+    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
+
+
 def draw(results: list[list[dict[str, Any]]]) -> Figure:
-    """One column for each shape: times above, ratios below."""
-    figure = Figure(figsize=(4.6 * len(results), 6.4), layout="constrained")
-    grid = figure.subplots(2, len(results), sharex=True, squeeze=False)
-    for column, cells in enumerate(results):
-        upper, lower = grid[0][column], grid[1][column]
+    """Two plots for each shape, times above ratios, and three shapes side by side."""
+    columns = min(len(results), ACROSS)
+    bands = -(-len(results) // ACROSS)
+    figure = Figure(figsize=(4.6 * columns, 5.6 * bands), layout="constrained")
+    grid = figure.subplots(2 * bands, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_visible(False)
+    for index, cells in enumerate(results):
+        band, column = divmod(index, ACROSS)
+        upper, lower = grid[2 * band][column], grid[2 * band + 1][column]
         draw_times(upper, cells)
         draw_ratios(lower, cells)
         upper.set_title(cells[0]["shape"], fontsize=10)
-        lower.set_xscale("log", base=2)
+        for axes in (upper, lower):
+            axes.set_visible(True)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks([cell["tokens"] for cell in cells], [shorten(cell["tokens"]) for cell in cells])
         lower.set_xlabel("tokens M")
-        lower.set_xticks([cell["tokens"] for cell in cells], [str(cell["tokens"]) for cell in cells])
     return figure
 
 
@@ -81,7 +94,8 @@ def main() -> None:
     options = parser.parse_args()
     shapes: dict[str, list[dict[str, Any]]] = {}
     for path in options.results:
-        for cell in json.loads(path.read_text())["cells"]:
+        # Other files beside them, such as a tuner's, hold no cells.
+        for cell in json.loads(path.read_text()).get("cells", []):
             shapes.setdefault(cell["shape"], []).append(cell)
     ordered = [sorted(cells, key=lambda cell: int(cell["tokens"])) for cells in shapes.values()]
     # A fixed salt and no date: the same data give the same bytes.

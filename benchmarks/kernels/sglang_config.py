@@ -1,6 +1,6 @@
 """Write the tiles that the layer benchmark found for SGLang where a server of SGLang looks for them.
 
-python benchmarks/kernels/sglang_config.py FOLDER benchmarks/h200/kernels/gpt-oss-20b.json
+python benchmarks/kernels/sglang_config.py FOLDER benchmarks/h200/kernels/gpt-oss-20b*.json
 
 Start the server with SGLANG_MOE_CONFIG_DIR=FOLDER: a comparison of servers is then one of layers that were both tuned, and not
 of tuned tiles with those that SGLang falls back to.
@@ -18,22 +18,21 @@ from perfgate.kernels.shapes import SHAPES
 from perfgate.kernels.tiles import plan_from
 
 VERSIONED = "triton_{}"
+DEVICE = "NVIDIA_H200"
 
 
 def main(folder: Path, results: list[Path]) -> None:
-    for result in results:
-        found = json.loads(result.read_text(encoding="utf-8"))
-        plans = {cell["tokens"]: plan_from(cell["plans"]["sglang"]) for cell in found["cells"]}
+    cells = [cell for result in results for cell in json.loads(result.read_text(encoding="utf-8"))["cells"]]
+    place = folder / "configs" / VERSIONED.format(read_triton_version().replace(".", "_"))
+    place.mkdir(parents=True, exist_ok=True)
+    for name in dict.fromkeys(cell["shape"] for cell in cells):
+        plans = {cell["tokens"]: plan_from(cell["plans"]["sglang"]) for cell in cells if cell["shape"] == name}
         tables: dict[str, dict[str, Any]] = {"": {}, "_down": {}}
         for tokens, plan in sorted(plans.items()):
             tables[""][str(tokens)] = config_of(plan.gate_up)
             tables["_down"][str(tokens)] = config_of(plan.down) | {"USE_TMA": plan.down.tma}
-        shape = SHAPES[found["cells"][0]["shape"]]
-        device = found["card"]["name"].replace(" ", "_")
-        place = folder / "configs" / VERSIONED.format(read_triton_version().replace(".", "_"))
-        place.mkdir(parents=True, exist_ok=True)
         for end, table in tables.items():
-            path = place / f"E={shape.E},N={shape.I},device_name={device}{end}.json"
+            path = place / f"E={SHAPES[name].E},N={SHAPES[name].I},device_name={DEVICE}{end}.json"
             path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
             print(path)
 

@@ -68,11 +68,13 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--plans", type=Path, help="write the plans of ours to this file instead of printing the table")
     options = parser.parse_args()
-    contents = [json.loads(path.read_text()) for path in options.results]
-    cells = [cell for content in contents for cell in content["cells"]]
+    # Other files beside them, such as a tuner's, hold no cells.
+    found = {path.name: json.loads(path.read_text()) for path in options.results}
+    contents = {name: content for name, content in found.items() if "cells" in content}
+    cells = [cell for content in contents.values() for cell in content["cells"]]
     if options.plans:
-        names = [path.name for path in options.results]
-        about = {"torch": contents[0]["torch"], "card": contents[0]["card"]["name"], "from": names}
+        first = next(iter(contents.values()))
+        about = {"torch": first["torch"], "card": first["card"]["name"], "from": list(contents)}
         options.plans.write_text(json.dumps({"about": about, "plans": plan_table(cells)}, indent=1) + "\n")
         return
     for shape in dict.fromkeys(cell["shape"] for cell in cells):
