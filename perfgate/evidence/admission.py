@@ -47,6 +47,8 @@ CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
 # A machine with two cores may give one of them to somebody else all the time, as long as it does so to both arms.
 MAX_LOST_CPU_SHARE = 0.75
 MAX_LOST_CPU_DIFFERENCE = 0.35
+# The kernel counts CPU time in hundredths of a second: a share of less than this is a matter of a few ticks.
+MIN_TOLD_S = 1.0
 # Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
 MAX_RANDOM_HIT_RATE = 0.2
 
@@ -157,6 +159,8 @@ def _check_telemetry(window: Window, court: Court) -> Iterator[str]:
 
 
 def _sum_lost_cpu(window: Window) -> float:
+    if window.ended_s - window.begun_s < MIN_TOLD_S:
+        return 0.0
     return window.telemetry.get(FOREIGN_CPU, 0.0) + window.telemetry.get(STOLEN_CPU, 0.0)
 
 

@@ -115,6 +115,13 @@ def test_judge__others_took_the_cpu_from_one_arm():
     assert "others took 10 % of the machine's CPU time from base, 50 % from" in _void(replace(SESSION, windows=windows))
 
 
+def test_judge__a_window_of_a_few_ticks_tells_no_share_of_the_cpu():
+    short = {"ended_s": SESSION.windows[CANDIDATE].begun_s + 0.5, "duration_s": 0.4}
+    session = change_window(SESSION, CANDIDATE, telemetry={"foreign_cpu_share": 1.0}, **short)
+
+    assert judge(session, SCENARIO, None).outcome is Outcome.PASS
+
+
 def test_judge__a_deleted_block_in_the_middle_is_missed():
     session = make_session(SCENARIO, blocks=3)
     windows = tuple(window for window in session.windows if window.block != 2)
