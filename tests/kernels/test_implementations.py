@@ -1,6 +1,7 @@
 """Finding implementations by name, by entry point and by module:function; judging them from the command line."""
 
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 
 import pytest
 from click.testing import CliRunner
@@ -72,3 +73,29 @@ def test_check_command__implementation_that_raises_has_failed_the_case():
 
     assert done.return_value == 1
     assert "raised TypeError" in done.output
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("E=4,k=2,H=64,I=64,M=3,dtype=bfloat16,activation=swiglu-chunked", "has no activation swiglu-chunked"),
+        ("E=4,k=2,H=64,I=64,M=3", "16 bits"),
+        ("E=4,k=2,H=64,I=64,M=3,dtype=bfloat16,mask=ep", "all experts at hand"),
+        ("E=4,k=2,H=65,I=64,M=3,dtype=bfloat16", "multiples of 32"),
+        ("E=4,k=2,H=64,I=64,M=3,dtype=bfloat16,quant=mxfp4", "no 4-bit weights"),
+    ],
+)
+def test_check_command__vllm_says_what_it_does_not_cover(case, reason):
+    done = run("check", "--impl", "vllm", "--case", case)
+
+    assert done.return_value == 1
+    assert reason in done.output
+    assert "0 of 0 cases sound, 1 not covered by vllm" in done.output
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is here: there is nothing to say")
+def test_check_command__vllm_is_not_installed():
+    done = run("check", "--impl", "vllm", "--case", "E=4,k=2,H=64,I=64,M=3,dtype=bfloat16")
+
+    assert done.return_value == 1
+    assert "vLLM 0.32 or a version like it is needed" in done.output

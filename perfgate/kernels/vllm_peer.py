@@ -1,0 +1,86 @@
+"""vLLM's MoE layer as an implementation: its Triton layer on a GPU, its vector kernel on a CPU.
+
+The one place that knows its internals. Written against vLLM 0.32; another version that lacks a name used here is refused with
+that name. On a CPU vLLM keeps weights in a layout of its own, so they are packed before each call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perfgate.kernels.problem import SCALE_BLOCK, SILU, SWIGLU, BlockScales, MicroScales, NotApplicableError, Problem
+
+ACTIVATIONS = {SILU.name: "silu", SWIGLU.name: "swigluoai"}
+# The portable kernel: it needs no instructions that a test machine may lack, and whole blocks of 32 rows.
+CPU_KERNEL, CPU_ALIGNMENT = "vec", 32
+
+
+def layer(problem: Problem) -> Tensor:
+    """Run vLLM's layer on the problem's device. NotApplicableError says what vLLM does not cover."""
+    if problem.activation.name not in ACTIVATIONS:
+        raise NotApplicableError(f"vLLM's layer has no activation {problem.activation.name}")
+    if problem.hidden.dtype not in {torch.bfloat16, torch.float16} or not problem.tokens:
+        raise NotApplicableError("vLLM's layer is asked for 16 bits and at least one token")
+    if problem.weight_on_input and problem.top_k != 1:
+        raise NotApplicableError("vLLM applies router weights to the input for top-k = 1 only")
+    if isinstance(problem.scales, MicroScales):
+        raise NotApplicableError("vLLM's function for this layer takes no 4-bit weights; other layers of its do")
+    return _run_on_cpu(problem) if problem.hidden.device.type == "cpu" else _run_on_gpu(problem)
+
+
+def _router_weights(problem: Problem) -> Tensor:
+    """Router weights as vLLM has them: scaled where they are made."""
+    return problem.topk_weights * problem.routed_scaling
+
+
+def _run_on_gpu(problem: Problem) -> Tensor:
+    try:
+        from vllm.model_executor.layers.fused_moe.activation import MoEActivation  # noqa: PLC0415 - optional dependency
+        from vllm.model_executor.layers.fused_moe.config import (  # noqa: PLC0415
+            biased_moe_quant_config,
+            fp8_w8a8_moe_quant_config,
+        )
+        from vllm.model_executor.layers.fused_moe.fused_moe import fused_experts  # noqa: PLC0415
+    except ImportError as error:
+        raise NotApplicableError(f"vLLM 0.32 or a version like it is needed: {error}") from error
+    biases = {"w1_bias": problem.gate_up_bias, "w2_bias": problem.down_bias}
+    if isinstance(problem.scales, BlockScales):
+        scales = {"w1_scale": problem.scales.gate_up, "w2_scale": problem.scales.down}
+        config = fp8_w8a8_moe_quant_config(**scales, **biases, block_shape=[SCALE_BLOCK, SCALE_BLOCK])
+    else:
+        config = biased_moe_quant_config(**biases)
+    answer: Tensor = fused_experts(
+        problem.hidden, problem.gate_up, problem.down, _router_weights(problem), **_experts(problem),
+        activation=MoEActivation(ACTIVATIONS[problem.activation.name]),
+        apply_router_weight_on_input=problem.weight_on_input, quant_config=config,
+    )  # fmt: skip
+    return answer
+
+
+def _experts(problem: Problem) -> dict[str, Any]:
+    """Ids as vLLM has them: an expert of another rank is one more expert, which its map sends to -1."""
+    count = problem.experts
+    places = torch.arange(count + 1, dtype=torch.int32, device=problem.hidden.device)
+    places[count] = -1
+    ids = torch.where(problem.topk_ids < 0, count, problem.topk_ids)
+    return {"topk_ids": ids, "global_num_experts": count + 1, "expert_map": places}
+
+
+def _run_on_cpu(problem: Problem) -> Tensor:
+    if problem.scales is not None or problem.weight_on_input or bool((problem.topk_ids < 0).any()):
+        raise NotApplicableError("vLLM's CPU kernel is asked for plain 16-bit weights with all experts at hand")
+    if problem.hidden_size % CPU_ALIGNMENT or problem.intermediate_size % CPU_ALIGNMENT:
+        raise NotApplicableError(f"vLLM's CPU kernel takes hidden and intermediate sizes that are multiples of {CPU_ALIGNMENT}")
+    try:
+        from vllm import _custom_ops as operators  # noqa: PLC0415 - optional dependency
+    except ImportError as error:
+        raise NotApplicableError(f"vLLM 0.32 or a version like it is needed: {error}") from error
+    gate_up, down = (operators.cpu_prepack_moe_weight(one, CPU_KERNEL) for one in (problem.gate_up, problem.down))
+    operators.cpu_fused_moe(
+        problem.out, problem.hidden, gate_up, down, problem.gate_up_bias, problem.down_bias, _router_weights(problem),
+        problem.topk_ids, ACTIVATIONS[problem.activation.name], CPU_KERNEL,
+    )  # fmt: skip
+    return problem.out
