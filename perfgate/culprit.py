@@ -124,12 +124,20 @@ class Search:
             return Prior(variance=stored.prior_variance, df=stored.prior_df)
         return estimate_prior(self.gather(metric, GOOD))
 
+    @property
+    def block_minutes(self) -> float:
+        """What a block costs."""
+        done = sum(one.blocks for one in self.measured)
+        return fsum(one.minutes for one in self.measured) / done if done else self.rules.block_minutes
+
+    @property
+    def make_minutes(self) -> float:
+        """What a build costs."""
+        return fsum(self.build_minutes) / len(self.build_minutes) if self.build_minutes else 0.0
+
     def price(self, place: int, blocks: int) -> float:
         """What so many blocks at a place cost, in minutes, a build included where one is missing."""
-        done = sum(one.blocks for one in self.measured)
-        block = fsum(one.minutes for one in self.measured) / done if done else self.rules.block_minutes
-        build = fsum(self.build_minutes) / len(self.build_minutes) if self.build_minutes else 0.0
-        return blocks * block + (0.0 if place in self.built else build)
+        return blocks * self.block_minutes + (0.0 if place in self.built else self.make_minutes)
 
     def affords(self, place: int, blocks: int) -> bool:
         """Whether the budget has room for it."""
@@ -256,7 +264,7 @@ def _locate(search: Search, metric: str) -> Step | Answer:
     if weight >= sure:
         reason = "one of these, and none of those between can be measured"
         return _end(Ending.NARROWED, search, metric, reason)
-    found = choose(belief, (option for option in _list_options(search) if search.affords(option.place, option.blocks)))
+    found = choose(belief, _list_options(search))
     if found is not None:
         option, bits = found
         return Step(place=option.place, blocks=option.blocks, bits=bits)
@@ -275,11 +283,14 @@ def list_groups(search: Search) -> list[tuple[int, ...]]:
 
 
 def _list_options(search: Search) -> Iterator[Option]:
-    """What could be measured next."""
-    gone = search.closed
+    """What could be measured next, within the budget."""
+    closed, block, make = search.closed, search.block_minutes, search.make_minutes
+    left = search.rules.budget - search.minutes
     for place in range(1, search.places + 1):
-        for blocks in BLOCK_CHOICES if place not in gone else ():
-            yield Option(place=place, blocks=blocks, minutes=search.price(place, blocks))
+        for blocks in BLOCK_CHOICES if place not in closed else ():
+            minutes = blocks * block + (0.0 if place in search.built else make)
+            if minutes <= left:
+                yield Option(place=place, blocks=blocks, minutes=minutes)
 
 
 def _end(ending: Ending, search: Search, metric: str, reason: str) -> Answer:

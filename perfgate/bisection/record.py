@@ -49,13 +49,13 @@ class Record:
         lines = [_check(line, self._path, number, places) for number, line in enumerate(self._lines, start=1)]
         voids: dict[int, tuple[str, ...]] = {}
         for line in _pick(lines, "void"):
-            voids[line["place"]] = (*voids.get(line["place"], ()), str(line["reason"]))
+            voids[line["place"]] = (*voids.get(line["place"], ()), str(line.get("reason", "")))
         builds = _pick(lines, "built")
         return Search(
             places=places,
             rules=rules,
             measured=tuple(self._read_measured(line) for line in _pick(lines, "measured")),
-            skipped={line["place"]: str(line["reason"]) for line in _pick(lines, "skipped")},
+            skipped={line["place"]: str(line.get("reason", "")) for line in _pick(lines, "skipped")},
             voids=voids,
             built=frozenset(line["place"] for line in builds),
             build_minutes=tuple(line["minutes"] for line in builds),
@@ -64,7 +64,7 @@ class Record:
 
     def list_folders(self, place: int) -> tuple[str, ...]:
         """Where the raw data of one commit's measurements lies."""
-        return tuple(str(line["folder"]) for line in _pick(self._lines, "measured") if line["place"] == place)
+        return tuple(str(line.get("folder", "")) for line in _pick(self._lines, "measured") if line["place"] == place)
 
     def _read_measured(self, line: Mapping[str, Any]) -> Measured:
         try:

@@ -73,6 +73,8 @@ class Workshop:
 
         places = (self.package,) if self.package else PACKAGES
         source = next((checkout / place for place in places if _is_package(checkout / place)), checkout / places[0])
+        if not _is_package(source):
+            raise CommitError(f"{source}: holds no pyproject.toml; name the package's folder below a checkout with --package")
         environment.parent.mkdir(exist_ok=True)
         try:
             build_arm(source, environment, self.engine or Path())

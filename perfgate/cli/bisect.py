@@ -163,6 +163,7 @@ def _fix(line: Line, options: dict[str, Any]) -> dict[str, Any]:
         "schema": 1,
         "perfgate": __version__,
         "good": line.good.sha,
+        "bad": line.commits[-1].sha,
         "commits": [commit.sha for commit in line.commits],
         "metric": options["metric"],
         "build": options["build"],

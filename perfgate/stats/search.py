@@ -101,7 +101,9 @@ def weigh(looks: Iterable[Look], places: int, prior: Prior, floor: float) -> Bel
     tails = _sum_from_each(looks, places)
     if not tails[-1].count:
         raise ValueError("the last place was not measured, so that nothing bounds the size of the loss")
-    weights = [_weigh_place(tails[0], tail, prior, floor) for tail in tails[1:]]
+    # Places between which nothing was measured have the same sums: a thousand commits cost no more than the measured ones.
+    known = {tail: _weigh_place(tails[0], tail, prior, floor) for tail in set(tails[1:])}
+    weights = [known[tail] for tail in tails[1:]]
     nothing = _weigh_nothing(tails[0], prior)
     shares = _normalise([*(weight + log((1 - EVEN) / places) for weight in weights), nothing + log(EVEN)])
     best = tails[1 + max(range(places), key=shares.__getitem__)]
