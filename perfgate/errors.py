@@ -6,6 +6,10 @@ class PerfgateError(Exception):
 
     exit_code = 2
 
+    def __str__(self) -> str:
+        """One printable line: it may repeat what a stranger wrote, who must not write lines of a job's log."""
+        return "".join(char if char.isprintable() else "?" for char in super().__str__())
+
 
 class InputError(PerfgateError):
     """A file, flag or field that cannot be used; the message names it."""
@@ -29,6 +33,10 @@ class GitHubError(PerfgateError):
 
 class GitHubNotFoundError(GitHubError):
     """What a request names is not there, or the token may not see it."""
+
+
+class GitHubConflictError(GitHubError):
+    """Somebody else changed what a request was about to change, so that nothing was done."""
 
 
 class GitHubUnavailableError(GitHubError):

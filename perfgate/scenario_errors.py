@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import ScenarioError
+from perfgate.settings_file import name_excess
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -33,6 +34,8 @@ def parse_toml(text: str, source: str, root: type[T], adapter: TypeAdapter[T]) -
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(explain_syntax(error, text, source)) from None
+    except (ValueError, RecursionError) as error:
+        raise ScenarioError(f"{source}: not readable TOML: {name_excess(error)}") from None
     try:
         return adapter.validate_python(data)
     except ValidationError as error:

@@ -17,6 +17,7 @@ from perfgate.errors import BaselineError
 from perfgate.evidence.journal import write_atomically
 from perfgate.evidence.noise import Anchor, NoiseModel, Response, StoredStart
 from perfgate.evidence.records import describe_first
+from perfgate.evidence.run_checks import LEAST, MOST
 from perfgate.metrics import METRICS
 from perfgate.rounding import round_floats
 from perfgate.scenario import Scenario
@@ -26,7 +27,8 @@ SCHEMA = 1
 
 # Built when first used: many sessions are judged without a baseline.
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
-PositiveFloat = Annotated[float, Field(gt=0)]
+# The range of what a window can tell, as its reader has it.
+PositiveFloat = Annotated[float, Field(ge=LEAST, le=MOST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +91,16 @@ class _BaselineFile:
     checksum: str
 
     def __post_init__(self) -> None:
+        newest = max(start.epoch for start in self.starts)
         for name, metric in self.metrics.items():
             if name not in METRICS:
                 raise ValueError(f"metrics.{name} is no metric")
             if len(metric.values) != len(self.starts):
                 raise ValueError(f"metrics.{name}.values has {len(metric.values)} starts, the file {len(self.starts)}")
+            if not any(values for start, values in zip(self.starts, metric.values, strict=True) if start.epoch == newest):
+                raise ValueError(f"metrics.{name}.values tells no level: the newest epoch, {newest}, has none")
+            if not all(row.injected_ratio > 0 for row in metric.sensitivity):
+                raise ValueError(f"metrics.{name}.sensitivity: injected_ratio must be above zero")
 
 
 def find_path(folder: Path, fingerprint: Fingerprint, scenario: str) -> Path:

@@ -22,7 +22,7 @@ _SHOWN_KERNELS, _SHOWN_CHARACTERS = 3, 60
 
 def check_expectations(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Name every expectation that the candidate did not meet, as the result folder shows it after the first block."""
-    seen = {event.get("pattern") for event in events if event.get("event") == LOG_EVENT and event.get("line")}
+    seen = {str(event.get("pattern")) for event in events if event.get("event") == LOG_EVENT and event.get("line")}
     for pattern in expect.log:
         if pattern not in seen:
             yield f"candidate: no line of its log matches {pattern!r}: {_ADVICE}"

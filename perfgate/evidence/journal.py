@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import os
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,27 @@ def cut_torn_line(path: Path) -> int:
         file.truncate(whole)
         os.fsync(file.fileno())
     return len(content) - whole
+
+
+def cut_torn_member(path: Path) -> int:
+    """Take a gzip member that was being written when the run died off the end of a file of such members; return its bytes.
+
+    Behind half a member nobody's reader finds the next one. What is damaged otherwise is left as it is.
+    """
+    if not path.exists():
+        return 0
+    left = content = read_bytes(path)
+    try:
+        while left:
+            member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+            member.decompress(left)
+            if not member.eof:
+                os.truncate(path, len(content) - len(left))
+                return len(left)
+            left = member.unused_data
+    except zlib.error:
+        pass
+    return 0
 
 
 def find_damage(folder: Path, file: str, sha256: str) -> str | None:

@@ -16,7 +16,8 @@ from perfgate.evidence.journal import read_bytes
 from perfgate.evidence.records import SESSION_FILE
 
 _STORED = ConfigDict(extra="ignore", defer_build=True)
-Microseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Beyond these no layer was timed, and ratios of two leave the range of doubles.
+Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]
 MIN_ROUNDS = 10
 SUFFIX = ".json"
 
@@ -83,9 +84,8 @@ def _read(file: Path) -> LayerBlock:
         raise EvidenceError(f"{file}: not valid JSON ({error}); measure again") from None
     if not isinstance(stored, dict) or not isinstance(stored.get("benchmarks"), list):
         raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
-    machine = stored.get("machine_info") or {}
     try:
-        facts = _FACTS.validate_python(machine.get("perfgate"))
+        facts = _FACTS.validate_python(_find_own(stored.get("machine_info")))
         layers = [_read_layer(entry) for entry in stored["benchmarks"]]
     except ValidationError as error:
         first = error.errors()[0]
@@ -94,6 +94,9 @@ def _read(file: Path) -> LayerBlock:
     uneven = [layer.name for layer in layers if len({len(layer.samples_us.base), *_lengths(layer)}) > 1]
     if uneven:
         raise EvidenceError(f"{file}: {uneven[0]}: samples_us: sides of different lengths; measure again")
+    names = [layer.name for layer in layers]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise EvidenceError(f"{file}: {repeated[0]}: is timed twice; one file is one process, so store each in its own")
     return LayerBlock(
         source=file.name,
         digest=hashlib.sha256(content).hexdigest(),
@@ -104,8 +107,12 @@ def _read(file: Path) -> LayerBlock:
 
 
 def _read_layer(entry: Any) -> Layer:
-    extra = entry.get("extra_info", {}) if isinstance(entry, dict) else {}
-    return _LAYER.validate_python(extra.get("perfgate"))
+    return _LAYER.validate_python(_find_own(entry.get("extra_info") if isinstance(entry, dict) else None))
+
+
+def _find_own(info: Any) -> Any:
+    """What was stored under our name; None where there is nothing of ours."""
+    return info.get("perfgate") if isinstance(info, dict) else None
 
 
 def _lengths(layer: Layer) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.evidence.journal import read_bytes, read_lines
-from perfgate.safeguards import Expect
+from perfgate.safeguards import Check, Expect
 
 SESSION_FILE = "session.json"
 SCENARIO_FILE = "scenario.toml"
@@ -52,7 +52,7 @@ class SessionRecord:
     """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
 
     `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
-    `checks` names what each server start must be put to besides its windows, `expect` what must be seen of the candidate.
+    `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
     `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
     is the last word.
     """
@@ -68,7 +68,7 @@ class SessionRecord:
     notes: tuple[str, ...] = ()
     rule: str = ""
     looks: tuple[int, ...] = ()
-    checks: tuple[Literal["equivalence"], ...] = ()
+    checks: tuple[Check, ...] = ()
     expect: Expect = field(default_factory=Expect)
     scenarios_in_pr: Annotated[int, Field(ge=1)] = 1
     has_base: bool = True
@@ -87,7 +87,7 @@ class WindowRecord:
     ended_s: Seconds
     file: Annotated[str, Field(pattern=r"^windows/\d{4,6}\.jsonl\.gz$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    telemetry: Mapping[str, float] = Field(default_factory=dict)
+    telemetry: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
 
 
 @cache
@@ -147,6 +147,25 @@ def is_same_arm(record: SessionRecord) -> bool:
     """True when both arms start the same build with the same settings: whatever differs between them is noise."""
     base, candidate = record.arms.get(Arm.BASE), record.arms.get(Arm.CANDIDATE)
     return base is not None and candidate is not None and replace(base, label="") == replace(candidate, label="")
+
+
+def list_options(record: SessionRecord) -> tuple[str, ...]:
+    """What sets the arms apart, as options of `perfgate gate`; of arms handed over by another job only that they differ."""
+    base, candidate = record.arms.get(Arm.BASE), record.arms.get(Arm.CANDIDATE)
+    if base is None or candidate is None:
+        return ()
+    options = ["--python", _name_python(base), "--candidate-python", _name_python(candidate)] * (
+        base.python != candidate.python
+    )
+    extra = candidate.argv[len(base.argv) :] if candidate.argv[: len(base.argv)][1:] == base.argv[1:] else ()
+    options += [f"--candidate-arg={argument}" for argument in extra]
+    changed = sorted(set(candidate.env.items()) - set(base.env.items()))
+    return (*options, *(word for name, value in changed for word in ("--candidate-env", f"{name}={value}")))
+
+
+def _name_python(arm: ArmRecord) -> str:
+    """A hand-off leaves paths behind: what is left names nothing on this machine."""
+    return arm.python if arm.argv else f"{arm.label}/bin/python"
 
 
 def describe_first(error: ValidationError) -> str:

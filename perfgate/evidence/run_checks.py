@@ -17,6 +17,8 @@ MIN_RETOKENIZED_RATIO = 0.5
 THROUGHPUT_TOLERANCE = 0.02
 PRINTED_ROUNDING = 0.01
 NO_LIMIT = "not set"
+# No clock or counter comes near these; beyond them ratios of two values leave the range of doubles.
+LEAST, MOST = 1e-9, 1e18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Totals:
 
 def as_run(totals: Totals) -> Run:
     """Check the totals and turn them into a Run; every failed check becomes one of its problems."""
-    values = {**_rates(totals), **{name: value for name, value in totals.values.items() if value > 0}}
+    values = {**_rates(totals), **{name: value for name, value in totals.values.items() if value >= LEAST}}
     workload = {**totals.workload, "num_prompts": totals.completed if totals.requested is None else totals.requested}
     if totals.input_tokens is not None:
         workload["input_tokens"] = totals.input_tokens
@@ -61,7 +63,7 @@ def as_run(totals: Totals) -> Run:
 def _rates(totals: Totals) -> dict[str, float]:
     """Throughputs that follow from the totals, for formats that do not print them."""
     duration_s = totals.duration_s
-    if not duration_s:
+    if not duration_s or duration_s < LEAST:
         return {}
     counts = {"request_per_s": totals.completed, "output_tok_per_s": totals.output_tokens}
     if totals.input_tokens is not None and totals.output_tokens is not None:
@@ -108,7 +110,7 @@ def _check_latencies(totals: Totals) -> list[str]:
 
 
 def _check_throughput(totals: Totals) -> list[str]:
-    if not totals.duration_s:
+    if not totals.duration_s or totals.duration_s < LEAST:
         return ["no duration: throughput cannot be checked; give the whole output of the load generator"]
     found = []
     for name, expected in _rates(totals).items():
@@ -125,8 +127,8 @@ def as_number(value: Any, where: str, name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise EvidenceError(f"{where}: {name}: expected a number, found {_shorten(value)}")
-    if not isfinite(value):
-        raise EvidenceError(f"{where}: {name}: {value} is no measurement; measure again")
+    if not isfinite(value) or value > MOST:
+        raise EvidenceError(f"{where}: {name}: {value:g} is no measurement; measure again")
     if value < 0:
         raise EvidenceError(f"{where}: {name}: {value:g} is negative; the file was edited or damaged, measure again")
     return float(value)

@@ -64,8 +64,8 @@ def read_traces(paths: Iterable[Path]) -> Trace:
 def read_trace(path: Path) -> Trace:
     """Read one file. Raise EvidenceError when it is truncated, empty, no trace, or when nothing ran while it was recorded."""
     events = list(_list_events(path))
-    kernels = [event for event in events if event.get("cat") in _KERNELS]
-    operators = [event for event in events if event.get("cat") in _OPERATORS]
+    kernels = [event for event in events if str(event.get("cat")) in _KERNELS]
+    operators = [event for event in events if str(event.get("cat")) in _OPERATORS]
     if not kernels and not operators:
         raise EvidenceError(f"{path}: holds neither kernels nor operators: nothing ran while it was recorded")
     own = [(event, event["dur"]) for event in kernels] if kernels else _find_own_times(operators)
@@ -106,7 +106,7 @@ def _find_own_times(operators: Iterable[dict[str, Any]]) -> list[tuple[dict[str,
     """Take from each operator the time of those that it called in its thread."""
     threads: defaultdict[object, list[dict[str, Any]]] = defaultdict(list)
     for event in operators:
-        threads[event.get("pid"), event.get("tid")].append(event)
+        threads[str(event.get("pid")), str(event.get("tid"))].append(event)
     own: list[tuple[dict[str, Any], float]] = []
     for events in threads.values():
         # Callers begin no later than what they call, and last no shorter.

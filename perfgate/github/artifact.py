@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -31,7 +32,7 @@ def read_documents(path: Path) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
             return _read_members(archive, path)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, NotImplementedError, ValueError) as error:
         raise HandoffError(f"{path}: no sound zip file ({type(error).__name__})") from None
 
 

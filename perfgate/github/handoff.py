@@ -46,6 +46,7 @@ Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Place = Annotated[int, Field(ge=0, lt=100_000)]
+Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
 Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
 Rate = Number | Literal["Infinity", "inf"]
 
@@ -75,8 +76,8 @@ class WindowEntry:
     """One window: its place in the session and the load generator's numbers, without a word that a model generated."""
 
     arm: Arm
-    block: Place
-    start: Place
+    block: Ordinal
+    start: Ordinal
     index: Place
     role: Role
     begun_s: Number
@@ -105,8 +106,8 @@ class AnswerEntry:
     """What one server start answered to the fixed prompts, which the reader draws again from the seed."""
 
     arm: Arm
-    block: Place
-    start: Place
+    block: Ordinal
+    start: Ordinal
     prompts: Annotated[int, Field(gt=0, le=MAX_PROMPTS)]
     input_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
     output_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]

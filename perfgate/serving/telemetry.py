@@ -19,6 +19,7 @@ from typing import Any, Self
 import orjson
 
 from perfgate.errors import ServerError, TelemetryError
+from perfgate.evidence.journal import cut_torn_member
 from perfgate.evidence.machine_samples import TELEMETRY_FILE
 from perfgate.serving.engine_metrics import Scrape, scrape, summarize_engine
 from perfgate.serving.gpu_summary import summarize_gpu
@@ -65,8 +66,12 @@ class Telemetry:
     """Watches one session. `gpu` is None where no GPU can be watched; raw samples go below `folder`."""
 
     def __init__(self, folder: Path, gpu: GpuMonitor | None) -> None:
-        """Watch from now on; nothing is read before the first server starts."""
+        """Watch from now on; nothing is read before the first server starts.
+
+        Half of a window's samples, which a gate that was killed left, are taken away: nobody could read those behind it.
+        """
         self._path = folder / TELEMETRY_FILE
+        cut_torn_member(self._path)
         self._gpu = gpu
         self._tenants = Tenants()
         self._servers: list[Server] = []
