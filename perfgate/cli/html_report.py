@@ -53,15 +53,12 @@ def _build_session_page(folder: Path, home: Path, baselines: tuple[Path, ...], l
     from perfgate.evidence.profiles import read_attribution  # noqa: PLC0415
     from perfgate.evidence.records import read_record  # noqa: PLC0415
     from perfgate.evidence.results import load_results  # noqa: PLC0415
-    from perfgate.report.html.arms import Usual  # noqa: PLC0415
     from perfgate.report.html.files import RawData  # noqa: PLC0415
     from perfgate.report.html.layer_sections import build_layer_sections  # noqa: PLC0415
     from perfgate.report.html.session_page import Judged, build_session_page  # noqa: PLC0415
-    from perfgate.serving.engines import ENGINES  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
-    engine = ENGINES[scenario.server.engine]
     judged = Judged(
         session=session,
         scenario=scenario,
@@ -69,7 +66,6 @@ def _build_session_page(folder: Path, home: Path, baselines: tuple[Path, ...], l
         verdict=judge(session, scenario, baseline),
         record=read_record(folder),
         attribution=read_attribution(folder),
-        usual=Usual(args=engine.args, env=engine.env),
     )
     sections = build_layer_sections([_read_layers(path) for path in layers])
     return build_session_page(judged, RawData(folder=folder, home=home), sections)

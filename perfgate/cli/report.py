@@ -32,7 +32,7 @@ from perfgate.errors import InputError
     type=click.Path(path_type=Path),
     help="Timings of MoE layers for the page: a JSON file or a folder of them; may be given several times.",
 )
-@click.option("--format", "style", type=click.Choice(["markdown", "text"]), default="markdown", show_default=True)
+@click.option("--format", "style", type=click.Choice(["markdown", "text", "json"]), default="markdown", show_default=True)
 def command(  # noqa: PLR0913 - click hands over one argument an option
     *,
     folder: Path,

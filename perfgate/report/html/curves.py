@@ -45,7 +45,7 @@ def draw_layers(curve: LayerCurve, number: int) -> Figure:
     shares = [_trace_layer(curve.points, name, index, as_share=True) for index, name in enumerate(names)]
     floors = [(point.tokens, point.floor_us) for point in curve.points if point.floor_us]
     what = "Median time of one MoE layer for a batch of M tokens."
-    more = " The right field says how near that comes to the least time that the card allows." if floors else ""
+    more = " The second field says how near that comes to the least time that the card allows." if floors else ""
     return make_figure(
         f"layers-{number}",
         curve.shape,

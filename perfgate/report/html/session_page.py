@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from perfgate.core import Session, Verdict
 from perfgate.evidence.attribution import Attribution
@@ -12,7 +13,7 @@ from perfgate.evidence.records import SessionRecord
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown
-from perfgate.report.html.arms import Usual, list_arguments, list_differences, write_command
+from perfgate.report.html.arms import list_arguments, list_differences
 from perfgate.report.html.bars import draw_attribution
 from perfgate.report.html.distributions import read_distributions
 from perfgate.report.html.files import RawData
@@ -51,7 +52,6 @@ class Judged:
     verdict: Verdict
     record: SessionRecord
     attribution: Attribution | str | None
-    usual: Usual
 
 
 def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] = ()) -> Page:
@@ -66,7 +66,7 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
         *layers,
         Section(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
         Section(name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record))),
-        Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged, view, raw))),
+        Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
     )
     return Page(
         title=f"{view.outcome}: {view.scenario}",
@@ -179,10 +179,8 @@ def _describe_arms(record: SessionRecord) -> Iterator[Part]:
         yield Fold(title="All server arguments and variables", parts=(sheet,))
 
 
-def _describe_reproduction(judged: Judged, view: View, raw: RawData) -> Iterator[Part]:
-    again = write_command(raw.folder, judged.record, judged.scenario, judged.usual)
-    judge, measure = view.commands
-    yield Commands(lines=(judge, measure if again is None else ("measure the same arms again", again)))
+def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[Part]:
+    yield Commands(lines=(view.commands[-1], ("judge the same evidence again", f"perfgate check {quote(source)}")))
     if view.policy:
         table = Table(header=("what", "value"), rows=view.policy)
         yield Fold(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))

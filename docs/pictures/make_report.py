@@ -1,0 +1,41 @@
+"""Photograph the page of a result folder, from its table of metrics to the end of its windows: a PNG made by headless Chromium.
+
+Run as `python docs/pictures/make_report.py benchmarks/h200/serving/results/closed-gpu-3 docs/pictures/report.png`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+CHROMIUM = "/usr/bin/chromium"
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
+WIDTH, MARGIN = 1180, 10
+COLOURS = 64
+
+
+def draw(folder: str, picture: Path) -> None:
+    """Write the page of `folder` and photograph a part of it."""
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
+        page_file = Path(place) / "page.html"
+        subprocess.run([sys.executable, "-m", "perfgate", "report", folder, "--html", str(page_file)], check=True)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        page = browser.new_page(viewport={"width": WIDTH, "height": 900})
+        page.goto(page_file.as_uri())
+        first, last = page.locator("#metrics").bounding_box(), page.locator("#timeline").bounding_box()
+        if first is None or last is None:
+            sys.exit(f"{folder}: its page has no metrics or no windows to photograph")
+        top, bottom = first["y"] - MARGIN, last["y"] + last["height"] + MARGIN
+        clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
+        page.screenshot(path=picture, full_page=True, clip=clip)
+        browser.close()
+    Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+
+
+if __name__ == "__main__":
+    draw(sys.argv[1], Path(sys.argv[2]))

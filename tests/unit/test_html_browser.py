@@ -1,0 +1,175 @@
+"""Pages in a real browser: nothing fetched, nothing complained of, everything drawn, on a desk, on a phone and on paper.
+
+Needs Chromium, for example Debian's `chromium`. Without one these are skipped, except where PERFGATE_BROWSER=required.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from perfgate.cli import main
+from tests.fakes import folders
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+DESK, PHONE = {"width": 1180, "height": 900}, {"width": 390, "height": 844}
+MAKERS = {
+    "profiled": folders.write_profiled,
+    "faster": folders.write_faster,
+    "failed": folders.write_failed,
+    "hostile": folders.write_hostile,
+    "matrix": folders.write_matrix,
+    "timings": folders.write_timings,
+}
+
+# What is drawn: signs with an area inside the picture that is shown, and letters that are not cut off at its edge.
+LOOK = """() => [...document.querySelectorAll('figure')].map(figure => {
+  const shown = [...figure.querySelectorAll('svg.plot')].filter(plot => plot.getBoundingClientRect().width > 0);
+  const field = shown[0].getBoundingClientRect();
+  const holds = box => box.left >= field.left - 1 && box.right <= field.right + 1
+    && box.top >= field.top - 1 && box.bottom <= field.bottom + 1;
+  const boxes = selector => [...shown[0].querySelectorAll(selector)].map(one => [one.textContent, one.getBoundingClientRect()]);
+  return {
+    name: figure.id,
+    pictures: shown.length,
+    marks: boxes('.mark').filter(([, box]) => box.width > 1 && box.height > 1 && holds(box)).length,
+    cut: boxes('text').filter(([, box]) => !holds(box)).map(([text]) => text),
+  };
+})"""
+# The contrast of every colour that letters have with what they stand on (WCAG 2, relative luminance).
+CONTRAST = """() => {
+  const parse = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
+  const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = rgb => {
+    const [r, g, b] = rgb.map(v => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = light(parse(getComputedStyle(document.querySelector('header')).backgroundColor));
+  const found = {};
+  const letters = 'h1 span, p, li, dt, dd, th, td, a, summary, svg text, .outcome, .tile-outcome, .caption';
+  for (const one of document.querySelectorAll(letters)) {
+    const style = getComputedStyle(one);
+    const colour = one.tagName === 'text' ? style.fill : style.color;
+    const ink = light(parse(colour));
+    found[colour] = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser, or the reason why there is none."""
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        reason = f"none of {', '.join(NAMES)} is installed; apt-get install chromium"
+        if os.environ.get("PERFGATE_BROWSER") == "required":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[test]'")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The page of each folder."""
+    home = tmp_path_factory.mktemp("pages")
+    for name, make in MAKERS.items():
+        assert main(["report", str(make(home / name)), "--html", str(home / f"{name}.html")]) == 0
+    return home
+
+
+@pytest.fixture
+def visit(chromium, pages):
+    """Open a page; when the test ends, nothing but the page itself may have been asked for, and nothing complained of."""
+    heard, asked, contexts = [], [], []
+
+    def visit(name, **options):
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("dialog", lambda dialog: heard.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((pages / f"{name}.html").as_uri())
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert heard == []
+    assert {url.rpartition("/")[2] for url in asked if not url.startswith("data:")} <= {f"{name}.html" for name in MAKERS}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_page__everything_is_drawn_and_fits(visit, name, size):
+    page = visit(name, viewport=size)
+    figures = page.evaluate(LOOK)
+
+    assert figures
+    assert [figure for figure in figures if figure["pictures"] != 1 or figure["marks"] < 3 or figure["cut"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_page__fits_a_phone_with_every_fold_open(visit, name):
+    page = visit(name, viewport=PHONE)
+    page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("name", ["profiled", "matrix"])
+def test_page__the_keyboard_reaches_and_opens_every_fold(visit, name):
+    page = visit(name, viewport=DESK)
+    folds, reached = page.locator("summary").count(), []
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        focused = page.evaluate("[document.activeElement.tagName, document.activeElement.textContent]")
+        if focused[0] == "SUMMARY" and focused[1] not in reached:
+            reached.append(focused[1])
+            page.keyboard.press("Enter")
+        if focused[0] == "BODY":
+            break
+
+    assert len(reached) == folds > 1
+    assert page.evaluate("[...document.querySelectorAll('details')].every(fold => fold.open)")
+
+
+@pytest.mark.parametrize("name", ["profiled", "faster", "failed", "matrix"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page__letters_stand_out(visit, name, scheme):
+    page = visit(name, viewport=DESK, color_scheme=scheme)
+    paper = page.evaluate("getComputedStyle(document.querySelector('header')).backgroundColor")
+
+    assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
+    assert {colour: contrast for colour, contrast in page.evaluate(CONTRAST).items() if contrast < 4.5} == {}
+
+
+def test_page__paper_shows_what_is_folded(visit):
+    page = visit("profiled", viewport=DESK, color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    heights = page.evaluate("[...document.querySelectorAll('.inside')].map(one => one.getBoundingClientRect().height)")
+
+    assert len(heights) > 3
+    assert min(heights) > 20
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert len(page.pdf(format="A4")) > 20_000
