@@ -267,19 +267,6 @@ def test_units__a_job_is_never_root_and_dies_with_its_unit():
     assert "ExecStopPost=+/opt/perfgate/bin/perfgate runner scrub --user ghr%i" in text
 
 
-def test_kubernetes_values__one_pod_one_gpu_no_secret():
-    import yaml
-
-    values = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "values-h20.yaml").read_text())
-    (container,) = values["template"]["spec"]["containers"]
-
-    assert container["resources"]["requests"] == container["resources"]["limits"]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
-    assert values["template"]["spec"]["automountServiceAccountToken"] is False
-    assert isinstance(values["githubConfigSecret"], str)
-    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] in {"models", "settings"})
-
-
 REGISTER = PREPARE.replace('"prepare"', '"register"')
 
 
