@@ -22,8 +22,11 @@ gate-regression: $(ENGINE) ## the same with a candidate that is about 25 % slowe
 test: $(ENGINE) $(TESTS) ## run the tests, the real CPU gate among them
 	$(BIN)/python -m pytest --cov --numprocesses 2 --dist loadgroup
 
-lint: $(TESTS) ## check style and types
+lint: $(TESTS) ## check style, types, workflows and scripts
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/shellcheck .ci/run .github/*.sh deploy/hooks/*.sh
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) $(RESULTS) .coverage .mypy_cache .pytest_cache .ruff_cache

@@ -288,7 +288,18 @@ def test_check_jsonschema__knows_every_key():
 
 
 def test_shellcheck__of_scripts():
-    run_tool("shellcheck", *(str(path) for path in (ROOT / ".github").glob("*.sh")))
+    run_tool(
+        "shellcheck", ".ci/run", *(str(path) for name in (".github", "deploy/hooks") for path in (ROOT / name).glob("*.sh"))
+    )
+
+
+def test_ci__runs_every_static_check():
+    """A test of a tool is skipped where the tool is not; `make lint`, which CI runs, is not."""
+    recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+
+    assert "make lint" in (ROOT / ".ci" / "run").read_text()
+    for tool in ("ruff check", "mypy", "zizmor --offline", "check-jsonschema", "shellcheck"):
+        assert f"$(BIN)/{tool}" in recipe
 
 
 @pytest.mark.parametrize("number", range(len([step for _, _, step in STEPS if "run" in step])))
