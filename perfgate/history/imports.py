@@ -16,6 +16,7 @@ from perfgate.errors import InputError
 from perfgate.history.entries import Entry, Place, Provenance, digest
 from perfgate.history.schema import SCHEMA
 from perfgate.metrics import METRICS
+from perfgate.workloads import show_fact
 
 IMPORT = "import"
 # Facts that differ between runs of one workload: a seed draws other prompts of the same lengths.
@@ -107,7 +108,7 @@ def enter_past(past: PastRun) -> Entry:
 
 def hash_workload(facts: Mapping[str, str | int | float]) -> str:
     """Twelve digits that stand for what was asked of the server."""
-    kept = {name: fact for name, fact in facts.items() if name not in _DRAWN}
+    kept = {name: show_fact(fact) for name, fact in facts.items() if name not in _DRAWN}
     return digest(orjson.dumps(kept, option=orjson.OPT_SORT_KEYS))[:12]
 
 

@@ -104,7 +104,10 @@ def describe_ledger(ledger: Ledger) -> Iterator[str]:
         f" verdicts called a false alarm: {ledger.false_alarms}"
     )
     if ledger.equal_arms:
-        yield f"sessions of equal arms: {ledger.equal_arms}; ended in REGRESSION, false by construction: {ledger.alarms_of_equal_arms}"
+        yield (
+            f"sessions of equal arms: {ledger.equal_arms};"
+            f" ended in REGRESSION, which is false by construction: {ledger.alarms_of_equal_arms}"
+        )
     for one in ledger.overrides:
         yield plain(
             f"{one.at:%Y-%m-%d}  {one.session} {one.scenario} on {one.hardware}: {one.outcome} ruled {one.ruling}"

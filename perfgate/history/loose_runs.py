@@ -14,8 +14,10 @@ from perfgate.environment import slug
 from perfgate.errors import EvidenceError
 from perfgate.evidence.bench_serving import decode, read_bytes, read_runs
 from perfgate.evidence.matrix_log import is_matrix_log, parse_matrix_log
+from perfgate.evidence.run_checks import NO_LIMIT
 from perfgate.history.entries import Provenance
 from perfgate.history.imports import Past, PastRun, name_hardware, read_moment, stagger
+from perfgate.workloads import show_fact
 
 ORIGIN = "bench_serving"
 SUFFIXES = (".jsonl", ".json", ".txt", ".log", ".out", ".gz")
@@ -92,9 +94,9 @@ def _read_runs(file: Path) -> list[tuple[str, Run]]:
 
 def _name_workload(run: Run) -> str:
     """Name what was asked of the server, for example random-256x32-rate20-c64-n100."""
-    facts = {name: fact for name, fact in run.workload.items() if fact != "not set"}
-    lengths = [str(facts[name]) for name in ("random_input_len", "random_output_len") if name in facts]
-    parts = [str(facts.get("dataset", facts.get("backend", "bench-serving"))), "x".join(lengths)]
+    facts = {name: show_fact(fact) for name, fact in run.workload.items() if fact != NO_LIMIT}
+    lengths = [facts[name] for name in ("random_input_len", "random_output_len") if name in facts]
+    parts = [facts.get("dataset", facts.get("backend", "bench-serving")), "x".join(lengths)]
     for prefix, name in (("rate", "request_rate"), ("c", "max_concurrency"), ("n", "num_prompts")):
         if name in facts:
             parts.append(f"{prefix}{facts[name]}")

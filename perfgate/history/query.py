@@ -76,7 +76,7 @@ def _connect(store: Store, question: Question) -> Iterator[duckdb.DuckDBPyConnec
             _open(connection, store, question)
             yield connection
     except duckdb.Error as error:
-        first = str(error).strip().splitlines()[0][:200]
+        first = str(error).strip().splitlines()[0][:400]
         raise EvidenceError(f"--store {store.url}: cannot be read ({first}); take the file away, or ask again") from None
 
 

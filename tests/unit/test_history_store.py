@@ -1,0 +1,223 @@
+"""The store: what is appended twice counts once, files are whole or not there, what is broken is named in a line."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from perfgate.errors import EvidenceError, InputError
+from perfgate.history.entries import Place, Provenance
+from perfgate.history.query import Question, ask, find_session
+from perfgate.history.schema import VERDICTS, WINDOWS
+from perfgate.history.store import Store
+from tests.fakes.history import draw_levels, make_entry
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(f"file://{tmp_path}/store")
+
+
+def fill(store, count: int = 40):
+    return store.append([make_entry(day, value) for day, value in enumerate(draw_levels([1000, 950], each=count // 2))])
+
+
+def list_files(store):
+    return sorted(str(path.relative_to(store.root)) for path in Path(store.root).rglob("*") if path.is_file())
+
+
+def test_append__writes_a_file_a_table_in_hive_partitions(store):
+    (entry,) = store.append([make_entry(3, 1000.0)])
+
+    place = "scenario=nightly/hardware=test-gpu-80gb/month=2026-01"
+    assert list_files(store) == [f"{table}/{place}/{entry.session}.parquet" for table in (VERDICTS, WINDOWS)]
+
+
+def test_append__twice_counts_once(store):
+    fill(store)
+    before = {name: Path(store.root, name).read_bytes() for name in list_files(store)}
+
+    assert fill(store) == ()
+    assert store.append([make_entry(0, draw_levels([1000, 950])[0])]) == ()
+    assert {name: Path(store.root, name).read_bytes() for name in list_files(store)} == before
+
+
+def test_append__a_copy_with_another_date_counts_once(store):
+    store.append([make_entry(3, 1000.0)])
+
+    assert store.append([make_entry(90, 1000.0, told={"commit": f"{3:07x}"})]) == ()
+
+
+def test_append__after_a_crash_between_the_tables_completes_the_session(store):
+    (entry,) = store.append([make_entry(3, 1000.0)])
+    verdict = next(Path(store.root, VERDICTS).rglob("*.parquet"))
+    verdict.unlink()
+
+    assert store.append([make_entry(3, 1000.0)]) == (entry,)
+    assert verdict.exists()
+    assert len(ask(store, Question()).series[0].points) == 1
+
+
+def test_append__refuses_another_commit_for_the_same_session(store):
+    entry = make_entry(3, 1000.0)
+    store.append([entry])
+
+    with pytest.raises(InputError, match=rf"session {entry.session} is in the store with commit 0000003, not abcdef1"):
+        store.append([replace(entry, verdict={**entry.verdict, "commit": "abcdef1"})])
+
+
+def test_append__leaves_no_half_file_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "store").write_text("a file, where a folder should be")
+
+    with pytest.raises(EvidenceError, match=r"--store .*: .*check the place") as caught:
+        Store(str(tmp_path / "store")).append([make_entry(3, 1000.0)])
+
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "", "A", "x" * 81, "a=b", ".hidden", "a b"])
+def test_place__refuses_what_is_no_safe_folder(name):
+    with pytest.raises(InputError, match="names a folder of the store"):
+        Place(scenario=name, hardware="h", month="2026-01")
+    with pytest.raises(InputError, match="names a folder of the store"):
+        Place(scenario="s", hardware=name, month="2026-01")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [("commit", "main"), ("commit", "ABCDEF1"), ("base_commit", "1" * 41), ("runner", "a b"), ("release", "../x")],
+)
+def test_provenance__refuses_what_is_no_name(field, text):
+    with pytest.raises(InputError, match=f"--{field.replace('_', '-')} .*: give"):
+        Provenance(**{field: text})
+
+
+@pytest.mark.parametrize("url", ["nonsense://x", "s4://bucket/x"])
+def test_store__refuses_an_unknown_protocol(url):
+    with pytest.raises(InputError, match="cannot be opened"):
+        Store(url)
+
+
+def test_ask__of_an_empty_store_says_how_to_fill_it(store):
+    with pytest.raises(InputError, match="no session that fits; `perfgate history append`"):
+        ask(store, Question())
+
+
+def test_ask__keeps_to_the_question(store):
+    fill(store)
+    store.append([make_entry(5, 500.0, scenario="other")])
+
+    history = ask(store, Question(scenarios=("nightly",), metrics=("p99_itl_ms",), last=25))
+
+    (series,) = history.series
+    assert (series.subject.metric, len(series.points)) == ("p99_itl_ms", 25)
+    assert len(ask(store, Question(last=0)).series) == 4
+    assert ask(store, Question()).spending == ()
+
+
+def test_ask__shows_a_release_however_old(store):
+    store.append([make_entry(day, 1000.0 + day, told={"release": "v1" if day == 1 else ""}) for day in range(30)])
+
+    (series, _) = ask(store, Question(last=5)).series
+
+    assert [point.release for point in series.points] == ["v1", *[""] * 5]
+    assert series.creep.anchor == "v1"
+
+
+def test_ask__since_leaves_earlier_sessions_out(store):
+    entries = fill(store)
+    since = entries[30].verdict["begun"]
+
+    (series, _) = ask(store, Question(since=since)).series
+
+    assert [point.at for point in series.points] == [entry.verdict["begun"] for entry in entries[30:]]
+
+
+def test_ask__refuses_a_store_of_a_newer_perfgate(store):
+    (entry,) = store.append([make_entry(3, 1000.0)])
+    path = next(Path(store.root, VERDICTS).rglob("*.parquet"))
+    table = pq.read_table(path, partitioning=None)
+    pq.write_table(table.set_column(0, "schema", pa.array([2], pa.int16())), path)
+
+    with pytest.raises(InputError, match=r"written by a newer perfgate \(schema 2, not 1\)"):
+        ask(store, Question())
+    assert entry.session in str(path)
+
+
+def test_ask__names_a_file_that_is_no_parquet(store):
+    store.append([make_entry(3, 1000.0)])
+    next(Path(store.root, WINDOWS).rglob("*.parquet")).write_bytes(b"PAR1 and then nothing")
+
+    with pytest.raises(EvidenceError, match=r"cannot be read \(.*parquet.*\); take the file away") as caught:
+        ask(store, Question())
+
+    assert "\n" not in str(caught.value)
+
+
+def test_ask__files_that_are_not_the_stores_are_left_alone(store):
+    store.append([make_entry(3, 1000.0)])
+    folder = next(Path(store.root, WINDOWS).rglob("*.parquet")).parent
+    (folder / ".x.parquet.1.part").write_bytes(b"half")
+    (folder / "notes.parquet").write_bytes(b"not ours")
+
+    assert len(ask(store, Question()).series) == 2
+
+
+def test_find_session__by_its_first_digits(store):
+    entries = fill(store, 4)
+
+    assert find_session(store, entries[0].session[:10]) == entries[0].session
+    for prefix in ("", "nothing"):
+        with pytest.raises(InputError, match="sessions begin so"):
+            find_session(store, prefix)
+
+
+def test_compact__merges_and_changes_no_answer(store):
+    for day, value in enumerate(draw_levels([1000, 950], each=5)):
+        store.append([make_entry(day, value)])
+    before = ask(store, Question())
+
+    assert store.compact() == (20, 2)
+    assert ask(store, Question()) == before
+    assert store.compact() == (2, 2)
+    assert store.append([make_entry(0, draw_levels([1000, 950], each=5)[0])]) == ()
+
+
+def test_compact__cut_off_before_it_deleted_counts_once(store, tmp_path):
+    for day in range(6):
+        store.append([make_entry(day, 1000.0 + day)])
+    before = ask(store, Question())
+    shutil.copytree(store.root, tmp_path / "copy")
+    store.compact()
+    shutil.copytree(tmp_path / "copy", store.root, dirs_exist_ok=True)
+
+    assert len(list_files(store)) == 14
+    assert ask(store, Question()) == before
+    assert store.compact() == (14, 2)
+    assert ask(store, Question()) == before
+    assert [pq.read_table(path, partitioning=None).num_rows for path in Path(store.root).rglob("*.parquet")] == [6, 6]
+
+
+def test_compact__gives_older_files_the_columns_that_came_later(store):
+    store.append([make_entry(1, 1000.0)])
+    path = next(Path(store.root, WINDOWS).rglob("*.parquet"))
+    pq.write_table(pq.read_table(path, partitioning=None).drop_columns(["max_itl_ms", "telemetry"]), path)
+    store.append([make_entry(2, 1010.0)])
+
+    assert store.compact() == (4, 2)
+    assert len(ask(store, Question()).series[0].points) == 2
+
+
+def test_store__writes_are_deterministic(tmp_path):
+    stores = [Store(str(tmp_path / name)) for name in "ab"]
+    for store in stores:
+        fill(store)
+
+    assert list_files(stores[0]) == list_files(stores[1])
+    assert all(
+        Path(stores[0].root, name).read_bytes() == Path(stores[1].root, name).read_bytes() for name in list_files(stores[0])
+    )
