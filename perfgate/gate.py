@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from perfgate.baseline_choice import KEPT, match_baseline
+from perfgate.baseline_choice import KEPT, is_usable, match_baseline
 from perfgate.check import judge, needs_more
 from perfgate.core import Arm, Outcome, Session, Verdict
 from perfgate.environment import read_fingerprint
@@ -149,7 +149,7 @@ def fix_noise(folder: Path, baselines: tuple[Path, ...]) -> Mapping[str, float]:
     scenario, session = load_results(folder)
     elsewhere = () if session.windows or session.superseded else list_baseline_dirs(baselines)
     baseline = match_baseline((folder / KEPT, *elsewhere), scenario, session)
-    if baseline is not None:
+    if baseline is not None and is_usable(baseline, scenario, session):
         save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
     return fix_policy(session, scenario, baseline).court.noise
 

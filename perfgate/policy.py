@@ -135,15 +135,20 @@ def _compare(
     """Why the stored noise cannot be used at all, and what changed in the software beneath it."""
     if baseline is None or fingerprint is None:
         return ("no baseline for this hardware and scenario: judged by this session's own noise alone",), ()
+    if refusals := find_refusals(scenario, baseline, fingerprint):
+        return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), ()
+    return (), software_differences(fingerprint, baseline.fingerprint)
+
+
+def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerprint) -> tuple[str, ...]:
+    """With what else stored noise was measured, so that it says nothing of sessions of `scenario` on this machine."""
     refusals = []
     if baseline.workload_hash != scenario.workload_hash or baseline.scenario != scenario.name:
         refusals.append(f"another workload ({baseline.scenario} {baseline.workload_hash})")
     if (baseline.windows, baseline.resident) != (scenario.blocks.windows, scenario.blocks.resident):
         refusals.append(f"another design ({baseline.windows} windows a start, {baseline.resident} resident)")
     refusals += [f"other hardware ({difference})" for difference in hardware_differences(fingerprint, baseline.fingerprint)]
-    if refusals:
-        return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), ()
-    return (), software_differences(fingerprint, baseline.fingerprint)
+    return tuple(refusals)
 
 
 def find_silence(name: str, scenario: Scenario, noise: NoiseModel | None) -> str | None:

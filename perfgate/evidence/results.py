@@ -33,6 +33,8 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     events = list(read_lines(folder / EVENTS_FILE))
     index = read_entries(folder)
     problems = [str(event.get("message", "")) for event in events if event.get("event") == "problem"]
+    if index and not (folder / EVENTS_FILE).exists():
+        problems.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
     gone = find_superseded(events)
     windows: list[Window] = []
     superseded: list[Window] = []
