@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -114,8 +115,10 @@ class Client:
             process.wait(timeout=10)
             self._reaper.drop(process.pid)
             for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+                # Closing writes what a worker that died never read.
+                with contextlib.suppress(BrokenPipeError):
+                    if pipe is not None:
+                        pipe.close()
 
     def wait_ready_once(self) -> None:
         """Wait until bench_serving is imported, the first time it is asked. Raise ClientError if it cannot be."""

@@ -134,6 +134,18 @@ def test_measure__no_answer_in_time(build_client, tmp_path):
             client.measure(load, tmp_path, "http://127.0.0.1:1")
 
 
+def test_measure__worker_was_killed(build_client, tmp_path):
+    """What it never read is still to be written when its pipe is closed."""
+    with build_client("pass") as client:
+        client.wait_ready_once()
+        process = client._require()
+        process.kill()
+        process.wait()
+
+        with pytest.raises(ClientError, match="has died"):
+            client.measure(LOAD, tmp_path, "http://127.0.0.1:1")
+
+
 def test_wait_ready_once__bench_serving_cannot_be_imported(build_client, tmp_path):
     client = build_client("pass")
     (tmp_path / "path" / "sglang" / "benchmark" / "serving.py").write_text("import nothing_of_that_name")
