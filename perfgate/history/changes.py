@@ -42,15 +42,17 @@ def _describe(points: Sequence[Point], better: str, index: int, levels: tuple[fl
         p_value=p_value,
         is_worse=None if loss is None else loss > 0,
         commits=(points[index - 1].commit, points[index].commit),
-        notes=tuple(_explain(points[index - 1], points[index])),
+        notes=tuple(_explain(points[:index], points[index:])),
     )
 
 
-def _explain(last: Point, first: Point) -> list[str]:
+def _explain(earlier: Sequence[Point], later: Sequence[Point]) -> list[str]:
     """What else changed there: a level may follow the machine instead of the code."""
+    last, first = earlier[-1], later[0]
     notes = []
     if last.commit and last.commit == first.commit:
         notes.append("the same commit on both sides: the code is not the cause")
-    if last.runner != first.runner:
+    # Runners that take turns explain nothing.
+    if {point.runner for point in earlier[-WINDOW:]}.isdisjoint(point.runner for point in later[:WINDOW]):
         notes.append(f"runner {last.runner or '(unknown)'} -> {first.runner or '(unknown)'}")
     return [*notes, *tell_differences(last.environment, first.environment)]

@@ -73,7 +73,7 @@ def _build_section(index: int, series: Sequence[Series], runners: Sequence[str])
         hardware=subject.hardware,
         workload=subject.workload,
         charts=tuple(build_chart(one, runners) for one in series),
-        events=tuple(event for one in series for event in describe_events(one)),
+        events=tuple(sorted(event for one in series for event in describe_events(one))),
         spreads=tuple(text for one in series if (text := _describe_spread(one))),
     )
 
