@@ -1,0 +1,70 @@
+"""Write docs/bisect.md from results.json; no figure in it is typed by hand.
+
+Usage: python -m benchmarks.bisect.render
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from benchmarks.bisect.ranges import ROOT, TAIL_DF
+from benchmarks.bisect.simulate import CLOSED, SATURATION
+from perfgate.metrics import METRICS
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+PAGE = ROOT / "docs" / "bisect.md"
+TITLES = {CLOSED: "closed loop of 16", SATURATION: "saturation"}
+TARGET = 0.9
+
+
+def main() -> int:
+    if not RESULTS.exists():
+        print(f"{RESULTS} is missing: run `python -m benchmarks.bisect.simulate`", file=sys.stderr)
+        return 2
+    PAGE.write_text(write_page(json.loads(RESULTS.read_text(encoding="utf-8"))), encoding="utf-8")
+    print(f"written to {PAGE}")
+    return 0
+
+
+def write_page(found: dict[str, Any]) -> str:
+    """Fill the template. StrictUndefined: a figure that is not there stops the page instead of leaving a gap."""
+    # Markdown for a repository, from our own numbers: nothing to escape.
+    environment = Environment(  # noqa: S701
+        loader=FileSystemLoader(HERE), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    rows = found["rows"]
+    missed = [row["noise"] for row in rows if row["searches"][0]["right"]["rate"] < TARGET]
+    clean = [row["without_fault"] for row in rows]
+    return environment.get_template("page.md.jinja").render(
+        **found,
+        titles=TITLES,
+        metrics=METRICS,
+        tail_df=TAIL_DF,
+        seeds=rows[0]["searches"][0]["right"]["tries"],
+        target=TARGET,
+        met=not missed,
+        met_count=len(rows) - len(missed),
+        missed=", ".join(f"{TITLES[noise['scenario']]} with {METRICS[noise['metric']].title}" for noise in missed),
+        out_of_budget=count_endings(rows, "OUT_OF_BUDGET"),
+        passed=count_endings(rows, "NO_DIFFERENCE"),
+        faulty=sum(row["searches"][0]["right"]["tries"] for row in rows),
+        named=sum(one["named"]["count"] for one in clean),
+        clean=sum(one["named"]["tries"] for one in clean),
+        clean_blocks=fmean(one["blocks"] for one in clean),
+    )
+
+
+def count_endings(rows: list[dict[str, Any]], ending: str) -> int:
+    """How many of perfgate's searches for a fault ended like this."""
+    return sum(row["searches"][0]["endings"].get(ending, 0) for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
