@@ -11,6 +11,7 @@ from perfgate.evidence.answers import load_answers
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.equivalence import check_answered, check_equivalence, describe_equivalence
 from perfgate.evidence.expectations import check_expectations
+from perfgate.evidence.gsm8k import check_gsm8k, describe_gsm8k, read_marks
 from perfgate.evidence.journal import find_damage, read_bytes, read_lines
 from perfgate.evidence.records import (
     EVENTS_FILE,
@@ -47,8 +48,12 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     problems.extend(check_equivalence(answers, scenario.equivalence))
     if "equivalence" in record.checks:
         problems.extend(check_answered(windows, answers))
+    marks = read_marks(events)
     if any(event.get("event") == "block_ended" for event in events):
         problems.extend(check_expectations(folder, record.expect, events))
+        if "gsm8k" in record.checks:
+            problems.extend(check_gsm8k(marks, scenario.equivalence.gsm8k))
+    told = (describe_equivalence(answers, scenario.equivalence), describe_gsm8k(marks, scenario.equivalence.gsm8k))
     session = Session(
         source=str(folder),
         scenario=record.scenario,
@@ -62,7 +67,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         is_aa=is_same_arm(record),
         has_base=record.has_base,
         scenarios_in_pr=record.scenarios_in_pr,
-        equivalence=describe_equivalence(answers, scenario.equivalence),
+        equivalence="; ".join(filter(None, told)),
     )
     return scenario, session
 

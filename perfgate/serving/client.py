@@ -16,6 +16,7 @@ from typing import Self
 
 from perfgate.errors import ClientError, InputError
 from perfgate.load import Load
+from perfgate.scenario import Scenario
 from perfgate.serving.engines import Engine
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.processes import end_session
@@ -55,19 +56,28 @@ def _list_lengths(load: Load) -> list[str]:
 
 def verify_dataset(load: Load) -> None:
     """Raise InputError unless the file of the data set is there and is the one that the scenario names."""
-    if not load.dataset_path:
-        return
+    if load.dataset_path:
+        verify_file("load.dataset_path", load.dataset_path, load.dataset_sha256)
+
+
+def verify_files(scenario: Scenario) -> None:
+    """Raise InputError unless the files that the scenario names are there and are those."""
+    verify_dataset(scenario.load)
+    if (rules := scenario.equivalence.gsm8k).path:
+        verify_file("equivalence.gsm8k.path", rules.path, rules.sha256)
+
+
+def verify_file(field: str, path: str, sha256: str | None) -> None:
+    """Raise InputError naming the scenario's `field` unless the file at `path` is there and has that digest."""
     try:
-        with Path(load.dataset_path).open("rb") as file:
+        with Path(path).open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
+        raise InputError(f"{field} {path}: cannot be read ({error.strerror}); give another file") from None
+    if found != sha256:
         raise InputError(
-            f"load.dataset_path {load.dataset_path}: cannot be read ({error.strerror}); give another file"
-        ) from None
-    if found != load.dataset_sha256:
-        raise InputError(
-            f"load.dataset_path {load.dataset_path}: its SHA-256 is {found}, the scenario names {load.dataset_sha256}; measure "
-            "with that file, or with a scenario of this one"
+            f"{field} {path}: its SHA-256 is {found}, the scenario names {sha256}; measure with that file, or with a scenario "
+            "of this one"
         )
 
 
@@ -76,7 +86,7 @@ class Client:
 
     def __init__(self, python: str, engine: Engine, log: Path, reaper: Reaper) -> None:
         """Describe the worker; it starts with `with`, in `python`, or in ours where the engine brings no bench_serving."""
-        self._python = python if engine.has_client else sys.executable
+        self.python = python if engine.has_client else sys.executable
         self._engine = engine
         self._log = log
         self._reaper = reaper
@@ -91,7 +101,7 @@ class Client:
         environment = {**os.environ, **self._engine.env, **quiet, **self._reaper.mark}
         with INTERRUPTION.defer(), self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._python, str(WORKER)],
+                [self.python, str(WORKER)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -24,7 +24,7 @@ from perfgate.policy import RULE
 from perfgate.safeguards import Expect
 from perfgate.scenario import Model, Scenario
 from perfgate.serving.arms import ArmSpec
-from perfgate.serving.client import Client, verify_dataset
+from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
@@ -74,7 +74,7 @@ def measure(request: Request, progress: Progress) -> None:
     makes the verdict INVALID. Raise EngineError when an arm cannot serve at all, InterruptedRunError when somebody stopped it,
     EvidenceError when the folder cannot be written or holds another session. A session that has ended is left as it is.
     """
-    verify_dataset(request.scenario.load)
+    verify_files(request.scenario)
     model = prepare_model(request, progress)
     record = build_record(request, model)
     with ExitStack() as stack:
@@ -118,7 +118,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         begun_utc=write_utc(),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model=describe_model(model, scenario.model),
-        checks=("equivalence",) if scenario.equivalence.enabled else (),
+        checks=scenario.equivalence.list_checks(request.purpose),
         expect=read_expect(request),
         notes=request.notes,
         rule=RULE,
@@ -158,6 +158,7 @@ def open_writer(request: Request, record: SessionRecord, found: Progressed, prog
 
 def build_plan(request: Request, model: Path) -> Plan:
     """Complete the request to what the driver follows."""
+    rules = request.scenario.equivalence
     return Plan(
         scenario=request.scenario,
         launches={arm: spec.build_launch(request.scenario, model) for arm, spec in request.arms.items()},
@@ -166,6 +167,7 @@ def build_plan(request: Request, model: Path) -> Plan:
         noise=request.fix_noise(request.folder),
         expect=read_expect(request),
         is_profiled=request.is_profiled,
+        gsm8k=rules.gsm8k if "gsm8k" in rules.list_checks(request.purpose) else None,
     )
 
 

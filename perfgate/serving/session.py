@@ -11,6 +11,7 @@ from typing import Any
 from perfgate.core import Arm, Role, Run, Window
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.evidence.answers import Answers, store_answers
+from perfgate.evidence.gsm8k import GSM8K_EVENT
 from perfgate.evidence.journal import explain_stop
 from perfgate.evidence.pairing import group_windows
 from perfgate.evidence.resumption import Progressed
@@ -18,6 +19,7 @@ from perfgate.evidence.writer import ResultWriter
 from perfgate.rounding import format_percent
 from perfgate.serving.client import Client
 from perfgate.serving.equivalence import ask
+from perfgate.serving.gsm8k import Evaluator
 from perfgate.serving.injection import VARIABLE
 from perfgate.serving.injection_log import INJECTED, PROOF, read_spent
 from perfgate.serving.plan import Plan, order_arms
@@ -211,7 +213,16 @@ class Driver:
 
     def _prove(self, starts: list[Start]) -> None:
         for start in starts if not self.blocks else ():
+            self._quiz(start)
             prove(self.plan, self.writer, start, self.elapsed_s)
+
+    def _quiz(self, start: Start) -> None:
+        """Keep which questions a server solves that has been measured: there is no window left to disturb."""
+        if (rules := self.plan.gsm8k) is not None:
+            self.progress.wait(f"{start.arm.value} server: {rules.questions} questions of GSM8K")
+            evaluator = Evaluator(python=self.client.python, log=self.writer.logs / "gsm8k.log", reaper=self.reaper)
+            marks = evaluator.evaluate(start.server, rules)
+            self.writer.add_event(GSM8K_EVENT, self.elapsed_s, arm=start.arm.value, start=start.number, marks=marks)
 
     def _measure(self, start: Start, role: Role) -> None:
         """One window: take it, store it, tell of it."""

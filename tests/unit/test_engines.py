@@ -154,7 +154,7 @@ def test_client__runs_where_bench_serving_is(tmp_path, reaper):
     client = Client("/an/environment/of/vllm/python", ENGINES["vllm"], tmp_path / "log", reaper)
     own = Client("/an/environment/of/sglang/python", ENGINES["sglang"], tmp_path / "log", reaper)
 
-    assert (client._python, own._python) == (sys.executable, "/an/environment/of/sglang/python")
+    assert (client.python, own.python) == (sys.executable, "/an/environment/of/sglang/python")
 
 
 def test_require_engine__of_another_name():
