@@ -54,7 +54,7 @@ def measure_chance(base: str, candidate: str) -> float:
     pairs = list(zip(base, candidate, strict=True))
     lost, won = pairs.count(("1", "0")), pairs.count(("0", "1"))
     count = lost + won
-    return sum(comb(count, number) for number in range(lost, count + 1)) / 2**count
+    return sum(comb(count, number) for number in range(lost, count + 1)) / (1 << count)
 
 
 def describe_gsm8k(marks: Mapping[Arm, str], rules: Gsm8k) -> str:
