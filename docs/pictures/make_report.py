@@ -16,7 +16,6 @@ from playwright.sync_api import sync_playwright
 CHROMIUM = "/usr/bin/chromium"
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 WIDTH, MARGIN = 1180, 10
-COLOURS = 64
 
 
 def draw(folder: str, picture: Path) -> None:
@@ -34,7 +33,7 @@ def draw(folder: str, picture: Path) -> None:
         clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
         page.screenshot(path=picture, full_page=True, clip=clip)
         browser.close()
-    Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+    Image.open(picture).convert("RGB").quantize(method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

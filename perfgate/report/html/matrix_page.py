@@ -43,7 +43,7 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         Section(name="windows", title="Windows", parts=windows),
         Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(raw))),
     )
-    without = sum(not cell.runs for cell in cells)
+    sound = sum(not cell.problems for cell in cells)
     return Page(
         title=f"Matrix {matrix.name}",
         answer="Matrix",
@@ -52,9 +52,10 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         subtitle=f"{matrix.name}: {matrix.title}",
         facts=(
             ("Model", f"{matrix.model.path}, {matrix.model.architecture}"),
-            ("Cells with a result", f"{len(cells) - without} of {len(cells)}"),
+            ("Cells without a problem", f"{sound} of {len(cells)}"),
             ("Rounds", f"{matrix.rounds}, each with a fresh start of every server; {matrix.windows} windows a cell"),
         ),
+        reasons_title="Remarks",
         reasons=tuple(remark(cells, matrix.rounds)),
         sections=drop_empty(sections),
         foot="Differences smaller than start to start mean nothing; `perfgate ab` judges one change.",

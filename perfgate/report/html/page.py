@@ -140,6 +140,7 @@ class Page:
     facts: tuple[tuple[str, str], ...] = ()
     tiles: tuple[Tile, ...] = ()
     labels: tuple[str, ...] = ()
+    reasons_title: str = "Why"
     reasons: tuple[str, ...] = ()
     action: str = ""
     action_command: str = ""

@@ -104,12 +104,18 @@ def _describe_metrics(verdict: Verdict, view: View) -> Iterator[Part]:
 
 
 def _describe_windows(judged: Judged, placed: Sequence[Placed], raw: RawData) -> Iterator[Part]:
-    shown = [judgement.metric for judgement in list_shown(judged.verdict)] or list(judged.scenario.gates)
-    figure = draw_timeline(placed, list(dict.fromkeys((*shown, *SHOWN)))[:TIMELINE_METRICS])
+    figure = draw_timeline(placed, _choose_metrics(judged.verdict))
     if figure is not None:
         yield Picture(figure=figure)
     if placed:
         yield Fold(title=f"All {len(placed)} windows, with their raw files", parts=(_tabulate_windows(placed, raw),))
+
+
+def _choose_metrics(verdict: Verdict) -> tuple[str, ...]:
+    """What is drawn over time: the headline metrics, and the worst of the others."""
+    headlines = (name for name, metric in METRICS.items() if metric.headline)
+    worst = (judgement.metric for judgement in list_shown(verdict))
+    return tuple(dict.fromkeys((*headlines, *worst, *SHOWN)))[:TIMELINE_METRICS]
 
 
 def _tabulate_windows(placed: Sequence[Placed], raw: RawData) -> Sheet:

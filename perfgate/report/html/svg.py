@@ -77,7 +77,7 @@ class Panel:
         left, right = self.x.start, self.x.end
         top, bottom = sorted((self.y.start, self.y.end))
         yield write(left, top - 9, self.title, "panel-title")
-        for tick in self.y.list_ticks(max(2, int((bottom - top) / 30))) if self.ticks_y is None else self.ticks_y:
+        for tick in self.y.list_ticks(min(6, max(2, int((bottom - top) / 30)))) if self.ticks_y is None else self.ticks_y:
             at = self.y.place(tick)
             yield line((left, at), (right, at), "grid")
             yield write(left - 7, at + 4, self.show_y(tick), "tick", "end")

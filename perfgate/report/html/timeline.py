@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from statistics import median
 
 from perfgate.core import Arm, Window
@@ -57,18 +57,6 @@ TELEMETRY = (
     Track(title="Requests waiting in the engine", height=52, read=_read("queued_requests")),
 )
 
-KEYS = (
-    Key(sign=(dot((11, 8), OUTLINES[Arm.BASE], "base full"),), text="base"),
-    Key(sign=(dot((11, 8), OUTLINES[Arm.CANDIDATE], "candidate full"),), text="candidate"),
-    Key(
-        sign=(dot((6, 8), "circle", "base hollow"), dot((17, 8), "diamond", "candidate hollow")),
-        text="cold: warm-up, discarded",
-    ),
-    Key(sign=(dot((11, 8), "circle", "base full"), dot((11, 8), "circle", "ring", radius=7.5)), text="re-run"),
-    Key(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged"),
-    Key(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start"),
-)
-
 
 def draw_timeline(placed: Sequence[Placed], metrics: Sequence[str]) -> Figure | None:
     """The metrics' windows over time, with telemetry beneath; None where no window has a number."""
@@ -85,13 +73,32 @@ def draw_timeline(placed: Sequence[Placed], metrics: Sequence[str]) -> Figure | 
         + (" The lower panels show the machine while each window ran." if moving else "")
         + _name_idle([track for track in watched if track not in moving]),
         lambda width: _draw(placed, tracks, width),
-        KEYS,
+        _list_keys(placed),
     )
 
 
 def _name_idle(tracks: Sequence[Track]) -> str:
     """What was watched and never more than zero needs no panel."""
     return f" Zero in every window: {'; '.join(track.title for track in tracks)}." if tracks else ""
+
+
+def _list_keys(placed: Iterable[Placed]) -> Iterator[Key]:
+    """The signs that occur."""
+    found = tuple(placed)
+    fates, arms = {one.fate for one in found}, {one.window.arm for one in found}
+    yield from (Key(sign=(dot((11, 8), OUTLINES[arm], f"{arm.value} full"),), text=arm.value) for arm in Arm if arm in arms)
+    if Fate.JUDGED in fates:
+        yield Key(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start")
+    if Fate.COLD in fates:
+        signs = (dot((6, 8), "circle", "base hollow"), dot((17, 8), "diamond", "candidate hollow"))
+        yield Key(sign=signs, text="cold: warm-up, discarded")
+    if Fate.UNUSED in fates:
+        yield Key(sign=(dot((11, 8), "circle", "base faint"),), text="measured, not judged")
+    if any(one.is_rerun for one in found):
+        signs = (dot((11, 8), "circle", "base full"), dot((11, 8), "circle", "ring", radius=7.5))
+        yield Key(sign=signs, text="re-run")
+    if fates & {Fate.REPLACED, Fate.CUT_OFF}:
+        yield Key(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged")
 
 
 def _track(name: str) -> Track:
@@ -150,11 +157,16 @@ def _choose_scale(track: Track, placed: Sequence[Placed], top: float) -> Scale:
 
 def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: float) -> Iterator[Shape]:
     ordered = sorted(placed, key=lambda one: (one.window.block, one.window.begun_s))
+    spans = []
     for number, group in groupby(ordered, key=lambda one: one.window.block):
         windows = [one.window for one in group]
-        begun = x.place(min(window.begun_s for window in windows) / unit_s)
-        ended = x.place(max(window.ended_s for window in windows) / unit_s)
-        yield box((begun - 3, ABOVE - 4), (ended + 3, bottom), "block")
+        ends = min(window.begun_s for window in windows), max(window.ended_s for window in windows)
+        spans.append((number, x.place(ends[0] / unit_s), x.place(ends[1] / unit_s)))
+    # Blocks that follow at once would look like one.
+    gaps = [after - before for (_, _, before), (_, after, _) in pairwise(spans)]
+    pad = min([4.0, *((gap - 3) / 2 for gap in gaps)])
+    for number, begun, ended in spans:
+        yield box((begun - pad, ABOVE - 4), (ended + pad, bottom), "block")
         yield write((begun + ended) / 2, 16, f"block {number}" if ended - begun > 48 else str(number), "tick strong", "middle")
 
 
