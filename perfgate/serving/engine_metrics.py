@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from perfgate.serving.loopback import open_http
+
 # Our name -> the engine's, without its prefix; a sum over the labels (data parallel ranks) unless it is a share.
 _SUMS = {
     "running_requests": ("num_running_reqs", "num_requests_running"),
@@ -49,7 +51,8 @@ def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
 
     begun = time.perf_counter()
     try:
-        answer = httpx.get(url, timeout=timeout_s, trust_env=False)
+        with open_http(timeout_s) as client:
+            answer = client.get(url)
     except httpx.HTTPError:
         return None
     took_s = time.perf_counter() - begun
@@ -65,7 +68,7 @@ def parse_metrics(text: str, took_s: float) -> Scrape | None:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 found.setdefault(sample.name.rpartition(":")[2], []).append(float(sample.value))
-    except (ValueError, KeyError, IndexError):
+    except (ValueError, KeyError, IndexError, OverflowError):
         return None
     gauges = {name: sum(values) for name, names in _SUMS.items() if (values := _first(found, names))}
     gauges |= {name: max(values) for name, names in _SHARES.items() if (values := _first(found, names))}

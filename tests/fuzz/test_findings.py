@@ -130,3 +130,10 @@ def test_cut_torn_member__what_is_damaged_otherwise_is_left(content, tmp_path):
 
 def test_make_artifact__is_a_zip_file_that_others_read():
     assert zipfile.ZipFile(io.BytesIO(seeds.make_artifact(b"{}"))).namelist() == ["handoff-unit.json"]
+
+
+@pytest.mark.parametrize("value", [b"9" * 400, b"9" * 400 + b" 1", b"1 " + b"9" * 400])
+def test_probe__metrics_beyond_the_range_of_doubles_are_no_metrics(value, tmp_path):
+    content = seeds.METRICS + b"sglang:num_queue_reqs " + value + b"\n"
+
+    assert probe(BY_NAME["metrics"], content, tmp_path / "f") is None

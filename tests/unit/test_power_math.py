@@ -82,3 +82,20 @@ def test_find_power__agrees_with_the_rule_on_simulated_blocks():
     power = find_power(trial(block_sd=sd, alpha=0.0025, floor=margin / 2), effect)
 
     assert found / tries == pytest.approx(power, abs=4 * sqrt(power * (1 - power) / tries))
+
+
+def test_find_power__one_degree_of_freedom_is_enough_to_find_much():
+    one = trial(blocks=2, prior_df=0.0, alpha=0.05)
+
+    assert find_power(one, 10.0) > 0.9
+    assert find_power(one, find_smallest_effect(one)) == pytest.approx(0.9, abs=1e-6)
+
+
+def test_find_power__an_effect_of_the_floor_does_not_exceed_it():
+    assert find_power(trial(block_sd=0.0, floor=0.015), 0.015) == 0.0
+
+
+def test_find_smallest_effect__with_little_power_asked_for():
+    one = trial(alpha=0.05)
+
+    assert find_power(one, find_smallest_effect(one, 0.2)) == pytest.approx(0.2, abs=1e-6)

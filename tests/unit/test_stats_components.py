@@ -51,7 +51,7 @@ def test_split_variance__one_window_has_no_noise_to_show():
 
 @pytest.mark.parametrize("sessions", [[], [[]], [[[]]], [[[1.0]], []]])
 def test_split_variance__nothing_measured(sessions):
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match=r"^variance components need at least one"):
         split_variance(sessions)
 
 
@@ -64,3 +64,10 @@ def test_predict_variance__of_a_median_of_windows(windows, share):
 
 def test_measure_variance__is_unbiased():
     assert measure_variance([1.0, 2.0, 3.0, 6.0]) == pytest.approx(np.var([1, 2, 3, 6], ddof=1))
+
+
+def test_split_variance__one_window_a_start_leaves_starts_and_sessions():
+    # Starts: means 1, 3 and 5, 7: SS 4 on 2 df, so MS 2. Sessions: means 2, 6: SS 16 on 1 df; (16 - 2) / 2.
+    found = split_variance([[[1], [3]], [[5], [7]]])
+
+    assert [part.variance for _, part in found.by_level()] == [0.0, pytest.approx(2.0), pytest.approx(7.0)]

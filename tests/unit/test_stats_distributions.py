@@ -91,3 +91,18 @@ def test_bound_rate_below__is_the_mirror_image():
 def test_bound_rate__impossible_counts(errors, tries):
     with pytest.raises(ValueError, match="cannot be"):
         bound_rate(errors, tries)
+
+
+def test_bound_rate__one_try_bounds_a_little():
+    assert bound_rate(0, 1) == pytest.approx(0.95)
+    assert bound_rate_below(300, 300, 0.99) == pytest.approx(1 - bound_rate(0, 300, 0.99))
+
+
+def test_reject__a_p_value_on_its_level_is_rejected():
+    assert reject([0.05, 0.025], 0.05) == [True, True]
+
+
+def test_estimate__phi_left_out_inflates_nothing():
+    prior = Prior(variance=0.0001, df=6)
+
+    assert estimate([0.01, 0.02], prior) == estimate([0.01, 0.02], prior, phi=1.0)

@@ -9,8 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from perfgate.core import Outcome
-from perfgate.stats.looks import Plan, Series, decide
-from perfgate.stats.moderated import Prior
+from perfgate.stats.looks import Plan, Series, decide, judge_metric
+from perfgate.stats.moderated import Estimate, Prior
+from perfgate.stats.student import find_quantile
 
 PLAN = Plan(alpha=0.01, looks=(2, 3, 4, 6))
 PRIOR = Prior(variance=0.008**2, df=6)
@@ -82,6 +83,7 @@ def test_decide__a_gain_that_the_first_look_did_not_see_is_a_pass():
     decision = decide([hidden, doubtful], PLAN)
 
     assert (decision.outcome, decision.look) == (Outcome.PASS, 3)
+    assert [finding.outcome for finding in decision.findings] == [Outcome.PASS, Outcome.PASS]
 
 
 def test_decide__the_smallest_effect_shrinks_with_blocks():
@@ -99,6 +101,71 @@ def test_decide__the_smallest_effect_is_found_nine_times_in_ten():
     tight = decide([_series(0.0, 0.0, margin=0.001, prior=Prior(variance=0.004**2, df=1e6))], Plan(alpha=0.01, looks=(2,)))
     assert tight.findings[0].smallest == pytest.approx((2.3263 + 1.2816) * 0.004 / 2**0.5, rel=1e-3)
     assert quiet.findings[0].smallest == pytest.approx(0.015 + 1.2816 * 0.004 / 2**0.5, rel=1e-3)
+
+
+def test_decide__the_smallest_effect_of_many_metrics_is_found_at_the_strictest_level():
+    quiet = _series(0.0, 0.0, margin=0.001, prior=Prior(variance=0.004**2, df=1e6))
+
+    decision = decide([quiet, quiet], Plan(alpha=0.01, looks=(2,)))
+
+    # z(.995) + z(.9) standard errors: Holm's first step for two metrics.
+    assert decision.findings[0].smallest == pytest.approx((2.5758 + 1.2816) * 0.004 / 2**0.5, rel=1e-3)
+    assert decision.findings[0].estimate == quiet.estimate(2)
+
+
+def test_decide__a_silent_series_meets_the_strictest_level():
+    """Between alpha / 2 and alpha: enough where one metric gates or none does, too little beside two that do."""
+    calm, shown = _series(0.0, 0.0), _series(0.0175, 0.0175, gating=False)
+    plan = Plan(alpha=0.01, looks=(2,))
+    assert plan.alpha / 2 < shown.estimate(2).p_worse < plan.alpha
+
+    outcomes = [decide([*[calm] * count, shown], plan).findings[-1].outcome for count in (0, 1, 2)]
+
+    assert outcomes == [Outcome.REGRESSION, Outcome.REGRESSION, Outcome.INCONCLUSIVE]
+
+
+def test_decide__before_the_first_look_nothing_is_found():
+    for series in ([], [_series(0.04)]):
+        decision = decide(series, replace(PLAN, looks=(1,) if not series else (2,)))
+
+        assert (decision.look, decision.findings) == (0, ())
+
+
+def test_series__each_block_has_its_own_inflation():
+    series = _series(0.03, 0.03, phi=(1.0, 9.0))
+
+    assert series.estimate(1).standard_error == _series(0.03).estimate(1).standard_error
+    # Equal differences: the stored variance alone is left, times nine over two blocks, with six of seven degrees of freedom.
+    assert series.estimate(2).standard_error == pytest.approx((6 * 9 * 0.008**2 / 7 / 2) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("mean", "is_worse", "is_better", "outcome"),
+    [
+        (0.0150, True, False, Outcome.PASS),
+        (0.0151, True, False, Outcome.REGRESSION),
+        (0.0151, False, False, Outcome.INCONCLUSIVE),
+        (-0.0120, False, True, Outcome.PASS),
+        (-0.0150, False, True, Outcome.PASS),
+        (-0.0151, False, True, Outcome.IMPROVED),
+        (-0.0151, False, False, Outcome.PASS),
+    ],
+)
+def test_judge_metric__half_the_margin_divides(mean, is_worse, is_better, outcome):
+    found = Estimate(mean=mean, standard_error=0.0, df=5)
+
+    assert judge_metric(found, 0.03, is_worse=is_worse, is_better=is_better) is outcome
+
+
+def test_judge_metric__a_bound_on_the_margin_does_not_pass():
+    """PASS means less than Delta."""
+    found = Estimate(mean=0.0, standard_error=1.0, df=5)
+
+    outcomes = [
+        judge_metric(found, find_quantile(0.95, 5) * wider, is_worse=False, is_better=False) for wider in (1.0, 1.0 + 1e-12)
+    ]
+
+    assert outcomes == [Outcome.INCONCLUSIVE, Outcome.PASS]
 
 
 effects = st.floats(-0.1, 0.1, allow_subnormal=False)
@@ -168,3 +235,51 @@ def test_decide__more_identical_evidence_never_swaps_pass_and_regression(effect,
 
     assert {few.outcome, many.outcome} != {Outcome.PASS, Outcome.REGRESSION}
     assert {few.outcome, many.outcome} != {Outcome.IMPROVED, Outcome.REGRESSION}
+
+
+@given(families())
+def test_decide__swapped_arms_mirror_the_answer(family):
+    """A loss of one arm is a gain of the other, where the first look decides both."""
+    seen = [replace(one, differences=one.differences[:2]) for one in family]
+    turned = [replace(one, differences=tuple(-value for value in one.differences)) for one in seen]
+    plan = Plan(alpha=0.01, looks=(2,))
+
+    for before, after in zip(decide(seen, plan).findings, decide(turned, plan).findings, strict=True):
+        assert after.estimate.mean == -before.estimate.mean
+        if before.outcome is Outcome.IMPROVED:
+            assert after.outcome is Outcome.REGRESSION
+        if before.outcome is Outcome.REGRESSION:
+            assert after.outcome in {Outcome.IMPROVED, Outcome.INCONCLUSIVE}
+
+
+@given(families(), st.randoms())
+def test_decide__the_order_of_metrics_means_nothing(family, shuffler):
+    order = list(range(len(family)))
+    shuffler.shuffle(order)
+
+    before, after = decide(family, PLAN), decide([family[index] for index in order], PLAN)
+
+    assert (after.outcome, after.look) == (before.outcome, before.look)
+    assert list(after.findings) == ([before.findings[index] for index in order] if before.findings else [])
+
+
+@given(families(), st.floats(0.25, 4))
+def test_decide__the_unit_of_the_logarithm_means_nothing(family, scale):
+    """Differences, margins and stored deviations in another unit: the same answer, up to a rounding at its very edge."""
+    scaled = [
+        replace(
+            one,
+            differences=tuple(scale * value for value in one.differences),
+            margin=scale * one.margin,
+            prior=Prior(variance=scale**2 * one.prior.variance, df=one.prior.df),
+        )
+        for one in family
+    ]
+
+    before, after = decide(family, PLAN), decide(scaled, PLAN)
+
+    for one, other in zip(before.findings, after.findings, strict=False):
+        edges = (abs(one.estimate.mean) - 0.015, abs(one.estimate.mean) - 0.05)
+        assume(all(abs(edge) > 1e-9 for edge in edges) and one.estimate.standard_error > 1e-9)
+        assert other.estimate.p_worse == pytest.approx(one.estimate.p_worse, rel=1e-6, abs=1e-12)
+    assert (after.outcome, after.look) == (before.outcome, before.look)

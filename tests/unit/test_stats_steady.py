@@ -52,3 +52,18 @@ def test_find_stalled__a_start_that_is_slow_throughout_flags_nothing():
 
 def test_find_stalled__nothing_to_go_by():
     assert find_stalled([{}, {}], 0.03, {}) is None
+
+
+def test_is_steady__windows_that_are_the_same_agree_without_any_tolerance():
+    assert is_steady([_window(0.1), _window(0.1)], 0.0, {})
+
+
+def test_find_stalled__without_stored_noise_the_tolerance_is_five_deviations():
+    assert find_stalled([_window(0.0), _window(0.0), _window(0.06)], 0.03, {}) == 2
+
+
+def test_find_stalled__five_deviations_and_no_more_is_no_stall():
+    windows = [dict.fromkeys(_window(0.0), value) for value in (0.0, 0.0, 0.05)]
+
+    assert find_stalled(windows, 0.0, dict.fromkeys(windows[0], 0.01)) is None
+    assert find_stalled([*windows[:2], dict.fromkeys(windows[0], 0.0501)], 0.0, dict.fromkeys(windows[0], 0.01)) == 2

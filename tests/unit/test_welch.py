@@ -87,3 +87,45 @@ def test_plan_blocks__more_noise_takes_more_starts():
 
     assert 2 <= quiet < loud
     assert welch.plan_blocks(Prior(variance=9.0, df=6), log(1.03), 0.01) is None
+
+
+def test_compare_arms__two_runs_an_arm_are_the_least():
+    assert welch.compare_arms([0.1, 0.2], CANDIDATE).df > 0
+
+
+def test_compare_arms__single_runs_still_have_a_difference():
+    found = welch.compare_arms([0.1], [0.3])
+
+    assert (found.mean, found.standard_error) == (pytest.approx(0.2), inf)
+
+
+def test_compare_with_prior__as_wide_as_the_runs_counts_the_stored_blocks():
+    found = welch.compare_with_prior([0.0, 2.0], [0.0, 2.0], Prior(variance=2.0, df=4))
+
+    assert (found.standard_error, found.df) == (pytest.approx(sqrt(2)), 4)
+
+
+def test_pool_spread__a_single_run_tells_nothing_of_its_arm():
+    assert welch.pool_spread([1.0], [0.0, 2.0]) == (pytest.approx(sqrt(2)), 1)
+
+
+def _add_quantiles(df):
+    """t_alpha + t_power at alpha = 1 %."""
+    return welch.find_quantile(0.99, df) + welch.find_quantile(welch.POWER, df)
+
+
+@pytest.mark.parametrize("runs", [3, 4, 9, welch.PLAN_LIMIT])
+def test_plan_runs__as_many_as_the_formula_needs_and_no_more(runs):
+    margin = _add_quantiles(2 * runs - 2) * sqrt(2 / runs)
+
+    assert welch.plan_runs(1.0, margin, 0.01, least=3) == runs
+    assert welch.plan_runs(1.0, margin * (1 - 1e-9), 0.01, least=3) == (runs + 1 if runs < welch.PLAN_LIMIT else None)
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 8, welch.PLAN_LIMIT])
+def test_plan_blocks__as_many_as_the_formula_needs_and_no_more(blocks):
+    margin = _add_quantiles(6 + blocks - 1) * sqrt(4.0 / blocks)
+    prior = Prior(variance=4.0, df=6)
+
+    assert welch.plan_blocks(prior, margin, 0.01) == blocks
+    assert welch.plan_blocks(prior, margin * (1 - 1e-9), 0.01) == (blocks + 1 if blocks < welch.PLAN_LIMIT else None)
