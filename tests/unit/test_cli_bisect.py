@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from perfgate.cli import main
+from tests.fakes.commands import kill_at, start_perfgate
 from tests.fakes.repositories import commit, git, grow, make_repository
 from tests.fakes.requests import build_text, use_fake_engine
 
@@ -225,7 +226,12 @@ def test_bisect__a_torn_line_is_measured_again(program, tmp_path):
     assert all(orjson.loads(line) for line in journal.read_bytes().splitlines())
 
 
-def test_bisect__commits_of_an_engine(monkeypatch, tmp_path, capsys):
+def read_windows(folder):
+    """The index lines of a session, whole ones only."""
+    return (folder / "windows.jsonl").read_bytes().split(b"\n")[:-1]
+
+
+def test_bisect__commits_of_an_engine_with_a_kill_on_the_way(monkeypatch, tmp_path, capsys):
     use_fake_engine(monkeypatch, tmp_path)
     folder = make_repository(tmp_path / "repo")
     for number in range(4):
@@ -234,11 +240,18 @@ def test_bisect__commits_of_an_engine(monkeypatch, tmp_path, capsys):
         commit(folder, files, f"change {number}")
     scenario = tmp_path / "scenario.toml"
     scenario.write_text(build_text(**{"calibrate_first = true": "calibrate_first = false"}))
-    code = bisect(folder, tmp_path / "out", "--scenario", scenario, "--format", "json", good="main~3")
+    out, good, bad = tmp_path / "out", git(folder, "rev-parse", "main~3"), git(folder, "rev-parse", "main")
+    arguments = ["bisect", good, bad, "--repo", folder, "--out", out, "--budget", "60", "--scenario", scenario]
+    first = out / "measurements" / f"0000-{bad[:12]}"
+    kill_at(start_perfgate(tmp_path / "state", *arguments), first, 12)
+    before = read_windows(first)
+    code = main([*map(str, arguments), "--resume", "--format", "json"])
     told = capsys.readouterr()
     found = json.loads(told.out)
 
     assert code == 0, told.err
     assert found["culprit"] == git(folder, "rev-parse", "main~1")
     assert log(1 + abs(found["commits"][-1]["change"])) > 0.3
-    assert all((tmp_path / "out" / name / "session.json").exists() for row in found["commits"] for name in row["folders"])
+    assert all((out / name / "session.json").exists() for row in found["commits"] for name in row["folders"])
+    assert before
+    assert read_windows(first)[: len(before)] == before
