@@ -8,7 +8,7 @@ RESULTS := perfgate-results
 ENGINE := $(VENV)/.engine
 TESTS := $(VENV)/.tests
 
-.PHONY: gate gate-regression test lint coverage clean help
+.PHONY: gate gate-regression test mutants lint coverage clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -22,6 +22,11 @@ gate-regression: $(ENGINE) ## the same with a candidate that is about 25 % slowe
 test: $(ENGINE) $(TESTS) ## run the tests, the real CPU gate among them
 	$(BIN)/python -m pytest --cov --numprocesses 2 --dist loadgroup
 
+mutants: $(TESTS) ## break the rule's code in every small way and write down what no test notices; a quarter of an hour
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutation]'
+	nice -n 19 $(BIN)/mutmut run --max-children 1
+	$(BIN)/python benchmarks/mutation/collect.py
+
 lint: $(TESTS) ## check style, types, workflows and scripts
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
@@ -29,7 +34,7 @@ lint: $(TESTS) ## check style, types, workflows and scripts
 	$(BIN)/shellcheck .ci/run .github/*.sh deploy/hooks/*.sh
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) $(RESULTS) .coverage .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(RESULTS) mutants .coverage .mypy_cache .pytest_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
