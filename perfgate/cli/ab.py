@@ -10,6 +10,7 @@ import click
 
 from perfgate.cli.gate import judge_arms
 from perfgate.cli.options import add_folder_options, add_profile_option, add_proof_options, add_share_option, build_arms
+from perfgate.cli.output import add_format_option
 from perfgate.errors import InputError
 
 EXAMPLE = "--env SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1"
@@ -32,6 +33,7 @@ _CHANGES = {"python": "candidate_python", "args": "candidate_args", "env": "cand
 @add_share_option
 @add_profile_option
 @add_folder_options
+@add_format_option
 def command(scenario: str, base_python: str | None, **options: Any) -> int:
     """Measure SCENARIO with and without one change, judge it and report.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import BaselineError, InputError
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ def command() -> None:
 @click.option("--accept-slower", metavar="REASON", help="Let the level become worse, and record why.")
 @click.option("--commit", default="", help="Commit of the engine that the base arm ran, stored beside its values.")
 @click.option("--release", metavar="NAME", help="Pin the level as the release that later creep is measured against.")
-def add(folders: tuple[Path, ...], target: Path, accept_slower: str | None, commit: str, release: str | None) -> int:
+@add_format_option
+def add(  # noqa: PLR0913 - click hands over one argument an option
+    *, folders: tuple[Path, ...], target: Path, accept_slower: str | None, commit: str, release: str | None, style: str
+) -> int:
     """Add measured sessions to a baseline, creating it if there is none.
 
     A/A sessions teach the noise of a comparison; of other sessions only the base arm counts, as a sample of the level.
@@ -56,7 +61,11 @@ def add(folders: tuple[Path, ...], target: Path, accept_slower: str | None, comm
     else:
         baseline = build_baseline(scenario, fingerprint, recorded, release=release or "")
     save_baseline(baseline, path)
-    click.echo(f"{path}: {baseline.history[-1].action} ({len(recorded)} session(s), {baseline.blocks} A/A blocks stored)")
+    action = baseline.history[-1].action
+    if style == "json":
+        print_json({"file": path, "action": action, "sessions": len(recorded), "aa_blocks": baseline.blocks})
+    else:
+        click.echo(f"{path}: {action} ({len(recorded)} session(s), {baseline.blocks} A/A blocks stored)")
     return 0
 
 
@@ -94,13 +103,39 @@ def find_fingerprint(recorded: list[Recorded]) -> Fingerprint:
 
 @command.command()
 @click.argument("file", type=FILE)
-def show(file: Path) -> int:
+@add_format_option
+def show(file: Path, style: str) -> int:
     """Print a baseline's noise bands and what they rest on."""
     from perfgate.evidence.baselines import load_baseline  # noqa: PLC0415
 
-    for line in describe(load_baseline(file)):
+    baseline = load_baseline(file)
+    if style == "json":
+        print_json(list_facts(baseline))
+        return 0
+    for line in describe(baseline):
         click.echo(line)
     return 0
+
+
+def list_facts(baseline: Baseline) -> dict[str, Any]:
+    """What a baseline knows, for programs: ratios are plain fractions, levels in the metric's unit."""
+    return {
+        "scenario": baseline.scenario,
+        "hardware": baseline.fingerprint.hardware,
+        "workload_hash": baseline.workload_hash,
+        "starts": len(baseline.starts),
+        "aa_blocks": baseline.blocks,
+        "metrics": {
+            name: {
+                "p50": noise.quantiles[1],
+                "noise_band_ratio": noise.band,
+                "sessions": noise.sessions,
+                "is_responsive": noise.is_responsive,
+            }
+            for name, noise in baseline.metrics.items()
+        },
+        "history": [asdict(change) for change in baseline.history],
+    }
 
 
 def describe(baseline: Baseline) -> Iterator[str]:
@@ -124,11 +159,16 @@ def describe(baseline: Baseline) -> Iterator[str]:
 @command.command()
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-def diff(before: Path, after: Path) -> int:
+@add_format_option
+def diff(before: Path, after: Path, style: str) -> int:
     """Print how two baselines differ in what they say; nothing when they do not."""
     from perfgate.evidence.baselines import load_baseline  # noqa: PLC0415
 
-    old, new = (list(describe(load_baseline(path))) for path in (before, after))
+    baselines = [load_baseline(path) for path in (before, after)]
+    if style == "json":
+        print_json(dict(zip(("before", "after"), map(list_facts, baselines), strict=True)))
+        return 0
+    old, new = (list(describe(baseline)) for baseline in baselines)
     for line in unified_diff(old, new, fromfile=str(before), tofile=str(after), lineterm=""):
         click.echo(line)
     return 0
@@ -137,7 +177,8 @@ def diff(before: Path, after: Path) -> int:
 @command.command()
 @click.argument("file", type=FILE)
 @click.option("--older-than", "days", required=True, type=click.IntRange(0, MAX_DAYS), metavar="DAYS", help="Age in days.")
-def expire(file: Path, days: int) -> int:
+@add_format_option
+def expire(file: Path, days: int, style: str) -> int:
     """Drop values older than DAYS from a baseline."""
     from perfgate.evidence.baseline_growth import expire_baseline  # noqa: PLC0415
     from perfgate.evidence.baselines import load_baseline, save_baseline  # noqa: PLC0415
@@ -148,7 +189,10 @@ def expire(file: Path, days: int) -> int:
     dropped = len(baseline.starts) - len(kept.starts)
     if dropped:
         save_baseline(kept, file)
-    click.echo(f"{file}: {dropped} of {len(baseline.starts)} starts dropped")
+    if style == "json":
+        print_json({"file": file, "dropped": dropped, "kept": len(kept.starts)})
+    else:
+        click.echo(f"{file}: {dropped} of {len(baseline.starts)} starts dropped")
     return 0
 
 
@@ -159,11 +203,15 @@ def write_time(moment: datetime) -> str:
 
 @command.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
-def verify(files: tuple[Path, ...]) -> int:
+@add_format_option
+def verify(files: tuple[Path, ...], style: str) -> int:
     """Check that baselines are whole, unedited, and derive to the numbers that they show. Exit code 2 when one is not."""
     from perfgate.evidence.baselines import verify_baseline  # noqa: PLC0415
 
     for file in files:
         verify_baseline(file)
-        click.echo(f"{file}: whole and unedited")
+        if style == "text":
+            click.echo(f"{file}: whole and unedited")
+    if style == "json":
+        print_json({"whole": files})
     return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfgate.cli.options import add_arm_options, build_arms, choose_folder
+from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,8 +38,15 @@ if TYPE_CHECKING:
 @click.option("--to", "target", type=click.Path(path_type=Path), help="Folder of baselines (default: this machine's own).")
 @click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
 @add_arm_options
-def command(
-    scenario: str, blocks: int | None, injections: tuple[str, ...], target: Path | None, parent: Path, **options: Any
+@add_format_option
+def command(  # noqa: PLR0913, PLR0917 - click hands over one argument an option
+    scenario: str,
+    blocks: int | None,
+    injections: tuple[str, ...],
+    target: Path | None,
+    parent: Path,
+    style: str,
+    **options: Any,
 ) -> int:
     """Measure A/A blocks of SCENARIO and store this machine's noise bands, replacing those that it had.
 
@@ -55,7 +63,7 @@ def command(
     if recorded or slowed:
         if not recorded or blocks or injections:
             raise InputError("--injected belongs to --from, and --from measures nothing: leave out --blocks and --inject")
-        return _store(_read_recorded(parsed, recorded, slowed), target)
+        return _store(_read_recorded(parsed, recorded, slowed), target, style)
     spec = build_arms(options)[Arm.BASE]
     folder = choose_folder(f"{parsed.name}-calibration", None, parent)
     calibration = Calibration(
@@ -68,7 +76,7 @@ def command(
         model=options["model"],
     )
     with show_progress() as progress:
-        return _store(calibrate(calibration, progress), target)
+        return _store(calibrate(calibration, progress), target, style)
 
 
 def _read_recorded(scenario: Scenario, recorded: tuple[Path, ...], slowed: tuple[str, ...]) -> Baseline:
@@ -77,11 +85,14 @@ def _read_recorded(scenario: Scenario, recorded: tuple[Path, ...], slowed: tuple
     return calibrate_from(scenario, recorded, [parse_slowed(text) for text in slowed])
 
 
-def _store(baseline: Baseline, target: Path | None) -> int:
+def _store(baseline: Baseline, target: Path | None, style: str) -> int:
     from perfgate.evidence.baselines import find_path, save_baseline  # noqa: PLC0415 - as above
     from perfgate.state import find_machine_baselines  # noqa: PLC0415 - as above
 
     path = find_path(target or find_machine_baselines(), baseline.fingerprint, baseline.scenario)
     save_baseline(baseline, path)
-    click.echo(path)
+    if style == "json":
+        print_json({"baseline": path, "aa_blocks": baseline.blocks})
+    else:
+        click.echo(path)
     return 0

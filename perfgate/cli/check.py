@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from perfgate.scenario import Scenario
 
 
+LAYER_DIR = "layers"
+"""Below a result folder: timings of MoE layers that were taken beside the session, which its comment then shows."""
+
+
 @click.command(name="check")
 @click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
 @click.option(
@@ -100,9 +104,21 @@ def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, b
         from perfgate.verdict_file import format_verdict  # noqa: PLC0415 - as above
 
         return format_verdict(verdict)
+    from perfgate.evidence.layer_timings import find_timings, read_timings  # noqa: PLC0415 - as above
     from perfgate.evidence.profiles import read_attribution  # noqa: PLC0415 - as above
-    from perfgate.report.render import render_markdown, render_text  # noqa: PLC0415 - as above
+    from perfgate.layer_check import judge_layers  # noqa: PLC0415
+    from perfgate.report.render import Case, Fold, render_case, render_text  # noqa: PLC0415
 
     if style == "text":
         return render_text(verdict, session, scenario, baseline).encode()
-    return render_markdown(verdict, session, scenario, baseline, read_attribution(Path(session.source))).encode()
+    folder = Path(session.source)
+    timings = find_timings(folder / LAYER_DIR)
+    case = Case(
+        verdict=verdict,
+        session=session,
+        scenario=scenario,
+        baseline=baseline,
+        attribution=read_attribution(folder),
+        layers=judge_layers(read_timings(timings)) if timings else None,
+    )
+    return render_case(case, Fold.NOTHING).encode()

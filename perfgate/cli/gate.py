@@ -18,6 +18,7 @@ from perfgate.cli.options import (
     build_expect,
     choose_folder,
 )
+from perfgate.cli.output import add_format_option
 
 if TYPE_CHECKING:
     from perfgate.core import Arm
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @add_share_option
 @add_profile_option
 @add_arm_options
+@add_format_option
 def command(*, scenario: str, **options: Any) -> int:
     """Calibrate if need be, measure SCENARIO, judge it and report.
 
@@ -46,6 +48,7 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
     from perfgate.gate import Job, run_gate  # noqa: PLC0415 - what serves is imported when it serves
     from perfgate.scenario import parse_scenario, read_scenario_text  # noqa: PLC0415
     from perfgate.serving.progress import show_progress  # noqa: PLC0415
+    from perfgate.verdict_file import format_verdict  # noqa: PLC0415
 
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
@@ -64,6 +67,9 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
     )
     with show_progress() as progress:
         result = run_gate(job, progress)
-    click.echo(result.text)
-    click.echo(f"report folder: {folder}")
+    if options["style"] == "json":
+        click.echo(format_verdict(result.verdict), nl=False)
+    else:
+        click.echo(result.text)
+    click.echo(f"report folder: {folder}", err=options["style"] == "json")
     return result.verdict.outcome.exit_code

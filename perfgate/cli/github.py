@@ -79,8 +79,9 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
 
     No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge.
     """
-    from perfgate.github.outputs import add_summary  # noqa: PLC0415 - as above
+    from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415 - as above
     from perfgate.github.settings import parse_jobs  # noqa: PLC0415
+    from perfgate.report.comment import render_comment  # noqa: PLC0415
 
     if action != "run":
         if result != "skipped":
@@ -99,7 +100,7 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
             click.echo(f"perfgate: {error}", err=True)
             codes.append(3)
             continue
-        add_summary("\n\n".join(one.markdown for one in judged))
+        add_summary(render_comment([one.case for one in judged], MAX_SUMMARY_BYTES // 2))
         codes += [one.verdict.outcome.exit_code for one in judged]
         for line in annotate(judged):
             click.echo(line)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfgate.cli.options import add_share_option
+from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import HandoffError, InputError
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def command() -> None:
 @click.argument("folder", metavar="RESULT_DIR", type=FILE)
 @click.option("-o", "--output", required=True, type=FILE, metavar="DIR", help="Folder for handoff-SCENARIO.json.")
 @add_subject_options
-def pack(folder: Path, output: Path, **options: Any) -> int:
+@add_format_option
+def pack(folder: Path, output: Path, style: str, **options: Any) -> int:
     """Write the windows of RESULT_DIR as a hand-off, without texts, paths, settings or verdict."""
     from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
     from perfgate.evidence.records import read_record  # noqa: PLC0415
@@ -75,7 +77,10 @@ def pack(folder: Path, output: Path, **options: Any) -> int:
         write_atomically(path, content)
     except OSError as error:
         raise InputError(f"--output {output}: cannot be written ({error.strerror}); choose another folder") from None
-    click.echo(path)
+    if style == "json":
+        print_json({"file": path})
+    else:
+        click.echo(path)
     return 0
 
 
@@ -86,7 +91,8 @@ def pack(folder: Path, output: Path, **options: Any) -> int:
 @add_share_option
 @click.option("--no-base", is_flag=True, help="No base can be built here: a candidate measured alone is the last word.")
 @add_subject_options
-def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], **options: Any) -> int:
+@add_format_option
+def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **options: Any) -> int:
     """Check ARTIFACT, from a job that ran a pull request's code, and write it as result folders that `perfgate check` reads.
 
     The scenario comes from this side: one that ships with perfgate, or one that --scenario names.
@@ -94,7 +100,11 @@ def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], **options: Any)
     from perfgate.github.subject import open_artifact  # noqa: PLC0415
 
     facts = {"scenarios_in_pr": options["scenarios_in_pr"], "has_base": not options["no_base"]}
-    for folder in unpack_all(open_artifact(artifact, build_subject(options)), scenarios, out, **facts):
+    folders = unpack_all(open_artifact(artifact, build_subject(options)), scenarios, out, **facts)
+    if style == "json":
+        print_json({"folders": folders})
+        return 0
+    for folder in folders:
         click.echo(folder)
     return 0
 

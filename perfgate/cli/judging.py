@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,13 @@ from perfgate.cli.handoff import unpack_all
 from perfgate.errors import HandoffError
 
 if TYPE_CHECKING:
-    from perfgate.core import Verdict
+    from perfgate.core import Session, Verdict
     from perfgate.github.handoff import Handoff, Subject
+    from perfgate.report.render import Case
 
 FILE = click.Path(path_type=Path)
+OPENED = "opened"
+"""The folder that `perfgate handoff open` is told to write to in docs/github.md."""
 SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
 EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
 _COURT = (
@@ -35,19 +38,20 @@ def add_court_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict and its report as markdown."""
+    """A verdict, and the case that a comment shows of it."""
 
     verdict: Verdict
-    markdown: str
+    case: Case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Court:
-    """What hand-offs are judged by. `scenarios_in_pr` share one error budget."""
+    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment."""
 
     scenarios: tuple[str, ...]
     baselines: tuple[Path, ...]
     scenarios_in_pr: int
+    machines: int
 
 
 def build_court(options: dict[str, Any], settings: Path) -> Court:
@@ -55,7 +59,12 @@ def build_court(options: dict[str, Any], settings: Path) -> Court:
     from perfgate.github.settings import load_settings  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
 
     jobs = load_settings(settings).list_jobs()
-    return Court(scenarios=options["scenarios"], baselines=options["baselines"], scenarios_in_pr=len(jobs))
+    return Court(
+        scenarios=options["scenarios"],
+        baselines=options["baselines"],
+        scenarios_in_pr=len(jobs),
+        machines=len({job.hardware for job in jobs}),
+    )
 
 
 def open_and_judge(artifacts: tuple[Path, ...], subject: Subject, court: Court) -> tuple[Judged, ...]:
@@ -81,12 +90,19 @@ def _judge(folder: Path, court: Court) -> Judged:
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.check import judge  # noqa: PLC0415
     from perfgate.evidence.results import load_results  # noqa: PLC0415
-    from perfgate.report.render import render_markdown  # noqa: PLC0415
+    from perfgate.report.render import Case  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, court.baselines, scenario, session)
     verdict = judge(session, scenario, baseline)
-    return Judged(verdict=verdict, markdown=render_markdown(verdict, session, scenario, baseline))
+    session = rename_source(session, Path(OPENED) / folder.name)
+    return Judged(verdict=verdict, case=Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline))
+
+
+def rename_source(session: Session, place: Path) -> Session:
+    """Call a session's folder, in the commands of a report, what a reader will call it who opens the hand-off himself."""
+    words = tuple(word.replace(session.source, str(place)) for word in session.reproduce)
+    return replace(session, source=str(place), reproduce=words)
 
 
 def annotate(judged: Sequence[Judged]) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 
 
@@ -16,10 +18,14 @@ def command() -> None:
 
 
 @command.command(name="list")
-def list_implementations() -> None:
+@add_format_option
+def list_implementations(style: str) -> None:
     """List what can be judged: built in, or registered under the entry point group `perfgate.kernels`."""
     from perfgate.kernels.implementations import registry  # noqa: PLC0415 - loads torch
 
+    if style == "json":
+        print_json([asdict(implementation) for _, implementation in sorted(registry().items())])
+        return
     for name, implementation in sorted(registry().items()):
         where = "GPU" if implementation.needs_gpu else "CPU or GPU"
         click.echo(f"{name:20} {where:10} {implementation.target}")
@@ -30,7 +36,8 @@ def list_implementations() -> None:
 @click.option("--case", "texts", multiple=True, metavar="CASE", help="A case as a report prints it; repeatable.")
 @click.option("--matrix", type=click.Choice(["quick", "full"]), help="Run a whole matrix instead.")
 @click.option("--device", default="cpu", show_default=True, help="Torch device, such as cuda.")
-def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str) -> int:
+@add_format_option
+def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str, style: str) -> int:
     """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
     _require_torch()
     from perfgate.kernels.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
@@ -44,17 +51,24 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
     implementation.load()
     cases = {"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else tuple(map(Case.parse, texts))
     wrong = left_out = 0
+    said: list[dict[str, Any]] = []
     for case in cases:
         try:
             report = check(implementation, prepare(case, device))
         except NotApplicableError as reason:
             left_out += 1
-            click.echo(f"{case}: not covered: {reason}")
+            said.append({"case": str(case), "not_covered": str(reason)})
+            click.echo(f"{case}: not covered: {reason}", err=style == "json")
             continue
-        click.echo(f"{case}: {report}")
+        said.append({"case": str(case), "problems": report.problems})
+        click.echo(f"{case}: {report}", err=style == "json")
         wrong += bool(report.problems)
     judged = len(cases) - left_out
-    click.echo(f"{judged - wrong} of {judged} cases sound, {left_out} not covered by {implementation.name}")
+    click.echo(
+        f"{judged - wrong} of {judged} cases sound, {left_out} not covered by {implementation.name}", err=style == "json"
+    )
+    if style == "json":
+        print_json({"implementation": implementation.name, "cases": said, "judged": judged, "wrong": wrong})
     return 1 if wrong or not judged else 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from perfgate.cli.output import add_format_option, print_json
 from perfgate.report.table import lay_out_markdown, print_table
 
 
@@ -19,7 +20,10 @@ from perfgate.report.table import lay_out_markdown, print_table
 @click.option(
     "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw throughput against median ITL as .svg or .png."
 )
-def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None) -> int:
+@add_format_option
+def command(  # noqa: PLR0913 - click hands over one argument an option
+    *, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None, style: str
+) -> int:
     """Measure every server of a shipped matrix or of FILE under every load, and print one table.
 
     Each round starts every server once and lets it meet all loads. The table is also written to DIR as table.md and, a row for
@@ -30,7 +34,7 @@ def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: 
     from perfgate.evidence.matrix_records import require_matrix  # noqa: PLC0415
     from perfgate.evidence.matrix_results import load_matrix  # noqa: PLC0415
     from perfgate.matrix import find_matrix, parse_matrix, read_matrix_text  # noqa: PLC0415
-    from perfgate.report.cells import remark, tabulate  # noqa: PLC0415
+    from perfgate.report.cells import describe_cell, remark, tabulate  # noqa: PLC0415
     from perfgate.report.curve_plot import save_curve_plot  # noqa: PLC0415
     from perfgate.report.figure import require_format  # noqa: PLC0415
     from perfgate.serving.matrix_run import MatrixRequest, measure_matrix  # noqa: PLC0415
@@ -51,9 +55,12 @@ def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: 
     remarks = list(remark(cells, matrix.rounds))
     write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
     write_csv(frame_of_cells(cells, str(out)), out / "table.csv")
-    print_table(table)
-    for line in remarks:
-        click.echo(line)
+    if style == "json":
+        print_json({"cells": [describe_cell(cell) for cell in cells], "remarks": remarks})
+    else:
+        print_table(table)
+        for line in remarks:
+            click.echo(line)
     if picture is not None:
         save_curve_plot(cells, matrix.title, picture)
     return 3 if any(cell.problems for cell in cells) else 0

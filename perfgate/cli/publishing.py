@@ -99,8 +99,10 @@ def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: C
 def judge_finding(subject: Subject, finding: Finding, court: Court) -> Section:
     """What is missing outweighs what is there, except a regression that was found."""
     from perfgate.cli.judging import judge_handoffs  # noqa: PLC0415 - as above
-    from perfgate.github.outputs import add_summary  # noqa: PLC0415
+    from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415
+    from perfgate.github.sections import find_room  # noqa: PLC0415
     from perfgate.github.states import State, combine  # noqa: PLC0415
+    from perfgate.report.comment import render_comment  # noqa: PLC0415
     from perfgate.report.escape import markdown  # noqa: PLC0415
 
     remarks = list(finding.remarks)
@@ -113,9 +115,10 @@ def judge_finding(subject: Subject, finding: Finding, court: Court) -> Section:
     if remarks and state is not State.REGRESSION:
         state = finding.state or State.INVALID
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
-    body = "\n\n".join([lines, *(one.markdown for one in judged)]).strip()
-    add_summary(body)
-    return build_section(subject, state, body)
+    cases = [one.case for one in judged]
+    add_summary(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
+    room = find_room(court.machines) - len(lines) - 2
+    return build_section(subject, state, f"{lines}\n\n{render_comment(cases, room)}".strip())
 
 
 def build_place(repository: str, pull_request: int) -> Place:

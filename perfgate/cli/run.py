@@ -16,6 +16,7 @@ from perfgate.cli.options import (
     build_expect,
     choose_folder,
 )
+from perfgate.cli.output import add_format_option, print_json
 
 
 @click.command(name="run")
@@ -25,6 +26,7 @@ from perfgate.cli.options import (
 @add_proof_options
 @add_share_option
 @add_arm_options
+@add_format_option
 def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
     """Measure SCENARIO in A/B blocks into a result folder.
 
@@ -60,8 +62,11 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     )
     with show_progress() as progress:
         measure(request, progress)
-    click.echo(folder)
     _, session = load_results(folder)
+    if options["style"] == "json":
+        print_json({"folder": folder, "problems": session.problems, "is_complete": session.is_complete})
+    else:
+        click.echo(folder)
     for problem in session.problems:
         click.echo(f"perfgate: session void: {problem}", err=True)
     return 3 if session.problems else 0

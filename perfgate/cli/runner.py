@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perfgate.cli.output import add_format_option
 from perfgate.cli.runner_cache import cache
 from perfgate.cli.runner_host import init_host
 from perfgate.cli.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
@@ -36,10 +37,13 @@ for part in (arm, cache, clean, enlist, hook, init_host, prepare, run_once, scru
 @command.command()
 @click.option("--expect", metavar="LABEL", help="The machine that was asked for, for example h20.")
 @click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, some minutes.")
-@click.option("--json", "as_json", is_flag=True, help="Write findings and readings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@add_format_option
 @KERNEL_LOG
 @click.option("--note", type=FILE, metavar="RESULT_DIR", help="Write what is wrong into a result folder, which voids it.")
-def doctor(expect: str | None, *, deep: bool, as_json: bool, kernel_log: Path, note: Path | None) -> int:
+def doctor(  # noqa: PLR0913 - click hands over one argument an option
+    expect: str | None, *, deep: bool, as_json: bool, style: str, kernel_log: Path, note: Path | None
+) -> int:
     """Say whether this machine is fit to measure.
 
     Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.
@@ -55,7 +59,7 @@ def doctor(expect: str | None, *, deep: bool, as_json: bool, kernel_log: Path, n
     except RunnerError as error:
         readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
     findings = (*findings, *(diagnose() if deep else ()))
-    if as_json:
+    if as_json or style == "json":
         click.echo(format_json({"severity": int(find_severity(findings)), "findings": findings, "readings": readings}))
     else:
         for finding in findings:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import click
 
+from perfgate.cli.output import add_format_option, print_json
 from perfgate.scenario import list_scenarios, load_scenario
 
 
 @click.command(name="scenarios")
-def command() -> None:
+@add_format_option
+def command(style: str) -> None:
     """List the scenarios that ship with perfgate."""
-    for name in list_scenarios():
-        click.echo(f"{name:28} {load_scenario(name).title}")
+    titles = {name: load_scenario(name).title for name in list_scenarios()}
+    if style == "json":
+        print_json([{"name": name, "title": title} for name, title in titles.items()])
+        return
+    for name, title in titles.items():
+        click.echo(f"{name:28} {title}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from perfgate.core import Fingerprint, Session, Window
@@ -11,6 +12,7 @@ from perfgate.evidence.answers import load_answers
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.equivalence import check_answered, check_equivalence, describe_equivalence
 from perfgate.evidence.expectations import check_expectations
+from perfgate.evidence.footprint import add_footprint, read_ready
 from perfgate.evidence.gsm8k import check_gsm8k, describe_gsm8k, read_marks
 from perfgate.evidence.journal import find_damage, read_bytes, read_lines
 from perfgate.evidence.records import (
@@ -19,11 +21,12 @@ from perfgate.evidence.records import (
     WindowRecord,
     find_superseded,
     is_same_arm,
+    list_options,
     read_entries,
     read_record,
 )
 from perfgate.evidence.timing import measure_time
-from perfgate.scenario import Scenario, parse_scenario
+from perfgate.scenario import Scenario, list_scenarios, parse_scenario
 
 
 def load_results(folder: Path | str) -> tuple[Scenario, Session]:
@@ -37,10 +40,12 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     if index and not (folder / EVENTS_FILE).exists():
         problems.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
     gone = find_superseded(events)
+    ready = read_ready(events)
     windows: list[Window] = []
     superseded: list[Window] = []
     for entry in index:
         window, problem = _load_window(folder, entry)
+        window = window and _add_footprint(window, ready, scenario)
         (superseded if entry.file in gone else windows).extend([window] if window else [])
         problems.extend([problem] if problem else [])
     problems.extend(_find_superseded_problems(superseded, scenario))
@@ -67,9 +72,15 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         is_aa=is_same_arm(record),
         has_base=record.has_base,
         scenarios_in_pr=record.scenarios_in_pr,
+        reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
         equivalence="; ".join(filter(None, told)),
     )
     return scenario, session
+
+
+def name_scenario(folder: Path, name: str) -> str:
+    """What a command calls the scenario of a result folder: its name if it ships with perfgate, else the folder's copy."""
+    return name if name in list_scenarios() else str(folder / SCENARIO_FILE)
 
 
 def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> Iterator[str]:
@@ -79,6 +90,12 @@ def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> 
         if window.run.completed != scenario.load.num_prompts:
             found.append(f"{window.run.completed} of {scenario.load.num_prompts} requests completed; measure again")
         yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
+
+
+def _add_footprint(window: Window, ready: Mapping[int, float], scenario: Scenario) -> Window:
+    is_alone = scenario.blocks.resident == "one"
+    run = add_footprint(window.run, ready.get(window.start), window.telemetry, is_alone=is_alone)
+    return replace(window, run=run)
 
 
 def _load_window(folder: Path, entry: WindowRecord) -> tuple[Window | None, str | None]:

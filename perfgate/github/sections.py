@@ -27,6 +27,9 @@ MAX_COMMENT = 60_000
 """Characters; GitHub refuses more than 65,536."""
 
 MAX_HISTORY = 10
+OVERHEAD = 2_700
+"""Characters of a section at most that are neither its body nor the history that is shown: its state and its heading."""
+
 CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
 _SECTION = re.compile(
     r"^<!-- perfgate:section (?P<state>\{[^\n]*\}) -->\n(?P<body>.*?)^<!-- perfgate:end -->$", re.DOTALL | re.MULTILINE
@@ -112,13 +115,29 @@ def parse(comment: str) -> dict[str, Section]:
 
 
 def render(sections: Mapping[str, Section], runs_url: str) -> str:
-    """Write the comment. `runs_url` is the address of the repository's runs; long bodies are cut to share the room."""
+    """Write the comment. `runs_url` is the address of the repository's runs.
+
+    Where the room is short, the earlier results make way first; they stay in the state. Then long bodies are cut.
+    """
+    shown = _render(sections, runs_url, has_history=True)
+    return shown if CUT not in shown else _render(sections, runs_url, has_history=False)
+
+
+def _render(sections: Mapping[str, Section], runs_url: str, *, has_history: bool) -> str:
     order = sorted(sections)
-    empty = {name: _render_section(replace(sections[name], body=""), runs_url) for name in order}
-    room = MAX_COMMENT - len(MARK) - sum(len(text) + 2 for text in empty.values())
+    empty = {name: _render_section(replace(sections[name], body=""), runs_url, has_history=has_history) for name in order}
+    # A body brings two lines of its own, a section the two before it, and the end is a line too.
+    room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + 4 for text in empty.values())
     bodies = _share_room({name: _disarm(sections[name].body) for name in order}, room)
-    rendered = (_render_section(replace(sections[name], body=bodies[name]), runs_url) for name in order)
+    rendered = (
+        _render_section(replace(sections[name], body=bodies[name]), runs_url, has_history=has_history) for name in order
+    )
     return "\n\n".join((MARK, *rendered)) + "\n"
+
+
+def find_room(sections: int) -> int:
+    """How long the body of each of so many sections may be, so that none is ever cut for another's sake."""
+    return (MAX_COMMENT - len(MARK)) // max(sections, 1) - OVERHEAD
 
 
 def _share_room(bodies: Mapping[str, str], room: int) -> dict[str, str]:
@@ -146,7 +165,7 @@ def _disarm(body: str) -> str:
     return body.replace("\r\n", "\n").replace("<!--", "&lt;!--")
 
 
-def _render_section(section: Section, runs_url: str) -> str:
+def _render_section(section: Section, runs_url: str, *, has_history: bool) -> str:
     entry = section.entry
     kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
     lines = [
@@ -154,8 +173,8 @@ def _render_section(section: Section, runs_url: str) -> str:
         f"## {ICONS[entry.state]} {section.hardware}: {entry.state.value} ({SENTENCES[entry.state]})",
         *(["", section.body, ""] if section.body else [""]),
         "<!-- perfgate:foot -->",
-        f"<sub>commit {entry.head_sha[:12]}, {_link(entry, runs_url)}, {entry.at}</sub>",
-        *_render_history(section.history, runs_url),
+        f"<sub>commit {entry.head_sha[:12]}, report and numbers: {_link(entry, runs_url)}, {entry.at}</sub>",
+        *_render_history(section.history if has_history else (), runs_url),
         "<!-- perfgate:end -->",
     ]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from perfgate.evidence.matrix_results import CellResult
 from perfgate.metrics import METRICS
@@ -47,3 +48,15 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     if rounds == 1:
         yield "one start of each server: the offset of a start looks like a difference between servers; measure more rounds"
     yield "levels, and no verdict: differences smaller than start to start mean nothing; `perfgate ab` judges one change"
+
+
+def describe_cell(cell: CellResult) -> dict[str, Any]:
+    """A cell for programs: the level of every metric that its windows carry, in the metric's unit."""
+    levels = {name: cell.find_level(name) for name in METRICS}
+    return {
+        "server": cell.server,
+        "load": cell.load,
+        "windows": len(cell.runs),
+        "levels": {name: level for name, level in levels.items() if level is not None},
+        "problems": cell.problems,
+    }

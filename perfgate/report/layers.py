@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from perfgate.core import Judgement, Verdict
+from dataclasses import dataclass
+
+from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, lay_out, lay_out_markdown
+from perfgate.report.wording import percent
 from perfgate.rounding import format_percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """What a comment on serving says of the layers timed beside it. `losses` name each layer that became slower."""
+
+    sentence: str
+    losses: tuple[str, ...]
+
 
 HEADER = ("layer", "base", "candidate", "change", "interval", "verdict")
 
@@ -13,13 +25,33 @@ HEADER = ("layer", "base", "candidate", "change", "interval", "verdict")
 def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     """The verdict first, then its reasons, then one row for each layer. Times are medians in microseconds."""
     clean = markdown if is_markdown else plain
-    table = Table(header=HEADER, rows=[_row(judgement) for judgement in verdict.judgements])
+    table = tabulate_layers(verdict)
     head = f"{verdict.outcome}: {clean(verdict.scenario)}, {clean(verdict.hardware)}"
     lines = [f"### {head}" if is_markdown else head, ""]
     lines += [f"- {clean(reason)}" for reason in verdict.reasons]
     lines += ["", lay_out_markdown(table) if is_markdown else lay_out(table), ""]
     lines += [f"{verdict.blocks} blocks; intervals: two-sided, 90 %; margin: {format_percent(verdict.judgements[0].margin, 0)}"]
     return "\n".join(lines) + "\n"
+
+
+def build_kernels(verdict: Verdict) -> Kernels:
+    """Put a verdict on layers into one sentence that names every loss; an invalid one says why."""
+    worst = sorted(verdict.judgements, key=lambda judgement: -(judgement.worse or 0.0))
+    losses = tuple(f"{one.metric} {percent(one.change)}" for one in worst if one.outcome is Outcome.REGRESSION)
+    margin = f"margin {format_percent(verdict.judgements[0].margin, 0)}" if verdict.judgements else "nothing timed"
+    said = f"{verdict.outcome}: {len(verdict.judgements)} layers in {verdict.blocks} blocks, {margin}"
+    if verdict.outcome is Outcome.INVALID:
+        return Kernels(sentence=f"{said}; {'; '.join(verdict.reasons[:3])}", losses=losses)
+    return Kernels(sentence=f"{said}; slower: {', '.join(losses)}" if losses else said, losses=losses)
+
+
+def tabulate_layers(verdict: Verdict) -> Table:
+    """One row for each layer, the worst first."""
+    return Table(header=HEADER, rows=[_row(judgement) for judgement in sorted(verdict.judgements, key=_order)])
+
+
+def _order(judgement: Judgement) -> tuple[bool, float]:
+    return (judgement.outcome is not Outcome.REGRESSION, -(judgement.worse or 0.0))
 
 
 def _row(judgement: Judgement) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from perfgate.evidence.attribution import Attribution
 from perfgate.report import escape
 from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
+from perfgate.report.layers import build_kernels, tabulate_layers
 from perfgate.report.picture import LEGEND
 from perfgate.report.table import lay_out_markdown
 from perfgate.report.view import Row, build_view
@@ -21,6 +24,34 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
+TOP = 3
+"""The depth of the heading of a comment on one scenario."""
+
+
+class Fold(IntEnum):
+    """How much of a report is left out, so that many fit into one comment; no fold hides a regression."""
+
+    NOTHING = 0
+    ENVIRONMENT = 1
+    CALM_METRICS = 2
+    ALL_BUT_ONE_LINE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A verdict with all that a report of it shows.
+
+    `baseline` is the one that it was judged against, if any. `attribution` says which kernels the difference consists of, or
+    why the profiles cannot be read. `layers` is the verdict on MoE layers timed beside it, `link` the address of a report.
+    """
+
+    verdict: Verdict
+    session: Session
+    scenario: Scenario
+    baseline: object | None = None
+    attribution: Attribution | str | None = None
+    layers: Verdict | None = None
+    link: str = ""
 
 
 def render_markdown(
@@ -30,20 +61,34 @@ def render_markdown(
     baseline: object | None,
     attribution: Attribution | str | None = None,
 ) -> str:
-    """Return GitHub markdown whose first line is the verdict. `baseline` is the one it was judged against, if any.
+    """Return GitHub markdown whose first line is the verdict, with nothing folded away."""
+    return render_case(
+        Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline, attribution=attribution), Fold.NOTHING
+    )
 
-    `attribution` says which kernels the difference consists of, or why the profiles cannot be read.
-    """
-    breakdown = build_breakdown(attribution)
+
+def render_case(case: Case, fold: Fold, depth: int = TOP) -> str:
+    """Write one verdict under a heading of `depth`; one below TOP names the scenario and has no legend."""
+    view = build_view(case.verdict, case.session, case.scenario)
+    breakdown = build_breakdown(case.attribution)
+    is_folded = fold >= Fold.CALM_METRICS
     return (
         _environment(escape.markdown)
         .get_template("comment.md.j2")
         .render(
-            view=build_view(verdict, session, scenario),
-            legend=Safe(LEGEND),
-            has_baseline=baseline is not None,
+            view=view,
+            depth=depth,
+            is_line=fold is Fold.ALL_BUT_ONE_LINE,
+            has_pages=fold is Fold.NOTHING,
+            rows=tuple(row for row in view.rows if not (is_folded and row.is_calm)),
+            calm=tuple(row for row in view.rows if is_folded and row.is_calm),
+            legend=Safe(LEGEND) if depth == TOP else "",
+            has_baseline=case.baseline is not None,
             breakdown=breakdown,
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
+            kernels=build_kernels(case.layers) if case.layers else None,
+            layers=Safe(lay_out_markdown(tabulate_layers(case.layers))) if case.layers else "",
+            link=Safe(case.link),
         )
     )
 
@@ -83,7 +128,7 @@ def _environment(clean: Callable[[str], str]) -> Environment:
 
 def lay_out(rows: tuple[Row, ...], base_title: str) -> str:
     """Align rows in columns, numbers to the right."""
-    header = ("metric", base_title, "candidate", "change", "90 % interval", "limit", "noise band", "picture", "outcome")
+    header = ("metric", base_title, "candidate", "change", "95 % bounds", "margin", "noise band", "picture", "outcome")
     lines = [header, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(_align(line, widths) for line in lines)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log1p
-from shlex import quote
+from shlex import join, quote
 
-from perfgate.core import Arm, Judgement, Outcome, Role, Session, Verdict
+from perfgate.core import Arm, Judgement, Outcome, Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.picture import draw_interval
-from perfgate.rounding import format_percent
+from perfgate.report.sureness import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.scenario import Scenario
 
 REASONS_SHOWN = 12
@@ -20,7 +20,7 @@ _SEVERITY = (Outcome.INVALID, Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One metric as text. `marks` are the numbers of its footnotes."""
+    """One metric as text. `marks` are the numbers of its footnotes; it `is_calm` when nothing was lost or left in doubt."""
 
     title: str
     base: str
@@ -32,6 +32,7 @@ class Row:
     outcome: str
     picture: str
     marks: tuple[int, ...]
+    is_calm: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +63,15 @@ class View:
     is_advisory: bool
     meaning: str
     findings: tuple[str, ...]
+    shown_losses: tuple[str, ...]
     scenario: str
     scenario_title: str
     hardware: str
+    where: str
     confidence: str
     sensitivity: str
+    spent: str
+    doubts: tuple[int, ...]
     equivalence: str
     action: str
     action_command: str
@@ -78,6 +83,7 @@ class View:
     policy: tuple[tuple[str, str], ...]
     facts: tuple[Fact, ...]
     commands: tuple[tuple[str, str], ...]
+    replay: str
 
 
 def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
@@ -91,11 +97,19 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         is_advisory=verdict.advisory,
         meaning=_meaning(verdict, ordered),
         findings=_findings(verdict, ordered),
+        shown_losses=tuple(
+            f"{wording.title(judgement)} {wording.percent(judgement.change)}"
+            for judgement in ordered
+            if judgement.outcome is Outcome.REGRESSION and not judgement.gating
+        ),
         scenario=verdict.scenario,
         scenario_title=scenario.title,
         hardware=verdict.hardware,
-        confidence=_confidence(verdict, session),
-        sensitivity=_sensitivity(ordered),
+        where=", ".join(wording.title(judgement) for judgement in ordered if _is_lost(judgement)),
+        confidence=describe_confidence(verdict, session),
+        sensitivity=describe_sensitivity(ordered),
+        spent=describe_spent(session),
+        doubts=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
         equivalence=session.equivalence,
         action=action,
         action_command=command.format(source=quote(session.source), scenario=quote(session.scenario)),
@@ -106,19 +120,18 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         footnotes=footnotes,
         policy=tuple((key, _plain_number(value)) for key, value in sorted(verdict.policy.items())),
         facts=_facts(session),
-        commands=_commands(session),
+        replay=write_command("check", session.source),
+        commands=(("measure again", write_command("gate", *(session.reproduce or (session.scenario,)))),),
     )
 
 
 def sort_judgements(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
-    """Headline metrics first in their fixed order, then the gating ones worst first, then those that are only shown."""
+    """The gating ones worst first, then those that are only shown; what is equal stands in the order of the metrics' table."""
     order = list(METRICS)
 
-    def rank(judgement: Judgement) -> tuple[int, int, float, int]:
-        place = order.index(judgement.metric)
-        if METRICS[judgement.metric].headline:
-            return (0, 0, 0.0, place)
-        return (1 if judgement.gating else 2, _SEVERITY.index(judgement.outcome), -_in_margins(judgement), place)
+    def rank(judgement: Judgement) -> tuple[bool, int, float, int]:
+        severity = _SEVERITY.index(judgement.outcome)
+        return (not judgement.gating, severity, -_in_margins(judgement), order.index(judgement.metric))
 
     return tuple(sorted(judgements, key=rank))
 
@@ -148,7 +161,9 @@ def _findings(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ..
     """Say the headline metrics, and whatever else was lost."""
     if verdict.outcome is Outcome.INVALID:
         return verdict.reasons[:1]
+    order = list(METRICS)
     headlines = tuple(judgement for judgement in ordered if METRICS[judgement.metric].headline) or ordered[:1]
+    headlines = tuple(sorted(headlines, key=lambda judgement: order.index(judgement.metric)))
     lost = tuple(judgement for judgement in ordered if _is_lost(judgement) and judgement not in headlines)
     return tuple(wording.finding(judgement) for judgement in (*headlines, *lost))
 
@@ -171,52 +186,8 @@ def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> Row:
         outcome=judgement.outcome.value if judgement.gating else f"{judgement.outcome.value} (not gating)",
         picture=draw_interval(judgement),
         marks=tuple(sorted(footnotes.index(note) + 1 for note in dict.fromkeys(judgement.notes))),
+        is_calm=judgement.outcome in (Outcome.PASS, Outcome.IMPROVED),
     )
-
-
-def _confidence(verdict: Verdict, session: Session) -> str:
-    """Say on how much evidence the answer stands, and how often it would cry wolf."""
-    blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'} of fresh servers"
-    if set(session.fingerprints) == {Arm.CANDIDATE}:
-        blocks = "the candidate alone against stored noise"
-    evidence = f"{blocks}, {verdict.windows} judged windows, {_minutes(session)}."
-    alpha = verdict.policy.get("alpha")
-    if verdict.outcome is Outcome.INVALID or not isinstance(alpha, float):
-        return evidence
-    condition = "once the machine is calibrated, " if verdict.advisory else ""
-    return (
-        f"{evidence} By design, {condition}at most {format_percent(alpha, None)} of unchanged builds are called a REGRESSION."
-    )
-
-
-def _sensitivity(ordered: tuple[Judgement, ...]) -> str:
-    return ", ".join(
-        f"{wording.title(judgement)} {wording.loss(judgement.metric, judgement.smallest_effect)}"
-        for judgement in ordered
-        if judgement.gating and judgement.smallest_effect is not None
-    )
-
-
-def _minutes(session: Session) -> str:
-    """Say how much machine time the session took, what became of it, and how many windows do not count."""
-    if not session.windows:
-        return "no window finished"
-    kind = "CPU" if _is_cpu(session) else "GPU"
-    extra = sum(window.role is not Role.MEASURED for window in session.windows)
-    discarded = f"{extra} of {len(session.windows)} windows discarded as warm-up or run again"
-    if session.superseded:
-        discarded += f", {len(session.superseded)} more cut off by a break and measured anew"
-    timing = session.timing
-    if timing is None:
-        seconds = sum(window.ended_s - window.begun_s for window in session.windows)
-        return f"{seconds / 60:.1f} {kind}-minutes in windows ({discarded})"
-    shares = (("measuring", timing.measuring_s), ("warming up", timing.warming_s), ("starting servers", timing.starting_s))
-    spent = ", ".join(f"{format_percent(seconds / timing.took_s, 0)} {what}" for what, seconds in shares if seconds > 0)
-    return f"{timing.took_s / 60:.1f} {kind}-minutes: {spent} ({discarded})"
-
-
-def _is_cpu(session: Session) -> bool:
-    return all(fingerprint.facts.get("gpu", "absent") == "absent" for fingerprint in session.fingerprints.values())
 
 
 def _labels(verdict: Verdict, scenario: Scenario) -> tuple[str, ...]:
@@ -240,14 +211,9 @@ def _facts(session: Session) -> tuple[Fact, ...]:
     return tuple(sorted(facts, key=lambda fact: not fact.is_different))
 
 
-def _commands(session: Session) -> tuple[tuple[str, str], ...]:
-    return (
-        ("judge the same evidence again", f"perfgate check {quote(session.source)}"),
-        (
-            "measure again, with the options of the arms that session.json there records",
-            f"perfgate gate {quote(session.scenario)}",
-        ),
-    )
+def write_command(*words: str) -> str:
+    """Write a command of perfgate that can be pasted into a shell."""
+    return join(("perfgate", *words))
 
 
 def _plain_number(number: str | float) -> str:

@@ -98,7 +98,8 @@ def title(judgement: Judgement) -> str:
 
 
 def finding(judgement: Judgement) -> str:
-    """Say in a clause what became of one metric, for example "P99 ITL +4.0 % (limit +10.0 %)"."""
+    """Say in a clause what became of one metric, for example "P99 ITL +4.0 % (margin +10.0 %)"."""
     if judgement.change is None or not isfinite(judgement.change):
         return f"{title(judgement)} not judged"
-    return f"{title(judgement)} {percent(judgement.change)} (limit {limit(judgement)})"
+    shown_only = "" if judgement.gating else ", shown only"
+    return f"{title(judgement)} {percent(judgement.change)} (margin {limit(judgement)}{shown_only})"

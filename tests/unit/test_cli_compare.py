@@ -105,7 +105,7 @@ def test_command__regression(capsys, base, slower):
     code, out, _ = run(capsys, "--base", base, "--candidate", slower)
 
     assert code == 1
-    assert out.startswith("REGRESSION: Output throughput -9.2 % (limit -2.9 %)")
+    assert out.startswith("REGRESSION: Output throughput -9.2 % (margin -2.9 %)")
 
 
 def test_command__pass(capsys, base, same):

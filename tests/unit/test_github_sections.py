@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perfgate.core import Outcome
 from perfgate.errors import StaleError
-from perfgate.github.sections import MARK, MAX_COMMENT, MAX_HISTORY, Entry, Section, cut, merge, parse, put, render
+from perfgate.github.sections import MARK, MAX_COMMENT, MAX_HISTORY, Entry, Section, cut, find_room, merge, parse, put, render
 from perfgate.github.states import ICONS, SENTENCES, State, combine
 
 RUNS = "https://github.com/o/r/actions/runs"
@@ -38,7 +38,10 @@ def test_render__begins_with_the_mark_and_names_every_section():
     assert comment.startswith(f"{MARK}\n")
     assert "## ✅ h20: pass (not slower, as far as the margins go)" in comment
     assert "## ❌ h100: regression (slower)" in comment
-    assert "commit aaaaaaaaaaaa, [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z" in comment
+    assert (
+        "commit aaaaaaaaaaaa, report and numbers: [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z"
+        in comment
+    )
 
 
 @pytest.mark.parametrize("state", State)
@@ -144,6 +147,20 @@ def test_render__fits_into_a_comment_and_cuts_the_longest():
     assert "All well." in comment
     assert comment.count("```") % 2 == 0
     assert comment.count("<details>") == comment.count("</details>")
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_find_room__bodies_of_that_length_are_never_cut(count):
+    """However long the history: what a section was promised, it keeps."""
+    entry = make_section(state=State.INCONCLUSIVE, run=2**52).entry
+    names = [f"{'x' * 62}-{number}" for number in range(count)]
+    body = "y" * find_room(count)
+    sections = {name: Section(hardware=name, entry=entry, history=(entry,) * MAX_HISTORY, body=body) for name in names}
+
+    comment = render(sections, f"https://github.example/{'o' * 39}/{'r' * 100}/actions/runs")
+
+    assert len(comment) <= MAX_COMMENT
+    assert comment.count(body) == count
 
 
 @given(st.text(alphabet="ab\n`<details>/ ", max_size=2000), st.integers(min_value=200, max_value=1500))

@@ -85,7 +85,7 @@ def test_draw_interval__no_finite_interval_no_picture(gap):
     assert draw_interval(judgement(**gap)) == ""
 
 
-def test_sort_judgements__headlines_then_worst_then_shown_only():
+def test_sort_judgements__worst_first_then_shown_only():
     given = (
         judgement("mean_ttft_ms", change=0.5, gating=False),
         judgement("median_itl_ms", change=0.02),
@@ -97,7 +97,7 @@ def test_sort_judgements__headlines_then_worst_then_shown_only():
 
     names = [found.metric for found in sort_judgements(given)]
 
-    assert names == ["output_tok_per_s", "p99_itl_ms", "p95_itl_ms", "mean_e2e_ms", "median_itl_ms", "mean_ttft_ms"]
+    assert names == ["p95_itl_ms", "mean_e2e_ms", "median_itl_ms", "output_tok_per_s", "mean_ttft_ms", "p99_itl_ms"]
 
 
 def test_wording__every_outcome_has_its_words():

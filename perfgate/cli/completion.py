@@ -1,0 +1,22 @@
+"""`perfgate completion`: what makes a shell complete commands, options and file names."""
+
+from __future__ import annotations
+
+import click
+
+PROGRAM = "perfgate"
+
+
+@click.command(name="completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> int:
+    """Print the completion script of SHELL, for example: perfgate completion bash >> ~/.bashrc."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - only this command needs it
+
+    from perfgate.cli import program  # noqa: PLC0415 - it lists this module
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.ClickException(f"{shell}: click knows no completion for it")
+    click.echo(found(program, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source())
+    return 0

@@ -1,0 +1,92 @@
+"""Why one metric was judged as it was, in five sentences: the change, its bounds, the evidence, what went wrong, what now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfgate.core import Judgement, Outcome, Role, Session, Verdict
+from perfgate.report import wording
+from perfgate.rounding import format_percent
+
+_BECAUSE = {
+    Outcome.PASS: "all of it ends before the margin, so a loss that large is less likely than 5 %",
+    Outcome.IMPROVED: "all of it is a gain, beyond half a margin at every look",
+    Outcome.REGRESSION: "it proves a loss of more than half the margin, so it is called slower",
+    Outcome.INCONCLUSIVE: "it neither ends before the margin nor proves a loss of more than half of it",
+}
+_NEXT = {
+    Outcome.PASS: "Nothing has to be done about it.",
+    Outcome.IMPROVED: "Nothing has to be done about it; `perfgate baseline add` keeps the gain as the new level.",
+    Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
+    "(`perfgate baseline add --accept-slower`).",
+    Outcome.INCONCLUSIVE: "Give the scenario more blocks: `perfgate power` says how many it takes.",
+    Outcome.INVALID: "Mend what voided the session, then measure again.",
+}
+
+
+def explain_metric(judgement: Judgement, verdict: Verdict, session: Session) -> tuple[str, ...]:
+    """Five sentences on one judgement of a verdict, for a terminal."""
+    return (
+        _tell_change(judgement),
+        _tell_bounds(judgement),
+        _tell_evidence(verdict),
+        _tell_mishaps(session),
+        _tell_next(judgement),
+    )
+
+
+def _tell_change(judgement: Judgement) -> str:
+    title = wording.title(judgement)
+    if judgement.change is None:
+        return f"{title} was not judged: {judgement.outcome}."
+    levels = f"from {wording.value(judgement.metric, judgement.base)} to {wording.value(judgement.metric, judgement.candidate)}"
+    sense = "worse" if (judgement.worse or 0.0) > 0 else "better"
+    if wording.percent(judgement.change) == wording.percent(0.0):
+        sense = "no change"
+    gating = "" if judgement.gating else ", and it only informs"
+    return f"{title} went {levels}, {wording.percent(judgement.change)} ({sense}): {judgement.outcome}{gating}."
+
+
+def _tell_bounds(judgement: Judgement) -> str:
+    band = wording.band(judgement)
+    limits = f"the margin of {wording.limit(judgement)} and " + (
+        "no stored noise band" if judgement.band is None else f"a stored noise band of {band}"
+    )
+    if judgement.low is None or judgement.high is None:
+        return f"There is no interval to hold against {limits}."
+    because = _BECAUSE.get(judgement.outcome, "the evidence cannot be trusted")
+    chance = "" if judgement.p_value is None else f" (noise alone looks this bad with p = {judgement.p_value:.1g})"
+    return f"Its 95 % bounds, {wording.interval(judgement)}, stand against {limits}: {because}{chance}."
+
+
+def _tell_evidence(verdict: Verdict) -> str:
+    looks, share = verdict.policy.get("looks"), verdict.policy.get("alpha_look")
+    blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'} of fresh servers"
+    if verdict.policy.get("stage") == 1:
+        blocks = "the candidate alone, held against stored sessions"
+    rule = f"looks were planned after {looks} blocks" if looks else "no look was planned"
+    budget = f", and each may spend {format_percent(share, None)} of error" if isinstance(share, float) else ""
+    return f"It rests on {blocks} and {verdict.windows} judged windows; {rule}{budget}."
+
+
+def _tell_mishaps(session: Session) -> str:
+    found = list(_list_mishaps(session))
+    return f"{'; '.join(found)}." if found else "No window was measured again, cut off or void."
+
+
+def _list_mishaps(session: Session) -> Iterator[str]:
+    again = sum(window.role is Role.RERUN for window in session.windows)
+    if again:
+        yield f"{again} window{'' if again == 1 else 's'} stalled and had to be measured again"
+    if session.superseded:
+        yield f"{len(session.superseded)} windows were cut off by a break and measured anew"
+    if session.problems:
+        more = f" (and {len(session.problems) - 1} more)" if len(session.problems) > 1 else ""
+        yield f"The session is void: {session.problems[0].rstrip('.')}{more}"
+
+
+def _tell_next(judgement: Judgement) -> str:
+    notes = f" ({'; '.join(judgement.notes)})" if judgement.notes else ""
+    if not judgement.gating:
+        return f"It cannot fail the change, so nothing has to be done about it{notes}."
+    return _NEXT[judgement.outcome][:-1] + f"{notes}."

@@ -1,0 +1,234 @@
+"""Verdicts of every outcome, as the golden reports show them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Session, Timing, Verdict, Window
+from perfgate.report.render import Case
+from perfgate.scenario import parse_scenario
+
+SCENARIO = parse_scenario(
+    """
+    schema = 1
+    name = "cpu-moe"
+    title = "Tiny Qwen3-MoE on the CPU"
+    model = {path = "generated:tiny-qwen3-moe", architecture = "Qwen3MoeForCausalLM", experts = 8, top_k = 2, layers = 4, \
+weights = "random"}
+    server = {engine = "sglang-cpu"}
+    load = {num_prompts = 48, input_len = 32, output_len = 32, max_concurrency = 4}
+    [gates]
+    output_tok_per_s = {margin = 0.25}
+    p99_itl_ms = {margin = 0.5}
+    median_itl_ms = {margin = 0.25}
+    mean_ttft_ms = {margin = 0.4, advisory = true}
+    """,
+    "scenario.toml",
+)
+GPU_SCENARIO = replace(
+    SCENARIO, name="moe-decode", title="gpt-oss-20b, decode-bound", model=replace(SCENARIO.model, weights="checkpoint")
+)
+CPU_FACTS = {
+    "hardware": "cpu-intel-xeon-2.50ghz-2c",
+    "cpu": "Intel(R) Xeon(R)",
+    "cores": "2",
+    "gpu": "absent",
+    "sglang": "0.5.15",
+}
+GPU_FACTS = {"hardware": "nvidia-h200-141gb", "gpu": "NVIDIA H200", "driver": "580.159", "cuda": "13.0", "sglang": "0.5.16"}
+POLICY = {"alpha": 0.01, "looks": "2, 3, 4", "scenarios": 1}
+LINK = "https://github.com/o/r/actions/runs/11"
+
+
+def make_window(arm=Arm.BASE, role=Role.MEASURED, begun_s=0.0):
+    run = Run(
+        source="0001.jsonl",
+        values={},
+        workload={},
+        requested=48,
+        completed=48,
+        input_tokens=1536,
+        output_tokens=1536,
+        duration_s=20.0,
+    )
+    return Window(run=run, arm=arm, block=1, start=1, index=0, role=role, begun_s=begun_s, ended_s=begun_s + 20.0)
+
+
+def make_session(facts, candidate_facts=None, scenario="cpu-moe"):
+    windows = [make_window(role=Role.WARMUP)] * 4 + [make_window(), make_window(Arm.CANDIDATE)] * 6
+    return Session(
+        source="results/2026-11-20-1",
+        scenario=scenario,
+        workload_hash="0123456789ab",
+        fingerprints={Arm.BASE: Fingerprint(facts=facts), Arm.CANDIDATE: Fingerprint(facts=facts | (candidate_facts or {}))},
+        windows=tuple(windows),
+        timing=Timing(took_s=600.0, starting_s=180.0, warming_s=80.0, measuring_s=240.0),
+    )
+
+
+def judge(metric, base, change, half_width, margin, *, outcome=Outcome.PASS, sign=1.0, **more):
+    """Make a judgement whose interval is symmetric around `change`; `sign` is -1 where higher is better."""
+    numbers = {
+        "base": base,
+        "candidate": base * (1 + change),
+        "change": change,
+        "low": change - half_width,
+        "high": change + half_width,
+        "worse": sign * change,
+        "band": 0.04,
+        "smallest_effect": half_width * 1.5,
+        "gating": True,
+    }
+    return Judgement(metric=metric, outcome=outcome, margin=margin, **numbers | more)
+
+
+def make_verdict(outcome, judgements, **more):
+    fields = {
+        "scenario": "cpu-moe",
+        "hardware": "cpu-intel-xeon-2.50ghz-2c",
+        "reasons": (),
+        "warnings": (),
+        "advisory": False,
+        "blocks": 2,
+        "windows": 12,
+        "policy": POLICY,
+    }
+    return Verdict(outcome=outcome, judgements=tuple(judgements), **fields | more)
+
+
+def throughput(change, half_width=0.03, margin=0.25, **more):
+    return judge("output_tok_per_s", 321.4, change, half_width, margin, sign=-1.0, **more)
+
+
+def p99(change, half_width=0.08, margin=0.5, **more):
+    return judge("p99_itl_ms", 19.02, change, half_width, margin, **more)
+
+
+def median(change, half_width=0.03, margin=0.25, **more):
+    return judge("median_itl_ms", 11.13, change, half_width, margin, **more)
+
+
+def ttft(change, half_width=0.1, **more):
+    note = "mean TTFT is shown only: the scenario says advisory"
+    return judge("mean_ttft_ms", 31.0, change, half_width, 0.4, gating=False, notes=(note,), **more)
+
+
+def unjudged(metric, margin):
+    none = dict.fromkeys(("base", "candidate", "change", "low", "high", "worse"))
+    return Judgement(metric=metric, outcome=Outcome.INVALID, gating=True, margin=margin, **none)
+
+
+def case_pass():
+    verdict = make_verdict(Outcome.PASS, [ttft(0.05), median(-0.004), p99(0.021), throughput(0.004)])
+    return verdict, make_session(CPU_FACTS), SCENARIO, object()
+
+
+def case_improved():
+    judgements = [throughput(0.082, 0.006, 0.03), p99(-0.061, 0.016, 0.1), median(-0.075, 0.004, 0.03)]
+    judgements = [replace(item, outcome=Outcome.IMPROVED) for item in judgements]
+    verdict = make_verdict(Outcome.IMPROVED, judgements, scenario="moe-decode", hardware="nvidia-h200-141gb")
+    return verdict, make_session(GPU_FACTS, {"sglang": "0.5.17.dev3"}, "moe-decode"), GPU_SCENARIO, object()
+
+
+def case_regression():
+    verdict = make_verdict(
+        Outcome.REGRESSION,
+        [
+            throughput(-0.011, 0.009, 0.03),
+            p99(0.022, 0.03, 0.1),
+            median(0.048, 0.006, 0.03, outcome=Outcome.REGRESSION, p_value=0.0001),
+        ],
+        reasons=("median ITL rose by 4.8 %, more than half its margin of 3 %, and Holm rejects it at alpha 0.0025",),
+        warnings=("one window of the base was run again after a stall of 1.2 s",),
+        scenario="moe-decode",
+        hardware="nvidia-h200-141gb",
+        blocks=3,
+        windows=18,
+    )
+    return verdict, make_session(GPU_FACTS, {"sglang": "0.5.17.dev3"}, "moe-decode"), GPU_SCENARIO, object()
+
+
+def case_inconclusive():
+    doubt = Outcome.INCONCLUSIVE
+    verdict = make_verdict(
+        doubt,
+        [throughput(-0.11, 0.19, outcome=doubt), p99(0.27, 0.41, outcome=doubt), median(0.06, 0.12)],
+        reasons=("output throughput may be up to 30 % lower, which is beyond its limit, and may be unchanged",),
+        blocks=4,
+        windows=24,
+    )
+    return verdict, make_session(CPU_FACTS), SCENARIO, object()
+
+
+def case_invalid():
+    reason = "candidate, block 1, window 2: 47 of 48 requests completed; see logs/candidate-1.log and measure again"
+    verdict = make_verdict(
+        Outcome.INVALID,
+        [unjudged("output_tok_per_s", 0.25), unjudged("p99_itl_ms", 0.5)],
+        reasons=(reason,),
+        blocks=0,
+        windows=0,
+    )
+    return verdict, make_session(CPU_FACTS), SCENARIO, None
+
+
+def case_calibrating():
+    warning = "calibrating: 4 of 20 A/A blocks are stored for this machine"
+    judgements = [replace(item, band=None) for item in (throughput(-0.012), p99(0.033))]
+    verdict = make_verdict(Outcome.PASS, judgements, warnings=(warning,), advisory=True)
+    return verdict, make_session(CPU_FACTS), SCENARIO, None
+
+
+def case_alone():
+    """A candidate that was measured without a base, and is within what is stored."""
+    verdict = make_verdict(Outcome.PASS, [throughput(-0.004), p99(0.01)], blocks=1, windows=3)
+    session = make_session(CPU_FACTS)
+    return verdict, replace(session, fingerprints={Arm.CANDIDATE: session.fingerprints[Arm.CANDIDATE]}), SCENARIO, object()
+
+
+def make_layers(*changes, outcome=Outcome.REGRESSION):
+    """A verdict on layers, one for each change."""
+    judgements = tuple(
+        Judgement(
+            metric=f"gpt-oss-20b M={4**place}",
+            outcome=Outcome.REGRESSION if change > 0.01 else Outcome.PASS,
+            gating=True,
+            base=100.0,
+            candidate=100.0 * (1 + change),
+            change=change,
+            low=change - 0.002,
+            high=change + 0.002,
+            worse=change,
+            margin=0.02,
+        )
+        for place, change in enumerate(changes)
+    )
+    fields = {"scenario": "MoE layers, ours against sglang", "hardware": "NVIDIA H200", "blocks": 4, "windows": 800}
+    return make_verdict(outcome, judgements, reasons=("a layer is slower",), **fields)
+
+
+CASES = {
+    "pass": case_pass,
+    "improved": case_improved,
+    "regression": case_regression,
+    "inconclusive": case_inconclusive,
+    "invalid": case_invalid,
+    "calibrating": case_calibrating,
+    "alone": case_alone,
+}
+
+
+def make_case(name, **more):
+    """A case of the table as `render_comment` takes it."""
+    verdict, session, scenario, baseline = CASES[name]()
+    return Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline, link=LINK, **more)
+
+
+def make_several():
+    """Every outcome, each in a scenario of its own, as one pull request's comment."""
+    several = []
+    for name in CASES:
+        case = make_case(name)
+        named = {"verdict": replace(case.verdict, scenario=name), "session": replace(case.session, scenario=name)}
+        several.append(replace(case, **named))
+    return several
