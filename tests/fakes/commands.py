@@ -1,6 +1,8 @@
 """The gate with the fake engine as a command in a process of its own, and ways to end it early."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +12,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def start_perfgate(state, *arguments):
-    """Start a command whose machine state lies in `state`."""
+def start_perfgate(state, *arguments, **env):
+    """Start a command whose machine state lies in `state`; `env` is added to its environment."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.fakes.run_perfgate", *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "PERFGATE_STATE": str(state)},
+        env={**os.environ, "PERFGATE_STATE": str(state), **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -47,3 +49,22 @@ def kill_at(process, folder, lines):
     wait_for_lines(process, folder, lines)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+def read_lines(folder, name):
+    """The JSON lines of a file in a result folder."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def copy_without_break(folder, target):
+    """What would lie there had the windows that count been measured without a break."""
+    shutil.copytree(folder, target)
+    events = read_lines(folder, "events.jsonl")
+    gone = {file for event in events for file in event.get("superseded", [])}
+    write_lines(target / "events.jsonl", [event for event in events if event["event"] != "resumed"])
+    write_lines(target / "windows.jsonl", [line for line in read_lines(folder, "windows.jsonl") if line["file"] not in gone])
+    return target
+
+
+def write_lines(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))

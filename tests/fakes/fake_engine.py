@@ -4,6 +4,7 @@ The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready
 behind that is deaf too), busy (never flushes), no_freeze (knows no /freeze_gc), die_later (ends itself at the first flush),
 stall:N (hangs a moment in its Nth window and is ten times slower in it), hang:N (never answers in its Nth window). FAKE_SLOW is
 how many times slower than usual the fake load generator finds it. FAKE_SAYS is what it writes to its log at its start.
+FAKE_START_S is how long it takes to start, FAKE_LEAK_MIB what it keeps of every window.
 """
 
 import json
@@ -25,11 +26,13 @@ class Handler(BaseHTTPRequestHandler):
     """Answer the paths that a server adapter asks for."""
 
     windows = 0
+    leaked = []  # noqa: RUF012 - it is to grow
     slow = float(os.environ.get("FAKE_SLOW", "1.0"))
 
     def do_GET(self):
         if self.path == "/slow":
             Handler.windows += 1
+            Handler.leaked.append(b"x" * (int(os.environ.get("FAKE_LEAK_MIB", "0")) * 2**20))
         if self.path == "/slow" and f"hang:{self.windows}" == BEHAVIOUR:
             time.sleep(600)
         if self.path == "/metrics":
@@ -93,6 +96,7 @@ def main():
         time.sleep(0.2)
     print(os.environ.get("FAKE_LOG", "loading"), flush=True)
     print(os.environ.get("FAKE_SAYS", ""), flush=True)
+    time.sleep(float(os.environ.get("FAKE_START_S", "0")))
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from perfgate.serving.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.verdict_file import format_verdict
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
-from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
+from tests.fakes.commands import copy_without_break, kill_at, read_lines, run_perfgate, start_perfgate
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
 # Two blocks of two starts each; two windows of a start warm it up.
@@ -66,10 +65,6 @@ def resume(folder, **changes):
     request = build_request(folder, **changes)
     measure(replace(request, resume=True), progress)
     return progress.lines
-
-
-def read_lines(folder, name):
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def judged(session):
@@ -221,20 +216,6 @@ def test_require_cut_off__ended(tmp_path):
 
 
 # --- The command itself, killed for real ---
-
-
-def copy_without_break(folder, target):
-    """What would lie there had the windows that count been measured without a break."""
-    shutil.copytree(folder, target)
-    events = read_lines(folder, "events.jsonl")
-    gone = {file for event in events for file in event.get("superseded", [])}
-    write_lines(target / "events.jsonl", [event for event in events if event["event"] != "resumed"])
-    write_lines(target / "windows.jsonl", [line for line in read_lines(folder, "windows.jsonl") if line["file"] not in gone])
-    return target
-
-
-def write_lines(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 # From before the first server to after the last window; each is another instant of the session.
