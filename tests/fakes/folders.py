@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import random
 import shutil
@@ -12,12 +13,14 @@ from types import SimpleNamespace
 from perfgate.core import Arm
 from perfgate.evidence.matrix_records import MatrixRecord, MatrixWriter
 from perfgate.evidence.profiles import Profile, store_profile
+from perfgate.evidence.readings import READINGS
 from tests.fakes.sessions import change_window, make_line, make_run, make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "benchmarks/h200/serving/results"
 SURVEY = ROOT / "benchmarks/h200/kernels/gpt-oss-20b.json"
 HOSTILE = "</style></script><script>alert(1)</script><img src=x onerror=alert(2)>\" onload=\"alert(3) \u202e 'x' & ]]> <!--"
+ABSURD = (0.0, 1e-300, 1e-9, 5.0, 1e15, 1e300, 1e308)
 KERNELS = {
     Arm.BASE: {"fused_moe_kernel": 30, "moe_sum_reduce": 6, "attention": 20},
     Arm.CANDIDATE: {"fused_moe_kernel": 48, "attention": 20, f"void cutlass<{HOSTILE}>": 2},
@@ -65,6 +68,26 @@ def write_hostile(folder: Path) -> Path:
     with (folder / "events.jsonl").open("a") as file:
         file.write(json.dumps({"event": "problem", "at_s": 1.0, "message": HOSTILE}) + "\n")
     (folder / "logs" / "server <img src=x onerror=alert(4)> #?.log").write_text(HOSTILE)
+    return folder
+
+
+def write_absurd(folder: Path, seed: int) -> Path:
+    """A session whose numbers are none that a machine could give; their digests are right."""
+    write_folder(folder, make_session(make_scenario()))
+    draw, index = random.Random(seed), folder / "windows.jsonl"
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    for line in lines:
+        line |= {"begun_s": draw.choice(ABSURD), "ended_s": draw.choice(ABSURD)}
+        line["telemetry"] = {name: draw.choice((*ABSURD, -1.0)) for name in READINGS}
+        file = folder / line["file"]
+        window = json.loads(gzip.decompress(file.read_bytes()))
+        window |= {name: draw.choice(ABSURD) for name in ("output_throughput", "median_itl_ms", "p99_itl_ms")}
+        window |= {"ttfts": [draw.choice((0.0, 1e10)) for _ in range(400)], "output_lens": [3] * 400}
+        window["itls"] = [[draw.choice((0.0, 1e-12, 1e10)) for _ in range(2)] for _ in range(400)]
+        raw = gzip.compress(json.dumps(window).encode())
+        file.write_bytes(raw)
+        line["sha256"] = hashlib.sha256(raw).hexdigest()
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 

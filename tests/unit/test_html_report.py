@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from base64 import b64encode
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from perfgate.report.html.distributions import find_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
 from perfgate.report.html.places import Fate, pick_evidence, place_windows
 from tests.fakes import folders
-from tests.fakes.sessions import change_window, make_baseline, make_scenario, make_session
+from tests.fakes.sessions import change_window, make_baseline, make_scenario, make_session, write_folder
 
 VOID = {"meta", "link", "img", "br", "input"}
 
@@ -189,6 +190,27 @@ def test_report__what_cannot_be_shown_is_one_line(tmp_path, capsys, arguments, w
     assert words.format(**places) in captured.err
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("session", "words"),
+    [
+        (make_session(make_scenario(), arms=(Arm.CANDIDATE,)), "One arm was measured"),
+        (make_session(make_scenario(), windows=()), "no window finished"),
+        (replace(make_session(make_scenario()), windows=make_session(make_scenario()).windows[:1]), "timeline"),
+    ],
+    ids=["candidate alone", "nothing", "one window"],
+)
+def test_report__of_less_than_a_comparison(write, tmp_path, session, words):
+    assert words in write(write_folder(tmp_path / "folder", session))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_report__absurd_numbers_are_drawn_at_the_edge(write, tmp_path, seed):
+    html = write(folders.write_absurd(tmp_path / "folder", seed))
+
+    assert "INVALID" in html
+    assert not re.search(r'="[^"]*\b(nan|inf)\b', html)
 
 
 def test_report__with_output_writes_both(write, tmp_path):

@@ -107,7 +107,7 @@ def _draw_floor(panel: Panel, floors: Sequence[tuple[float, float]]) -> Iterator
 
 def _draw_series(panel: Panel, lines: Sequence[_Series]) -> Iterator[Shape]:
     for series in lines:
-        points = [(panel.x.place(x), panel.y.clamp(y)) for x, y, _ in series.points]
+        points = [(panel.x.clamp(x), panel.y.clamp(y)) for x, y, _ in series.points]
         if len(points) > 1:
             yield trace(points, f"curve {series.style}")
         for (x, y), (_, _, hint) in zip(points, series.points, strict=True):
@@ -141,7 +141,7 @@ def _draw_servers(servers: Sequence[_Series], lines: Mapping[str, Sequence[tuple
     y = Scale(low=0.0, high=find_span(up, pad=0.1)[1], start=ABOVE + height, end=ABOVE)
     panel = Panel(x=x, y=y, title=f"{METRICS[UP].title}, {METRICS[UP].unit}", x_title=METRICS[ACROSS].unit)
     loads = [
-        write(x.place(a), y.place(b) - 9, load, "tick", "middle" if width > NARROW else "end")
+        write(x.clamp(a), y.clamp(b) - 9, load, "tick", "middle" if width > NARROW else "end")
         for points in lines.values()
         for load, a, b in points
     ]

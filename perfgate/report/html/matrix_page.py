@@ -133,7 +133,7 @@ def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Dra
         for entry, run in ((entry, run) for entry, run in cell.runs if SPREAD in run.values):
             share = 100 * run.values[SPREAD] / level - 100
             hint = f"{cell.server}, {cell.load}, round {entry.round}: {share:+.2f} %"
-            shapes.append(dot((x.place(share), top + 20), _outline(entry.round), _style(entry.round), hint=hint))
+            shapes.append(dot((x.clamp(share), top + 20), _outline(entry.round), _style(entry.round), hint=hint))
     return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
 
 

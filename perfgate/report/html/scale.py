@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, log10
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 # A float's last bit must not drop the tick at the end of a scale.
 SLACK = 1e-9
+ABSURD = 1e100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +62,11 @@ def round_step(span: float, count: int) -> float:
 
 
 def find_span(values: Iterable[float], *, pad: float = 0.06, least: float = 1e-9) -> tuple[float, float]:
-    """The range of finite `values`, widened by `pad` of it; values that hardly differ get one percent around them."""
-    found = [value for value in values if isfinite(value)]
+    """The range of `values`, widened by `pad` of it; values that hardly differ get one percent around them.
+
+    What is no size of anything is left out: broken evidence is shown too, and must not drive the rest off the picture.
+    """
+    found = [value for value in values if abs(value) < ABSURD]
     if not found:
         return 0.0, 1.0
     low, high = min(found), max(found)

@@ -120,10 +120,10 @@ def _list_values(track: Track, placed: Iterable[Placed]) -> list[float]:
 
 def _draw(placed: Sequence[Placed], tracks: Sequence[Track], width: float) -> Drawing:
     left, right = (64.0, width - 14.0) if width > NARROW else (52.0, width - 8.0)
-    begun_s, ended_s = min(one.window.begun_s for one in placed), max(one.window.ended_s for one in placed)
-    room = (ended_s - begun_s) * 0.02
+    times = (second for one in placed for second in (one.window.begun_s, one.window.ended_s))
+    begun_s, ended_s = find_span(times, pad=0.02)
     unit_s, unit = next((size, word) for least, size, word in UNITS if ended_s >= least)
-    x = Scale(low=(begun_s - room) / unit_s, high=(ended_s + room) / unit_s, start=left, end=right)
+    x = Scale(low=begun_s / unit_s, high=ended_s / unit_s, start=left, end=right)
     bottom = ABOVE + sum(track.height + GAP for track in tracks) - GAP
     shapes = list(_draw_blocks(placed, x, unit_s, bottom))
     top = ABOVE
@@ -161,7 +161,7 @@ def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: floa
     for number, group in groupby(ordered, key=lambda one: one.window.block):
         windows = [one.window for one in group]
         ends = min(window.begun_s for window in windows), max(window.ended_s for window in windows)
-        spans.append((number, x.place(ends[0] / unit_s), x.place(ends[1] / unit_s)))
+        spans.append((number, x.clamp(ends[0] / unit_s), x.clamp(ends[1] / unit_s)))
     # Blocks that follow at once would look like one.
     gaps = [after - before for (_, _, before), (_, after, _) in pairwise(spans)]
     pad = min([4.0, *((gap - 3) / 2 for gap in gaps)])
@@ -176,7 +176,7 @@ def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: fl
     for one in placed:
         value = track.read(one.window)
         if value is not None:
-            yield from _draw_window(track, one, panel, value, panel.x.place(one.middle_s / unit_s))
+            yield from _draw_window(track, one, panel, value, panel.x.clamp(one.middle_s / unit_s))
 
 
 def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:
@@ -188,7 +188,7 @@ def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: f
         if windows:
             level = panel.y.clamp(median(track.read(window) or 0.0 for window in windows))
             ends = (windows[0].begun_s / unit_s, windows[-1].ended_s / unit_s)
-            yield line((panel.x.place(ends[0]), level), (panel.x.place(ends[1]), level), f"level {arm.value}")
+            yield line((panel.x.clamp(ends[0]), level), (panel.x.clamp(ends[1]), level), f"level {arm.value}")
 
 
 def _draw_window(track: Track, one: Placed, panel: Panel, value: float, x: float) -> Iterator[Shape]:
