@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfgate.errors import ServerError
+from perfgate.serving.loopback import open_http
 from perfgate.serving.server import Server
 
 SHOWN = 200
@@ -16,7 +17,8 @@ def post(server: Server, path: str, content: Mapping[str, Any], *, what: str, ti
     import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
 
     try:
-        answer = httpx.post(server.url + path, json=content, timeout=timeout_s, trust_env=False)
+        with open_http(timeout_s) as client:
+            answer = client.post(server.url + path, json=content)
     except httpx.HTTPError as error:
         server.raise_if_dead()
         cause = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -17,6 +17,7 @@ from perfgate.errors import ServerError
 from perfgate.serving.engines import Engine
 from perfgate.serving.injection import VARIABLE
 from perfgate.serving.interruption import INTERRUPTION
+from perfgate.serving.loopback import open_http
 from perfgate.serving.processes import end_session
 from perfgate.serving.reaper import Reaper
 
@@ -138,7 +139,7 @@ class Server:
         """Wait until the server has generated a token. Raise ServerError if it dies first or takes too long."""
         import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
 
-        with httpx.Client(timeout=10.0, trust_env=False) as client:
+        with open_http(10.0) as client:
             while True:
                 elapsed = time.monotonic() - self._begun
                 self.raise_if_dead()
@@ -174,7 +175,7 @@ class Server:
         if self.launch.engine.flush_path is None:
             return
         deadline = time.monotonic() + timeout_s
-        with httpx.Client(timeout=10.0, trust_env=False) as client:
+        with open_http(10.0) as client:
             while time.monotonic() < deadline:
                 self.raise_if_dead()
                 with contextlib.suppress(httpx.HTTPError):
@@ -193,7 +194,8 @@ class Server:
         if self.launch.engine.freeze_path is None:
             return False
         try:
-            answer = httpx.post(self.url + self.launch.engine.freeze_path, timeout=FREEZE_TIMEOUT_S, trust_env=False)
+            with open_http(FREEZE_TIMEOUT_S) as client:
+                answer = client.post(self.url + self.launch.engine.freeze_path)
         except httpx.HTTPError as error:
             self.raise_if_dead()
             raise ServerError(
