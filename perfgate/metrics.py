@@ -66,6 +66,19 @@ _ROWS = (
     Metric(name="p99_ttft_ms", title="P99 TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.10, min_requests=662),
     Metric(name="mean_e2e_ms", title="Mean E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.03),
     Metric(name="p99_e2e_ms", title="P99 E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.05),
+    Metric(name="ready_s", title="Time to ready", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1),
+    Metric(
+        name="server_memory_mib",
+        title="Server memory",
+        unit="MiB",
+        better=Better.LOWER,
+        family="memory",
+        margin=0.10,
+        decimals=0,
+    ),
+    Metric(
+        name="gpu_memory_mib", title="GPU memory", unit="MiB", better=Better.LOWER, family="memory", margin=0.05, decimals=0
+    ),
     Metric(name="mean_tpot_ms", title="Mean TPOT", unit="ms", better=Better.LOWER, family="itl", margin=0.03, gates=False),
     Metric(name="max_itl_ms", title="Max ITL", unit="ms", better=Better.LOWER, family="tail", margin=0.25, gates=False),
     Metric(

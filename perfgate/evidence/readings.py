@@ -33,6 +33,9 @@ READINGS: dict[str, Reading] = {
     ),
     "thermal_share": Reading(unit="1", meaning="the part of `throttled_share` that is surely heat"),
     "gpu_memory_used_bytes": Reading(unit="B", meaning="largest memory in use on one GPU, whoever holds it"),
+    "server_memory_bytes": Reading(
+        unit="B", meaning="resident memory of the server's processes after the window, shared pages counted in each"
+    ),
     FOREIGN_PROCESSES: Reading(unit="1", meaning="largest number of processes on the GPU that are not the session's own"),
     "gpu_processes_visible": Reading(unit="1", meaning="1 where NVML shows the session's own processes, 0 where it hides them"),
     "gpu_samples": Reading(unit="1", meaning="samples that NVML answered"),

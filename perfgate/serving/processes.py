@@ -31,6 +31,16 @@ def read_session(pid: int) -> int | None:
     return None if state in {"Z", "X"} else int(session)
 
 
+def measure_memory(leader: int) -> int:
+    """Resident bytes of all living processes of a session; pages that they share are counted in each."""
+    pages = 0
+    for pid in list_session(leader):
+        # It may end meanwhile.
+        with contextlib.suppress(OSError, IndexError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def list_marked(mark: str) -> set[int]:
     """The sessions of living processes that were started with `mark`, a NAME=VALUE, in their environment."""
     found = set()

@@ -19,6 +19,7 @@ from typing import Any, Self
 import orjson
 
 from perfgate.errors import ServerError, TelemetryError
+from perfgate.evidence.footprint import SERVER_MEMORY
 from perfgate.evidence.journal import cut_torn_member
 from perfgate.evidence.machine_samples import TELEMETRY_FILE
 from perfgate.serving.engine_metrics import Scrape, scrape, summarize_engine
@@ -26,7 +27,7 @@ from perfgate.serving.gpu_summary import summarize_gpu
 from perfgate.serving.gpu_tenants import Tenants
 from perfgate.serving.host_load import HostTimes, compare_times, read_run_queue, read_times
 from perfgate.serving.nvml import DeviceSample, GpuMonitor, list_devices
-from perfgate.serving.processes import read_session
+from perfgate.serving.processes import measure_memory, read_session
 from perfgate.serving.server import Launch, Server
 from perfgate.serving.ticker import Ticker
 
@@ -126,6 +127,8 @@ class Telemetry:
             ticks.stop()
         after = (read_times(os.getpid()), scrape(url) if url else None)
         watch.readings |= self._summarize(ticks, gauges, before, after)
+        if server.leader is not None:
+            watch.readings[SERVER_MEMORY] = float(measure_memory(server.leader))
         self._keep(place, ticks, gauges, before[1], after[1])
         watch.failure = self._find_loss(ticks)
 

@@ -1,0 +1,45 @@
+"""What a server cost besides its latencies: how long it took to get ready, how much memory it held after a window.
+
+These are true of a server start or of a moment, not of requests; they become metrics of its windows, so that a scenario may
+gate them as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from perfgate.core import Run
+
+SERVER_MEMORY = "server_memory_bytes"
+"""Telemetry: resident memory of the server's processes when the window had ended, shared pages counted in each of them."""
+
+GPU_MEMORY = "gpu_memory_used_bytes"
+"""Telemetry: the largest memory in use on one GPU, whoever holds it."""
+
+_MIB = 2**20
+
+
+def read_ready(events: Iterable[Mapping[str, Any]]) -> dict[int, float]:
+    """The seconds that each server start took to generate its first token."""
+    told = ((event.get("start"), event.get("ready_s")) for event in events if event.get("event") == "server_ready")
+    return {
+        start: float(ready_s)
+        for start, ready_s in told
+        if isinstance(start, int) and isinstance(ready_s, int | float) and 0 < ready_s < inf
+    }
+
+
+def add_footprint(run: Run, ready_s: float | None, telemetry: Mapping[str, float], *, is_alone: bool) -> Run:
+    """Put a start's readiness and a window's memory among its values.
+
+    The GPU's memory is the server's own only where no other server of the session is resident: `is_alone`.
+    """
+    values = {
+        "ready_s": ready_s or 0.0,
+        "server_memory_mib": telemetry.get(SERVER_MEMORY, 0.0) / _MIB,
+        "gpu_memory_mib": telemetry.get(GPU_MEMORY, 0.0) / _MIB if is_alone else 0.0,
+    }
+    return replace(run, values={**run.values, **{name: value for name, value in values.items() if value > 0}})
