@@ -5,35 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from hashlib import sha256
-from math import log1p
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from perfgate.core import Better
+from perfgate.cli.searching import plan_commanded, plan_served
 from perfgate.errors import InputError
 
 if TYPE_CHECKING:
-    from perfgate.bisection.guard import Guard
     from perfgate.bisection.hunt import Hunt
     from perfgate.bisection.repository import Line
-    from perfgate.bisection.trial import Bench
-    from perfgate.bisection.workshop import Workshop
-    from perfgate.culprit import Rules
-    from perfgate.serving.progress import Progress
 
 FOLDER = click.Path(path_type=Path)
-MARGIN = 0.03
-ALPHA, LOOKS = 0.01, (2, 3, 4, 6)
-"""What a scenario says unless it says otherwise; commands have none."""
-
 _WHAT = (
     click.option("--scenario", metavar="NAME|FILE", help="Serve each commit, and measure this scenario."),
     click.option("--command", "shell", metavar="CMD", help="Run this in each commit's checkout: it prints a number or JSON."),
-    click.option("--budget", type=click.FloatRange(min=0, min_open=True), required=True, metavar="GPU_MIN"),
+    click.option(
+        "--budget",
+        type=click.FloatRange(min=0, min_open=True),
+        required=True,
+        metavar="GPU_MIN",
+        help="Minutes of this machine.",
+    ),
     click.option("--repo", type=FOLDER, default=Path(), show_default=True, metavar="PATH", help="The repository."),
     click.option("--metric", default="", metavar="M", help="Search by this metric (default: the one that lost most)."),
     click.option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
@@ -59,6 +54,13 @@ _COMMANDED = (
     click.option("--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True),
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
 )
+
+
+# Options that one way of measuring has no use for.
+_IDLE = {
+    "--scenario": ("windows", "aa_blocks", "margin", "better", "timeout"),
+    "--command": ("python", "package", "model", "args", "env", "baselines"),
+}
 
 
 def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,8 +107,22 @@ def _check(options: dict[str, Any]) -> None:
         raise InputError("bisect: give either --scenario, to serve each commit, or --command, to run one in its checkout")
     if options["metric"] and options["metric"] not in METRICS:
         raise InputError(f"--metric {options['metric']}: no such metric; one of {', '.join(METRICS)}")
+    _refuse_idle("--scenario" if options["scenario"] else "--command")
+    if options["metric"] and _is_given("better"):
+        raise InputError("--better: --metric says it already; leave it out")
     for name in ("--command", "--build"):
         _check_words(name, options["shell" if name == "--command" else "build"] or "true")
+
+
+def _refuse_idle(mode: str) -> None:
+    """Raise InputError for an option that this way of measuring would ignore."""
+    for parameter in click.get_current_context().command.params:
+        if parameter.name in _IDLE[mode] and _is_given(parameter.name):
+            raise InputError(f"{parameter.opts[0]}: means nothing with {mode}; leave it out")
+
+
+def _is_given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _check_words(name: str, text: str) -> None:
@@ -133,7 +149,7 @@ def _open(line: Line, options: dict[str, Any]) -> Iterator[Hunt]:
     folder: Path = options["out"]
     if options["resume"] and not (folder / SEARCH_FILE).exists():
         raise InputError(f"{folder}: holds no search to go on with; leave --resume out to begin one")
-    plan = _plan_served(options) if options["scenario"] else _plan_commanded(options)
+    plan = plan_served(options) if options["scenario"] else plan_commanded(options)
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(folder))
         record = begin(folder, _fix(line, options) | plan.facts, resume=options["resume"])
@@ -143,16 +159,6 @@ def _open(line: Line, options: dict[str, Any]) -> Iterator[Hunt]:
         workshop = plan.build_workshop(Guard(reaper=reaper))
         bench = plan.build_bench(workshop, progress)
         yield Hunt(line=line, rules=plan.rules, record=record, workshop=workshop, bench=bench, progress=progress)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a way of measuring brings along; `facts` may not change while a search goes on."""
-
-    facts: dict[str, Any]
-    rules: Rules
-    build_workshop: Callable[[Guard], Workshop]
-    build_bench: Callable[[Workshop, Progress], Bench]
 
 
 def _fix(line: Line, options: dict[str, Any]) -> dict[str, Any]:
@@ -168,85 +174,3 @@ def _fix(line: Line, options: dict[str, Any]) -> dict[str, Any]:
         "metric": options["metric"],
         "build": options["build"],
     }
-
-
-def _plan_served(options: dict[str, Any]) -> Plan:
-    from perfgate.bisection.sessions import SessionBench  # noqa: PLC0415 - as above
-    from perfgate.bisection.workshop import Workshop  # noqa: PLC0415
-    from perfgate.culprit import Rules  # noqa: PLC0415
-    from perfgate.power import Cost, Design  # noqa: PLC0415
-    from perfgate.scenario import parse_scenario, read_scenario_text  # noqa: PLC0415
-    from perfgate.serving.arms import ArmSpec, parse_environment  # noqa: PLC0415
-    from perfgate.stats.looks import Plan as Looks  # noqa: PLC0415
-
-    text, source = read_scenario_text(options["scenario"])
-    scenario = parse_scenario(text, source)
-    if options["metric"] and options["metric"] not in scenario.gates:
-        raise InputError(f"--metric {options['metric']}: {source} does not gate it; one of {', '.join(scenario.gates)}")
-    spec = ArmSpec(python=options["python"], args=options["args"], env=parse_environment(options["env"]))
-    return Plan(
-        facts={
-            "scenario": scenario.name,
-            "scenario_sha256": sha256(text.encode()).hexdigest(),
-            "args": spec.args,
-            "env": dict(spec.env),
-            "python": spec.python,
-            "package": options["package"],
-        },
-        rules=Rules(
-            plan=Looks(alpha=scenario.alpha, looks=scenario.blocks.looks),
-            budget=options["budget"],
-            metric=options["metric"],
-            confidence=options["confidence"],
-            block_minutes=Cost().minutes(Design(blocks=1, windows=scenario.blocks.windows)),
-        ),
-        build_workshop=lambda guard: Workshop(
-            repo=options["repo"],
-            folder=options["out"],
-            guard=guard,
-            build=options["build"],
-            engine=Path(spec.python),
-            package=options["package"],
-        ),
-        build_bench=lambda workshop, progress: SessionBench(
-            workshop=workshop,
-            scenario=scenario,
-            text=text,
-            spec=spec,
-            baselines=options["baselines"],
-            model=options["model"],
-            progress=progress,
-        ),
-    )
-
-
-def _plan_commanded(options: dict[str, Any]) -> Plan:
-    from perfgate.bisection.commands import CommandBench  # noqa: PLC0415 - as above
-    from perfgate.bisection.workshop import Workshop  # noqa: PLC0415
-    from perfgate.culprit import Rules  # noqa: PLC0415
-    from perfgate.metrics import METRICS  # noqa: PLC0415
-    from perfgate.stats.looks import Plan as Looks  # noqa: PLC0415
-
-    metric = METRICS.get(options["metric"])
-    margin = options["margin"] or (metric.margin if metric else MARGIN)
-    higher = metric.better is Better.HIGHER if metric else options["better"] == "higher"
-    kept = ("shell", "windows", "aa_blocks", "timeout")
-    return Plan(
-        facts={name: options[name] for name in kept} | {"margin": margin, "higher": higher},
-        rules=Rules(
-            plan=Looks(alpha=ALPHA, looks=LOOKS),
-            budget=options["budget"],
-            confidence=options["confidence"],
-            aa_blocks=options["aa_blocks"],
-        ),
-        build_workshop=lambda guard: Workshop(repo=options["repo"], folder=options["out"], guard=guard, build=options["build"]),
-        build_bench=lambda workshop, _: CommandBench(
-            workshop=workshop,
-            command=options["shell"],
-            metric=options["metric"],
-            margin=log1p(margin),
-            higher=higher,
-            windows=options["windows"],
-            timeout_s=options["timeout"],
-        ),
-    )

@@ -38,7 +38,7 @@ def write_printer(folder, *lines):
 
 
 def bisect(repo, out, *arguments, good="main~6"):
-    few = ["--budget", "60", "--windows", "1", "--aa-blocks", "2"]
+    few = ["--budget", "60", *([] if "--scenario" in arguments else ["--windows", "1", "--aa-blocks", "2"])]
     return main(["bisect", good, "main", "--repo", str(repo), "--out", str(out), *few, *map(str, arguments)])
 
 
@@ -171,6 +171,9 @@ def test_bisect__a_skipped_culprit(program, tmp_path, capsys):
         (["--command", " "], "--command: is empty"),
         (["--command", "true", "--build", " "], "--build: is empty"),
         (["--command", "true", "--resume"], "holds no search to go on with"),
+        (["--scenario", "cpu-moe", "--margin", "0.1"], "means nothing with --scenario"),
+        (["--command", "true", "--arg=--flag"], "--arg: means nothing with --command"),
+        (["--command", "true", "--metric", "mean_itl_ms", "--better", "lower"], "--better: --metric says it already"),
         (["--scenario", "nonsense"], "unknown scenario 'nonsense'"),
         (["--scenario", "cpu-moe", "--metric", "max_itl_ms"], "does not gate it; one of"),
         (["--scenario", "cpu-moe", "--env", "1=2"], "--env 1=2: expected NAME=VALUE"),
