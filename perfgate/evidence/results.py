@@ -14,7 +14,6 @@ from perfgate.evidence.equivalence import check_answered, check_equivalence, des
 from perfgate.evidence.expectations import check_expectations
 from perfgate.evidence.footprint import add_footprint, read_ready
 from perfgate.evidence.gsm8k import check_gsm8k, describe_gsm8k, read_marks
-from perfgate.evidence.footprint import add_footprint, read_ready
 from perfgate.evidence.journal import find_damage, read_bytes, read_lines
 from perfgate.evidence.records import (
     EVENTS_FILE,
@@ -42,12 +41,10 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
     gone = find_superseded(events)
     ready = read_ready(events)
-    ready = read_ready(events)
     windows: list[Window] = []
     superseded: list[Window] = []
     for entry in index:
         window, problem = _load_window(folder, entry)
-        window = window and _add_footprint(window, ready, scenario)
         window = window and _add_footprint(window, ready, scenario)
         (superseded if entry.file in gone else windows).extend([window] if window else [])
         problems.extend([problem] if problem else [])
@@ -93,12 +90,6 @@ def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> 
         if window.run.completed != scenario.load.num_prompts:
             found.append(f"{window.run.completed} of {scenario.load.num_prompts} requests completed; measure again")
         yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
-
-
-def _add_footprint(window: Window, ready: Mapping[int, float], scenario: Scenario) -> Window:
-    is_alone = scenario.blocks.resident == "one"
-    run = add_footprint(window.run, ready.get(window.start), window.telemetry, is_alone=is_alone)
-    return replace(window, run=run)
 
 
 def _add_footprint(window: Window, ready: Mapping[int, float], scenario: Scenario) -> Window:
