@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from torch import Tensor
 
+from perfgate.kernels.problem import Problem
 from perfgate.kernels.schedule import begin
+
+SUM_COLUMNS = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -30,6 +34,16 @@ def sum_slots(
         has_expert = tl.load(topk_ids + slot) >= 0
         total += tl.load(partial + slot * H + columns, mask=is_column & has_expert, other=0.0).to(tl.float32)
     tl.store(out + token * H + columns, total.to(out.dtype.element_ty), mask=is_column)
+
+
+def launch_sum(problem: Problem, partial: Tensor, launch: dict[str, bool]) -> Tensor:
+    """Sum the slots in `partial` [M * k, H] into the problem's `out`, which it returns."""
+    grid = (problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))
+    sum_slots[grid](
+        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4,
+        **launch,
+    )  # fmt: skip
+    return problem.out
 
 
 @triton.jit  # type: ignore[untyped-decorator]

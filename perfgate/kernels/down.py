@@ -6,6 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from perfgate.kernels.epilogues import store_slots
 from perfgate.kernels.schedule import begin, tile_of
 
 
@@ -63,19 +64,10 @@ def down_tile(
         total = tl.dot(a, b, total, input_precision="ieee")
         a_tile += BLOCK_K
         b_tile += BLOCK_K
-    if HAS_BIAS:
-        total += tl.load(bias + expert * H + safe).to(tl.float32)[None, :]
-    if WEIGHT_ON_INPUT:
-        total *= scaling
-    else:
-        total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None] * scaling
-    is_stored = is_slot[:, None] & (columns[None, :] < H)
-    if ATOMIC:
-        token = (slot // top_k).to(tl.int64)
-        tl.atomic_add(target + token[:, None] * H + columns[None, :], total, mask=is_stored, sem="relaxed")
-    else:
-        place = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
-        tl.store(place, total.to(target.dtype.element_ty), mask=is_stored)
+    store_slots(
+        total, bias, expert, target, topk_weights, slot, is_slot, columns, safe, top_k, H, scaling, HAS_BIAS, WEIGHT_ON_INPUT,
+        ATOMIC,
+    )  # fmt: skip
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -15,13 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from perfgate.kernels.align import align
-from perfgate.kernels.combine import sum_slots
+from perfgate.kernels.combine import launch_sum
+from perfgate.kernels.epilogues import gate_up_rows, store_activated, store_slots
 from perfgate.kernels.fp8_rounding import round_to_codes
-from perfgate.kernels.gate_up import activated
 from perfgate.kernels.problem import SCALE_BLOCK, BlockScales, NotApplicableError, Problem
 from perfgate.kernels.schedule import begin, tile_of
-
-SUM_COLUMNS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,21 +109,15 @@ def fp8_gate_up_product(
     place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     slot = tl.load(sorted_slots + place)
     is_slot = slot < slots
-    lanes = tl.arange(0, BLOCK_N)
-    safe = tl.minimum(tile_n * (BLOCK_N // 2) + lanes // 2, I - 1)
-    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+    weight_row = gate_up_rows(tile_n, I, INTERLEAVED, BLOCK_N)
     scales = weight_scales + expert * tl.cdiv(2 * I, BLOCK) * tl.cdiv(H, BLOCK)
     total = scaled_product(
         codes, row_scales, tl.where(is_slot, slot // top_k, 0), is_slot, weight + expert * 2 * I * H, scales, weight_row, H,
         BLOCK, BLOCK_M, BLOCK_N,
     )  # fmt: skip
-    if HAS_BIAS:
-        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
-    gate, up = tl.split(tl.reshape(total, [BLOCK_M, BLOCK_N // 2, 2]))
-    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
-    column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
-    target = inner + place.to(tl.int64)[:, None] * I + column[None, :]
-    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (column[None, :] < I))
+    store_activated(
+        total, bias, weight_row, expert, inner, place, is_slot, tile_n, I, HAS_BIAS, ALPHA, LIMIT, SHIFT, BLOCK_M, BLOCK_N
+    )
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -168,11 +160,10 @@ def fp8_down_product(
     total = scaled_product(
         codes, row_scales, place, is_slot, weight + expert * H * I, scales, safe, I, BLOCK, BLOCK_M, BLOCK_N,
     )  # fmt: skip
-    if HAS_BIAS:
-        total += tl.load(bias + expert * H + safe).to(tl.float32)[None, :]
-    total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None] * scaling
-    row = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
-    tl.store(row, total.to(target.dtype.element_ty), mask=is_slot[:, None] & (columns[None, :] < H))
+    store_slots(
+        total, bias, expert, target, topk_weights, slot, is_slot, columns, safe, 1, H, scaling, HAS_BIAS, WEIGHT_ON_INPUT=False,
+        ATOMIC=False,
+    )  # fmt: skip
 
 
 def choose_tiles(problem: Problem) -> Fp8Tiles:
@@ -207,8 +198,4 @@ def fp8_moe(problem: Problem, launch: dict[str, bool], tiles: Fp8Tiles | None = 
         codes, row_scales, problem.down, problem.scales.down, bias, partial, problem.topk_weights, *order, slot_count,
         problem.hidden_size, problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None, **sizes,
     )  # fmt: skip
-    sum_slots[(problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))](
-        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4,
-        **launch,
-    )  # fmt: skip
-    return problem.out
+    return launch_sum(problem, partial, launch)

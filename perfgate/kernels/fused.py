@@ -11,7 +11,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from perfgate.kernels.align import Alignment, align
-from perfgate.kernels.combine import own_down_product, sum_slots
+from perfgate.kernels.combine import launch_sum, own_down_product
 from perfgate.kernels.down import down_product
 from perfgate.kernels.fp8 import fp8_moe
 from perfgate.kernels.gate_up import gate_up_product
@@ -20,7 +20,6 @@ from perfgate.kernels.problem import MicroScales, NotApplicableError, Problem
 from perfgate.kernels.tables import choose, sorted_plan
 from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Plan, Tiles, Variant
 
-SUM_COLUMNS = 1024
 FEW_TOKENS = 64
 LATE_CAPABILITY = (9, 0)  # Hopper brought the tensor copy engine and overlapped launches
 TMA_ALIGNMENT_BYTES = 16
@@ -49,7 +48,7 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
     inner = _launch_gate_up(problem, plan.gate_up, alignment, launch)
     partial = problem.hidden.new_empty((problem.topk_ids.numel(), problem.hidden_size))
     _launch_down(problem, plan.down, alignment, inner, partial, launch, is_atomic=False)
-    return _launch_sum(problem, partial, launch)
+    return launch_sum(problem, partial, launch)
 
 
 def _run_quantised(problem: Problem, plan: Plan | None) -> Tensor:
@@ -169,15 +168,6 @@ def _launch_down(
         DIRECT=alignment is None, TMA=is_tma, EVEN_K=problem.intermediate_size % tiles.k == 0,
         **_tile_arguments(tiles), **launch,
     )  # fmt: skip
-
-
-def _launch_sum(problem: Problem, partial: Tensor, launch: dict[str, bool]) -> Tensor:
-    grid = (problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))
-    sum_slots[grid](
-        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4,
-        **launch,
-    )  # fmt: skip
-    return problem.out
 
 
 def _run_owner(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:

@@ -6,17 +6,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from perfgate.kernels.epilogues import gate_up_rows, store_activated
 from perfgate.kernels.schedule import begin, tile_of
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def activated(gate: tl.tensor, up: tl.tensor, ALPHA: tl.constexpr, LIMIT: tl.constexpr, SHIFT: tl.constexpr) -> tl.tensor:
-    """Gate times its sigmoid times up, clamped if LIMIT is positive; NaN stays NaN."""
-    if LIMIT > 0:
-        gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-        up = tl.minimum(up, LIMIT, propagate_nan=tl.PropagateNan.ALL)
-        up = tl.maximum(up, -LIMIT, propagate_nan=tl.PropagateNan.ALL)
-    return gate * tl.sigmoid(gate * ALPHA) * (up + SHIFT)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -55,11 +46,7 @@ def gate_up_tile(
     is_slot = slot < slots
     token = tl.where(is_slot, slot // top_k, 0)
     ks = tl.arange(0, BLOCK_K)
-    lanes = tl.arange(0, BLOCK_N)
-    column = tile_n * (BLOCK_N // 2) + lanes // 2
-    # The weight row of each lane; lanes past the end read the last pair and are not stored.
-    safe = tl.minimum(column, I - 1)
-    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+    weight_row = gate_up_rows(tile_n, I, INTERLEAVED, BLOCK_N)
     a_tile = hidden + token.to(tl.int64)[:, None] * H + ks[None, :]
     b_tile = weight + expert * 2 * I * H + weight_row.to(tl.int64)[None, :] * H + ks[:, None]
     first_row = (expert * 2 * I).to(tl.int32) + tile_n * BLOCK_N
@@ -81,15 +68,11 @@ def gate_up_tile(
         b_tile += BLOCK_K
     if WEIGHT_ON_INPUT:
         total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None]
-    if HAS_BIAS:
-        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
-    gate, up = tl.split(tl.reshape(total, [ROWS, BLOCK_N // 2, 2]))
-    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
-    out_column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
     # A slot's own row when every slot is a block, otherwise its place in the sorted order.
-    out_row = slot.to(tl.int64) if DIRECT else (tile_m * BLOCK_M + rows).to(tl.int64)
-    target = inner + out_row[:, None] * I + out_column[None, :]
-    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (out_column[None, :] < I))
+    row = slot if DIRECT else tile_m * BLOCK_M + rows
+    store_activated(
+        total, bias, weight_row, expert, inner, row, is_slot, tile_n, I, HAS_BIAS, ALPHA, LIMIT, SHIFT, ROWS, BLOCK_N
+    )
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -15,12 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 from perfgate.kernels.align import align
-from perfgate.kernels.combine import sum_slots
-from perfgate.kernels.gate_up import activated
+from perfgate.kernels.combine import launch_sum
+from perfgate.kernels.epilogues import gate_up_rows, store_activated, store_slots
 from perfgate.kernels.problem import MICRO_BLOCK, MicroScales, NotApplicableError, Problem
 from perfgate.kernels.schedule import begin, tile_of
-
-SUM_COLUMNS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,20 +128,14 @@ def mxfp4_gate_up_product(
     place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     slot = tl.load(sorted_slots + place)
     is_slot = slot < slots
-    lanes = tl.arange(0, BLOCK_N)
-    safe = tl.minimum(tile_n * (BLOCK_N // 2) + lanes // 2, I - 1)
-    weight_row = 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+    weight_row = gate_up_rows(tile_n, I, INTERLEAVED, BLOCK_N)
     total = unpacked_product(
         hidden, tl.where(is_slot, slot // top_k, 0), is_slot, pairs + expert * 2 * I * (H // 2),
         scales + expert * 2 * I * (H // MICRO), weight_row, H, MICRO, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
-    if HAS_BIAS:
-        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
-    gate, up = tl.split(tl.reshape(total, [BLOCK_M, BLOCK_N // 2, 2]))
-    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
-    column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
-    target = inner + place.to(tl.int64)[:, None] * I + column[None, :]
-    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (column[None, :] < I))
+    store_activated(
+        total, bias, weight_row, expert, inner, place, is_slot, tile_n, I, HAS_BIAS, ALPHA, LIMIT, SHIFT, BLOCK_M, BLOCK_N
+    )
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -186,11 +178,10 @@ def mxfp4_down_product(
         inner, place, is_slot, pairs + expert * H * (I // 2), scales + expert * H * (I // MICRO), safe, I, MICRO, BLOCK_M,
         BLOCK_N, BLOCK_K,
     )  # fmt: skip
-    if HAS_BIAS:
-        total += tl.load(bias + expert * H + safe).to(tl.float32)[None, :]
-    total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None] * scaling
-    row = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
-    tl.store(row, total.to(target.dtype.element_ty), mask=is_slot[:, None] & (columns[None, :] < H))
+    store_slots(
+        total, bias, expert, target, topk_weights, slot, is_slot, columns, safe, 1, H, scaling, HAS_BIAS, WEIGHT_ON_INPUT=False,
+        ATOMIC=False,
+    )  # fmt: skip
 
 
 def choose_tiles(problem: Problem) -> Mxfp4Tiles:
@@ -223,8 +214,4 @@ def mxfp4_moe(problem: Problem, launch: dict[str, bool], tiles: Mxfp4Tiles | Non
         inner, problem.down, problem.scales.down, bias, partial, problem.topk_weights, *order, slot_count, problem.hidden_size,
         problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None, **sizes,
     )  # fmt: skip
-    sum_slots[(problem.tokens, triton.cdiv(problem.hidden_size, SUM_COLUMNS))](
-        partial, problem.topk_ids, problem.out, problem.hidden_size, TOP_K=problem.top_k, BLOCK_N=SUM_COLUMNS, num_warps=4,
-        **launch,
-    )  # fmt: skip
-    return problem.out
+    return launch_sum(problem, partial, launch)

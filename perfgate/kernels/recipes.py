@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfgate.kernels.align import CHUNK, SEGMENT, count_slots, place_slots
-from perfgate.kernels.combine import own_down_product, sum_slots
+from perfgate.kernels.combine import SUM_COLUMNS, own_down_product, sum_slots
 from perfgate.kernels.down import down_product
-from perfgate.kernels.fused import SUM_COLUMNS
 from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import SILU, SWIGLU, Activation
 from perfgate.kernels.tables import stored_plans

@@ -1,0 +1,95 @@
+"""How a tile of each product ends, whatever its weights were: bias, activation or router weights, and where the rows go."""
+
+# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def activated(gate: tl.tensor, up: tl.tensor, ALPHA: tl.constexpr, LIMIT: tl.constexpr, SHIFT: tl.constexpr) -> tl.tensor:
+    """Gate times its sigmoid times up, clamped if LIMIT is positive; NaN stays NaN."""
+    if LIMIT > 0:
+        gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        up = tl.minimum(up, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+        up = tl.maximum(up, -LIMIT, propagate_nan=tl.PropagateNan.ALL)
+    return gate * tl.sigmoid(gate * ALPHA) * (up + SHIFT)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def gate_up_rows(
+    tile_n: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    INTERLEAVED: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> tl.tensor:
+    """The weight row of each lane, gate and up alternating; lanes past the end read the last pair and are not stored."""
+    lanes = tl.arange(0, BLOCK_N)
+    safe = tl.minimum(tile_n * (BLOCK_N // 2) + lanes // 2, I - 1)
+    return 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def store_activated(
+    total: tl.tensor,
+    bias: tl.tensor,
+    weight_row: tl.tensor,
+    expert: tl.tensor,
+    inner: tl.tensor,
+    row: tl.tensor,
+    is_slot: tl.tensor,
+    tile_n: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    HAS_BIAS: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
+    SHIFT: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> None:
+    """Store activation(total + bias) in rows `row` of `inner` [., I]."""
+    if HAS_BIAS:
+        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
+    gate, up = tl.split(tl.reshape(total, [ROWS, BLOCK_N // 2, 2]))
+    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
+    column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
+    target = inner + row.to(tl.int64)[:, None] * I + column[None, :]
+    tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (column[None, :] < I))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def store_slots(
+    total: tl.tensor,
+    bias: tl.tensor,
+    expert: tl.tensor,
+    target: tl.tensor,
+    topk_weights: tl.tensor,
+    slot: tl.tensor,
+    is_slot: tl.tensor,
+    columns: tl.tensor,
+    safe: tl.tensor,
+    top_k: tl.tensor,
+    H: tl.tensor,
+    scaling: tl.tensor,
+    HAS_BIAS: tl.constexpr,
+    WEIGHT_ON_INPUT: tl.constexpr,
+    ATOMIC: tl.constexpr,
+) -> None:
+    """Store router weight times (total + bias) in a row of `target` [M * k, H] for each slot, or with ATOMIC add it to [M, H].
+
+    `safe` holds the columns, those past the end replaced by the last one.
+    """
+    if HAS_BIAS:
+        total += tl.load(bias + expert * H + safe).to(tl.float32)[None, :]
+    if WEIGHT_ON_INPUT:
+        total *= scaling
+    else:
+        total *= tl.load(topk_weights + slot, mask=is_slot, other=0.0)[:, None] * scaling
+    is_stored = is_slot[:, None] & (columns[None, :] < H)
+    if ATOMIC:
+        token = (slot // top_k).to(tl.int64)
+        tl.atomic_add(target + token[:, None] * H + columns[None, :], total, mask=is_stored, sem="relaxed")
+    else:
+        place = target + slot.to(tl.int64)[:, None] * H + columns[None, :]
+        tl.store(place, total.to(target.dtype.element_ty), mask=is_stored)
