@@ -17,6 +17,7 @@ OWN_FILES = ("docs/compare.md", "docs/history.md")  # test_docs_history.py runs 
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
     "perfgate check benchmarks/h200/serving/results/closed-gpu-3": 1,
+    "perfgate check benchmarks/vllm/results/max-num-seqs-1": 1,
 }
 
 
