@@ -13,6 +13,7 @@ from perfgate.errors import InputError
 if TYPE_CHECKING:
     from perfgate.core import Session, Verdict
     from perfgate.evidence.baselines import Baseline
+    from perfgate.report.render import Case
     from perfgate.scenario import Scenario
 
 
@@ -70,7 +71,7 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
     recorded = folder / VERDICT_FILE
     if recorded.is_file() and recorded.read_bytes() != format_verdict(verdict):
         click.echo(f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or options", err=True)
-    write(render(style, verdict, session, scenario, baseline), output)
+    write(render(style, build_case(folder, (verdict, session, scenario, baseline))), output)
     return verdict.outcome.exit_code
 
 
@@ -98,27 +99,33 @@ def render_layer_verdict(style: str, verdict: Verdict) -> bytes:
     return render_layers(verdict, is_markdown=style == "markdown").encode()
 
 
-def render(style: str, verdict: Verdict, session: Session, scenario: Scenario, baseline: Baseline | None) -> bytes:
-    """Write the verdict in one of the three formats."""
+def render(style: str, case: Case) -> bytes:
+    """Write a case in one of the three formats."""
+    from perfgate.report.render import Fold, render_case, render_text  # noqa: PLC0415 - as above
+    from perfgate.verdict_file import format_verdict  # noqa: PLC0415
+
     if style == "json":
-        from perfgate.verdict_file import format_verdict  # noqa: PLC0415 - as above
-
-        return format_verdict(verdict)
-    from perfgate.evidence.layer_timings import find_timings, read_timings  # noqa: PLC0415 - as above
-    from perfgate.evidence.profiles import read_attribution  # noqa: PLC0415 - as above
-    from perfgate.layer_check import judge_layers  # noqa: PLC0415
-    from perfgate.report.render import Case, Fold, render_case, render_text  # noqa: PLC0415
-
+        return format_verdict(case.verdict)
     if style == "text":
-        return render_text(verdict, session, scenario, baseline).encode()
-    folder = Path(session.source)
+        return render_text(case.verdict, case.session, case.scenario, case.baseline).encode()
+    return render_case(case, Fold.NOTHING).encode()
+
+
+def build_case(folder: Path, judged: tuple[Verdict, Session, Scenario, Baseline | None], link: str = "") -> Case:
+    """Add to a verdict what else its folder holds: profiles of both arms, and timings of layers below LAYER_DIR."""
+    from perfgate.evidence.layer_timings import find_timings, read_timings  # noqa: PLC0415 - as above
+    from perfgate.evidence.profiles import read_attribution  # noqa: PLC0415
+    from perfgate.layer_check import judge_layers  # noqa: PLC0415
+    from perfgate.report.render import Case  # noqa: PLC0415
+
+    verdict, session, scenario, baseline = judged
     timings = find_timings(folder / LAYER_DIR)
-    case = Case(
+    return Case(
         verdict=verdict,
         session=session,
         scenario=scenario,
         baseline=baseline,
         attribution=read_attribution(folder),
         layers=judge_layers(read_timings(timings)) if timings else None,
+        link=link,
     )
-    return render_case(case, Fold.NOTHING).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -32,6 +33,7 @@ from perfgate.errors import InputError
     type=click.Path(path_type=Path),
     help="Timings of MoE layers for the page: a JSON file or a folder of them; may be given several times.",
 )
+@click.option("--link", metavar="URL", default="", help="Address of the full report, for the comment to name.")
 @click.option("--format", "style", type=click.Choice(["markdown", "text", "json"]), default="markdown", show_default=True)
 def command(  # noqa: PLR0913 - click hands over one argument an option
     *,
@@ -40,6 +42,7 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     baselines: tuple[Path, ...],
     html: Path | None,
     layers: tuple[Path, ...],
+    link: str,
     style: str,
 ) -> int:
     """Judge RESULT_DIR again and render the verdict as a comment, or as a page with figures.
@@ -58,13 +61,14 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
         raise InputError("--layers: only a page shows timings of layers; give --html FILE too")
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - as above
     from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.cli.check import render  # noqa: PLC0415
+    from perfgate.cli.check import build_case, render  # noqa: PLC0415
     from perfgate.evidence.journal import write_atomically  # noqa: PLC0415
     from perfgate.evidence.results import load_results  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
-    content = render(style, judge(session, scenario, baseline), session, scenario, baseline)
+    judged = (judge(session, scenario, baseline), session, scenario, baseline)
+    content = render(style, build_case(folder, judged, check_link(link)))
     if output is None:
         click.echo(content, nl=False)
         return 0
@@ -73,3 +77,10 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     except OSError as error:
         raise InputError(f"--output {output}: cannot be written ({error.strerror}); choose another file") from None
     return 0
+
+
+def check_link(link: str) -> str:
+    """Return an address that may stand in markdown as it is. Raise InputError for any other."""
+    if link and not re.fullmatch(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+", link):
+        raise InputError(f"--link {link[:80]!r}: no address; give one that begins with https:// and has no spaces or brackets")
+    return link

@@ -54,13 +54,18 @@ class RichProgress:
 
     def step(self, text: str) -> None:
         """Print a line above the spinner."""
+        from rich.markup import escape  # noqa: PLC0415 - as above
+
         minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)
-        self._console.print(f"[dim]{minutes:2d}:{seconds:02d}[/dim] {text}", markup=True)
+        # What a server or a file says is no markup of ours.
+        self._console.print(f"[dim]{minutes:2d}:{seconds:02d}[/dim] {escape(text)}", markup=True)
         self._status.update("...")
 
     def wait(self, text: str) -> None:
         """Change the text beside the spinner."""
-        self._status.update(text)
+        from rich.markup import escape  # noqa: PLC0415 - as above
+
+        self._status.update(escape(text))
 
     def close(self) -> None:
         """Take the spinner away."""

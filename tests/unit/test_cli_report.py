@@ -4,6 +4,7 @@ import pytest
 
 from perfgate.cli import main
 from tests.fakes.sessions import make_scenario, make_session, write_folder
+from tests.unit.test_layer_check import draw_file, write_files
 
 
 @pytest.fixture
@@ -35,6 +36,25 @@ def test_report__into_a_file(slower, tmp_path, capsys):
     assert (tmp_path / "report.txt").read_text(encoding="utf-8").startswith("REGRESSION")
 
 
+def test_report__layers_timed_beside_the_session_get_a_section(slower, capsys):
+    write_files(slower / "layers", [draw_file(number, slower=0.05, only="gpt-oss-20b M=1024") for number in range(4)])
+
+    main(["report", str(slower)])
+
+    first, *rest = capsys.readouterr().out.splitlines()
+    (kernels,) = (line for line in rest if line.startswith("**Kernels:**"))
+    assert first.endswith("; kernels slower in 1 layer")
+    assert kernels.startswith("**Kernels:** REGRESSION: ")
+    assert "slower: gpt-oss-20b M=1024 +5." in kernels or "slower: gpt-oss-20b M=1024 +4." in kernels
+    assert "<details><summary>Kernels, layer by layer</summary>" in rest
+
+
+def test_report__names_the_full_report(slower, capsys):
+    main(["report", str(slower), "--link", "https://example.org/a/report.html"])
+
+    assert capsys.readouterr().out.count("[report](https://example.org/a/report.html)") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -45,6 +65,8 @@ def test_report__into_a_file(slower, tmp_path, capsys):
         ),
         (["{slower}", "--baselines", "{tmp}/none"], "no such folder"),
         (["{slower}", "--format", "html"], "'html' is not one of"),
+        (["{slower}", "--link", "javascript:x"], "--link 'javascript:x': no address"),
+        (["{slower}", "--link", "https://e.example/) [x"], "no address"),
         ([], "Missing argument"),
     ],
 )
