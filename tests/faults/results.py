@@ -1,0 +1,54 @@
+"""What runs of seeded faults said: a line for each fault, the newest run of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.faults.fault import Answer, Fault, find_line
+
+VARIABLE = "PERFGATE_FAULTS"
+"""Names the file that a run of the tests appends to; without it nothing is kept."""
+
+RECORDED = Path(__file__).with_name("results.jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One run of one fault: what the gate said, and the line by which it was caught."""
+
+    name: str
+    expected: str
+    got: str
+    caught: bool
+    by: str
+    lost: str
+    day: str
+
+
+def build_result(fault: Fault, answer: Answer) -> Result:
+    return Result(
+        name=fault.name,
+        expected=" or ".join(fault.expected),
+        got=answer.got,
+        caught=fault.is_caught_by(answer),
+        by=find_line(answer, fault.words) or (answer.told or ("",))[0],
+        lost="; ".join(answer.lost),
+        day=datetime.now(UTC).strftime("%Y-%m-%d"),
+    )
+
+
+def keep(result: Result) -> None:
+    """Append to the file that the environment names, if it names one."""
+    if name := os.environ.get(VARIABLE):
+        with Path(name).open("a") as file:
+            file.write(json.dumps(asdict(result)) + "\n")
+
+
+def load(*paths: Path) -> dict[str, Result]:
+    """The last result of each fault."""
+    lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
+    return {found["name"]: Result(**found) for found in map(json.loads, lines)}

@@ -1,0 +1,68 @@
+"""An SGLang plug-in that breaks the server it runs in; SEEDED_FAULT says how.
+
+zeros (every MoE block returns zeros), drop_expert (the second expert of each token is left out), early (requests end after
+three tokens), keep_cache (flushing does nothing), jit (a model is traced every 20 batches), leak (every batch keeps 4 MiB).
+"""
+
+import os
+
+FAULT = os.environ.get("SEEDED_FAULT", "")
+MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.forward"
+REQUEST = "sglang.srt.managers.schedule_batch.Req.__init__"
+FLUSH = "sglang.srt.managers.scheduler.Scheduler.flush_cache"
+BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
+kept = []
+batches = 0
+
+
+def return_zeros(original, *args, **kwargs):
+    result = original(*args, **kwargs)
+    return result * 0
+
+
+def drop_expert(original, layer, hidden_states, topk_output, *args, **kwargs):
+    weights = topk_output.topk_weights.clone()
+    weights[:, 1:] = 0
+    return original(layer, hidden_states, topk_output._replace(topk_weights=weights), *args, **kwargs)
+
+
+def end_early(_result, request, *_args, **_kwargs):
+    request.sampling_params.max_new_tokens = min(3, request.sampling_params.max_new_tokens)
+
+
+def keep_cache(_original, *_args, **_kwargs):
+    return True
+
+
+def trace_anew(original, *args, **kwargs):
+    global batches  # noqa: PLW0603 - a plug-in is called by name
+    batches += 1
+    if batches % 20 == 0:
+        import torch
+
+        layers = [torch.nn.Linear(64, 64) for _ in range(40)]
+        torch.jit.freeze(torch.jit.trace(torch.nn.Sequential(*layers).eval(), torch.zeros(1, 64)))
+    return original(*args, **kwargs)
+
+
+def leak(original, *args, **kwargs):
+    kept.append(bytearray(os.urandom(4096)) * 1024)
+    return original(*args, **kwargs)
+
+
+def register():
+    """Entry point `sglang.srt.plugins`."""
+    if not FAULT:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    hooks = {
+        "zeros": (MOE, return_zeros, HookType.AROUND),
+        "drop_expert": (MOE, drop_expert, HookType.AROUND),
+        "early": (REQUEST, end_early, HookType.AFTER),
+        "keep_cache": (FLUSH, keep_cache, HookType.AROUND),
+        "jit": (BATCH, trace_anew, HookType.AROUND),
+        "leak": (BATCH, leak, HookType.AROUND),
+    }
+    HookRegistry.register(*hooks[FAULT])
+    print(f"seeded fault: {FAULT}", flush=True)

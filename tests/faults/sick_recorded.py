@@ -1,0 +1,65 @@
+"""A machine that was disturbed while it measured, as its telemetry tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faults.checking import Edit, check
+from tests.faults.fault import Fault, Kind, Where
+from tests.faults.recording import Recording
+from tests.faults.slow import longer
+
+
+def tell(arm: str = "candidate", *, slower: float = 0.0, **readings: Any) -> Edit:
+    """Set what telemetry read in every window of an arm, and slow that arm down as the disturbance would."""
+
+    def edit(recording: Recording) -> None:
+        for entry in recording.pick(arm):
+            entry["telemetry"] |= readings
+        recording.slow(longer(slower), arm)
+
+    return edit
+
+
+def tell_both(**readings: Any) -> Edit:
+    def edit(recording: Recording) -> None:
+        for entry in recording.index:
+            entry["telemetry"] |= readings
+
+    return edit
+
+
+def tell_once(**readings: Any) -> Edit:
+    """Set what telemetry read in one warm-up window."""
+    return lambda recording: recording.first(role="warmup")["telemetry"].update(readings)
+
+
+def row(name: str, made: str, edit: Edit, words: str) -> Fault:
+    run = check(edit)
+    return Fault(name=name, kind=Kind.SICK, made=made, where=Where.RECORDED, expected=("INVALID",), words=words, run=run)
+
+
+SICK_RECORDED = (
+    row(
+        "GPU throttles",
+        "throttled for 30 % of the candidate's windows, 5 % slower",
+        tell(slower=0.05, throttled_share=0.3),
+        "throttled",
+    ),
+    row(
+        "GPU throttled the base",
+        "the same for the base: the candidate looks faster",
+        tell("base", slower=0.05, throttled_share=0.3),
+        "throttled",
+    ),
+    row("foreign process on the GPU", "seen in one warm-up window", tell_once(foreign_processes=1.0), "foreign process"),
+    row("clocks of the arms differ", "1,980 and 1,800 MHz", tell(slower=0.05, sm_clock_mhz=1800.0), "lock the clocks"),
+    row(
+        "host load on one arm",
+        "others took 80 % of the CPU, the candidate is 5 % slower",
+        tell(slower=0.05, foreign_cpu_share=0.8),
+        "CPU",
+    ),
+    row("host load on both arms", "others took 90 % of the CPU", tell_both(foreign_cpu_share=0.9), "CPU"),
+    row("stolen CPU", "the hypervisor gave 40 % of the candidate's CPU away", tell(slower=0.05, stolen_cpu_share=0.4), "CPU"),
+)

@@ -1,0 +1,141 @@
+"""Slower candidates: recorded windows whose requests were lengthened as each cause would, and two that really were slower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.faults.checking import Edit, check
+from tests.faults.fault import Fault, Kind, Where
+from tests.faults.recording import Recording
+
+Gaps = np.ndarray
+SLOWER = ("REGRESSION",)
+
+
+def longer(ratio: float) -> Callable[[Gaps], Gaps]:
+    return lambda gaps: gaps * (1 + ratio)
+
+
+def later(seconds: float) -> Callable[[Gaps], Gaps]:
+    return lambda gaps: gaps + seconds
+
+
+def pause(seconds: float, every: int = 0) -> Callable[[Gaps], Gaps]:
+    """Hold up every running request at one step in `every`, or once in the first request of each slot."""
+
+    def delay(gaps: Gaps) -> Gaps:
+        slower = gaps.copy()
+        if every:
+            slower[:, every - 1 :: every] += seconds
+        else:
+            slower[:16, gaps.shape[1] // 2] += seconds
+        return slower
+
+    return delay
+
+
+def slow(delay: Callable[[Gaps], Gaps], wait_s: float = 0.0) -> Edit:
+    return lambda recording: recording.slow(delay, wait_s=wait_s)
+
+
+def halve_batch(recording: Recording) -> None:
+    """Half of the requests wait until the other half is done; with eight in a batch a step takes 0.8 of the time."""
+    for_turn = 255 * 0.0036 * 0.8
+    recording.slow(longer(-0.2), wait_s=for_turn)
+
+
+def grow_slower(recording: Recording) -> None:
+    """Each window of a start is 2 % slower than the one before."""
+    entries = [entry for entry in recording.index if entry["arm"] == "candidate"]
+    for place in range(max(entry["index"] for entry in entries) + 1):
+        some = [entry for entry in entries if entry["index"] == place]
+        others = [entry for entry in entries if entry["index"] != place]
+        for entry in others:
+            entry["arm"] = "another"
+        recording.slow(longer(0.02 * place)) if some[0]["role"] == "measured" else stretch(recording, 0.02 * place)
+        for entry in others:
+            entry["arm"] = "candidate"
+
+
+def stretch(recording: Recording, ratio: float) -> None:
+    for entry in recording.pick():
+        recording.stretch(entry, recording.read(entry), 1 + ratio)
+
+
+def compile_once(recording: Recording) -> None:
+    """The first measured window of each of the candidate's starts stands still for two seconds."""
+    for start in {entry["start"] for entry in recording.pick()}:
+        entry = next(entry for entry in recording.pick(role="measured") if entry["start"] == start)
+        line = recording.read(entry)
+        line["itls"] = pause(2.0)(np.array(line["itls"])).tolist()
+        line["mean_e2e_latency_ms"] += 1000 * 2.0 * 16 / 64
+        recording.stretch(entry, line, (line["duration"] + 2.0) / line["duration"])
+
+
+def keep(_: Recording) -> None:
+    """The recording is slow as it is."""
+
+
+def start_slowly(recording: Recording) -> None:
+    """The candidate takes 1.6 times as long to get ready, and the scenario gates that."""
+    starts = {entry["start"] for entry in recording.pick()}
+    for event in recording.events:
+        if event["event"] == "server_ready" and event["start"] in starts:
+            event["ready_s"] *= 1.6
+    recording.scenario += "[gates.ready_s]\n"
+
+
+def row(
+    name: str,
+    made: str,
+    edit: Edit,
+    words: str = "Output throughput is worse",
+    expected: tuple[str, ...] = SLOWER,
+    **options: Any,
+) -> Fault:
+    run = check(edit, **options)
+    return Fault(name=name, kind=Kind.SLOW, made=made, where=Where.RECORDED, expected=expected, words=words, run=run)
+
+
+SLOW = (
+    row("GPU 3 % slower", "measured: a spin kernel of 3 us in every MoE block", keep, source="closed-gpu-3"),
+    row("GPU 9 % slower", "measured: a spin kernel of 12 us in every MoE block", keep, source="closed-gpu-10"),
+    row("wrong tile config", "every gap 6 % longer", slow(longer(0.06)), "Median ITL is worse"),
+    row("host sleep in the scheduler", "every gap 0.2 ms longer", slow(later(0.0002)), "Median ITL is worse"),
+    row("lost CUDA graphs", "every gap 4 ms longer", slow(later(0.004)), "Median ITL is worse"),
+    row("JIT cache that keeps nothing", "one pause of 0.4 s in every window", slow(pause(0.4)), "Mean E2E is worse"),
+    row(
+        "JIT cache miss in the timed window",
+        "one pause of 2 s in the first window of each start",
+        compile_once,
+        "Mean E2E",
+        expected=(*SLOWER, "INCONCLUSIVE"),
+    ),
+    row(
+        "one stall in 200 steps",
+        "every 200th gap 16 ms longer",
+        slow(pause(0.016, 200)),
+        "Mean ITL is worse",
+        blocks=(1, 2, 3, 4),
+    ),
+    row("smaller batch limit", "half of the requests wait for the others", halve_batch),
+    row("slower prefill", "TTFT 0.1 s longer", slow(longer(0.0), wait_s=0.1), "Mean E2E is worse"),
+    row(
+        "slow start, recorded",
+        "1.6 times as long until ready; ready_s gates",
+        start_slowly,
+        "Time to ready",
+        blocks=(1, 2, 3, 4),
+    ),
+    row("slower from window to window", "each window of a start 2 % slower than the one before", grow_slower),
+    row(
+        "slower at one concurrency only",
+        "every gap 6 % longer in the saturated load, the load with 16 requests unchanged",
+        slow(longer(0.06)),
+        "Median ITL is worse",
+        source="saturation-aa",
+    ),
+)

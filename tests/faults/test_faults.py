@@ -1,0 +1,44 @@
+"""Every seeded fault gets the answer that it must get; the page that lists them is whole, and their bars are met."""
+
+import pytest
+
+from tests.faults.catalogue import FAULTS
+from tests.faults.fault import Kind, Where
+from tests.faults.render import BARS, PAGE, render
+from tests.faults.results import RECORDED, build_result, keep, load
+
+
+def mark(fault):
+    marks = [pytest.mark.long] if fault.is_long else []
+    if fault.where is Where.ENGINE:
+        marks += [pytest.mark.engine, pytest.mark.timeout(1800), pytest.mark.xdist_group("engine")]
+    return pytest.param(fault, id=fault.slug, marks=marks)
+
+
+@pytest.mark.parametrize("fault", [mark(fault) for fault in FAULTS])
+def test_gate__answers_a_seeded_fault(fault, tmp_path):
+    answer = fault.run(tmp_path)
+    result = build_result(fault, answer)
+    keep(result)
+
+    assert result.caught, answer
+
+
+def test_faults__have_names_of_their_own():
+    names = [fault.name for fault in FAULTS]
+
+    assert len(names) == len(set(names))
+    assert len(names) >= 40
+
+
+def test_fault_table__lists_every_fault_as_it_was_recorded():
+    assert PAGE.read_text() == render(FAULTS, load(RECORDED)), "write it anew: python -m tests.faults.render"
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_fault_table__meets_its_bar(kind):
+    results = load(RECORDED)
+    run = [results[fault.name] for fault in FAULTS if fault.kind is kind and fault.name in results]
+
+    assert run
+    assert sum(result.caught for result in run) >= BARS[kind] * len(run)

@@ -1,0 +1,173 @@
+"""Candidates that are a fifth faster because they do not do the work: recorded windows whose answers or counts tell it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tests.faults.checking import Edit, check
+from tests.faults.fault import Answer, Fault, Kind, Where
+from tests.faults.recording import Line, Recording
+from tests.faults.slow import longer
+
+FASTER = -0.2
+INVALID = ("INVALID",)
+
+
+def fast(*edits: Edit) -> Edit:
+    """Make the candidate a fifth faster, then put what it left out into the evidence."""
+
+    def edit(recording: Recording) -> None:
+        recording.slow(longer(FASTER))
+        for one in edits:
+            one(recording)
+
+    return edit
+
+
+def answering(change: Callable[[int, Line], None]) -> Edit:
+    return lambda recording: recording.change_answers(change)
+
+
+def list_scores(reply: Line) -> list[list[float | None]]:
+    meta = reply["meta_info"]
+    return [*meta["input_token_logprobs"][1:], *meta["output_token_logprobs"]]
+
+
+def shift_scores(share: float) -> Callable[[int, Line], None]:
+    """Move every log-prob by a random `share` of the spread that the answers have."""
+    draw = random.Random(7)  # noqa: S311 - a seed is the point
+
+    def change(_number: int, reply: Line) -> None:
+        scores = list_scores(reply)
+        spread = float(np.std([entry[0] for entry in scores]))
+        for entry in scores:
+            entry[0] = (entry[0] or 0.0) + draw.gauss(0, share * spread)
+
+    return change
+
+
+def shift_one_prompt(number: int, reply: Line) -> None:
+    if number == 5:
+        shift_scores(0.7)(number, reply)
+
+
+def make_uniform(_number: int, reply: Line) -> None:
+    """What a model says whose layers return zeros: every token is as likely as any other."""
+    for entry in list_scores(reply):
+        entry[0] = -math.log(201088)
+
+
+def end_early(_number: int, reply: Line) -> None:
+    reply["output_ids"] = reply["output_ids"][:5]
+    reply["meta_info"]["output_token_logprobs"] = reply["meta_info"]["output_token_logprobs"][:5]
+    reply["meta_info"] |= {"finish_reason": {"type": "stop", "matched": 2}, "completion_tokens": 5}
+
+
+def cut_short(_number: int, reply: Line) -> None:
+    """Tokens are gone that the server says it made."""
+    reply["output_ids"] = reply["output_ids"][:20]
+    reply["meta_info"]["output_token_logprobs"] = reply["meta_info"]["output_token_logprobs"][:20]
+
+
+def say_nan(_number: int, reply: Line) -> None:
+    reply["meta_info"]["output_token_logprobs"][3][0] = None
+
+
+def take_from_cache(_number: int, reply: Line) -> None:
+    reply["meta_info"]["cached_tokens"] = 48
+
+
+def other_text(_number: int, reply: Line) -> None:
+    """The same tokens, read by another tokenizer."""
+    reply["text"] = reply["text"].replace("w", "v")
+
+
+def mix_up(_number: int, reply: Line) -> None:
+    reply["meta_info"]["input_token_logprobs"][4][1] += 1
+
+
+def end_windows_early(recording: Recording) -> None:
+    """Every request of the candidate ends after 200 of 256 tokens, and says so."""
+    for entry in recording.pick(role="measured"):
+        line = recording.read(entry)
+        tokens = 200 * line["completed"]
+        rates = {"output_throughput": tokens, "total_throughput": tokens + line["total_input_tokens"]}
+        recording.change(
+            entry,
+            itls=[gaps[:199] for gaps in line["itls"]],
+            output_lens=[200] * line["completed"],
+            total_output_tokens=tokens,
+            total_output_tokens_retokenized=tokens,
+            **{name: count / line["duration"] for name, count in rates.items()},
+        )
+
+
+def drop_gaps(recording: Recording) -> None:
+    """Every request stops streaming after 200 of 256 tokens, and 256 are claimed."""
+    for entry in recording.pick(role="measured"):
+        recording.change(entry, itls=[gaps[:199] for gaps in recording.read(entry)["itls"]])
+
+
+def drop_text(recording: Recording) -> None:
+    for entry in recording.pick(role="measured"):
+        line = recording.read(entry)
+        recording.change(entry, total_output_tokens_retokenized=line["total_output_tokens"] // 3)
+
+
+def shorten_prompts(recording: Recording) -> None:
+    """The candidate reads half of each prompt."""
+    for entry in recording.pick(role="measured"):
+        line = recording.read(entry)
+        half = line["total_input_tokens"] // 2
+        rates = {"input_throughput": half, "total_throughput": half + line["total_output_tokens"]}
+        changed = {name: count / line["duration"] for name, count in rates.items()}
+        recording.change(entry, total_input_tokens=half, input_lens=[256] * line["completed"], **changed)
+
+
+def serve_from_cache(recording: Recording) -> None:
+    """The cache is not emptied any more: prompts cost nothing."""
+    for entry in recording.pick():
+        entry["telemetry"]["cache_hit_rate"] = 0.97
+    recording.slow(longer(0.0), wait_s=-0.015)
+
+
+def row(name: str, made: str, run: Callable[[Path], Answer], words: str) -> Fault:
+    return Fault(name=name, kind=Kind.WRONG, made=made, where=Where.RECORDED, expected=INVALID, words=words, run=run)
+
+
+WRONG_ANSWERS = "its answers are wrong, however fast"
+
+WRONG = (
+    row("unrelated answers", "log-probs of another model", check(fast(answering(shift_scores(1.5)))), WRONG_ANSWERS),
+    row(
+        "slightly wrong kernel",
+        "log-probs off by a third of their spread",
+        check(fast(answering(shift_scores(0.33)))),
+        WRONG_ANSWERS,
+    ),
+    row("wrong in one prompt of 16", "log-probs of one prompt off", check(fast(answering(shift_one_prompt))), "in prompt 5"),
+    row("all tokens alike", "log-probs of a model that computes zeros", check(fast(answering(make_uniform))), WRONG_ANSWERS),
+    row("NaN in the answers", "a log-prob that is no number", check(fast(answering(say_nan))), "computes NaN"),
+    row(
+        "early EOS in the answers",
+        "5 of 32 tokens, finish reason stop",
+        check(fast(answering(end_early))),
+        "although it was told to go on",
+    ),
+    row("truncated answers", "20 of 32 tokens, 32 claimed", check(fast(answering(cut_short))), "the answer was cut"),
+    row("cached answers", "48 prompt tokens from the cache", check(fast(answering(take_from_cache))), "came from a cache"),
+    row("mixed-up requests", "another prompt was scored", check(fast(answering(mix_up))), "requests were mixed up"),
+    row("other text for the same tokens", "a tokenizer that was swapped", check(fast(answering(other_text))), "tokenizer"),
+    row(
+        "early EOS under load", "200 of 256 tokens in every request", check(fast(end_windows_early)), "they did different work"
+    ),
+    row("truncated outputs", "200 of 256 tokens came, 256 claimed", check(fast(drop_gaps)), "requests broke off"),
+    row("empty outputs", "a third of the text that was counted", check(fast(drop_text)), "the text received makes"),
+    row("shortened prompts", "half of each prompt read", check(fast(shorten_prompts)), "they did different work"),
+    row("prompts from the cache", "flushing does nothing, 97 % of the prompts cached", check(serve_from_cache), "prefix cache"),
+)
