@@ -14,8 +14,8 @@ from perfgate.cli.history_options import COMMIT, FILE, RUNNER, STORE, require_ex
 from perfgate.errors import InputError
 
 if TYPE_CHECKING:
+    from perfgate.history.database import Question
     from perfgate.history.entries import Entry, Provenance
-    from perfgate.history.query import Question
     from perfgate.history.trends import History
 
 
@@ -106,8 +106,8 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
 
 
 def _build_question(asked: dict[str, Any]) -> Question:
+    from perfgate.history.database import LAST, Question  # noqa: PLC0415
     from perfgate.history.imports import read_moment  # noqa: PLC0415
-    from perfgate.history.query import LAST, Question  # noqa: PLC0415
 
     return Question(
         scenarios=asked["scenarios"],

@@ -27,10 +27,16 @@ class Row(NamedTuple):
     commit: str
     runner: str
     release: str
-    environment: Mapping[str, str]
 
 
-def assemble_series(rows: Iterable[Row], margins: Mapping[tuple[str, str, str], float]) -> tuple[Series, ...]:
+Environments = Mapping[str, Mapping[str, str]]
+"""Facts of machine and software by session."""
+
+Margins = Mapping[tuple[str, str, str], float]
+"""Margins by scenario, hardware and metric."""
+
+
+def assemble_series(rows: Iterable[Row], environments: Environments, margins: Margins) -> tuple[Series, ...]:
     """Group rows into series, each in the order of time; known metrics come first, in the order of every other output."""
     ranks = {name: rank for rank, name in enumerate(METRICS)}
 
@@ -39,10 +45,10 @@ def assemble_series(rows: Iterable[Row], margins: Mapping[tuple[str, str, str], 
         return (row.scenario, row.hardware, row.workload, ranks.get(row.metric, len(ranks)), row.metric, row.unit)
 
     ordered = sorted(rows, key=lambda row: (*place(row), row.at, row.session))
-    return tuple(_assemble(list(group), margins) for _, group in groupby(ordered, key=place))
+    return tuple(_assemble(list(group), environments, margins) for _, group in groupby(ordered, key=place))
 
 
-def _assemble(rows: list[Row], margins: Mapping[tuple[str, str, str], float]) -> Series:
+def _assemble(rows: list[Row], environments: Environments, margins: Margins) -> Series:
     subject = _describe(rows[-1])
     points = tuple(
         Point(
@@ -52,7 +58,7 @@ def _assemble(rows: list[Row], margins: Mapping[tuple[str, str, str], float]) ->
             commit=row.commit,
             runner=row.runner,
             release=row.release,
-            environment=row.environment,
+            environment=environments.get(row.session, {}),
         )
         for row in rows
     )

@@ -2,56 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
 
-from perfgate.errors import EvidenceError, InputError
+from perfgate.errors import InputError
 from perfgate.history.assembly import Row, assemble_series
-from perfgate.history.schema import OVERRIDES, SCHEMA, VERDICTS, WINDOWS
+from perfgate.history.database import Question, connect
+from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS
 from perfgate.history.store import Store
 from perfgate.history.trends import History, Ledger, Override, Spending
-from perfgate.metrics import METRICS
-
-LAST = 400
-"""So many newest sessions of a series are shown unless somebody asks for more; releases always are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What somebody wants to know; an empty tuple asks for everything, of `metrics` for those that come first in every output.
-
-    `last` counts the newest sessions of each series, 0 for all.
-    """
-
-    scenarios: tuple[str, ...] = ()
-    hardware: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    since: datetime | None = None
-    last: int = LAST
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The metrics of perfgate's own table that are asked for."""
-        return tuple(name for name, row in METRICS.items() if name in self.metrics or (not self.metrics and row.headline))
-
-    @property
-    def others(self) -> tuple[str, ...] | None:
-        """Names of imported metrics that are asked for; None for all of them."""
-        return tuple(name for name in self.metrics if name not in METRICS) if self.metrics else None
 
 
 def ask(store: Store, question: Question) -> History:
     """Answer a question. Raise InputError when the store holds nothing that fits it, EvidenceError when it cannot be read."""
-    with _connect(store, question) as connection:
+    with connect(store, question) as connection:
         rows = _read_points(connection, question)
+        series = assemble_series(rows, _read_environments(connection), _read_margins(connection)) if rows else ()
         return History(
             store=store.url,
-            series=assemble_series(rows, _read_margins(connection)),
+            series=series,
             ledger=_read_ledger(connection),
             spending=_read_spending(connection),
         )
@@ -59,7 +31,7 @@ def ask(store: Store, question: Question) -> History:
 
 def find_session(store: Store, prefix: str) -> str:
     """Return the one session whose name begins with `prefix`. Raise InputError when none or several do."""
-    with _connect(store, Question()) as connection:
+    with connect(store, Question()) as connection:
         found = connection.execute("SELECT session FROM sessions WHERE starts_with(session, ?)", [prefix]).fetchall()
     if len(found) != 1:
         raise InputError(
@@ -68,81 +40,18 @@ def find_session(store: Store, prefix: str) -> str:
     return str(found[0][0])
 
 
-@contextmanager
-def _connect(store: Store, question: Question) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory over the store's files. Whatever it stumbles over is an EvidenceError of one line."""
-    try:
-        with duckdb.connect() as connection:
-            _open(connection, store, question)
-            yield connection
-    except duckdb.Error as error:
-        first = str(error).strip().splitlines()[0][:400]
-        raise EvidenceError(f"--store {store.url}: cannot be read ({first}); take the file away, or ask again") from None
-
-
-def _open(connection: duckdb.DuckDBPyConnection, store: Store, question: Question) -> None:
-    """Make the views `windows`, `sessions` and `overruled`; files outside the question are not even opened."""
-    connection.execute("SET TimeZone = 'UTC'")
-    if not store.is_local:
-        connection.register_filesystem(store.fs)
-    since = f"{question.since:%Y-%m}" if question.since else ""
-    for table in (WINDOWS, VERDICTS):
-        paths = [
-            fragment.path
-            for fragment in store.list_fragments(table)
-            if (not question.scenarios or fragment.place.scenario in question.scenarios)
-            and (not question.hardware or fragment.place.hardware in question.hardware)
-            and fragment.place.month >= since
-        ]
-        if not paths:
-            raise InputError(f"--store {store.url}: no session that fits; `perfgate history append` and `import` add some")
-        connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {_scan(store, paths)}")  # noqa: S608 - quoted below
-    _refuse_newer(connection, store)
-    moment = f"WHERE begun >= TIMESTAMPTZ '{question.since.isoformat()}'" if question.since else ""
-    # DISTINCT ON: a merge that was cut off leaves a row in two files. Python's times with a zone would need pytz.
-    connection.execute(f"""
-        CREATE TABLE sessions AS SELECT DISTINCT ON (session) * REPLACE (begun::TIMESTAMP AS begun)
-        FROM {VERDICTS} {moment}""")  # noqa: S608 - constants and a time
-    _open_overrides(connection, store)
-
-
-def _open_overrides(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    columns = "session, ruled::TIMESTAMP AS ruled, person, ruling, reason"
-    if paths := store.list_overrides():
-        newest = f"SELECT DISTINCT ON (session) {columns} FROM {_scan(store, paths)} ORDER BY session, ruled DESC"  # noqa: S608
-    else:
-        newest = "SELECT '' AS session, now()::TIMESTAMP AS ruled, '' AS person, '' AS ruling, '' AS reason WHERE false"
-    connection.execute(f"CREATE TABLE {OVERRIDES} AS {newest}")
-
-
-def _scan(store: Store, paths: Iterable[str]) -> str:
-    urls = paths if store.is_local else (store.fs.unstrip_protocol(path) for path in paths)
-    listed = ", ".join("'" + url.replace("'", "''") + "'" for url in urls)
-    return f"read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false, union_by_name = true)"
-
-
-def _refuse_newer(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    newest = connection.execute(f"SELECT max(schema) FROM {VERDICTS}").fetchall()[0][0]  # noqa: S608 - a constant
-    if newest > SCHEMA:
-        raise InputError(
-            f"--store {store.url}: was written by a newer perfgate (schema {newest}, not {SCHEMA}); upgrade perfgate"
-        )
-
-
 def _read_points(connection: duckdb.DuckDBPyConnection, question: Question) -> list[Row]:
-    """The level of each session: newest sessions first chosen, then the medians of their windows."""
-    last = "" if not question.last else f"WHERE age <= {int(question.last)} OR release <> ''"
-    connection.execute(f"""
-        CREATE TABLE chosen AS SELECT * FROM (
-            SELECT *, row_number() OVER (PARTITION BY scenario, hardware, workload, origin ORDER BY begun DESC) AS age
-            FROM sessions WHERE outcome <> 'INVALID'
-        ) {last}""")  # noqa: S608 - an integer
+    """The level of each chosen session: the medians of its windows."""
+    if not connection.execute("SELECT count(*) FROM chosen").fetchall()[0][0]:
+        return []
     level = f"SELECT w.* FROM {WINDOWS} w SEMI JOIN chosen USING (session) WHERE judged AND (arm = 'base' OR kind <> 'ab')"  # noqa: S608
     rows: list[Row] = []
-    if question.columns:
-        medians = ", ".join(f"median({name}) AS {name}" for name in question.columns)
+    # A metric that came later is no column of a store that is older.
+    known = {row[0] for row in connection.execute(f"DESCRIBE {WINDOWS}").fetchall()}
+    if columns := [name for name in question.columns if name in known]:
+        medians = ", ".join(f"median({name}) AS {name}" for name in columns)
         wide = f"SELECT session, any_value(commit) AS ran, {medians} FROM ({level}) GROUP BY session"  # noqa: S608
-        listed = ", ".join(question.columns)
+        listed = ", ".join(columns)
         long = f"SELECT * FROM ({wide}) UNPIVOT (value FOR metric IN ({listed}))"  # noqa: S608
         rows += _fetch_rows(connection, f"SELECT session, ran, metric, '' AS unit, '' AS better, value FROM ({long})")  # noqa: S608
     if question.others is None or question.others:
@@ -162,7 +71,7 @@ def _read_points(connection: duckdb.DuckDBPyConnection, question: Question) -> l
 def _fetch_rows(connection: duckdb.DuckDBPyConnection, levels: str, parameters: Sequence[Any] = ()) -> list[Row]:
     found = connection.execute(
         f"""SELECT c.scenario, c.hardware, c.workload, l.metric, l.unit, l.better, c.session, c.begun, l.value, l.ran, c.runner,
-            c.release, c.environment
+            c.release
         FROM ({levels}) l JOIN chosen c USING (session) ORDER BY ALL""",  # noqa: S608 - made of constants
         parameters,
     )
@@ -174,11 +83,20 @@ def _fetch(found: duckdb.DuckDBPyConnection) -> list[list[Any]]:
     return [[one.replace(tzinfo=UTC) if isinstance(one, datetime) else one for one in row] for row in found.fetchall()]
 
 
+def _read_environments(connection: duckdb.DuckDBPyConnection) -> dict[str, Mapping[str, str]]:
+    """The facts of machine and software by session."""
+    found = connection.execute(
+        f"SELECT session, any_value(environment) FROM {VERDICTS} SEMI JOIN chosen USING (session) GROUP BY session"  # noqa: S608
+    )
+    return {session: environment or {} for session, environment in found.fetchall()}
+
+
 def _read_margins(connection: duckdb.DuckDBPyConnection) -> Mapping[tuple[str, str, str], float]:
     """The margin by which each metric was last judged, by scenario, hardware and metric."""
-    found = connection.execute("""
+    judged = f"SELECT scenario, hardware, begun, judgements FROM {VERDICTS} SEMI JOIN chosen USING (session)"  # noqa: S608
+    found = connection.execute(f"""
         SELECT scenario, hardware, j.metric, arg_max(j.margin, begun)
-        FROM (SELECT scenario, hardware, begun, unnest(judgements) AS j FROM sessions) GROUP BY ALL""")
+        FROM (SELECT scenario, hardware, begun, unnest(judgements) AS j FROM ({judged})) GROUP BY ALL""")  # noqa: S608
     return {(scenario, hardware, metric): margin for scenario, hardware, metric, margin in found.fetchall()}
 
 

@@ -12,7 +12,8 @@ from statistics import median
 import pytest
 
 from perfgate.errors import EvidenceError
-from perfgate.history.query import Question, ask
+from perfgate.history.database import Question
+from perfgate.history.query import ask
 from perfgate.history.store import Store
 from tests.fakes.history import FACTS, draw_levels, make_entry
 

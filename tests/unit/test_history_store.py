@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from perfgate.errors import EvidenceError, InputError
+from perfgate.history.database import Question
 from perfgate.history.entries import Place, Provenance
-from perfgate.history.query import Question, ask, find_session
+from perfgate.history.query import ask, find_session
 from perfgate.history.schema import VERDICTS, WINDOWS
 from perfgate.history.store import Store
 from tests.fakes.history import draw_levels, make_entry

@@ -1,0 +1,123 @@
+"""A store's files as tables of a database in this process, which lives as long as one question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+import duckdb
+
+from perfgate.errors import EvidenceError, InputError
+from perfgate.history.entries import Place
+from perfgate.history.schema import OVERRIDES, SCHEMA, VERDICTS, WINDOWS
+from perfgate.history.store import Fragment, Store
+from perfgate.metrics import METRICS
+
+LAST = 400
+"""So many newest sessions of a series are shown unless somebody asks for more; releases always are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What somebody wants to know; an empty tuple asks for everything, of `metrics` for those that come first in every output.
+
+    `last` counts the newest sessions of each series, 0 for all.
+    """
+
+    scenarios: tuple[str, ...] = ()
+    hardware: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    since: datetime | None = None
+    last: int = LAST
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The metrics of perfgate's own table that are asked for."""
+        return tuple(name for name, row in METRICS.items() if name in self.metrics or (not self.metrics and row.headline))
+
+    @property
+    def others(self) -> tuple[str, ...] | None:
+        """Names of imported metrics that are asked for; None for all of them."""
+        return tuple(name for name in self.metrics if name not in METRICS) if self.metrics else None
+
+
+@contextmanager
+def connect(store: Store, question: Question) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Make the tables `sessions` (one row each, without what is large), `overrides` and `chosen` (the sessions of the trends).
+
+    `windows` and `verdicts` are views over the files in which chosen sessions lie; both are missing while none is chosen.
+    Whatever the database stumbles over is an EvidenceError of one line.
+    """
+    try:
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            # It goes to stdout, into the middle of our JSON.
+            connection.execute("SET enable_progress_bar = false")
+            if not store.is_local:
+                connection.register_filesystem(store.fs)
+            _read_sessions(connection, store, question)
+            _read_overrides(connection, store)
+            _choose(connection, store, question)
+            yield connection
+    except duckdb.Error as error:
+        first = str(error).strip().splitlines()[0][:400]
+        raise EvidenceError(f"--store {store.url}: cannot be read ({first}); take the file away, or ask again") from None
+
+
+def _read_sessions(connection: duckdb.DuckDBPyConnection, store: Store, question: Question) -> None:
+    """Files outside the question are not even opened."""
+    since = f"{question.since:%Y-%m}" if question.since else ""
+    found = [
+        fragment
+        for fragment in store.list_fragments(VERDICTS)
+        if (not question.scenarios or fragment.place.scenario in question.scenarios)
+        and (not question.hardware or fragment.place.hardware in question.hardware)
+        and fragment.place.month >= since
+    ]
+    if not found:
+        raise InputError(f"--store {store.url}: no session that fits; `perfgate history append` and `import` add some")
+    _view(connection, store, "told", found)
+    newest = connection.execute("SELECT max(schema) FROM told").fetchall()[0][0]
+    if newest > SCHEMA:
+        raise InputError(f"--store {store.url}: was written by a newer perfgate (schema {newest}, not {SCHEMA}); upgrade")
+    moment = f"WHERE begun >= TIMESTAMPTZ '{question.since.isoformat()}'" if question.since else ""
+    # DISTINCT ON: a merge that was cut off leaves a row in two files. Python's times with a zone would need pytz.
+    connection.execute(f"""
+        CREATE TABLE sessions AS SELECT DISTINCT ON (session) session, scenario, hardware, month, workload, origin, kind,
+            begun::TIMESTAMP AS begun, commit, runner, release, outcome, machine_s
+        FROM told {moment}""")  # noqa: S608 - a time
+
+
+def _read_overrides(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    columns = "session, ruled::TIMESTAMP AS ruled, person, ruling, reason"
+    if paths := store.list_overrides():
+        newest = f"SELECT DISTINCT ON (session) {columns} FROM {_scan(store, paths)} ORDER BY session, ruled DESC"  # noqa: S608
+    else:
+        newest = "SELECT '' AS session, now()::TIMESTAMP AS ruled, '' AS person, '' AS ruling, '' AS reason WHERE false"
+    connection.execute(f"CREATE TABLE {OVERRIDES} AS {newest}")
+
+
+def _choose(connection: duckdb.DuckDBPyConnection, store: Store, question: Question) -> None:
+    last = f"WHERE age <= {int(question.last)} OR release <> ''" if question.last else ""
+    connection.execute(f"""
+        CREATE TABLE chosen AS SELECT * FROM (
+            SELECT *, row_number() OVER (PARTITION BY scenario, hardware, workload, origin ORDER BY begun DESC) AS age
+            FROM sessions WHERE outcome <> 'INVALID'
+        ) {last}""")  # noqa: S608 - an integer
+    found = connection.execute("SELECT DISTINCT scenario, hardware, month FROM chosen").fetchall()
+    places = {Place(scenario=scenario, hardware=hardware, month=month) for scenario, hardware, month in found}
+    for table in (WINDOWS, VERDICTS) if places else ():
+        _view(connection, store, table, [one for one in store.list_fragments(table) if one.place in places])
+
+
+def _view(connection: duckdb.DuckDBPyConnection, store: Store, name: str, fragments: Iterable[Fragment]) -> None:
+    paths = [fragment.path for fragment in fragments]
+    connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_scan(store, paths)}")  # noqa: S608 - quoted below
+
+
+def _scan(store: Store, paths: Iterable[str]) -> str:
+    urls = paths if store.is_local else (store.fs.unstrip_protocol(path) for path in paths)
+    listed = ", ".join("'" + url.replace("'", "''") + "'" for url in urls)
+    return f"read_parquet([{listed}], hive_partitioning = true, hive_types_autocast = false, union_by_name = true)"

@@ -1,0 +1,227 @@
+"""`perfgate history` on results that were measured on an H200, and what it does with folders that it must refuse."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.history.store import Store
+from tests.fakes.history import draw_levels, make_entry
+
+RESULTS = Path(__file__).parents[2] / "benchmarks/h200/serving/results"
+REGRESSION = RESULTS / "closed-gpu-3"
+EQUAL = RESULTS / "aa-duet"
+CUT_OFF = RESULTS / "saturation-gpu-3"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PERFGATE_HISTORY", str(tmp_path / "store"))
+    monkeypatch.delenv("RUNNER_NAME", raising=False)
+    return tmp_path / "store"
+
+
+def fill(url, **changes):
+    Store(str(url)).append([make_entry(day, value, **changes) for day, value in enumerate(draw_levels([1000, 950]))])
+
+
+def read_error(capsys):
+    captured = capsys.readouterr()
+    assert captured.err.startswith("perfgate: ")
+    assert captured.err.count("\n") == 1, captured.err
+    return captured.err
+
+
+def test_append__real_results_twice_count_once(store, capsys):
+    arguments = ["history", "append", str(REGRESSION), str(EQUAL), "--commit", "2a6dff7", "--runner", "h200-1"]
+
+    assert main(arguments) == 0
+    first = capsys.readouterr().out
+    assert main(arguments) == 0
+    assert re.search(r"closed-gpu-3: session [0-9a-f]{16}, 20 windows, REGRESSION\n", first)
+    assert capsys.readouterr().out.count("already there") == 2
+    assert len(list(store.rglob("*.parquet"))) == 4
+
+
+def test_append__a_broken_folder_leaves_the_store_as_it_was(store, tmp_path, capsys):
+    broken = tmp_path / "broken"
+    shutil.copytree(EQUAL, broken)
+    record = json.loads((broken / "session.json").read_text())
+
+    for change, problem in [
+        ({"scenario": "../../evil"}, "scenario '../../evil': names a folder of the store"),
+        ({"begun_utc": "yesterday"}, "begun_utc 'yesterday' is no time"),
+    ]:
+        (broken / "session.json").write_text(json.dumps(record | change))
+        assert main(["history", "append", str(REGRESSION), str(broken)]) == 2
+        assert problem in read_error(capsys)
+    for arm in record["arms"].values():
+        arm["facts"]["hardware"] = "../../../etc"
+    (broken / "session.json").write_text(json.dumps(record))
+    assert main(["history", "append", str(broken)]) == 2
+    assert "hardware '../../../etc': names a folder of the store" in read_error(capsys)
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        (CUT_OFF, "the session was cut off or still runs"),
+        (RESULTS, "is no result folder"),
+        (RESULTS / "x", "no such result folder"),
+    ],
+)
+def test_append__refuses_what_is_no_whole_session(store, capsys, folder, problem):
+    assert main(["history", "append", str(folder)]) == 2
+    assert problem in read_error(capsys)
+    assert not store.exists()
+
+
+@pytest.mark.usefixtures("store")
+def test_show__counts_the_base_arm_and_both_of_equal_ones(capsys):
+    main(["history", "append", str(REGRESSION), "--commit", "2a6dff7", "--base-commit", "5a0e201"])
+    main(["history", "append", str(EQUAL), "--commit", "93934a3", "--release", "v0.5.16"])
+    capsys.readouterr()
+
+    assert main(["history", "show", "--format", "json", "--metric", "output_tok_per_s"]) == 0
+    content = json.loads(capsys.readouterr().out)
+
+    levels = {one["subject"]["scenario"]: one for one in content["series"]}
+    (slow,) = levels["gpt-oss-20b-shape-closed-c16"]["points"]
+    # The candidate was slowed down on purpose: 3,519.8 tok/s. Its base was not.
+    assert slow["value"] == pytest.approx(3626, rel=0.01)
+    assert slow["commit"] == "5a0e201"
+    assert slow["environment"]["gpu"] == "NVIDIA H200"
+    assert levels["gpt-oss-20b-shape-duet-c16"]["points"][0]["commit"] == "93934a3"
+    assert content["ledger"]["judged"] == content["ledger"]["regressions"] == content["ledger"]["equal_arms"] == 1
+    assert sum(one["minutes"] for one in content["spending"]) == pytest.approx((265.26 + 341.88) / 60, abs=0.01)
+
+
+def test_show__prints_plain_lines_in_a_pipe(store, capsys):
+    fill(store)
+
+    assert main(["history", "show"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"Output throughput -4\.9 % \(worse\): .* tok/s -> .* tok/s, after commit 0000013, by 0000014", out)
+    assert "first measured" in out
+    assert "OVER THE LIMIT" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.usefixtures("store")
+def test_override__stands_in_the_ledger(capsys):
+    main(["history", "append", str(REGRESSION)])
+    session = re.search(r"session ([0-9a-f]{16})", capsys.readouterr().out)[1]
+
+    assert main(["history", "override", session[:8], "--reason", "the clock was\nlocked", "--by", "a maintainer"]) == 0
+    assert main(["history", "show"]) == 0
+    out = capsys.readouterr().out
+    assert "ended in REGRESSION: 1; verdicts called a false alarm: 1" in out
+    assert f"{session} gpt-oss-20b-shape-closed-c16 on nvidia-h200-141gb: REGRESSION ruled false alarm by a maintainer" in out
+
+    assert main(["history", "override", session, "--reason", "we want it", "--by", "a maintainer", "--accepted"]) == 0
+    assert main(["history", "show"]) == 0
+    assert "called a false alarm: 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["show"], "no session that fits"),
+        (["show", "--since", "soon"], "'soon' is no date"),
+        (["show", "--output", "x.json"], "--output: is for --format json"),
+        (["show", "--store", "nonsense://x"], "--store nonsense://x: cannot be opened"),
+        (["override", "abc", "--reason", " ", "--by", "x"], "--reason and --by"),
+        (["override", "abc", "--reason", "x", "--by", "x"], "no session that fits"),
+        (["import", "nothing.txt", "--hardware", "h20"], "nothing.txt: no such file"),
+        (["import", "x", "--hardware", "h20", "--pattern", "("], "is no regular expression"),
+        (["import", "x", "--hardware", "h20", "--metric", "x"], "give THEIRS=OURS"),
+        (["append", str(EQUAL), "--commit", "main"], "--commit 'main': give 7 to 40"),
+    ],
+)
+def test_history__says_in_a_line_what_is_wrong(store, capsys, arguments, problem):
+    assert main(["history", *arguments]) == 2
+    assert problem in read_error(capsys)
+    assert not store.exists()
+
+
+class Page(HTMLParser):
+    """Counts what a page draws, and collects what it loads from elsewhere."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.tags, self.loads, self.open = [], [], []
+        self.feed(content)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href", "xlink:href", "style", "onload", "onclick")]
+
+
+def test_show__the_dashboard_draws_every_session_and_loads_nothing(store, tmp_path):
+    fill(store)
+
+    assert main(["history", "show", "--html", str(tmp_path / "history.html")]) == 0
+    content = (tmp_path / "history.html").read_text()
+    page = Page(content)
+    assert page.loads == []
+    assert "script" not in page.tags
+    assert page.tags.count("circle") == 80
+    assert page.tags.count("svg") == page.tags.count("figure") == 2
+    assert content.count('class="rule worse"') == 2
+    assert "url(" not in content
+    assert main(["history", "show", "--html", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_bytes() == (tmp_path / "history.html").read_bytes()
+
+
+@pytest.mark.usefixtures("store")
+def test_show__the_dashboard_escapes_what_others_wrote(tmp_path):
+    data = {"entries": {"suite": [_hostile(day) for day in range(3)]}}
+    (tmp_path / "data.js").write_text("window.BENCHMARK_DATA = " + json.dumps(data))
+
+    assert main(["history", "import", str(tmp_path / "data.js"), "--hardware", "h20"]) == 0
+    assert main(["history", "show", "--html", str(tmp_path / "history.html")]) == 0
+    content = (tmp_path / "history.html").read_text()
+    assert "<script" not in content
+    assert "<img" not in content
+    assert "&lt;script&gt;" in content
+
+
+def _hostile(day):
+    bench = {"name": "<script>alert(1)</script>", "value": day + 1, "unit": '"><img src=x onerror=alert(1)>'}
+    return {"commit": {"id": f"{day:040x}"}, "date": 1.7e12 + day, "tool": "cargo", "benches": [bench]}
+
+
+def test_compact__says_how_many_files_there_were(store, capsys):
+    for day in range(3):
+        Store(str(store)).append([make_entry(day, 1000.0 + day)])
+
+    assert main(["history", "compact"]) == 0
+    assert capsys.readouterr().out == f"{store}: 6 files, now 2\n"
+
+
+def test_history__without_the_extra_names_it_and_help_works():
+    code = """
+import importlib.util, sys
+known = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name in ("duckdb", "otava", "pyarrow") else known(name, *rest)
+sys.modules |= dict.fromkeys(("duckdb", "otava", "pyarrow"))
+from perfgate.cli import main
+main(["history", "show", "--help"])
+sys.exit(main(["history", "show", "--store", "x"]))
+"""
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "perfgate: perfgate history needs duckdb, otava, pyarrow: pip install 'sglang-perfgate[history]'"
+        " (beside the CPU engine as docs/history.md says)\n"
+    )
