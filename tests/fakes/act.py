@@ -1,0 +1,159 @@
+"""A repository, a machine and GitHub's own actions as act needs them: workflow files run here, without docker and network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from perfgate.core import Arm, Fingerprint
+from perfgate.evidence.answers import Answers, store_answers
+from perfgate.evidence.replies import Question
+from perfgate.scenario import parse_scenario, read_scenario_text
+from tests.fakes import fake_answers
+from tests.fakes.sessions import FACTS, make_session, write_folder
+
+ROOT = Path(__file__).parents[2]
+ACT = shutil.which("act") or shutil.which("act", path=str(ROOT / ".venv" / "bin"))
+HEAD, BASE = "a" * 40, "b" * 40
+SCENARIO = "gpt-oss-20b-closed-c16"
+H20 = {**FACTS, "gpu": "NVIDIA H20", "gpu_memory_gib": "95.6", "hardware": "nvidia-h20-96gb"}
+
+# On a GPU machine: the doctor, the arms and the measurement are played, everything else is perfgate itself.
+TOOL = """#!/bin/bash
+echo "$*" >> "$STORE/commands"
+case "$*" in
+  "runner doctor"*) exit "${{DOCTOR:-0}}" ;;
+  "runner arm"*) mkdir -p "$4" ;;
+  "runner cache lend"*) mkdir -p "$4" ;;
+  "runner cache offer"*) mkdir -p "$STORE/offered" ;;
+  "runner clean"*) ;;
+  "runner lock"*) words="$*" out="${{words#*--out }}"; cp -r "$MEASURED" "${{out%% *}}" ;;
+  *) exec {python} -m perfgate "$@" ;;
+esac
+"""
+# Installing by hash needs the network and would change this environment.
+PYTHON = """#!/bin/bash
+[ "$1 $2 $3" = "-m pip install" ] && exit 0
+exec {python} "$@"
+"""
+
+
+def make_place(tmp_path, settings=""):
+    """A repository with the workflow files, one kind of machine, and tools in front of the path."""
+    work = tmp_path / "work"
+    shutil.copytree(ROOT / ".github", work / ".github")
+    (work / ".github" / "perfgate.toml").write_text(f'[hardware.h20]\nscenarios = ["{SCENARIO}"]\n{settings}')
+    for folder in ("bin", "store"):
+        (tmp_path / folder).mkdir()
+    for name, text in (("perfgate", TOOL), ("python", PYTHON)):
+        (tmp_path / "bin" / name).write_text(text.format(python=sys.executable))
+        (tmp_path / "bin" / name).chmod(0o755)
+    for command in (["init", "--quiet"], ["remote", "add", "origin", "https://github.com/o/r.git"], ["add", "."]):
+        run_git(work, *command)
+    run_git(work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "all")
+    # What the replaced checkout puts into each folder.
+    shutil.copytree(work / ".github", tmp_path / "tree" / ".github")
+    (tmp_path / "tree" / "perfgate").symlink_to(ROOT / "perfgate")
+    return tmp_path
+
+
+def run_git(folder, *words):
+    subprocess.run([shutil.which("git"), "-C", folder, *words], check=True, capture_output=True)
+
+
+def measure(place, monkeypatch, *, worse=0.0, blocks=4, noise=0.001, problem=None):
+    """Record a session of the shipped scenario on an H20, with answers."""
+    text, source = read_scenario_text(SCENARIO)
+    scenario = parse_scenario(text, source)
+    fingerprints = {arm: Fingerprint(facts=H20) for arm in Arm}
+    session = make_session(scenario, blocks=blocks, worse=worse, noise=noise, fingerprints=fingerprints)
+    folder = write_folder(place / "measured", session, text)
+    rules = scenario.equivalence
+    question = Question(
+        prompts=rules.prompts, input_len=rules.input_len, output_len=rules.output_len, vocab=4096, seed=rules.seed
+    )
+    monkeypatch.setattr(fake_answers, "FAULT", "ok")
+    raw = fake_answers.generate({"input_ids": question.draw(), "sampling_params": {"max_new_tokens": rules.output_len}})[1]
+    for arm, block, start in sorted({(window.arm, window.block, window.start) for window in session.windows}):
+        store_answers(folder, raw, Answers(arm=arm, block=block, start=start, question=question))
+    if problem:
+        with (folder / "events.jsonl").open("a") as file:
+            file.write(json.dumps({"event": "problem", "at_s": 1.0, "message": problem}) + "\n")
+
+
+def make_pull(repository="o/r", *, label="perfgate", draft=False, title="a change", branch="topic"):
+    return {
+        "number": 7,
+        "state": "open",
+        "draft": draft,
+        "title": title,
+        "labels": [{"name": label}],
+        "head": {"sha": HEAD, "ref": branch, "repo": {"full_name": repository}},
+        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+    }
+
+
+def run_act(place, workflow, event, payload, *, called=(), **environment):
+    """Run a workflow file for an event; return the result of each job and step, and all that was printed.
+
+    `called` are repositories that the file calls workflows of, with the folders that stand for them.
+    """
+    content = {"repository": {"full_name": "o/r", "default_branch": "main"}, **payload}
+    (place / "event.json").write_text(json.dumps(content))
+    path = place / "work" / ".github" / "workflows" / workflow
+    files = (ROOT / ".github" / "workflows").glob("*.yml")
+    actions = set(re.findall(r"actions/[a-z-]+@[0-9a-f]{40}", "".join(file.read_text() for file in files)))
+    stubs = [f"{action}={ROOT}/tests/fakes/actions/{action[8:].partition('@')[0]}" for action in sorted(actions)]
+    variables = {"SOURCE_TREE": place / "tree", "STORE": place / "store", "MEASURED": place / "measured", **environment}
+    variables["STORE_UPLOAD"] = ROOT / "tests" / "fakes" / "store_upload.py"
+    command = [ACT, event, "--workflows", path, "--eventpath", place / "event.json", "--json", "--no-cache-server"]
+    for label in ("ubuntu-24.04", "self-hosted", "linux", "perfgate", "h20"):
+        command += ["--platform", f"{label}=-self-hosted"]
+    for stub in (*stubs, *called):
+        command += ["--local-repository", stub]
+    for name, value in variables.items():
+        command += ["--env", f"{name}={value}"]
+    search = f"{place / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    process_environment = {"PATH": search, "HOME": str(place), "PERFGATE_STATE": str(place / "state")}
+    done = subprocess.run(
+        [*command, "--secret", "GITHUB_TOKEN=t0ken"],
+        cwd=place / "work",
+        env=process_environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return Outcome(done.stdout + done.stderr)
+
+
+class Outcome:
+    """What act tells line by line. Jobs that never ran are absent: an exit code alone would call that a success."""
+
+    def __init__(self, output):
+        self.output = ""
+        self.jobs, self.steps = {}, {}
+        for line in output.splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if entry.get("raw_output") or entry.get("level") in {"error", "fatal"}:
+                self.output += entry["msg"].rstrip("\n") + "\n"
+            if "jobResult" in entry:
+                self.jobs[entry["job"].split("/", 1)[1]] = entry["jobResult"]
+            if "stepResult" in entry and entry.get("stage") == "Main":
+                self.steps[entry["step"]] = entry["stepResult"]
+
+
+def find_job(outcome, word):
+    return next((result for name, result in outcome.jobs.items() if word in name), None)
+
+
+def find_step(outcome, begin):
+    return next((result for name, result in outcome.steps.items() if name.startswith(begin)), None)
