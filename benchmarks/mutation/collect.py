@@ -1,0 +1,125 @@
+"""Count what the mutants that `mutmut run` made have told, and write it down: `results.json` here and `docs/mutation.md`.
+
+`reasons.toml` says of survivors why no test can or should notice them; a survivor without a reason is a hole in the tests.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import platform
+import re
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PAGE = ROOT / "docs/mutation.md"
+RESULTS = HERE / "results.json"
+MARKS = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survivor:
+    """A mutant that no test noticed: where, what was changed into what, and why that is no hole; empty where it is one."""
+
+    mutant: str
+    change: str
+    reason: str
+
+
+def list_mutants() -> Iterator[tuple[str, str, str]]:
+    """Each mutant with its file and what became of it, in mutmut's words."""
+    from mutmut.stats import status_by_exit_code
+
+    for meta in sorted((ROOT / "mutants").rglob("*.py.meta")):
+        path = str(meta.relative_to(ROOT / "mutants")).removesuffix(".meta")
+        for mutant, code in json.loads(meta.read_text())["exit_code_by_key"].items():
+            yield mutant, path, status_by_exit_code[code]
+
+
+def describe_change(mutant: str, path: str) -> str:
+    """The lines that the mutant takes away and adds."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
+    lines = get_diff_for_mutant(mutant, path=Path(path)).splitlines()[2:]
+    return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines if line[:1] in "+-")
+
+
+def find_reason(mutant: str, change: str, reasons: list[Mapping[str, str]]) -> str:
+    """The first reason whose patterns match the mutant's name and its change; empty without one."""
+    fitting = (one["why"] for one in reasons if re.search(one["mutant"], mutant) and re.search(one["change"], change))
+    return next(fitting, "")
+
+
+def collect() -> dict[str, Any]:
+    """Everything that is written down."""
+    reasons = tomllib.loads((HERE / "reasons.toml").read_text())["reason"]
+    files: dict[str, Counter[str]] = {}
+    survivors = []
+    for mutant, path, status in list_mutants():
+        counts = files.setdefault(path, Counter(killed=0, timeout=0, justified=0, unexplained=0, untested=0))
+        if status == "survived":
+            change = describe_change(mutant, path)
+            survivors.append(Survivor(mutant=mutant, change=change, reason=find_reason(mutant, change, reasons)))
+            counts["justified" if survivors[-1].reason else "unexplained"] += 1
+        else:
+            counts[status if status in counts else "untested"] += 1
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT)
+    return {
+        "command": "make mutants",
+        "tool": f"mutmut {version('mutmut')}",
+        "python": platform.python_version(),
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "commit": commit.stdout.strip(),
+        "files": {path: dict(counts) for path, counts in files.items() if sum(counts.values())},
+        "survivors": [asdict(survivor) for survivor in survivors],
+    }
+
+
+def draw_page(results: Mapping[str, Any]) -> str:
+    """The table of files, then the survivors by their reason."""
+    total: Counter[str] = Counter()
+    rows = ["| file | mutants | noticed | survived, no difference | survived, a hole | score |", "|:--|--:|--:|--:|--:|--:|"]
+    for path, counts in results["files"].items():
+        total.update(counts)
+        rows.append(_draw_row(f"`{path}`", counts))
+    rows.append(_draw_row("**all**", total))
+    head = f"{results['tool']}, Python {results['python']}, {results['date']}, commit {results['commit']}, `{results['command']}`."
+    parts = [head, "\n".join(rows)]
+    for reason in dict.fromkeys(one["reason"] for one in sorted(results["survivors"], key=lambda one: one["reason"])):
+        changes = [_draw_survivor(one) for one in results["survivors"] if one["reason"] == reason]
+        parts.append(f"### {reason or 'Holes: a test is missing'}\n\n" + "\n".join(changes))
+    return "\n\n".join(parts)
+
+
+def _draw_row(name: str, counts: Mapping[str, int]) -> str:
+    noticed, everything = counts["killed"] + counts["timeout"], sum(counts.values())
+    holes = counts["unexplained"] + counts["untested"]
+    return f"| {name} | {everything} | {noticed} | {counts['justified']} | {holes} | {100 * noticed / everything:.1f} % |"
+
+
+def _draw_survivor(survivor: Mapping[str, str]) -> str:
+    name = survivor["mutant"].partition("__mutmut")[0].removeprefix("perfgate.").replace(".x_", ".")
+    lines = [line for line in survivor["change"].splitlines() if line.startswith("+")]
+    return f"- `{name}`: `{' '.join(line[2:] for line in lines)}`"
+
+
+def main() -> None:
+    """Write both files."""
+    results = collect()
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    before, _, rest = PAGE.read_text().partition(MARKS[0])
+    PAGE.write_text(f"{before}{MARKS[0]}\n\n{draw_page(results)}\n\n{MARKS[1]}{rest.partition(MARKS[1])[2]}")
+    unexplained = [one["mutant"] for one in results["survivors"] if not one["reason"]]
+    print(f"{len(results['survivors'])} survivors, {len(unexplained)} of them without a reason", *unexplained, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
