@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import random
+import subprocess
 import sys
 import time
 import traceback
@@ -87,7 +88,13 @@ def read_random() -> tuple[Any, Any]:
 
 
 def run_window(module: ModuleType, argv: list[str]) -> dict[str, Any]:
-    """Run one window through bench_serving's own command line and say how it ended."""
+    """Run one window through bench_serving's own command line and say how it ended.
+
+    Older releases have a command line only where they are run as a program: there a process is started for each window.
+    """
+    if not hasattr(module, "cli_main"):
+        done = subprocess.run([sys.executable, "-m", module.__name__, *argv], stdin=subprocess.DEVNULL, check=False)
+        return {"ok": True} if done.returncode == 0 else {"ok": False, "error": f"bench_serving exited with {done.returncode}"}
     sys.argv = ["bench_serving", *argv]
     try:
         module.cli_main()

@@ -108,6 +108,34 @@ def test_measure__rests_briefly_before_the_load(build_client, tmp_path):
     assert other_s >= 0.4
 
 
+# A release whose command line is there only where it is run as a program.
+PROGRAM = """
+import argparse, os, sys
+def run_benchmark(args):
+    if args.num_prompts == 13:
+        sys.exit(4)
+    open(args.output_file, "w").write(str(os.getpid()))
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output-file")
+    parser.add_argument("--num-prompts", type=int)
+    run_benchmark(parser.parse_known_args()[0])
+"""
+
+
+def test_measure__a_process_for_each_window_where_there_is_no_other_way(build_client, tmp_path):
+    client = build_client("pass")
+    (tmp_path / "path" / "sglang" / "benchmark" / "serving.py").write_text(PROGRAM)
+    with client:
+        client.wait_ready_once()
+        pids = {client.measure(LOAD, tmp_path, "http://127.0.0.1:1") for _ in range(2)}
+
+        with pytest.raises(ClientError, match="exited with 4"):
+            client.measure(replace(LOAD, num_prompts=13), tmp_path, "http://127.0.0.1:1")
+
+    assert len(pids) == 2
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
