@@ -1,0 +1,190 @@
+"""Write docs/cost.md: what each verdict on the H200 cost, and how much of it was measuring.
+
+    python -m benchmarks.idle_share.write_cost
+
+Everything is computed from the committed result folders and from `cpu.json`, which `live.py` wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.idle_share.shares import Idle, split_parts, summarize
+from perfgate.baseline_choice import choose_baseline
+from perfgate.check import judge
+from perfgate.core import Outcome, Timing
+from perfgate.evidence.results import load_results
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
+LIVE = Path(__file__).with_name("cpu.json")
+PAGE = ROOT / "docs" / "cost.md"
+MINUTE_S = 60.0
+# What bench_serving rested before a load, and what the worker has it rest since.
+REST_S, SHORT_REST_S = 1.0, 0.05
+INTRODUCTION = """# What a verdict costs
+
+Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/results` and from
+`benchmarks/idle_share/cpu.json`.
+
+## GPU-minutes of a verdict
+
+One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same.
+The last column is what the same windows would cost at least with a process of `bench_serving` for each of them:
+{extra:.1f} s more a window, the CPU time that such a process spends beyond the worker's, measured below. The GPU waits for it.
+"""
+WAITING = """
+## Waiting between windows
+
+The measured part of a block runs from its first window that counts to the end of its last.
+While the load generator prepares a window, or perfgate flushes, watches and stores, the GPU waits.
+
+`bench_serving` rests one second before each load, reads the tokenizer anew and draws the same prompts again.
+Since 21 November 2026 the worker rests 0.05 s and keeps tokenizer and prompts; what it sends, and when, is the same.
+The last column says what an older session's share would be without that second; tokenizer and prompts are not counted in it.
+"""
+LIVE_TEXT = """
+Both ways at one server of the scenario `{scenario}`, SGLang {sglang} on {hardware} without a GPU, in one run of
+`python -m benchmarks.idle_share.live` (load average {load:.1f}):
+
+{table}
+One process a run waits {ratio:.1f} times as long. Imports and tokenizer are the host's work: a GPU makes them no shorter.
+Other work on the machine lengthens the waiting of both ways; the CPU time of the load generator it leaves nearly alone.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one session cost. `windows` are all of them, warm-up included."""
+
+    name: str
+    outcome: Outcome
+    blocks: int
+    windows: int
+    timing: Timing
+    idle: Idle
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(build_page(read_costs(RESULTS), json.loads(LIVE.read_text())))
+
+
+def read_costs(parent: Path) -> list[Cost]:
+    """Read every result folder below `parent` whose times are known."""
+    return [cost for path in sorted(parent.glob("*/session.json")) if (cost := read_cost(path.parent)) is not None]
+
+
+def read_cost(folder: Path) -> Cost | None:
+    """What the session in `folder` cost; None where it does not say when things happened."""
+    scenario, session = load_results(folder)
+    if session.timing is None:
+        return None
+    verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
+    return Cost(
+        name=folder.name,
+        outcome=verdict.outcome,
+        blocks=len({window.block for window in session.windows}),
+        windows=len(session.windows),
+        timing=session.timing,
+        idle=summarize(split_parts(session, resident=scenario.blocks.resident)),
+    )
+
+
+def build_page(costs: Sequence[Cost], live: dict[str, Any]) -> str:
+    """The page as text."""
+    extra_s = live["process_per_run"]["cpu_s"] - live["worker"]["cpu_s"]
+    parts = [
+        INTRODUCTION.format(extra=extra_s),
+        build_table(
+            ("session", "verdict", "blocks", "GPU-minutes", "measuring", "warming up", "starting", "rest", "one process a run"),
+            (list_cost(cost, extra_s) for cost in costs),
+        ),
+        WAITING,
+        build_table(
+            ("session", "windows", "load of a window", "preparing it", "between two", "idle share", "without the rest"),
+            (list_idle(cost) for cost in costs),
+        ),
+        describe_live(live),
+    ]
+    return "\n".join(parts)
+
+
+def build_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table whose first column is left-aligned."""
+    rule = [":--", *("--:" for _ in head[1:])]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
+
+
+def list_cost(cost: Cost, extra_s: float) -> list[str]:
+    """A row of the first table."""
+    timing = cost.timing
+    known_s = (timing.measuring_s, timing.warming_s, timing.starting_s)
+    rest_s = timing.took_s - sum(known_s)
+    alone_s = timing.took_s + cost.windows * extra_s
+    shares = [f"{part_s / timing.took_s:.0%}" for part_s in (*known_s, rest_s)]
+    return [
+        cost.name,
+        cost.outcome.value,
+        str(cost.blocks),
+        f"{timing.took_s / MINUTE_S:.1f}",
+        *shares,
+        f"{alone_s / MINUTE_S:.1f}",
+    ]
+
+
+def list_idle(cost: Cost) -> list[str]:
+    """A row of the second table."""
+    idle = cost.idle
+    seconds = [f"{value:.2f} s" for value in (idle.load_s, idle.preparing_s, idle.between_s)]
+    return [cost.name, str(idle.windows), *seconds, f"{idle.share:.0%}", describe_without_rest(idle)]
+
+
+def describe_without_rest(idle: Idle) -> str:
+    """The idle share of the same windows with the short rest, all else as it was; nothing for those that had it already."""
+    if idle.preparing_s < REST_S:
+        return ""
+    waiting_s = idle.waiting_s - (REST_S - SHORT_REST_S)
+    return f"{waiting_s / (waiting_s + idle.load_s):.0%}"
+
+
+def describe_live(live: dict[str, Any]) -> str:
+    """Tell what both ways took on a CPU."""
+    ways = {"perfgate's worker": live["worker"], "one process a run": live["process_per_run"]}
+    idle = {name: Idle(**way["idle"]) for name, way in ways.items()}
+    worker, peer = idle.values()
+    head = (
+        "load generator",
+        "windows",
+        "load of a window",
+        "preparing it",
+        "between two",
+        "idle share",
+        "CPU time of a window",
+    )
+    rows = (
+        [
+            name,
+            str(found.windows),
+            *(f"{value:.2f} s" for value in (found.load_s, found.preparing_s, found.between_s)),
+            f"{found.share:.0%}",
+            f"{ways[name]['cpu_s']:.1f} s",
+        ]
+        for name, found in idle.items()
+    )
+    return LIVE_TEXT.format(
+        scenario=live["scenario"],
+        sglang=live["environment"]["sglang"],
+        hardware=live["environment"]["hardware"],
+        load=live["load_average"][0],
+        table=build_table(head, rows),
+        ratio=peer.waiting_s / worker.waiting_s,
+    )
+
+
+if __name__ == "__main__":
+    main()
