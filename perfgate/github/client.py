@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from perfgate.errors import GitHubError, GitHubNotFoundError, GitHubUnavailableError, InputError
+from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError, InputError
 
 API_URL = "https://api.github.com"
 PER_PAGE = 100
@@ -155,6 +155,8 @@ def _check(answer: httpx.Response, call: _Call) -> httpx.Response:
     message = f"{call}: status {answer.status_code}: {_read_message(answer)}"
     if answer.status_code in {404, 410}:
         raise GitHubNotFoundError(message)
+    if answer.status_code == httpx.codes.CONFLICT:
+        raise GitHubConflictError(message)
     if answer.status_code in {401, 403}:
         needed = answer.headers.get("x-accepted-github-permissions", "")
         raise GitHubError(f"{message}; the token lacks a permission{f' ({needed})' if needed else ''}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perfgate.errors import GitHubError, GitHubNotFoundError, GitHubUnavailableError, StaleError
+from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError, StaleError
 from perfgate.github.client import GitHub
 from perfgate.github.sections import MARK, Section, describe, merge, parse, put, render
 
@@ -69,8 +69,8 @@ def upsert(github: GitHub, place: Place, section: Section) -> str:
             return str(found[0]["html_url"])
         try:
             _write(github, place, section, found)
-        except (GitHubNotFoundError, GitHubUnavailableError):
-            # Somebody deleted the comment meanwhile, or the gateway broke after the deed: look again.
+        except (GitHubConflictError, GitHubNotFoundError, GitHubUnavailableError):
+            # Somebody edited or deleted the comment meanwhile, or the gateway broke after the deed: look again.
             github.sleep(place.settle_s)
             continue
         # Two writers that keep pace would overwrite each other for ever.

@@ -134,6 +134,54 @@ def test_upsert__a_comment_that_was_deleted_comes_back(server, github):
     assert read_sections(server) == {"h20": "pass", "h200": "pass"}
 
 
+def test_upsert__a_conflict_is_another_writer(server, github):
+    publish(github, PLACE, make_section("h20"))
+    server.set(faults=[{"method": "PATCH", "status": 409, "body": {"message": "Conflict"}, "times": 2}])
+
+    upsert(github, PLACE, make_section())
+
+    assert read_sections(server) == {"h20": "pass", "h200": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ({"status": 422, "body": {"message": "Validation Failed", "errors": [{"message": "too odd"}]}}, "too odd"),
+        ({"status": 403, "body": {"message": "Unable to create comment because issue is locked."}}, "issue is locked"),
+        ({"status": 500, "times": 99}, "after 5 tries"),
+    ],
+)
+def test_upsert__a_no_that_is_final(server, github, fault, told):
+    """What no look again can change is told at once, in GitHub's words, and only once."""
+    publish(github, PLACE, make_section("h20"))
+    server.set(faults=[{"method": "GET" if "times" in fault else "PATCH", "path": "comments", **fault}], log=[])
+
+    with pytest.raises(GitHubError, match=told):
+        upsert(github, PLACE, make_section())
+    assert len(server.paths("PATCH")) <= 1
+
+
+@pytest.mark.parametrize("status", [403, 429])
+def test_upsert__a_limit_on_the_write_itself(server, status):
+    """GitHub's limit on what makes notifications: the write waits as it was told, and there is one comment."""
+    waits = []
+    server.set(faults=[{"method": "POST", "path": "comments", "status": status, "headers": {"Retry-After": "61"}}])
+
+    upsert(GitHub(token="t0ken", api_url=server.url, sleep=waits.append), PLACE, make_section())
+
+    assert read_sections(server) == {"h200": "pass"}
+    assert waits[0] == 61.0
+
+
+@pytest.mark.parametrize("length", [59_000, 60_000, 65_000, 65_535, 65_536, 65_537, 1_000_000])
+def test_upsert__every_length_fits(server, github, length):
+    """The fake counts as GitHub does: 65,536 characters, one more is refused."""
+    upsert(github, PLACE, make_section(body="x " * (length // 2) + "\n"))
+    upsert(github, PLACE, make_section("h20", run=2, body="\N{HOURGLASS}\n" * (length // 2)))
+
+    assert read_sections(server) == {"h200": "pass", "h20": "pass"}
+
+
 def test_upsert__a_comment_that_was_edited_by_hand_is_mended(server, github):
     server.set(comments=[make_comment(5, f"{MARK}\nsomebody tidied up here")])
 
