@@ -32,13 +32,14 @@ command.add_command(report)
 @EVENT
 @click.option("--event-name", envvar="GITHUB_EVENT_NAME", required=True)
 def plan(settings: Path, event: Path, event_name: str) -> int:
-    """Decide whether this event is measured, and write the outputs action, reason, head_sha, base_sha and matrix."""
+    """Decide whether this event is measured, and write the outputs action, reason, head_sha, base_sha, matrix and scenarios."""
     from perfgate.github.events import plan as decide  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.github.events import read_event  # noqa: PLC0415
     from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
 
     found = decide(event_name, read_event(event))
-    wanted = load_settings(settings).list_jobs(is_smoke=found.is_smoke)
+    known = load_settings(settings)
+    wanted = known.list_jobs(is_smoke=found.is_smoke)
     write_plan(
         {
             # A merge queue without a smoke suite measures nothing.
@@ -48,6 +49,7 @@ def plan(settings: Path, event: Path, event_name: str) -> int:
             "head_sha": found.head_sha,
             "base_sha": found.base_sha,
             "matrix": format_jobs(wanted),
+            "scenarios": str(len(known.list_jobs())),
         }
     )
     return 0
@@ -129,11 +131,8 @@ def admit(settings: Path, **options: Any) -> int:
     if options["ref"] != MAIN:
         raise InputError(f"--ref {options['ref'][:80]!r}: the workflow runs from {MAIN} only; start it from there")
     head, repository = find_sha(options, "head_sha"), find_repository(options, "repository")
-    wanted = [
-        job
-        for job in load_settings(settings).list_jobs()
-        if options["hardware"] in ("", job.hardware) and options["scenario"] in ("", job.scenario)
-    ]
+    known = load_settings(settings).list_jobs()
+    wanted = [job for job in known if options["hardware"] in ("", job.hardware) and options["scenario"] in ("", job.scenario)]
     if not wanted:
         raise InputError("--hardware, --only: the settings have no such machine with such a scenario")
     github = connect()
@@ -142,7 +141,15 @@ def admit(settings: Path, **options: Any) -> int:
     base = find_sha(pull, "base.sha")
     run = Run(repository=repository, run_id=options["run_id"], run_attempt=options["run_attempt"], head_sha=head, pull=pull)
     say_all(run, (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in wanted})))
-    write_plan({"head_sha": head, "base_sha": base, "pull_request": str(options["pr"]), "matrix": format_jobs(wanted)})
+    write_plan(
+        {
+            "head_sha": head,
+            "base_sha": base,
+            "pull_request": str(options["pr"]),
+            "matrix": format_jobs(wanted),
+            "scenarios": str(len(known)),
+        }
+    )
     return 0
 
 

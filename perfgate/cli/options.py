@@ -63,6 +63,8 @@ def add_share_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
+        envvar="PERFGATE_SCENARIOS_IN_PR",
+        show_envvar=True,
         help="How many scenarios judge this pull request; they share one error budget.",
     )(command)
 
