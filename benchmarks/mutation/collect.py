@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs/mutation.md"
 RESULTS = HERE / "results.json"
+FACTS = ("tool", "python", "date", "commit")
 MARKS = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -64,18 +65,19 @@ def collect() -> dict[str, Any]:
     files: dict[str, Counter[str]] = {}
     survivors = []
     for mutant, path, status in list_mutants():
-        counts = files.setdefault(path, Counter(killed=0, timeout=0, justified=0, unexplained=0, untested=0))
+        counts = files.setdefault(path, Counter(killed=0, timeout=0, justified=0, unexplained=0, not_run=0))
         if status == "survived":
             change = describe_change(mutant, path)
             survivors.append(Survivor(mutant=mutant, change=change, reason=find_reason(mutant, change, reasons)))
             counts["justified" if survivors[-1].reason else "unexplained"] += 1
         else:
-            counts[status if status in counts else "untested"] += 1
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT)
+            counts["not_run" if status == "not checked" else status if status in counts else "unexplained"] += 1
+    argv = ["/usr/bin/env", "git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT)
     return {
         "command": "make mutants",
         "tool": f"mutmut {version('mutmut')}",
-        "python": platform.python_version(),
+        "python": f"Python {platform.python_version()}",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "commit": commit.stdout.strip(),
         "files": {path: dict(counts) for path, counts in files.items() if sum(counts.values())},
@@ -86,12 +88,15 @@ def collect() -> dict[str, Any]:
 def draw_page(results: Mapping[str, Any]) -> str:
     """The table of files, then the survivors by their reason."""
     total: Counter[str] = Counter()
-    rows = ["| file | mutants | noticed | survived, no difference | survived, a hole | score |", "|:--|--:|--:|--:|--:|--:|"]
+    rows = [
+        "| file | run | noticed | survived, no difference | survived, a hole | score | not run |",
+        "|:--|--:|--:|--:|--:|--:|--:|",
+    ]
     for path, counts in results["files"].items():
         total.update(counts)
         rows.append(_draw_row(f"`{path}`", counts))
     rows.append(_draw_row("**all**", total))
-    head = f"{results['tool']}, Python {results['python']}, {results['date']}, commit {results['commit']}, `{results['command']}`."
+    head = ", ".join(f"{name} {results[name]}" if name == "commit" else results[name] for name in FACTS) + "."
     parts = [head, "\n".join(rows)]
     for reason in dict.fromkeys(one["reason"] for one in sorted(results["survivors"], key=lambda one: one["reason"])):
         changes = [_draw_survivor(one) for one in results["survivors"] if one["reason"] == reason]
@@ -100,9 +105,9 @@ def draw_page(results: Mapping[str, Any]) -> str:
 
 
 def _draw_row(name: str, counts: Mapping[str, int]) -> str:
-    noticed, everything = counts["killed"] + counts["timeout"], sum(counts.values())
-    holes = counts["unexplained"] + counts["untested"]
-    return f"| {name} | {everything} | {noticed} | {counts['justified']} | {holes} | {100 * noticed / everything:.1f} % |"
+    noticed, run = counts["killed"] + counts["timeout"], sum(counts.values()) - counts["not_run"]
+    score = f"{100 * noticed / run:.1f} %" if run else ""
+    return f"| {name} | {run} | {noticed} | {counts['justified']} | {counts['unexplained']} | {score} | {counts['not_run']} |"
 
 
 def _draw_survivor(survivor: Mapping[str, str]) -> str:
