@@ -19,6 +19,7 @@ from perfgate.evidence.results import load_results
 from perfgate.evidence.resumption import require_cut_off
 from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
+from perfgate.report.table import choose_layout
 from perfgate.safeguards import Expect
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec
@@ -172,4 +173,4 @@ def write_report(folder: Path) -> Result:
     write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
     report = render_markdown(verdict, session, scenario, baseline, read_attribution(folder))
     write_atomically(folder / "report.md", report.encode())
-    return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline))
+    return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline, choose_layout()))

@@ -71,7 +71,7 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
     recorded = folder / VERDICT_FILE
     if recorded.is_file() and recorded.read_bytes() != format_verdict(verdict):
         click.echo(f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or options", err=True)
-    write(render(style, build_case(folder, (verdict, session, scenario, baseline))), output)
+    write(render(style, build_case(folder, (verdict, session, scenario, baseline)), output), output)
     return verdict.outcome.exit_code
 
 
@@ -99,15 +99,17 @@ def render_layer_verdict(style: str, verdict: Verdict) -> bytes:
     return render_layers(verdict, is_markdown=style == "markdown").encode()
 
 
-def render(style: str, case: Case) -> bytes:
-    """Write a case in one of the three formats."""
+def render(style: str, case: Case, output: Path | None) -> bytes:
+    """Write a case in one of the three formats; a text for standard output has its table drawn if that is a terminal."""
     from perfgate.report.render import Fold, render_case, render_text  # noqa: PLC0415 - as above
+    from perfgate.report.table import choose_layout, lay_out  # noqa: PLC0415
     from perfgate.verdict_file import format_verdict  # noqa: PLC0415
 
     if style == "json":
         return format_verdict(case.verdict)
     if style == "text":
-        return render_text(case.verdict, case.session, case.scenario, case.baseline).encode()
+        lay = choose_layout() if output is None else lay_out
+        return render_text(case.verdict, case.session, case.scenario, case.baseline, lay).encode()
     return render_case(case, Fold.NOTHING).encode()
 
 

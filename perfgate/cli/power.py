@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from perfgate.errors import BaselineError, InputError
 from perfgate.evidence.baselines import Baseline, load_baseline
 from perfgate.metrics import METRICS
 from perfgate.power import Cost, Curve, Purchase, Study, buy_all, describe, draw_curves
+from perfgate.report.table import Table, choose_layout, lay_out
 from perfgate.rounding import format_percent
 from perfgate.scenario import Scenario, load_scenario
 from perfgate.state import list_baseline_dirs
@@ -82,7 +83,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument per option
     if output == "json":
         click.echo(json.dumps(describe(study, curves, purchases, effect), indent=2, sort_keys=True))
     else:
-        click.echo(format_text(study, curves, purchases, effect))
+        click.echo(format_text(study, curves, purchases, effect, choose_layout()))
 
 
 def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline:
@@ -107,7 +108,9 @@ def _check_match(baseline: Baseline, scenario: Scenario) -> None:
         )
 
 
-def format_text(study: Study, curves: Sequence[Curve], purchases: Sequence[Purchase], effect: float) -> str:
+def format_text(
+    study: Study, curves: Sequence[Curve], purchases: Sequence[Purchase], effect: float, lay: Callable[[Table], str] = lay_out
+) -> str:
     """Two tables: what each look finds, and what the wanted effect costs."""
     scenario, cost = study.scenario, study.cost
     looks = [f"{reach.blocks} blocks, {reach.minutes:.1f} min" for reach in curves[0].reaches]
@@ -121,6 +124,7 @@ def format_text(study: Study, curves: Sequence[Curve], purchases: Sequence[Purch
         ]
         for curve in curves
     ]
+    rows = [_purchase_row(purchase) for purchase in purchases]
     hardware = study.baseline.fingerprint.facts.get("hardware", "unnamed hardware")
     lines = [
         f"{scenario.name} on {hardware}, {study.baseline.windows} windows a start",
@@ -128,11 +132,11 @@ def format_text(study: Study, curves: Sequence[Curve], purchases: Sequence[Purch
         f"cost: {cost.start_s:g} s a start, {cost.window_s:g} s a window, {cost.warmups} windows of each start discarded",
         "",
         "Smallest loss found with 90 % power",
-        *_align([["metric", "sd of a block", "A/A blocks", "margin", *looks], *found]),
+        lay(Table(header=["metric", "sd of a block", "A/A blocks", "margin", *looks], rows=found)),
         *(["(in brackets: shown, not gating)"] if any(not curve.gating for curve in curves) else []),
         "",
         f"Cheapest design that finds a loss of {format_percent(effect)} with 90 % power",
-        *_align([["metric", "blocks x windows x requests", "GPU-minutes", "power"], *map(_purchase_row, purchases)]),
+        lay(Table(header=["metric", "blocks x windows x requests", "GPU-minutes", "power"], rows=rows)),
     ]
     return "\n".join(lines)
 
@@ -144,8 +148,3 @@ def _purchase_row(purchase: Purchase) -> list[str]:
         return [title, "none of those tried", "-", "-"]
     size = f"{design.blocks} x {design.windows} x {design.request_ratio:g} of the scenario's"
     return [title, size, f"{purchase.minutes:.1f}", format_percent(purchase.power)]
-
-
-def _align(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

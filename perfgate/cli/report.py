@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
     judged = (judge(session, scenario, baseline), session, scenario, baseline)
-    content = render(style, build_case(folder, judged, check_link(link)))
+    content = render(style, build_case(folder, judged, check_link(link)), output)
     if output is None:
         click.echo(content, nl=False)
         return 0

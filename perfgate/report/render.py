@@ -16,7 +16,7 @@ from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
 from perfgate.report.layers import build_kernels, tabulate_layers
 from perfgate.report.picture import LEGEND
-from perfgate.report.table import lay_out_markdown
+from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import Row, build_view
 from perfgate.scenario import Scenario
 
@@ -93,15 +93,17 @@ def render_case(case: Case, fold: Fold, depth: int = TOP) -> str:
     )
 
 
-def render_text(verdict: Verdict, session: Session, scenario: Scenario, baseline: object | None) -> str:
-    """Return plain text whose first line is the verdict, at most about 150 columns wide."""
+def render_text(
+    verdict: Verdict, session: Session, scenario: Scenario, baseline: object | None, lay: Callable[[Table], str] = lay_out
+) -> str:
+    """Return plain text whose first line is the verdict; `lay` lays out its table, some 150 columns wide."""
     view = build_view(verdict, session, scenario)
     return (
         _environment(escape.plain)
         .get_template("verdict.txt.j2")
         .render(
             view=view,
-            table=Safe(lay_out(view.rows, view.base_title)),
+            table=Safe(lay(tabulate(view.rows, view.base_title))),
             legend=Safe(LEGEND.replace("`", "")),
             has_baseline=baseline is not None,
         )
@@ -126,21 +128,13 @@ def _environment(clean: Callable[[str], str]) -> Environment:
     return environment
 
 
-def lay_out(rows: tuple[Row, ...], base_title: str) -> str:
-    """Align rows in columns, numbers to the right."""
+def tabulate(rows: tuple[Row, ...], base_title: str) -> Table:
+    """The rows of a verdict for a terminal or a log."""
     header = ("metric", base_title, "candidate", "change", "95 % bounds", "margin", "noise band", "picture", "outcome")
-    lines = [header, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(_align(line, widths) for line in lines)
+    return Table(header=header, rows=[_cells(row) for row in rows], words=(0, len(header) - 2, len(header) - 1))
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     marks = "".join(f" [{mark}]" for mark in row.marks)
     numbers = (row.base, row.candidate, row.change, row.interval, row.limit, row.band)
     return (row.title, *numbers, row.picture, row.outcome + marks)
-
-
-def _align(line: tuple[str, ...], widths: list[int]) -> str:
-    left = {0, len(line) - 2, len(line) - 1}
-    pairs = enumerate(zip(line, widths, strict=True))
-    return "  ".join(cell.ljust(width) if index in left else cell.rjust(width) for index, (cell, width) in pairs).rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfgate.report.escape import markdown, plain
@@ -13,10 +13,11 @@ GAP = "  "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A header and rows of equal length; the first column holds names, the others figures."""
+    """A header and rows of equal length; the columns of `words` hold names and stand to the left, the others hold figures."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    words: Sequence[int] = (0,)
 
 
 def lay_out(table: Table) -> str:
@@ -25,7 +26,7 @@ def lay_out(table: Table) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(table.header))]
     aligned = (
         GAP.join(
-            cell.rjust(width) if index else cell.ljust(width)
+            cell.ljust(width) if index in table.words else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines
@@ -35,23 +36,35 @@ def lay_out(table: Table) -> str:
 
 def lay_out_markdown(table: Table) -> str:
     """Write a GitHub table; every cell is escaped."""
-    rule = ["---", *("---:" for _ in table.header[1:])]
+    rule = ["---" if index in table.words else "---:" for index in range(len(table.header))]
     rows = [[markdown(cell) for cell in table.header], rule, *([markdown(cell) for cell in row] for row in table.rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def print_table(table: Table) -> None:
     """Draw the table if standard output is a terminal, else print plain columns."""
-    if not sys.stdout.isatty():
-        print(lay_out(table))
-        return
+    print(choose_layout()(table))
+
+
+def choose_layout() -> Callable[[Table], str]:
+    """How tables are laid out on standard output: drawn for a person, plain columns in a pipe or a log."""
+    return draw if sys.stdout.isatty() else lay_out
+
+
+def draw(table: Table) -> str:
+    """Draw the table with lines; in plain columns where the terminal is too narrow for that, so that no cell is cut."""
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
     from rich.table import Table as Drawn  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     drawn = Drawn(header_style="bold")
     for index, name in enumerate(table.header):
-        drawn.add_column(Text(plain(name)), justify="right" if index else "left")
+        drawn.add_column(Text(plain(name)), justify="left" if index in table.words else "right", no_wrap=True)
     for row in table.rows:
         drawn.add_row(*(Text(plain(cell)) for cell in row))
-    Console().print(drawn)
+    console = Console(force_terminal=True)
+    if console.measure(drawn, options=console.options.update(max_width=10_000)).maximum > console.width:
+        return lay_out(table)
+    with console.capture() as captured:
+        console.print(drawn)
+    return captured.get().rstrip("\n")
