@@ -47,8 +47,8 @@ CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
 # A machine with two cores may give one of them to somebody else all the time, as long as it does so to both arms.
 MAX_LOST_CPU_SHARE = 0.75
 MAX_LOST_CPU_DIFFERENCE = 0.35
-# The kernel counts CPU time in hundredths of a second: a share of less than this is a matter of a few ticks.
-MIN_TOLD_S = 1.0
+# A burst of others' work lasts about a second: shorter windows tell no share.
+MIN_TOLD_S = 2.0
 # Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
 MAX_RANDOM_HIT_RATE = 0.2
 
@@ -151,16 +151,17 @@ def _check_telemetry(window: Window, court: Court) -> Iterator[str]:
     if (share := window.telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
         lost = format_percent(share, 0)
         yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
-    if (share := _sum_lost_cpu(window)) > MAX_LOST_CPU_SHARE:
+    if (share := _sum_lost_cpu(window) or 0.0) > MAX_LOST_CPU_SHARE:
         yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
     rate = window.telemetry.get(CACHE_HIT_RATE, 0)
     if court.scenario.load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / court.scenario.load.num_prompts:
         yield f"{format_percent(rate, 0)} of random prompts came from the prefix cache, which is emptied before; find out why"
 
 
-def _sum_lost_cpu(window: Window) -> float:
-    if window.ended_s - window.begun_s < MIN_TOLD_S:
-        return 0.0
+def _sum_lost_cpu(window: Window) -> float | None:
+    """The share of the CPU that others had; None where nobody read it, or the window was too short to tell."""
+    if FOREIGN_CPU not in window.telemetry or window.ended_s - window.begun_s < MIN_TOLD_S:
+        return None
     return window.telemetry.get(FOREIGN_CPU, 0.0) + window.telemetry.get(STOLEN_CPU, 0.0)
 
 
@@ -200,8 +201,9 @@ def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
 
 
 def _check_lost_cpu(block: int, base: Start, candidate: Start) -> Iterator[str]:
-    shares = [[_sum_lost_cpu(window) for window in start.measured] for start in (base, candidate)]
-    if not all(shares):
+    told = [[_sum_lost_cpu(window) for window in start.measured] for start in (base, candidate)]
+    shares = [[share for share in found if share is not None] for found in told]
+    if not all(shares) or shares != told:
         return
     left, right = median(shares[0]), median(shares[1])
     if abs(left - right) > MAX_LOST_CPU_DIFFERENCE:
