@@ -46,6 +46,8 @@ LOOK = """() => [...document.querySelectorAll('figure')].map(figure => {
     name: figure.id,
     pictures: shown.length,
     marks: boxes('.mark').filter(([, box]) => box.width > 1 && box.height > 1 && holds(box)).length,
+    smallest: Math.min(...[...shown[0].querySelectorAll('text')].map(one =>
+      parseFloat(getComputedStyle(one).fontSize) * field.width / shown[0].viewBox.baseVal.width)),
     cut: boxes('text').filter(([, box]) => !holds(box)).map(([text]) => text),
   };
 })"""
@@ -126,6 +128,7 @@ def test_page__everything_is_drawn_and_fits(visit, name, size):
 
     assert figures
     assert [figure for figure in figures if figure["pictures"] != 1 or figure["marks"] < 3 or figure["cut"]] == []
+    assert min(figure["smallest"] for figure in figures) > 10
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
 
 
@@ -167,9 +170,9 @@ def test_page__letters_stand_out(visit, name, scheme):
 def test_page__paper_shows_what_is_folded(visit):
     page = visit("profiled", viewport=DESK, color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
-    heights = page.evaluate("[...document.querySelectorAll('.inside')].map(one => one.getBoundingClientRect().height)")
+    shown = page.evaluate("[...document.querySelectorAll('.inside')].map(one => one.checkVisibility())")
 
-    assert len(heights) > 3
-    assert min(heights) > 20
+    assert len(shown) > 3
+    assert all(shown)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert len(page.pdf(format="A4")) > 20_000
