@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
-from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault
-from perfgate.runner.seeds import verify
+from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault, offer
+from perfgate.runner.harvest import harvest as harvest_offer
+from perfgate.runner.seeds import seed, verify
 from tests.fakes.github_server import run_fake_github
 from tests.fakes.machines import NEEDS, Machine, make_key
 from tests.fakes.sick_gpu import build_library
@@ -72,10 +75,10 @@ def test_harvest__a_night_on_main_becomes_the_next_jobs_seed(machine, process):
     done = harvest(machine)
 
     assert (done.returncode, f"by {registered}" in done.stdout) == (0, True), done.stderr
-    (seed,) = machine.cache.iterdir()
-    assert verify(machine.cache, seed.name) == 1
+    (made,) = machine.cache.iterdir()
+    assert verify(machine.cache, made.name) == 1
     assert not (machine.home / "offer").exists()
-    assert f"1 files of {seed.name}" in machine.run_job("runner", "cache", "lend", str(machine.home / "next")).stdout
+    assert f"1 files of {made.name}" in machine.run_job("runner", "cache", "lend", str(machine.home / "next")).stdout
     assert (machine.home / "next" / "kernel.cubin").read_bytes() == b"code"
 
 
@@ -113,6 +116,82 @@ def test_prepare__every_job_has_a_name_of_its_own(machine, process):
     assert first != second
     assert (machine.place / "slots" / "0.name").read_text() == second
     assert (machine.place / "slots" / "0.name").stat().st_uid == 0
+
+
+@needs_root
+@needs_openssl
+def test_attack__a_poisoned_copy_reaches_nobody(machine, process):
+    """A pull request's job lends, poisons, and offers under its own run; then under the run of a night on main."""
+    registered = prepare(machine, process)
+    compile_and_offer(machine)
+    process.set(jobs={"21": [{"runner_name": registered}]})
+    harvest(machine)
+    (made,) = machine.cache.iterdir()
+
+    process.set(run_facts={"21": NIGHT, "22": {**NIGHT, "event": "pull_request", "head_branch": "topic"}})
+    process.set(jobs={"21": [{"runner_name": registered}], "22": [{"runner_name": prepare(machine, process)}]})
+    for run, reason in ((22, "was started by pull_request"), (21, "no job of the run was on perfgate-")):
+        compile_and_offer(machine, content=b"evil", run=run)
+        done = harvest(machine)
+        assert (done.returncode, reason in done.stderr) == (3, True), done.stderr
+        assert not (machine.home / "offer").exists()
+
+    assert [path.name for path in machine.cache.iterdir()] == [made.name]
+    assert verify(machine.cache, made.name) == 1
+    machine.run_job("runner", "cache", "lend", str(machine.home / "next"))
+    assert (machine.home / "next" / "kernel.cubin").read_bytes() == b"code"
+
+
+@needs_root
+@needs_openssl
+@pytest.mark.parametrize("repository", ["mallory/r", "o/r"])
+def test_attack__a_night_that_is_not_mine(machine, process, repository):
+    """A repository that may not use this machine is not even asked about; a run that GitHub does not know is refused."""
+    prepare(machine, process)
+    before = len(process.get()["log"])
+    compile_and_offer(machine, repository=repository, run=99)
+    done = harvest(machine)
+
+    assert done.returncode != 0
+    assert not machine.cache.exists()
+    assert (len(process.get()["log"]) == before) == (repository == "mallory/r")
+
+
+@pytest.mark.parametrize("kind", ["offer", "files", "claim", "pipe", "no claim", "link inside"])
+def test_attack__an_offer_that_leads_elsewhere(tmp_path, kind):
+    """Root reads what a job left: no link is followed, and nothing else is waited for."""
+    home, elsewhere, caches = tmp_path / "home", tmp_path / "elsewhere", tmp_path / "caches"
+    for folder in (home, elsewhere, caches):
+        folder.mkdir()
+    (caches / "kernel.cubin").write_bytes(b"code")
+    (elsewhere / "secret").write_text("key")
+    left = offer(caches, home, CLAIM)
+    twist(left, elsewhere, kind)
+
+    with pytest.raises(RunnerError, match=r"link|no claim"):
+        harvest_offer(home, "mine", lambda _: None, lambda files: seed(files, tmp_path / "seeds", "key"))
+    assert not (tmp_path / "seeds").exists() or list((tmp_path / "seeds").iterdir()) == []
+    assert (elsewhere / "secret").read_text() == "key"
+
+
+def twist(left, elsewhere, kind):
+    """Make an offer lead to another place."""
+    if kind == "offer":
+        left.rename(elsewhere / "offer")
+        left.symlink_to(elsewhere / "offer")
+    elif kind == "files":
+        (left / "files").rename(elsewhere / "files")
+        (left / "files").symlink_to(elsewhere / "files")
+    elif kind == "link inside":
+        (left / "files" / "x").symlink_to(elsewhere / "secret")
+    else:
+        (left / "claim.json").unlink()
+        if kind == "claim":
+            (left / "claim.json").symlink_to(elsewhere / "secret")
+        elif kind == "pipe":
+            os.mkfifo(left / "claim.json")
+        else:
+            (left / "claim.json").write_text("{" * 5000)
 
 
 @pytest.mark.parametrize(
