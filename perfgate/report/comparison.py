@@ -12,7 +12,7 @@ from perfgate.compare import Comparison, Group
 from perfgate.core import Arm, Judgement, Outcome
 from perfgate.report import wording
 from perfgate.report.escape import markdown, plain
-from perfgate.report.table import Table, lay_out, lay_out_markdown
+from perfgate.report.table import Table, choose_layout, lay_out_markdown
 from perfgate.rounding import round_floats
 from perfgate.stats.welch import PLAN_LIMIT
 from perfgate.workloads import show_fact
@@ -23,7 +23,7 @@ HEADER = ("metric", "base", "candidate", "change", "90 % interval", "margin", "o
 
 def render_text(comparison: Comparison) -> str:
     """Write the answer first, then each workload with its runs and its table, then what is in doubt."""
-    return "\n".join(_write(comparison, plain, lay_out, bullet="  ")) + "\n"
+    return "\n".join(_write(comparison, plain, choose_layout(), bullet="  ")) + "\n"
 
 
 def render_markdown(comparison: Comparison) -> str:
