@@ -91,6 +91,7 @@ def _list_facts(judged: Judged, view: View) -> Iterator[tuple[str, str]]:
     for arm, record in judged.record.arms.items():
         yield arm.value.capitalize(), record.label
     yield "How sure", view.confidence
+    yield "Machine time", view.spent
     if view.sensitivity:
         yield "Smallest loss found 9 times in 10", view.sensitivity
     if view.equivalence:
