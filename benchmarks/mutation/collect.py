@@ -22,6 +22,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs/mutation.md"
 RESULTS = HERE / "results.json"
+# The verdict's own mathematics; `search.py` belongs to `perfgate bisect`.
+_STATS = ("beta", "binomial", "components", "holm", "looks", "moderated", "power", "steady", "student", "tails", "welch")
+RULE = {"perfgate/check.py", *(f"perfgate/stats/{name}.py" for name in _STATS)}
 FACTS = ("tool", "python", "date", "commit")
 MARKS = "<!-- results: begin -->", "<!-- results: end -->"
 
@@ -89,13 +92,15 @@ def draw_page(results: Mapping[str, Any]) -> str:
     """The table of files, then the survivors by their reason."""
     total: Counter[str] = Counter()
     rows = [
-        "| file | run | noticed | survived, no difference | survived, a hole | score | not run |",
+        "| file | mutants | noticed | survived, no difference | survived, a hole | not run | score, at least |",
         "|:--|--:|--:|--:|--:|--:|--:|",
     ]
+    rule: Counter[str] = Counter()
     for path, counts in results["files"].items():
         total.update(counts)
+        rule.update(counts if path in RULE else {})
         rows.append(_draw_row(f"`{path}`", counts))
-    rows.append(_draw_row("**all**", total))
+    rows += [_draw_row("**the rule**", rule), _draw_row("**all**", total)]
     head = ", ".join(f"{name} {results[name]}" if name == "commit" else results[name] for name in FACTS) + "."
     parts = [head, "\n".join(rows)]
     for reason in dict.fromkeys(one["reason"] for one in sorted(results["survivors"], key=lambda one: one["reason"])):
@@ -105,9 +110,10 @@ def draw_page(results: Mapping[str, Any]) -> str:
 
 
 def _draw_row(name: str, counts: Mapping[str, int]) -> str:
-    noticed, run = counts["killed"] + counts["timeout"], sum(counts.values()) - counts["not_run"]
-    score = f"{100 * noticed / run:.1f} %" if run else ""
-    return f"| {name} | {run} | {noticed} | {counts['justified']} | {counts['unexplained']} | {score} | {counts['not_run']} |"
+    """What was not run counts as if nobody had noticed it."""
+    noticed, everything = counts["killed"] + counts["timeout"], sum(counts.values())
+    kinds = " | ".join(str(counts[kind]) for kind in ("justified", "unexplained", "not_run"))
+    return f"| {name} | {everything} | {noticed} | {kinds} | {100 * noticed / everything:.1f} % |"
 
 
 def _draw_survivor(survivor: Mapping[str, str]) -> str:
