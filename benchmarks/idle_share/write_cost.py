@@ -34,8 +34,9 @@ Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `bench
 ## GPU-minutes of a verdict
 
 One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same.
-The last column is what the same windows would cost at least with a process of `bench_serving` for each of them:
-{extra:.1f} s more a window, the CPU time that such a process spends beyond the worker's, measured below. The GPU waits for it.
+"""
+ALONE = """The last column is what the same windows would cost at least with a process of `bench_serving` for each of them:
+{extra:.1f} s more a window, the CPU time of its imports ({hardware}, SGLang {sglang}). The GPU waits for it.
 """
 WAITING = """
 ## Waiting between windows
@@ -53,7 +54,7 @@ Both ways at one server of the scenario `{scenario}`, SGLang {sglang} on {hardwa
 
 {table}
 One process a run waits {ratio:.1f} times as long. Imports and tokenizer are the host's work: a GPU makes them no shorter.
-Other work on the machine lengthens the waiting of both ways; the CPU time of the load generator it leaves nearly alone.
+Where the load average is above the number of cores, both ways wait for a core and take longer than on a quiet machine.
 """
 
 
@@ -97,19 +98,19 @@ def read_cost(folder: Path) -> Cost | None:
 
 def build_page(costs: Sequence[Cost], live: dict[str, Any]) -> str:
     """The page as text."""
-    extra_s = live["process_per_run"]["cpu_s"] - live["worker"]["cpu_s"]
+    extra_s = live.get("import_cpu_s")
+    head = ("session", "verdict", "blocks", "GPU-minutes", "measuring", "warming up", "starting", "rest", "one process a run")
+    rows = [list_cost(cost, extra_s or 0.0) for cost in costs]
     parts = [
-        INTRODUCTION.format(extra=extra_s),
-        build_table(
-            ("session", "verdict", "blocks", "GPU-minutes", "measuring", "warming up", "starting", "rest", "one process a run"),
-            (list_cost(cost, extra_s) for cost in costs),
-        ),
+        INTRODUCTION,
+        *([ALONE.format(extra=extra_s, **live["environment"])] if extra_s else []),
+        build_table(head, rows) if extra_s else build_table(head[:-1], [row[:-1] for row in rows]),
         WAITING,
         build_table(
             ("session", "windows", "load of a window", "preparing it", "between two", "idle share", "without the rest"),
             (list_idle(cost) for cost in costs),
         ),
-        describe_live(live),
+        *([describe_live(live)] if "worker" in live else []),
     ]
     return "\n".join(parts)
 
@@ -172,7 +173,7 @@ def describe_live(live: dict[str, Any]) -> str:
             str(found.windows),
             *(f"{value:.2f} s" for value in (found.load_s, found.preparing_s, found.between_s)),
             f"{found.share:.0%}",
-            f"{ways[name]['cpu_s']:.1f} s",
+            f"{ways[name]['cpu_s']:.1f} s" if "cpu_s" in ways[name] else "not taken",
         ]
         for name, found in idle.items()
     )

@@ -10,6 +10,7 @@ from tests.fakes.sessions import make_scenario, make_session, write_folder
 LIVE = {
     "scenario": "cpu-moe",
     "load_average": [0.5, 0.5, 0.5],
+    "import_cpu_s": 10.0,
     "environment": {"sglang": "0.5.15", "hardware": "cpu-x-2c"},
     "worker": {
         "idle": {"windows": 6, "share": 0.2, "load_s": 2.0, "preparing_s": 0.3, "between_s": 0.2},
@@ -58,5 +59,6 @@ def test_build_page__of_a_folder(tmp_path):
     row = next(line for line in page.splitlines() if line.startswith("| one |"))
 
     assert "10.0 s more" in page
+    assert "waits" not in build_page([cost], {key: value for key, value in LIVE.items() if key != "worker"}).rpartition("|")[2]
     assert f"| {(cost.timing.took_s + 10 * cost.windows) / 60:.1f} |" in row
     assert "waits 40.0 times as long" in page
