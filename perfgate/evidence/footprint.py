@@ -35,10 +35,11 @@ def read_ready(events: Iterable[Mapping[str, Any]]) -> dict[int, float]:
 def add_footprint(run: Run, ready_s: float | None, telemetry: Mapping[str, float], *, is_alone: bool) -> Run:
     """Put a start's readiness and a window's memory among its values.
 
-    The GPU's memory is the server's own only where no other server of the session is resident: `is_alone`.
+    Both the GPU's memory and the time to ready are a server's own only where no other server of the session is resident, so
+    that it `is_alone`: of two that load side by side, the second is asked once the first has answered.
     """
     values = {
-        "ready_s": ready_s or 0.0,
+        "ready_s": (ready_s or 0.0) if is_alone else 0.0,
         "server_memory_mib": telemetry.get(SERVER_MEMORY, 0.0) / _MIB,
         "gpu_memory_mib": telemetry.get(GPU_MEMORY, 0.0) / _MIB if is_alone else 0.0,
     }

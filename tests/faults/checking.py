@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.fault import Answer
-from tests.faults.recording import ROOT, Recording, copy_recording
+from tests.faults.recording import RESULTS, ROOT, Recording, copy_recording
 
 HEALTHY = "closed-aa"
 """Two blocks of this session pass: whatever a doctored copy is caught for, it is the doctoring."""
@@ -55,6 +55,11 @@ def check(edit: Edit, *options: object, source: str = HEALTHY, blocks: tuple[int
         return run_check(folder / "state", recording.folder, *(str(option).format(folder=folder) for option in options))
 
     return run
+
+
+def judge_recorded(name: str) -> Callable[[Path], Answer]:
+    """Build a fault's run that judges a recorded session as it lies there."""
+    return lambda folder: run_check(folder / "state", RESULTS / name)
 
 
 def check_raw(damage: Callable[[Path], None], source: str = HEALTHY) -> Callable[[Path], Answer]:

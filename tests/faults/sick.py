@@ -128,7 +128,8 @@ def stall_share(folder: Path) -> Answer:
 def hold_memory(gate: Gate, _process: subprocess.Popen[str]) -> None:
     """The youngest server may have no more memory than it has, as in a container that is full."""
     found = sorted(pid for pid, command in find_leftovers(gate.state) if "--port" in command)
-    resource.prlimit(found[-1], resource.RLIMIT_AS, (1, 1))
+    if found:
+        resource.prlimit(found[-1], resource.RLIMIT_AS, (1, 1))
 
 
 def row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.checking import Edit, check
+from tests.faults.checking import Edit, check, judge_recorded
 from tests.faults.fault import Fault, Kind, Where
 from tests.faults.recording import Recording
 from tests.faults.slow import longer
@@ -39,7 +39,28 @@ def row(name: str, made: str, edit: Edit, words: str) -> Fault:
     return Fault(name=name, kind=Kind.SICK, made=made, where=Where.RECORDED, expected=("INVALID",), words=words, run=run)
 
 
+MEASURED = (
+    Fault(
+        name="foreign GPU process, measured",
+        kind=Kind.SICK,
+        made="measured: another process computes on the GPU",
+        where=Where.RECORDED,
+        expected=("INVALID",),
+        words="never got steady",
+        run=judge_recorded("closed-foreign"),
+    ),
+    Fault(
+        name="host load, measured",
+        kind=Kind.SICK,
+        made="measured: half of the cores busy for both arms, equal builds",
+        where=Where.RECORDED,
+        expected=("PASS", "INCONCLUSIVE", "INVALID"),
+        words="",
+        run=judge_recorded("closed-hostload"),
+    ),
+)
 SICK_RECORDED = (
+    *MEASURED,
     row(
         "GPU throttles",
         "throttled for 30 % of the candidate's windows, 5 % slower",

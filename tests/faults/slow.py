@@ -85,7 +85,7 @@ def start_slowly(recording: Recording) -> None:
     for event in recording.events:
         if event["event"] == "server_ready" and event["start"] in starts:
             event["ready_s"] *= 1.6
-    recording.scenario += "[gates.ready_s]\n"
+    recording.scenario = recording.scenario.replace('resident = "both"', 'resident = "one"') + "[gates.ready_s]\n"
 
 
 def row(
@@ -103,6 +103,15 @@ def row(
 SLOW = (
     row("GPU 3 % slower", "measured: a spin kernel of 3 us in every MoE block", keep, source="closed-gpu-3"),
     row("GPU 9 % slower", "measured: a spin kernel of 12 us in every MoE block", keep, source="closed-gpu-10"),
+    row(
+        "GPU 9 % slower, saturated",
+        "measured: the same with 64 requests at a time",
+        keep,
+        "Median ITL is worse",
+        source="saturation-gpu-10",
+        blocks=(1, 2, 3, 4),
+    ),
+    row("host sleep, measured", "measured: the scheduler sleeps 2.5 ms a batch", keep, source="closed-host-2500"),
     row("wrong tile config", "every gap 6 % longer", slow(longer(0.06)), "Median ITL is worse"),
     row("host sleep in the scheduler", "every gap 0.2 ms longer", slow(later(0.0002)), "Median ITL is worse"),
     row("lost CUDA graphs", "every gap 4 ms longer", slow(later(0.004)), "Median ITL is worse"),

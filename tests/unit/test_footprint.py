@@ -36,13 +36,13 @@ def test_read_ready__only_what_a_clock_can_tell():
     assert read_ready(events) == {1: 31.5}
 
 
-@pytest.mark.parametrize(("is_alone", "more"), [(True, {"gpu_memory_mib": 2.0}), (False, {})])
-def test_add_footprint__memory_of_the_gpu_is_a_servers_own_only_where_it_is_alone(is_alone, more):
+@pytest.mark.parametrize(("is_alone", "more"), [(True, {"gpu_memory_mib": 2.0, "ready_s": 12.0}), (False, {})])
+def test_add_footprint__memory_of_the_gpu_and_readiness_are_a_servers_own_only_where_it_is_alone(is_alone, more):
     telemetry = {"server_memory_bytes": 3 * 2**20, "gpu_memory_used_bytes": 2 * 2**20}
 
     found = add_footprint(RUN, 12.0, telemetry, is_alone=is_alone)
 
-    assert found.values == {"median_itl_ms": 3.0, "ready_s": 12.0, "server_memory_mib": 3.0, **more}
+    assert found.values == {"median_itl_ms": 3.0, "server_memory_mib": 3.0, **more}
 
 
 def test_add_footprint__what_nobody_read_is_absent():
@@ -55,7 +55,7 @@ def test_measure_memory__this_session():
 
 def test_measure__every_window_carries_the_footprint_of_its_server(tmp_path, monkeypatch):
     use_fake_engine(monkeypatch, tmp_path)
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), Silent())
     _, session = load_results(tmp_path / "out")
 
     assert all(window.run.values["ready_s"] > 0 for window in session.windows)
