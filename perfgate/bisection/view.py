@@ -16,6 +16,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.table import Table, print_table
 from perfgate.report.wording import percent
+from perfgate.rounding import format_percent
 from perfgate.stats.looks import CONFIDENCE
 from perfgate.stats.moderated import estimate
 
@@ -130,7 +131,7 @@ def _tabulate(rows: list[dict[str, Any]], title: str) -> tuple[Table, str]:
             (
                 row["commit"][:12],
                 row["name"],
-                f"{100 * row['posterior']:.1f} %" if row["posterior"] is not None else "",
+                format_percent(row["posterior"]) if row["posterior"] is not None else "",
                 _tell_change(row),
                 f"{percent(row['low'])} .. {percent(row['high'])}" if row["low"] is not None else "",
                 str(row["blocks"] or ""),
@@ -139,7 +140,7 @@ def _tabulate(rows: list[dict[str, Any]], title: str) -> tuple[Table, str]:
             for row in shown
         ],
     )
-    return table, f"({len(left)} more were not measured; together {100 * sum(left):.1f} %)" if left else ""
+    return table, f"({len(left)} more were not measured; together {format_percent(sum(left))})" if left else ""
 
 
 def _tell_change(row: dict[str, Any]) -> str:
@@ -153,14 +154,14 @@ def _tell_culprit(found: Found, facts: dict[str, Any]) -> Iterator[str]:
     if answer.found and answer.belief:
         commit = found.line.find(answer.found)
         yield f"culprit: {commit.sha} {plain(commit.subject)}"
-        yield f"posterior {100 * answer.belief.places[answer.found - 1]:.1f} %; to see it: {facts['command']}"
+        yield f"posterior {format_percent(answer.belief.places[answer.found - 1])}; to see it: {facts['command']}"
         if commit.is_merge:
             name = commit.short
             yield f"it is a merge: `perfgate bisect $(git merge-base {name}^1 {name}^2) {name}^2` searches what it brought"
     elif answer.credible:
         names = ", ".join(found.line.find(place).short for place in answer.credible[:12])
         more = f" and {len(answer.credible) - 12} more" if len(answer.credible) > 12 else ""
-        yield f"{100 * facts['confidence']:.0f} % credible: {names}{more}"
+        yield f"{format_percent(facts['confidence'], 0)} credible: {names}{more}"
     for row in facts["commits"]:
         if row["skipped"]:
             yield f"skipped {row['commit'][:12]}: {plain(row['skipped'])}"

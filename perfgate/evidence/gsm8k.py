@@ -12,6 +12,7 @@ from math import comb
 from typing import Any
 
 from perfgate.core import Arm
+from perfgate.rounding import format_percent
 from perfgate.safeguards import Gsm8k
 
 GSM8K_EVENT = "gsm8k"
@@ -41,7 +42,7 @@ def check_gsm8k(marks: Mapping[Arm, str], rules: Gsm8k) -> Iterator[str]:
     if loss > rules.max_loss and measure_chance(base, candidate) <= CHANCE:
         yield (
             f"candidate: its answers are wrong, however fast: {_tell(candidate)} GSM8K answers right, the base {_tell(base)} "
-            f"(limit {rules.max_loss:.1%} less); mend the candidate"
+            f"(limit {format_percent(rules.max_loss)} less); mend the candidate"
         )
 
 
@@ -65,7 +66,7 @@ def describe_gsm8k(marks: Mapping[Arm, str], rules: Gsm8k) -> str:
     blind = "" if "1" in base else "; with none right a loss could not show"
     return (
         f"GSM8K: {_tell(marks[Arm.CANDIDATE])} answers of the candidate right, {_tell(base)} of the base "
-        f"(limit {rules.max_loss:.1%} less){blind}"
+        f"(limit {format_percent(rules.max_loss)} less){blind}"
     )
 
 

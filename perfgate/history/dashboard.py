@@ -19,6 +19,7 @@ from perfgate.history.listing import (
     tabulate_spending,
 )
 from perfgate.history.trends import History, Series
+from perfgate.rounding import format_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,4 +86,4 @@ def _describe_spread(series: Series) -> str:
     told = ", ".join(
         f"{runner} {value:.5g} ({series.spread.points[runner]} sessions)" for runner, value in series.spread.medians.items()
     )
-    return f"{series.subject.title}: runners differ by {100 * series.spread.ratio:.1f} %: {told}"
+    return f"{series.subject.title}: runners differ by {format_percent(series.spread.ratio)}: {told}"

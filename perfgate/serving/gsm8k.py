@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.errors import ClientError
+from perfgate.rounding import format_percent
 from perfgate.safeguards import Gsm8k
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.processes import end_session
@@ -48,7 +49,9 @@ class Evaluator:
         if told["silent"] == len(marks):
             raise ClientError(f"GSM8K: the server answered none of {len(marks)} questions (log {self.log})")
         if abs(marks.count("1") / len(marks) - told["score"]) > ROUNDING:
-            raise ClientError(f"GSM8K: the evaluation counts {told['score']:.1%} right, its answers say other (log {self.log})")
+            raise ClientError(
+                f"GSM8K: the evaluation counts {format_percent(told['score'])} right, its answers say other (log {self.log})"
+            )
         return marks
 
     def _run(self, request: str, server: Server, timeout_s: float) -> str:

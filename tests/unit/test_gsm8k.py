@@ -58,7 +58,7 @@ def test_measure__equal_arms_solve_the_same_questions(tmp_path):
         ("candidate", 2, "1" * 20),
     ]
     assert session.equivalence.endswith(
-        "; GSM8K: 20 of 20 answers of the candidate right, 20 of 20 of the base (limit 2.0% less)"
+        "; GSM8K: 20 of 20 answers of the candidate right, 20 of 20 of the base (limit 2.0 % less)"
     )
     assert verdict.outcome is not Outcome.INVALID
     assert read_record(tmp_path / "out").checks == ("equivalence", "gsm8k")
@@ -92,7 +92,7 @@ def test_measure__evaluation_that_miscounts(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_EVAL", "miscounts")
     session, _ = run(tmp_path)
 
-    assert "the evaluation counts 110.0% right, its answers say other" in session.problems[0]
+    assert "the evaluation counts 110.0 % right, its answers say other" in session.problems[0]
 
 
 def test_measure__evaluation_that_fails(tmp_path):
@@ -147,7 +147,7 @@ def test_parse_scenario__gsm8k_that_cannot_be_asked(line, words):
         ("1" * 200, "1" * 200, None),
         # Four of 200 are the limit.
         ("1" * 200, "1" * 196 + "0" * 4, None),
-        ("1" * 200, "1" * 193 + "0" * 7, "193 of 200 GSM8K answers right, the base 200 of 200 (limit 2.0% less)"),
+        ("1" * 200, "1" * 193 + "0" * 7, "193 of 200 GSM8K answers right, the base 200 of 200 (limit 2.0 % less)"),
         # Fourteen flips, five more against the candidate than for it: fair ones do that one time in six.
         ("1" * 10 + "0" * 4 + "1" * 186, "0" * 9 + "1" * 191, None),
         ("1" * 10, "1" * 9, "the arms were asked 10 and 9 GSM8K questions"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from perfgate.evidence.attribution import Attribution, Part
 from perfgate.report.html.scale import Scale
 from perfgate.report.html.svg import Drawing, Figure, Shape, box, line, make_figure, write
+from perfgate.rounding import format_percent
 
 SHOWN = 8
 ROW, ABOVE, BELOW = 42.0, 26.0, 12.0
@@ -47,7 +48,7 @@ def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape
     style = "slower" if more > 0 else "faster"
     hint = f"{part.name}: {part.base_us:,.1f} us in the base, {part.candidate_us:,.1f} us in the candidate"
     yield box((zero, top + 11), (max(end, zero + 1) if more > 0 else min(end, zero - 1), top + 27), f"mark {style}", hint=hint)
-    words = f"{more:+,.1f} us ({abs(100 * part.share):.0f} %)"
+    words = f"{more:+,.1f} us ({format_percent(abs(part.share), 0)})"
     yield write(end + 6 if more > 0 else end - 6, top + 23, words, "tick", "start" if more > 0 else "end")
 
 

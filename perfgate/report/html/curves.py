@@ -11,6 +11,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.curve_plot import ACROSS, UP
 from perfgate.report.html.scale import Scale, find_span
 from perfgate.report.html.svg import NARROW, OUTLINES, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, trace, write
+from perfgate.rounding import format_percent
 
 HEIGHT, ABOVE, BELOW = 250.0, 34.0, 46.0
 ROOFLINE = Key(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline: what the card could do at best")
@@ -66,7 +67,9 @@ def _trace_layer(points: Sequence[LayerPoint], name: str, index: int, *, as_shar
             found.append((float(point.tokens), time_us, f"{name}, M={point.tokens}: {time_us:,.1f} us"))
         elif point.floor_us:
             share = 100 * point.floor_us / time_us
-            found.append((float(point.tokens), share, f"{name}, M={point.tokens}: {share:.0f} % of the roofline"))
+            found.append(
+                (float(point.tokens), share, f"{name}, M={point.tokens}: {format_percent(share / 100, 0)} of the roofline")
+            )
     return _Series(name=name, outline=outline, style=style, points=tuple(found))
 
 

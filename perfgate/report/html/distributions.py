@@ -15,6 +15,7 @@ from perfgate.report.html.places import OUTLINES, Placed
 from perfgate.report.html.scale import Scale, find_span
 from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, trace
 from perfgate.report.table import Table
+from perfgate.rounding import format_percent
 
 Values = NDArray[np.float64]
 
@@ -133,7 +134,7 @@ def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
         title="all, share within",
         x_title="ms",
         ticks_y=(0.0, 0.25, 0.5, 0.75, 1.0),
-        show_y=lambda share: f"{100 * share:.0f} %",
+        show_y=lambda share: format_percent(share, 0),
     )
     yield from panel.frame()
     yield from _draw_curves(arms, panel, BODY, lambda share: share)
@@ -150,7 +151,7 @@ def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
         title="the slowest tenth, share within",
         x_title="ms",
         ticks_y=tuple(beyond for power in range(1, 9) if (beyond := 10.0**-power) >= least),
-        show_y=lambda beyond: f"{100 * (1 - beyond):.7g} %",
+        show_y=lambda beyond: format_percent(1 - beyond, None),
     )
     shares = tuple(1 - (1 - TAIL_FROM) ** (1 - step) * least**step for step in np.linspace(0, 1, TAIL_POINTS))
     yield from panel.frame()

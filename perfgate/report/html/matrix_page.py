@@ -30,6 +30,7 @@ from perfgate.report.html.page import (
 from perfgate.report.html.scale import Scale, find_span
 from perfgate.report.html.session_page import RAW_DATA
 from perfgate.report.html.svg import OUTLINES, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, write
+from perfgate.rounding import format_percent
 
 ROW, ABOVE, BELOW = 34.0, 24.0, 46.0
 
@@ -132,7 +133,7 @@ def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Dra
         shapes.append(write(12, top + 8, f"{cell.server}, {cell.load}", "tick"))
         for entry, run in ((entry, run) for entry, run in cell.runs if SPREAD in run.values):
             share = 100 * run.values[SPREAD] / level - 100
-            hint = f"{cell.server}, {cell.load}, round {entry.round}: {share:+.2f} %"
+            hint = f"{cell.server}, {cell.load}, round {entry.round}: {format_percent(share / 100, 2, is_signed=True)}"
             shapes.append(dot((x.clamp(share), top + 20), _outline(entry.round), _style(entry.round), hint=hint))
     return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
 
