@@ -14,8 +14,6 @@ from perfgate.bisection.trial import CommitError
 from perfgate.errors import InputError, RunnerError
 
 BUILD_TIMEOUT_S = 7200.0
-PACKAGES = ("python", ".")
-"""Where below a checkout the package lies that is installed: SGLang's is in python/."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +68,17 @@ class Workshop:
 
     def _install(self, checkout: Path, environment: Path) -> None:
         from perfgate.runner.arms import build_arm  # noqa: PLC0415 - only a served commit is installed
+        from perfgate.runner.trees import PACKAGES, find_package  # noqa: PLC0415
 
-        places = (self.package,) if self.package else PACKAGES
-        source = next((checkout / place for place in places if _is_package(checkout / place)), checkout / places[0])
-        if not _is_package(source):
-            raise CommitError(f"{source}: holds no pyproject.toml; name the package's folder below a checkout with --package")
+        try:
+            source = find_package(checkout, (self.package,) if self.package else PACKAGES)
+        except InputError as error:
+            raise CommitError(f"{error}, or name it with --package") from None
         environment.parent.mkdir(exist_ok=True)
         try:
             build_arm(source, environment, self.engine or Path())
         except RunnerError as error:
             raise CommitError(f"installing: {error}") from None
-
-
-def _is_package(folder: Path) -> bool:
-    return (folder / "pyproject.toml").is_file() or (folder / "setup.py").is_file()
 
 
 def fill(command: str, sha: str, checkout: Path) -> list[str]:

@@ -15,7 +15,13 @@ from perfgate.errors import InputError
 
 EXAMPLE = "--env SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1"
 # What is said of the candidate here is said of both arms elsewhere.
-_CHANGES = {"python": "candidate_python", "args": "candidate_args", "env": "candidate_env", "inject": "candidate_inject"}
+_CHANGES = {
+    "python": "candidate_python",
+    "checkout": "candidate_checkout",
+    "args": "candidate_args",
+    "env": "candidate_env",
+    "inject": "candidate_inject",
+}
 
 
 @click.command(name="ab")
@@ -25,6 +31,12 @@ _CHANGES = {"python": "candidate_python", "args": "candidate_args", "env": "cand
     "--arg", "args", multiple=True, help="Extra server argument of the candidate, for example --arg=--flag; repeatable."
 )
 @click.option("--python", help="Python of the candidate, for example one with the pull request's SGLang.")
+@click.option(
+    "--checkout",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="Working tree of the candidate, such as a clone of SGLang with a change in it.",
+)
 @click.option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
 @click.option("--base-python", help="Python of the base (default: the one running perfgate).")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine.")

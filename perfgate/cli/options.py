@@ -12,9 +12,14 @@ import click
 from perfgate.core import Arm
 from perfgate.errors import InputError
 
+_TREE = click.Path(path_type=Path, file_okay=False, exists=True)
 _ARM_OPTIONS = (
     click.option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
     click.option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
+    click.option(
+        "--checkout", type=_TREE, metavar="DIR", help="Working tree that both arms run, installed over --python's environment."
+    ),
+    click.option("--candidate-checkout", type=_TREE, metavar="DIR", help="The same, of the candidate alone."),
     click.option(
         "--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine."
     ),
@@ -116,20 +121,32 @@ def build_arms(options: dict[str, Any]) -> dict[Arm, Any]:
     from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment  # noqa: PLC0415
 
     caches = options["caches"].resolve() if options.get("caches") else None
+    python = _find_python(options["python"], options.get("checkout"))
+    other = options["candidate_python"] or (options["python"] if options.get("candidate_checkout") else python)
     base = ArmSpec(
-        python=options["python"],
+        python=python,
         args=options["args"],
         env=parse_environment(options["env"]),
         caches=caches and caches / Arm.BASE.value,
     )
     extra = {**parse_environment(options["candidate_env"]), **build_injection_environment(options["candidate_inject"])}
     candidate = ArmSpec(
-        python=options["candidate_python"] or base.python,
+        python=_find_python(other, options.get("candidate_checkout")),
         args=(*base.args, *options["candidate_args"]),
         env={**base.env, **extra},
         caches=caches and caches / Arm.CANDIDATE.value,
     )
     return {Arm.BASE: base, Arm.CANDIDATE: candidate}
+
+
+def _find_python(engine: str, tree: Path | None) -> str:
+    """The Python of an arm: the one given, or one that runs a working tree over it."""
+    if tree is None:
+        return engine
+    from perfgate.runner.trees import ready_python  # noqa: PLC0415 - few arms are built here
+    from perfgate.state import find_state_dir  # noqa: PLC0415
+
+    return str(ready_python(tree, Path(engine), find_state_dir()))
 
 
 def choose_folder(scenario: str, out: Path | None, parent: Path, *, resume: bool = False) -> Path:
