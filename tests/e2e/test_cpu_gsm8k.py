@@ -22,7 +22,7 @@ from perfgate.serving.server import Server
 from perfgate.serving.tiny_model import write_tiny_model
 from tests.e2e.test_cpu_answers import WRONG, build_launch
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.xdist_group("engine")]
+pytestmark = [pytest.mark.long, pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.xdist_group("engine")]
 
 RULES = Gsm8k(questions=16, shots=2, max_tokens=6, parallel=1)
 QUESTIONS = [f"{100 + number} {200 + 7 * number} {1000 + 13 * number}" for number in range(RULES.shots + RULES.questions)]

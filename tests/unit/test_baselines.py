@@ -146,7 +146,7 @@ def _edit(data, *path, value):
             "checksum: its content was edited by hand",
         ),
         (lambda data: _edit(data, "schema", value=2), "schema: Input should be 1"),
-        (lambda data: _edit(data, "metrics", "median_itl_ms", "values", 0, 0, value=-5.0), "greater than or equal to 0.000000001"),
+        (lambda data: _edit(data, "metrics", "median_itl_ms", "values", 0, 0, value=-5.0), "or equal to 0.000000001"),
         (lambda data: _edit(data, "metrics", "median_itl_ms", "values", 0, 0, value="x"), "metrics.median_itl_ms.values.0.0"),
         (lambda data: data["metrics"].update(speed=data["metrics"]["median_itl_ms"]), "metrics.speed is no metric"),
         (lambda data: data["metrics"]["median_itl_ms"]["values"].pop(), "has 39 starts, the file 40"),

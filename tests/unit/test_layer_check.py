@@ -184,4 +184,4 @@ def test_check__layers_take_no_baseline(tmp_path, capsys):
     folder = write_files(tmp_path / "t", [draw_file(0)])
 
     assert main(["check", str(folder), "--baselines", str(tmp_path)]) == 2
-    assert "--baselines: layers are judged by the control" in capsys.readouterr().err
+    assert "--baselines, --no-base: layers are judged by the control" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from perfgate.errors import ScenarioError
 from perfgate.load import Load
 from perfgate.metrics import METRICS
-from perfgate.safeguards import Equivalence, Expect
+from perfgate.safeguards import Equivalence, Expect, Gsm8k
 from perfgate.scenario import (
     Blocks,
     Gate,
@@ -341,11 +341,12 @@ def test_suggest__near_and_far():
 DOCS = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
 TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": Server, "`[load]`": Load, "`[warmup]`": Warmup}
 TABLES |= {"`[blocks]`": Blocks, "`[equivalence]`": Equivalence, "`[expect]`": Expect, "`[gates.METRIC]`": Gate}
+TABLES |= {"`[equivalence.gsm8k]`": Gsm8k}
 
 
 def read_reference(heading):
     """Read the keys and defaults that the reference gives below a heading."""
-    section = DOCS.split(f"## {heading}\n")[1].split("\n## ")[0]
+    section = re.split(r"\n##+ ", DOCS.split(f"## {heading}\n")[1])[0]
     return dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE))
 
 
@@ -358,6 +359,7 @@ def show_default(found):
         return "all defaults"
     if value is None:
         own = {"margin": "the metric's own", "config_digest": "not pinned", "weights_digest": "not pinned"}
+        own |= {"path": "not asked", "sha256": "required with `path`"}
         return own.get(found.name, "the data's own")
     return f"`{str(value) if isinstance(value, float) else json.dumps(value)}`"
 

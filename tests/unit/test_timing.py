@@ -8,10 +8,10 @@ from perfgate.core import Outcome, Role, Timing
 from perfgate.evidence.timing import measure_time
 from perfgate.report.view import build_view
 from tests.fakes.sessions import make_scenario, make_session
-from tests.unit.test_render import make_verdict, throughput
+from tests.fakes.verdicts import make_verdict, throughput
 
 SCENARIO = make_scenario()
-# Two blocks of two starts; each has two windows of 10 s that warm it up and three that count.
+# Two blocks of two starts; each has two windows of 20 s that warm it up and three that count.
 SESSION = make_session(SCENARIO, blocks=2)
 
 
@@ -20,15 +20,15 @@ def event(name, at_s):
 
 
 def test_measure_time__sums_windows_by_what_they_are_for():
-    timing = measure_time([event("session_ended", 400.0)], SESSION.windows, SESSION.windows[:3])
+    timing = measure_time([event("session_ended", 500.0)], SESSION.windows, SESSION.windows[:3])
 
-    assert timing == Timing(took_s=400.0, starting_s=0.0, warming_s=80.0, measuring_s=120.0, superseded_s=30.0)
+    assert timing == Timing(took_s=500.0, starting_s=0.0, warming_s=160.0, measuring_s=240.0, superseded_s=60.0)
 
 
 def test_measure_time__a_rerun_is_measuring():
     windows = (*SESSION.windows[:-1], replace(SESSION.windows[-1], role=Role.RERUN))
 
-    assert measure_time([], windows, ()).measuring_s == pytest.approx(120.0)
+    assert measure_time([], windows, ()).measuring_s == pytest.approx(240.0)
 
 
 @pytest.mark.parametrize(
@@ -54,20 +54,22 @@ def test_measure_time__ends_with_the_last_thing_known():
     assert measure_time([], (), ()) is None
 
 
-def confidence(session):
-    return build_view(make_verdict(Outcome.PASS, [throughput(0.0)]), session, SCENARIO).confidence
+def view_of(session):
+    return build_view(make_verdict(Outcome.PASS, [throughput(0.0)]), session, SCENARIO)
 
 
 def test_build_view__says_where_the_time_went():
     timing = Timing(took_s=600.0, starting_s=180.0, warming_s=80.0, measuring_s=240.0)
-    told = confidence(replace(SESSION, timing=timing))
-    broken = confidence(replace(SESSION, timing=timing, superseded=SESSION.windows[:3]))
-    handed_over = confidence(replace(SESSION, timing=replace(timing, starting_s=0.0)))
+    told = view_of(replace(SESSION, timing=timing)).spent
+    broken = view_of(replace(SESSION, timing=timing, superseded=SESSION.windows[:3])).spent
+    handed_over = view_of(replace(SESSION, timing=replace(timing, starting_s=0.0))).spent
 
-    assert "10.0 GPU-minutes: 40 % measuring, 13 % warming up, 30 % starting servers (8 of 20 windows discarded" in told
-    assert "run again, 3 more cut off by a break and measured anew)" in broken
+    assert "40 % measuring, 13 % warming up, 30 % starting servers" in told
+    assert "8 of 20 windows discarded" in told
+    assert "10.0 GPU-minutes" in view_of(replace(SESSION, timing=timing)).confidence
+    assert "3 more cut off by a break and measured anew" in broken
     assert "starting servers" not in handed_over
 
 
 def test_build_view__without_a_clock_the_windows_are_summed():
-    assert "3.3 GPU-minutes in windows (8 of 20 windows discarded" in confidence(SESSION)
+    assert "6.7 GPU-minutes in windows" in view_of(SESSION).confidence
