@@ -17,7 +17,7 @@ from perfgate.scenario import Scenario
 from perfgate.stats.looks import CONFIDENCE, Plan
 from perfgate.stats.moderated import Prior
 
-RULE = "2026-11.5"
+RULE = "2026-11.6"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
