@@ -23,7 +23,7 @@ def draw_strip(judgement: Judgement, bounds: tuple[float, float, float]) -> Draw
 
 def draw_ruler() -> Drawing:
     """What stands above the column of strips."""
-    at = {"better": AXIS.low, "0": 0.0, "limit": 1.0, "worse": AXIS.high}
+    at = {"better": AXIS.low, "0": 0.0, "margin": 1.0, "worse": AXIS.high}
     anchors = {"better": "start", "worse": "end"}
     words = (write(AXIS.place(value), 13, word, "tick", anchors.get(word, "middle")) for word, value in at.items())
     return Drawing(width=WIDTH, height=18.0, shapes=tuple(words))

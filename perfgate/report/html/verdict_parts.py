@@ -12,7 +12,7 @@ from perfgate.report.view import Row, View, sort_judgements
 
 LEGEND = (
     "The sign is the estimate, the bar its interval. All rows share one scale, in margins of their metric; worse is to the "
-    "right. PASS needs the whole bar to end before the limit, REGRESSION a proven loss of more than half the way to it."
+    "right. PASS needs the whole bar to end before the margin, REGRESSION a proven loss of more than half the way to it."
 )
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
 
@@ -37,8 +37,8 @@ def _make_tile(judgement: Judgement) -> Tile:
     base = wording.value(judgement.metric, judgement.base, has_unit=False)
     lines = (
         f"{base} \N{RIGHTWARDS ARROW} {wording.value(judgement.metric, judgement.candidate)}",
-        f"90 % interval {wording.interval(judgement)}",
-        f"limit {wording.limit(judgement)}" + ("" if judgement.gating else ", not gating"),
+        f"95 % bounds {wording.interval(judgement)}",
+        f"margin {wording.limit(judgement)}" + ("" if judgement.gating else ", not gating"),
     )
     return Tile(
         title=wording.title(judgement),
