@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from perfgate.cli.kernel_builds import build_kernels, require_torch
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 
@@ -15,6 +16,9 @@ from perfgate.errors import InputError
 @click.group(name="kernels")
 def command() -> None:
     """Judge fused MoE implementations, and build ours ahead of time."""
+
+
+command.add_command(build_kernels)
 
 
 @command.command(name="list")
@@ -39,7 +43,7 @@ def list_implementations(style: str) -> None:
 @add_format_option
 def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str, style: str) -> int:
     """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
-    _require_torch()
+    require_torch()
     from perfgate.kernels.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
     from perfgate.kernels.conformance import check, prepare  # noqa: PLC0415 - loads torch
     from perfgate.kernels.implementations import find  # noqa: PLC0415 - loads torch
@@ -72,95 +76,6 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
     return 1 if wrong or not judged else 0
 
 
-def _require_torch() -> None:
-    """Say what to install rather than fail in an import."""
-    try:
-        import torch  # noqa: F401, PLC0415 - slow to load, and absent from the light install
-    except ModuleNotFoundError as error:
-        raise InputError("perfgate kernels needs torch: install the extra `cpu-engine` or `gpu`") from error
-
-
-@command.command(name="build")
-@click.option(
-    "--arch", "archs", multiple=True, default=["sm_90"], show_default=True, help="sm_80, sm_90 or sm_100; repeatable."
-)
-@click.option("--only", default="", metavar="TEXT", help="Build kernels whose name contains TEXT.")
-@click.option(
-    "--checkout",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Build the kernels of this SGLang working tree instead of ours.",
-)
-@click.option("--python", metavar="PROGRAM", help="The Python that runs the checkout. Default: its .venv's.")
-@click.option("--base", metavar="REF", help="Build the checkout's sgl-kernel wheel too, if it differs from this commit.")
-@click.option(
-    "--wheels",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="wheels",
-    show_default=True,
-    metavar="DIR",
-    help="Where that wheel and its log go.",
-)
-def build_kernels(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    archs: tuple[str, ...], only: str, checkout: Path | None, python: str | None, base: str | None, wheels: Path
-) -> int:
-    """Compile every kernel variant, with or without a GPU; exit code 1 if machine code is refused.
-
-    Refused are spills, too many registers, too much shared memory, products without matrix instructions, and relaxed
-    reductions that the compiler fenced. With --checkout, SGLang's MoE kernel is compiled in the checkout's own environment as
-    its launches would have it, so that a server finds it in Triton's cache.
-    """
-    _require_torch()
-    if checkout is not None:
-        if only:
-            raise InputError("--only names kernels of ours: leave it out with --checkout")
-        return build_checkout(checkout, python, archs, base, wheels)
-    if python or base:
-        raise InputError("--python and --base are for a checkout: give --checkout DIR")
-    from perfgate.kernels.build import build, parse_arch  # noqa: PLC0415 - loads Triton
-    from perfgate.kernels.recipes import recipes  # noqa: PLC0415 - loads Triton
-
-    chosen = [recipe for recipe in recipes() if only in recipe.name]
-    if not chosen:
-        raise InputError(f"--only {only}: no kernel's name contains it; run without --only to see the names")
-    refused = cached = total = 0
-    for arch in [parse_arch(text) for text in archs]:
-        for recipe in (recipe for recipe in chosen if recipe.least_arch <= arch):
-            total += 1
-            built = build(recipe, arch)
-            refused += bool(built.problems)
-            cached += built.is_cached
-            click.echo(str(built))
-    click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
-    return 1 if refused else 0
-
-
-def build_checkout(folder: Path, python: str | None, archs: tuple[str, ...], base: str | None, wheels: Path) -> int:
-    """Build an SGLang working tree's kernels; one line each."""
-    from perfgate.kernels import checkout as sglang  # noqa: PLC0415 - loads Triton
-    from perfgate.kernels.build import parse_arch  # noqa: PLC0415 - loads Triton
-    from perfgate.kernels.shapes import SHAPES  # noqa: PLC0415 - loads torch
-
-    tree = sglang.open_checkout(folder, python)
-    is_wheel_due = base is not None and sglang.is_kernel_changed(tree, base)
-    refused = cached = total = 0
-    for arch in [parse_arch(text) for text in archs]:
-        for built in sglang.build_triton(tree, list(SHAPES.items()), arch):
-            total += 1
-            refused += bool(built.problems)
-            cached += built.is_cached
-            fences = sglang.count_fences(built)
-            click.echo(f"{built}" + (f", {fences} fences" if fences else ""))
-    click.echo(f"{total - refused} of {total} kernels accepted, {cached} from Triton's cache")
-    if is_wheel_due:
-        wheel = sglang.build_wheel(tree, wheels)
-        through = "through ccache" if wheel.has_ccache else "without ccache, which is not installed"
-        click.echo(f"{wheel.path}: built in {wheel.seconds:.0f} s {through}")
-    elif base is not None:
-        click.echo(f"{sglang.KERNEL_FOLDER} is as in {base}: no wheel needed")
-    return 1 if refused or not total else 0
-
-
 @command.command(name="tune")
 @click.option(
     "--shape", required=True, metavar="NAME", help="gpt-oss-20b, qwen3-30b, ..., or a case such as E=8,k=2,H=64,I=64."
@@ -180,7 +95,7 @@ def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | 
     SGLang's kernels get the same tiles and the same budget, and both are timed by turns. Cells that the table holds from these
     versions are left alone, so that an interrupted run goes on where it stopped.
     """
-    _require_torch()
+    require_torch()
     from perfgate.kernels.card import describe_device  # noqa: PLC0415 - loads torch
     from perfgate.kernels.shapes import find_shape, weight_sets  # noqa: PLC0415 - loads torch
     from perfgate.kernels.tables import is_tuned, read_table, shape_key, store, table_path  # noqa: PLC0415 - loads torch

@@ -1,5 +1,6 @@
 """Ahead-of-time compilation without a GPU, and the gates on machine code."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -135,6 +136,22 @@ def test_build_command__leaves_out_what_an_architecture_has_no_machine_for():
     )
 
     assert "2 of 2 kernels accepted" in done.output
+
+
+def test_build_command__tells_one_document():
+    done = CliRunner().invoke(command, ["build", "--only", "align/", "--format", "json"], standalone_mode=False)
+
+    told = json.loads(done.stdout)
+    assert (told["total"], told["accepted"], len(told["kernels"])) == (3, 3, 3)
+    assert {"kernel", "arch", "registers", "shared_bytes", "problems"} < told["kernels"][0].keys()
+    assert done.stderr.count("align/") == 3
+
+
+def test_build_command__nothing_to_build_is_no_success():
+    done = CliRunner().invoke(command, ["build", "--only", "fp8/round/bfloat16", "--arch", "sm_80"], standalone_mode=False)
+
+    assert done.return_value == 1
+    assert "0 of 0 kernels accepted" in done.output
 
 
 def test_build_command__refuses_a_filter_that_matches_nothing():

@@ -23,7 +23,6 @@ WITHOUT = {
     "completion": "a script for a shell",
     "export": "writes files; standard output stays empty",
     "github": "steps of workflows, which speak GitHub's own language",
-    "kernels build": "a line for each kernel, for a log",
     "kernels plug-in": "the name of the file that it wrote",
     "kernels tune": "writes a JSON file itself",
     "runner": "steps of an administrator's machine; `doctor` and `status` have JSON",
