@@ -44,7 +44,7 @@ MAX_THROTTLED_SHARE = 0.02
 MIN_CLOCK_RATIO = 0.97
 # Two clocks of one machine; a window also starts and ends its load generator.
 CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
-# A machine with two cores may give one of them to somebody else all the time, as long as it does so to both arms.
+# A machine with a GPU may give most of its cores to somebody else all the time, as long as it does so to both arms.
 MAX_LOST_CPU_SHARE = 0.75
 MAX_LOST_CPU_DIFFERENCE = 0.35
 # A burst of others' work lasts about a second: shorter windows tell no share.
@@ -159,8 +159,12 @@ def _check_telemetry(window: Window, court: Court) -> Iterator[str]:
 
 
 def _sum_lost_cpu(window: Window) -> float | None:
-    """The share of the CPU that others had; None where nobody read it, or the window was too short to tell."""
-    if FOREIGN_CPU not in window.telemetry or window.ended_s - window.begun_s < MIN_TOLD_S:
+    """The share of the CPU that others had; None where nobody read it, the window was too short to tell, or no GPU was read.
+
+    A CPU engine shares its cores with whatever else a laptop or a test run does, and claims no more than relative change.
+    """
+    is_told = {FOREIGN_CPU, SM_CLOCK_MHZ} <= window.telemetry.keys()
+    if not is_told or window.ended_s - window.begun_s < MIN_TOLD_S:
         return None
     return window.telemetry.get(FOREIGN_CPU, 0.0) + window.telemetry.get(STOLEN_CPU, 0.0)
 

@@ -53,7 +53,10 @@ def test_judge__the_session_that_the_others_are_made_from_is_sound():
         ({"estimators": {"p99_itl_ms": "harrell-davis"}}, "p99_itl_ms was made in 2 ways (as reported, harrell-davis)"),
         ({"telemetry": {"foreign_processes": 2.0}}, "2 foreign process(es) used the GPU; stop them"),
         ({"telemetry": {"throttled_share": 0.5}}, "the GPU throttled for 50 % of the window"),
-        ({"telemetry": {"foreign_cpu_share": 0.6, "stolen_cpu_share": 0.2}}, "others took 80 % of the machine's CPU time"),
+        (
+            {"telemetry": {"sm_clock_mhz": 1980.0, "foreign_cpu_share": 0.6, "stolen_cpu_share": 0.2}},
+            "others took 80 % of the machine's CPU time",
+        ),
         ({"telemetry": {"cache_hit_rate": 0.5}}, "50 % of random prompts came from the prefix cache"),
         ({"duration_s": 30.0}, "its requests took 30.0 s, the window 20.0 s; a clock jumped"),
         ({"ended_s": 3750.0}, "lasted 3603.0 s where 300 s are allowed; a clock jumped"),
@@ -108,16 +111,22 @@ def test_judge__the_session_is_wrong(changes, words):
 
 def test_judge__others_took_the_cpu_from_one_arm():
     windows = tuple(
-        replace(window, telemetry={"foreign_cpu_share": 0.5 if window.arm is Arm.CANDIDATE else 0.1})
+        replace(window, telemetry={"sm_clock_mhz": 1980.0, "foreign_cpu_share": 0.5 if window.arm is Arm.CANDIDATE else 0.1})
         for window in SESSION.windows
     )
 
     assert "others took 10 % of the machine's CPU time from base, 50 % from" in _void(replace(SESSION, windows=windows))
 
 
+def test_judge__a_cpu_engine_shares_its_cores_with_others():
+    session = change_window(SESSION, CANDIDATE, telemetry={"foreign_cpu_share": 0.9})
+
+    assert judge(session, SCENARIO, None).outcome is Outcome.PASS
+
+
 def test_judge__a_window_of_a_few_ticks_tells_no_share_of_the_cpu():
     short = {"ended_s": SESSION.windows[CANDIDATE].begun_s + 0.5, "duration_s": 0.4}
-    session = change_window(SESSION, CANDIDATE, telemetry={"foreign_cpu_share": 1.0}, **short)
+    session = change_window(SESSION, CANDIDATE, telemetry={"sm_clock_mhz": 1980.0, "foreign_cpu_share": 1.0}, **short)
 
     assert judge(session, SCENARIO, None).outcome is Outcome.PASS
 
