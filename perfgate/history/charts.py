@@ -10,7 +10,7 @@ from itertools import pairwise
 from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
 from perfgate.history.trends import Point, Series
 
-WIDTH, HEIGHT = 720, 220
+WIDTH, HEIGHT = 560, 220
 LEFT, RIGHT, TOP, BOTTOM = 74, 12, 22, 26
 TICKS = 4
 COLOURS = 8

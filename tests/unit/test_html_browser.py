@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
+from perfgate.history.store import Store
 from tests.fakes import folders
+from tests.fakes.history import draw_levels, make_entry
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
 
@@ -34,6 +37,8 @@ MAKERS = {
     "matrix": folders.write_matrix,
     "timings": folders.write_timings,
 }
+PAGES = (*MAKERS, "history")
+RESULTS = Path(__file__).parents[2] / "benchmarks/h200/serving/results"
 
 # What is drawn: signs with an area inside the picture that is shown, and letters that are not cut off at its edge.
 LOOK = """() => [...document.querySelectorAll('figure')].map(figure => {
@@ -94,7 +99,18 @@ def pages(tmp_path_factory):
     home = tmp_path_factory.mktemp("pages")
     for name, make in MAKERS.items():
         assert main(["report", str(make(home / name)), "--html", str(home / f"{name}.html")]) == 0
+    write_history(home)
     return home
+
+
+def write_history(home):
+    """The page of a history: two runners, a change of level, and the sessions that an H200 measured."""
+    store = str(home / "store")
+    values = enumerate(draw_levels([1000, 950]))
+    Store(store).append([make_entry(day, value, told={"runner": f"h20-{day % 2}"}) for day, value in values])
+    measured = [str(RESULTS / name) for name in ("closed-aa-2", "closed-aa-3", "closed-aa-4", "closed-gpu-3")]
+    assert main(["history", "append", *measured, "--store", store]) == 0
+    assert main(["history", "show", "--store", store, "--html", str(home / "history.html")]) == 0
 
 
 @pytest.fixture
@@ -117,10 +133,10 @@ def visit(chromium, pages):
     for context in contexts:
         context.close()
     assert heard == []
-    assert {url.rpartition("/")[2] for url in asked if not url.startswith("data:")} <= {f"{name}.html" for name in MAKERS}
+    assert {url.rpartition("/")[2] for url in asked if not url.startswith("data:")} <= {f"{name}.html" for name in PAGES}
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
 def test_page__everything_is_drawn_and_fits(visit, name, size):
     page = visit(name, viewport=size)
@@ -157,7 +173,7 @@ def test_page__the_keyboard_reaches_and_opens_every_fold(visit, name):
     assert page.evaluate("[...document.querySelectorAll('details')].every(fold => fold.open)")
 
 
-@pytest.mark.parametrize("name", ["profiled", "faster", "failed", "matrix"])
+@pytest.mark.parametrize("name", ["profiled", "faster", "failed", "matrix", "history"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page__letters_stand_out(visit, name, scheme):
     page = visit(name, viewport=DESK, color_scheme=scheme)
