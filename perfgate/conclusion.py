@@ -160,9 +160,12 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
 
 
 def _explain_loss(judgement: Judgement) -> str:
+    """In the metric's own sense, as the table says it: throughput that halved is 50 % worse, a latency that doubled 100 %."""
+    row = METRICS[judgement.metric]
+    margin = judgement.margin if row.better is Better.LOWER else judgement.margin / (1 + judgement.margin)
     return (
-        f"{METRICS[judgement.metric].title} is worse by {format_percent(expm1(judgement.worse or 0.0))}: more than half of its "
-        f"{format_percent(judgement.margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+        f"{row.title} is worse by {format_percent(abs(judgement.change or 0.0))}: more than half of its "
+        f"{format_percent(margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
     )
 
 

@@ -79,10 +79,11 @@ def test_judge__a_regression_names_the_metrics_that_lost_and_no_other():
     verdict = _judge(worse=SLOW)
 
     judgement = _find(verdict, "output_tok_per_s")
-    loss = 100 * expm1(judgement.worse)
+    # Throughput: what the candidate lost of the base's, not what the base has more.
+    loss = -100 * expm1(-judgement.worse)
     reason, *others = verdict.reasons
     assert reason == (
-        f"Output throughput is worse by {loss:.1f} %: more than half of its 3.0 % margin, "
+        f"Output throughput is worse by {loss:.1f} %: more than half of its 2.9 % margin, "
         f"and noise alone does that with p = {judgement.p_value:.1g}"
     )
     assert others == []
