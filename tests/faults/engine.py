@@ -18,6 +18,7 @@ from tests.faults.fault import Answer, Fault, Kind, Where
 from tests.faults.gating import find_lost
 
 PLUGIN = Path(__file__).with_name("seeded_plugin.py")
+EQUAL_RUNS = 30
 STATE = Path(os.environ.get("PERFGATE_FAULT_STATE") or Path(tempfile.gettempdir()) / "perfgate-fault-state")
 
 
@@ -118,5 +119,8 @@ ENGINE = (
         run_engine(fault="keep_cache"),
         "cache",
     ),
-    row(Kind.SAME, "A/A in real servers", "equal arms", run_engine(), "", ("PASS", "IMPROVED", "INCONCLUSIVE")),
+    *(
+        row(Kind.SAME, f"A/A in real servers {run}", "equal arms", run_engine(), "", ("PASS", "IMPROVED", "INCONCLUSIVE"))
+        for run in range(1, EQUAL_RUNS + 1)
+    ),
 )
