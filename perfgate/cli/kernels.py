@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from perfgate.cli.kernel_builds import build_kernels, require_torch
+from perfgate.cli.kernel_proof import prove_kernels
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 
@@ -19,6 +20,7 @@ def command() -> None:
 
 
 command.add_command(build_kernels)
+command.add_command(prove_kernels)
 
 
 @command.command(name="list")

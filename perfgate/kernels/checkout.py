@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import perfgate
 from perfgate.errors import InputError
@@ -53,24 +54,30 @@ def open_checkout(folder: Path, python: str | None) -> Checkout:
     return Checkout(folder=folder.resolve(), python=chosen)
 
 
-def build_triton(checkout: Checkout, layers: Sequence[tuple[str, Case]], arch: int) -> Iterator[Built]:
+def build_triton(
+    checkout: Checkout, layers: Sequence[tuple[str, Case]], arch: int, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Built]:
     """Compile the checkout's MoE kernel for these layers, in its own environment and Triton's cache, and judge each.
 
-    Fences round relaxed additions are no reason to refuse here: SGLang's fused sum has them.
+    `env` adds to the environment. BuildError, after the kernels that were compiled, when one was not. Fences round relaxed
+    additions are no reason to refuse here: SGLang's fused sum has them.
     """
     request = {"arch": arch, "layers": [_describe(name, case) for name, case in layers]}
     path = os.pathsep.join(
         (str(checkout.folder / "python"), str(Path(perfgate.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
     )
-    done = subprocess.run(
-        [checkout.python, "-W", "ignore", "-m", "perfgate.kernels.sglang_launches"],
-        input=json.dumps(request),
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TRITON_TIMEOUT_S,
-    )
+    try:
+        done = subprocess.run(
+            [checkout.python, "-W", "ignore", "-m", "perfgate.kernels.sglang_launches"],
+            input=json.dumps(request),
+            env={**os.environ, **env, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TRITON_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled within {TRITON_TIMEOUT_S} s") from None
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             yield _read_built(json.loads(line), arch)
@@ -115,6 +122,27 @@ def is_kernel_changed(checkout: Checkout, base: str) -> bool:
     changed = _git(checkout, "diff", "--name-only", base, "--", KERNEL_FOLDER)
     untracked = _git(checkout, "ls-files", "--others", "--exclude-standard", "--", KERNEL_FOLDER)
     return bool(changed or untracked)
+
+
+def are_kernels_equal(one: Path, other: Path) -> bool:
+    """Whether two working trees have the same sgl-kernel, or none of them has one. InputError where git cannot say."""
+    folders = [tree / KERNEL_FOLDER for tree in (one, other)]
+    if not all(folder.is_dir() for folder in folders):
+        return not any(folder.is_dir() for folder in folders)
+    argv = ["git", "diff", "--no-index", "--quiet", *map(str, folders)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode not in (0, 1):
+        raise InputError(f"{folders[1]}: git diff: {_last_line(done.stderr)}")
+    return done.returncode == 0
+
+
+def install_wheel(checkout: Checkout, wheel: Wheel) -> None:
+    """Put a wheel into the checkout's environment, above what its engine brings. BuildError with pip's last line."""
+    options = ["--quiet", "--no-deps", "--no-index", "--ignore-installed", "--disable-pip-version-check"]
+    argv = [checkout.python, "-m", "pip", "install", *options, str(wheel.path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=WHEEL_TIMEOUT_S)
+    if done.returncode:
+        raise BuildError(f"{wheel.path}: not installed: {_last_line(done.stderr)}")
 
 
 def _git(checkout: Checkout, *arguments: str) -> str:

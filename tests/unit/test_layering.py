@@ -17,7 +17,18 @@ PACKAGE = Path(perfgate.__file__).parent
 LAYERS = (
     {"core", "errors", "rounding", "settings_file", "state"},
     {"metrics", "stats"},
-    {"load", "matrix", "safeguards", "scenario", "scenario_errors", "environment", "accelerators", "workloads", "cold_runs"},
+    {
+        "kernel_proof",
+        "load",
+        "matrix",
+        "safeguards",
+        "scenario",
+        "scenario_errors",
+        "environment",
+        "accelerators",
+        "workloads",
+        "cold_runs",
+    },
     {"evidence"},
     {
         "policy",

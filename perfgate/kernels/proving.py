@@ -1,0 +1,203 @@
+"""Build and examine the kernels of two working trees alike, each in its own environment: what a session takes over as proof.
+
+A pull request's code runs here, so whatever it does is an answer: a process that dies or stays silent is wrong in the case that
+it was at, and the rest is asked of a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import perfgate
+from perfgate.core import Arm
+from perfgate.kernel_proof import MAX_FINDINGS, MAX_LINE, Build, Exam, Finding
+from perfgate.kernels.cases import Case
+from perfgate.kernels.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, install_wheel
+from perfgate.kernels.sass import BuildError
+
+SILENCE_S = 300.0
+"""A case that compiles takes seconds; one that says nothing for so long hangs."""
+
+MAX_DEATHS = 5
+"""A broken device fails every case; after so many dead processes the rest are taken as wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One arm: its working tree with the Python that runs it, and what its environment adds, such as compile caches."""
+
+    arm: Arm
+    checkout: Checkout
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of its processes: its own package first, then this perfgate."""
+        own, ours = str(self.checkout.folder / "python"), str(Path(perfgate.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (own, ours, os.environ.get("PYTHONPATH", ""))))
+        return {**os.environ, **self.env, "PYTHONPATH": path}
+
+
+def bring_wheel(base: Checkout, candidate: Checkout, folder: Path, tell: Callable[[str], None]) -> str:
+    """Build and install the candidate's sgl-kernel where its sources differ from the base's; the wheel's name, or nothing.
+
+    BuildError when that fails: without it the candidate would be measured with the base's compiled kernels.
+    """
+    if are_kernels_equal(base.folder, candidate.folder):
+        return ""
+    wheel = build_wheel(candidate, folder)
+    install_wheel(candidate, wheel)
+    tell(f"{wheel.path.name}: built in {wheel.seconds:.0f} s and installed")
+    return clean(wheel.path.name)
+
+
+def build_side(side: Side, layers: Sequence[tuple[str, Case]], arch: int, tell: Callable[[str], None]) -> Build:
+    """Compile the kernels that a side's SGLang launches for `layers`, into the cache that its server will read."""
+    refused, kernels = [], 0
+    try:
+        for built in build_triton(side.checkout, layers, arch, side.env):
+            kernels += 1
+            if built.problems:
+                tell(clean(f"{side.arm.value}: {built}"))
+                refused.append(Finding(name=clean(built.recipe), problem=clean("; ".join(built.problems))))
+    except BuildError as error:
+        tell(clean(f"{side.arm.value}: {error}"))
+        refused.append(Finding(name="fused MoE kernel", problem=clean(str(error))))
+    return Build(arm=side.arm, arch=f"sm_{arch}", kernels=kernels, refused=tuple(refused[:MAX_FINDINGS]))
+
+
+def examine_side(side: Side, name: str, cases: Sequence[Case], device: str, tell: Callable[[str], None]) -> Exam:
+    """Put a side's implementation to `cases`."""
+    sound, worst = 0, 0.0
+    wrong: list[Finding] = []
+    left_out: list[Finding] = []
+    for answer in _ask_all(side, name, [str(case) for case in cases], device):
+        if "not_covered" in answer:
+            left_out.append(Finding(name=answer["case"], problem=clean(answer["not_covered"])))
+        elif answer["problems"]:
+            wrong.append(Finding(name=answer["case"], problem=clean("; ".join(map(str, answer["problems"])))))
+            tell(clean(f"{side.arm.value}, {name}, {wrong[-1].name}: WRONG: {wrong[-1].problem}"))
+        else:
+            sound, worst = sound + 1, max(worst, answer["share"])
+    return Exam(
+        arm=side.arm, implementation=clean(name), sound=sound, worst=worst, wrong=tuple(wrong), left_out=tuple(left_out)
+    )
+
+
+def clean(text: str) -> str:
+    """One printable line of what a stranger's code said, no longer than a proof takes."""
+    return "".join(char if char.isprintable() else " " for char in text)[:MAX_LINE]
+
+
+def _ask_all(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
+    """An answer to each case, in order, however many processes die of it."""
+    left = list(cases)
+    for _ in range(MAX_DEATHS):
+        why = "its process ended too early"
+        for answer in _ask(side, name, left, device):
+            if "died" in answer:
+                why = answer["died"]
+                break
+            left.remove(answer["case"])
+            yield answer
+        if not left:
+            return
+        yield {"case": left.pop(0), "problems": [why]}
+    yield from ({"case": case, "problems": [f"not asked: {MAX_DEATHS} processes had died by then"]} for case in left)
+
+
+def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
+    """The answers of one process, and how it died if it did."""
+    if not cases:
+        return
+    request = json.dumps({"implementation": name, "cases": list(cases), "device": device})
+    command = [side.checkout.python, "-W", "ignore", "-m", "perfgate.kernels.examiner"]
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as question:
+        question.write(request)
+        question.seek(0)
+        process = subprocess.Popen(
+            command,
+            env=side.environment,
+            stdin=question,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+        expected = list(cases)
+        with process, _Watch(process) as watch:
+            for line in process.stdout or ():
+                watch.restart()
+                answer = _read_answer(line)
+                # Whatever else a stranger's code writes is no answer.
+                if answer is not None and expected and answer["case"] == expected[0]:
+                    yield answer
+                    expected.pop(0)
+            process.wait()
+        errors.seek(0)
+        last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
+    if watch.is_silent:
+        yield {"died": f"no answer within {SILENCE_S:.0f} s: it hangs"}
+    elif process.returncode:
+        yield {"died": f"its process ended with {process.returncode}: {last}"}
+
+
+def _read_answer(line: str) -> dict[str, Any] | None:
+    """One answer; None for a line that is none."""
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(answer, dict) or not isinstance(answer.get("case"), str):
+        return None
+    if isinstance(answer.get("not_covered"), str):
+        return answer
+    share = answer.get("share")
+    is_number = isinstance(share, float | int) and not isinstance(share, bool) and share >= 0
+    return answer if isinstance(answer.get("problems"), list) and (is_number or answer["problems"]) else None
+
+
+class _Watch:
+    """Kill a process that says nothing for too long."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._timer: threading.Timer | None = None
+        self.is_silent = False
+
+    def __enter__(self) -> Self:
+        self.restart()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        self._kill()
+
+    def restart(self) -> None:
+        self._stop()
+        self._timer = threading.Timer(SILENCE_S, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self.is_silent = True
+        self._kill()
+
+    def _kill(self) -> None:
+        """Its children too, which may hold its output open."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)

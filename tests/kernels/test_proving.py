@@ -1,0 +1,158 @@
+"""Both arms of a pull request, built and examined in their own environments: real trees, real processes, real answers."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+pytest.importorskip("sglang", reason="there is no SGLang to build: run `perfgate engine install`")
+
+import sglang
+
+from perfgate.cli.kernels import command
+from perfgate.core import Arm
+from perfgate.evidence.proof import load_proof
+from perfgate.kernel_proof import find_problems
+from perfgate.kernels import proving
+from perfgate.kernels.cases import Case
+from perfgate.kernels.checkout import Checkout
+from perfgate.kernels.proving import Side, bring_wheel, build_side, examine_side
+
+RIGHT = "from perfgate.kernels.reference import staged as layer\n"
+WRONG = """
+from perfgate.kernels.reference import staged
+
+def layer(problem):
+    answer = staged(problem)
+    return answer * 0 if problem.tokens == 7 else answer
+"""
+DIES = """
+import os
+from perfgate.kernels.reference import staged
+
+def layer(problem):
+    print("half a line", end="", flush=True)
+    if problem.tokens == 7:
+        os.kill(os.getpid(), 11)
+    return staged(problem)
+"""
+HANGS = DIES.replace("os.kill(os.getpid(), 11)", "__import__('time').sleep(600)")
+REFUSES = """
+from perfgate.kernels.problem import NotApplicableError
+from perfgate.kernels.reference import staged
+
+def layer(problem):
+    if problem.tokens == 7:
+        raise NotApplicableError("seven tokens\\nare too many")
+    return staged(problem)
+"""
+CASES = [Case(M=count) for count in (3, 7, 9)]
+SMALL = "E=8,k=4,H=128,I=128,dtype=bfloat16"
+
+
+def quiet(_):
+    pass
+
+
+def make_side(folder, layer, arm=Arm.CANDIDATE):
+    """A working tree with the installed SGLang and a layer of its own."""
+    (folder / "python").mkdir(parents=True)
+    (folder / "python" / "sglang").symlink_to(Path(sglang.__file__).parent)
+    (folder / "python" / "peer.py").write_text(layer)
+    return Side(arm=arm, checkout=Checkout(folder=folder, python=sys.executable))
+
+
+def test_examine_side__a_right_layer(tmp_path):
+    exam = examine_side(make_side(tmp_path, RIGHT), "peer:layer", CASES, "cpu", quiet)
+
+    assert (exam.sound, exam.wrong, exam.left_out) == (3, (), ())
+    assert 0 < exam.worst < 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"), [(WRONG, "relative error"), (DIES, "its process ended with -11"), (HANGS, "it hangs")]
+)
+def test_examine_side__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, layer, words):
+    monkeypatch.setattr(proving, "SILENCE_S", 15.0)
+    exam = examine_side(make_side(tmp_path, layer), "peer:layer", CASES, "cpu", quiet)
+
+    assert exam.sound == 2
+    assert [one.name for one in exam.wrong] == [str(CASES[1])]
+    assert words in exam.wrong[0].problem
+
+
+def test_examine_side__says_what_is_not_covered_in_one_line(tmp_path):
+    exam = examine_side(make_side(tmp_path, REFUSES), "peer:layer", CASES, "cpu", quiet)
+
+    assert exam.sound == 2
+    assert [(one.name, one.problem) for one in exam.left_out] == [(str(CASES[1]), "seven tokens?are too many")]
+
+
+def test_examine_side__a_tree_whose_module_cannot_be_imported(tmp_path):
+    exam = examine_side(make_side(tmp_path, "import no_such_module\n"), "peer:layer", CASES[:1], "cpu", quiet)
+
+    assert exam.sound == 0
+    assert "no_such_module" in exam.wrong[0].problem
+
+
+def test_build_side__compiles_into_the_arms_own_cache(tmp_path):
+    side = make_side(tmp_path / "tree", RIGHT)
+    side = Side(arm=side.arm, checkout=side.checkout, env={"TRITON_CACHE_DIR": str(tmp_path / "cache")})
+    build = build_side(side, [("small", Case.parse(SMALL))], 90, quiet)
+
+    assert (build.kernels, build.arch) == (6, "sm_90")
+    assert any((tmp_path / "cache").rglob("*.cubin"))
+
+
+def test_build_side__a_kernel_that_does_not_compile(tmp_path):
+    side = make_side(tmp_path, RIGHT)
+    (tmp_path / "python" / "sglang").unlink()
+    (tmp_path / "python" / "sglang").mkdir()
+    (tmp_path / "python" / "sglang" / "__init__.py").write_text("raise SyntaxError('in the pull request')")
+    build = build_side(side, [("small", Case.parse(SMALL))], 90, quiet)
+
+    assert build.kernels == 0
+    assert "in the pull request" in build.refused[0].problem
+
+
+def test_bring_wheel__only_where_the_sources_differ(tmp_path):
+    base, candidate = (make_side(tmp_path / name, RIGHT).checkout for name in ("base", "candidate"))
+    for checkout in (base, candidate):
+        (checkout.folder / "sgl-kernel").mkdir()
+        (checkout.folder / "sgl-kernel" / "setup.py").write_text(
+            "import setuptools\nsetuptools.setup(name='none', version='1')\n"
+        )
+
+    assert bring_wheel(base, candidate, tmp_path / "wheels", quiet) == ""
+    assert not (tmp_path / "wheels").exists()
+
+
+def run_prove(tmp_path, head, *more):
+    for name, layer in (("base", RIGHT), ("head", head)):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+        make_side(tmp_path / name, layer)
+    options = [f"--checkout={tmp_path}/head", f"--base-checkout={tmp_path}/base", f"--output={tmp_path}/proof.json"]
+    options += [f"--python={sys.executable}", f"--base-python={sys.executable}", "--impl=peer:layer", "--device=cpu"]
+    options += [f"--shape={SMALL}", *(f"--case={case}" for case in CASES)]
+    return CliRunner().invoke(command, ["prove", *options, *more], standalone_mode=False)
+
+
+def test_prove__a_sound_candidate(tmp_path):
+    done = run_prove(tmp_path, RIGHT, f"--caches={tmp_path}/caches")
+
+    assert (done.return_value, done.exception) == (0, None)
+    assert "peer:layer right in 3 of 3 cases" in done.stdout
+    assert list(find_problems(load_proof(tmp_path / "proof.json"))) == []
+    assert {path.name for path in (tmp_path / "caches").iterdir()} == {"base", "candidate"}
+
+
+def test_prove__a_candidate_that_became_wrong(tmp_path):
+    done = run_prove(tmp_path, WRONG, "--format=json")
+
+    assert done.return_value == 1
+    assert "is wrong in 1 of 3 cases" in json.loads(done.stdout)["problems"][0]
+    assert list(find_problems(load_proof(tmp_path / "proof.json"))) == json.loads(done.stdout)["problems"]
