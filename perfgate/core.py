@@ -143,6 +143,7 @@ class Session:
     that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `reproduce`
     are the words after `perfgate gate` that measure the same again. `superseded` are windows of blocks that were cut off by a
     break and measured anew: they are kept, and judged by nobody. `timing` is absent where nothing but windows is known.
+    `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when nobody did.
     """
 
     source: str
@@ -159,6 +160,7 @@ class Session:
     reproduce: tuple[str, ...] = ()
     superseded: tuple[Window, ...] = ()
     timing: Timing | None = None
+    kernels: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

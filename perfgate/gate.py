@@ -17,6 +17,7 @@ from perfgate.evidence.profiles import read_attribution
 from perfgate.evidence.records import SESSION_FILE, read_record
 from perfgate.evidence.results import load_results
 from perfgate.evidence.resumption import require_cut_off
+from perfgate.kernel_proof import KernelProof
 from perfgate.policy import fix_policy
 from perfgate.report.render import render_markdown, render_text
 from perfgate.report.table import choose_layout
@@ -38,7 +39,8 @@ class Job:
 
     `resume` goes on with one that was cut off, its calibration included. `expect` is what must be seen of the candidate besides
     what the scenario says. `profile` is "always" to profile both arms in the servers of the first block, "auto" to do it in
-    fresh ones after a REGRESSION, and "never". `scenarios_in_pr` share one error budget.
+    fresh ones after a REGRESSION, and "never". `scenarios_in_pr` share one error budget. `kernels` is what was found out of the
+    arms' kernels before.
     """
 
     scenario: Scenario
@@ -51,6 +53,7 @@ class Job:
     expect: Expect = field(default_factory=Expect)
     profile: Literal["auto", "always", "never"] = "auto"
     scenarios_in_pr: int = 1
+    kernels: KernelProof | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,7 @@ def run_gate(job: Job, progress: Progress) -> Result:
         expect=job.expect,
         is_profiled=job.profile == "always",
         scenarios_in_pr=job.scenarios_in_pr,
+        kernels=job.kernels,
     )
     measure(request, progress)
     result = write_report(job.folder)

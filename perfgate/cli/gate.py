@@ -17,6 +17,7 @@ from perfgate.cli.options import (
     build_arms,
     build_expect,
     choose_folder,
+    read_proof,
 )
 from perfgate.cli.output import add_format_option
 
@@ -64,6 +65,7 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
         expect=build_expect(options),
         profile=options["profile"],
         scenarios_in_pr=options["scenarios_in_pr"],
+        kernels=read_proof(options),
     )
     with show_progress() as progress:
         result = run_gate(job, progress)

@@ -58,6 +58,13 @@ _PROOF_OPTIONS = (
         "--expect-no-kernel", "absent", multiple=True, metavar="REGEX", help="A kernel that must not run there; repeatable."
     ),
     click.option("--expect-log", "log", multiple=True, metavar="REGEX", help="A line that its log must hold; repeatable."),
+    click.option(
+        "--kernel-proof",
+        "proof",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="What `perfgate kernels prove` wrote of both arms; nothing is measured where the candidate's kernels are wrong.",
+    ),
 )
 
 
@@ -100,6 +107,15 @@ def build_expect(options: Mapping[str, Any]) -> Any:
         return Expect(kernels=options["kernels"], absent=options["absent"], log=options["log"])
     except ValueError as error:
         raise InputError(f"--expect-kernel, --expect-no-kernel or --expect-log: {error}") from None
+
+
+def read_proof(options: Mapping[str, Any]) -> Any:
+    """Read the proof of the arms' kernels, None where none is given. Raise InputError naming the field that is wrong."""
+    if options["proof"] is None:
+        return None
+    from perfgate.evidence.proof import load_proof  # noqa: PLC0415 - few sessions have one
+
+    return load_proof(options["proof"])
 
 
 def add_folder_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from perfgate.cli.options import (
     build_arms,
     build_expect,
     choose_folder,
+    read_proof,
 )
 from perfgate.cli.output import add_format_option, print_json
 
@@ -59,6 +60,7 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
         resume=resume,
         expect=build_expect(options),
         scenarios_in_pr=options["scenarios_in_pr"],
+        kernels=read_proof(options),
     )
     with show_progress() as progress:
         measure(request, progress)

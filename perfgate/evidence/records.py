@@ -23,6 +23,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.evidence.journal import read_bytes, read_lines
+from perfgate.kernel_proof import KernelProof
 from perfgate.safeguards import Check, Expect
 
 SESSION_FILE = "session.json"
@@ -54,7 +55,7 @@ class SessionRecord:
     `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
     `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
     `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
-    is the last word.
+    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if anybody asked.
     """
 
     schema: Literal[1]
@@ -72,6 +73,7 @@ class SessionRecord:
     expect: Expect = field(default_factory=Expect)
     scenarios_in_pr: Annotated[int, Field(ge=1)] = 1
     has_base: bool = True
+    kernels: KernelProof | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

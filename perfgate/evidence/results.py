@@ -26,6 +26,7 @@ from perfgate.evidence.records import (
     read_record,
 )
 from perfgate.evidence.timing import measure_time
+from perfgate.kernel_proof import describe_proof, find_problems
 from perfgate.scenario import Scenario, list_scenarios, parse_scenario
 
 
@@ -37,6 +38,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     events = list(read_lines(folder / EVENTS_FILE))
     index = read_entries(folder)
     problems = [str(event.get("message", "")) for event in events if event.get("event") == "problem"]
+    problems.extend(find_problems(record.kernels))
     if index and not (folder / EVENTS_FILE).exists():
         problems.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
     gone = find_superseded(events)
@@ -74,6 +76,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         scenarios_in_pr=record.scenarios_in_pr,
         reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
         equivalence="; ".join(filter(None, told)),
+        kernels=describe_proof(record.kernels),
     )
     return scenario, session
 

@@ -73,6 +73,7 @@ class View:
     spent: str
     doubts: tuple[int, ...]
     equivalence: str
+    kernels: str
     action: str
     action_command: str
     labels: tuple[str, ...]
@@ -111,6 +112,7 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         spent=describe_spent(session),
         doubts=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
         equivalence=session.equivalence,
+        kernels=session.kernels,
         action=action,
         action_command=command.format(source=quote(session.source), scenario=quote(session.scenario)),
         labels=_labels(verdict, scenario),

@@ -20,6 +20,7 @@ from perfgate.evidence.journal import lock_folder
 from perfgate.evidence.records import SESSION_FILE, SessionRecord
 from perfgate.evidence.resumption import Progressed, read_progressed, require_same
 from perfgate.evidence.writer import ResultWriter
+from perfgate.kernel_proof import KernelProof, find_problems
 from perfgate.policy import RULE
 from perfgate.safeguards import Expect
 from perfgate.scenario import Model, Scenario
@@ -48,7 +49,8 @@ class Request:
     window, for the stored deviations of a window by metric: the verdict will know a stalled one by them. `model` is the model's
     folder on this machine where it is not the scenario's path. `resume` goes on with a session that was cut off. `expect` is
     what must be seen of the candidate besides what the scenario says; `is_profiled` profiles both arms after their first block.
-    `scenarios_in_pr` share the error budget of one pull request.
+    `scenarios_in_pr` share the error budget of one pull request. `kernels` is what was found out of the arms' kernels before:
+    no server starts where that voids the session.
     """
 
     scenario: Scenario
@@ -65,6 +67,7 @@ class Request:
     expect: Expect = field(default_factory=Expect)
     is_profiled: bool = False
     scenarios_in_pr: int = 1
+    kernels: KernelProof | None = None
 
 
 def measure(request: Request, progress: Progress) -> None:
@@ -85,7 +88,7 @@ def measure(request: Request, progress: Progress) -> None:
             return
         writer = open_writer(request, record, found, progress)
         plan = build_plan(request, model)
-        if not is_model_right(plan, model, writer):
+        if not is_model_right(plan, model, writer) or not are_kernels_right(request, writer):
             return
         telemetry = open_telemetry(plan, writer)
         if telemetry is None:
@@ -124,6 +127,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         rule=RULE,
         looks=request.looks,
         scenarios_in_pr=request.scenarios_in_pr,
+        kernels=request.kernels,
     )
 
 
@@ -200,6 +204,14 @@ def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:
         writer.add_event("session_ended", 0.0)
         return False
     return True
+
+
+def are_kernels_right(request: Request, writer: ResultWriter) -> bool:
+    """Whether the kernels are worth machine time; what is wrong with them stands in the folder already."""
+    if not any(find_problems(request.kernels)):
+        return True
+    writer.add_event("session_ended", 0.0)
+    return False
 
 
 def open_telemetry(plan: Plan, writer: ResultWriter) -> Telemetry | None:

@@ -218,9 +218,16 @@ CASES = {
 }
 
 
-def make_case(name, **more):
+KERNELS = (
+    "30 compiled for sm_90, none refused; sglang right in 53 of 53 cases against the float64 oracle (largest error 92 % of its "
+    "limit), 77 not covered"
+)
+
+
+def make_case(name, *, kernels="", **more):
     """A case of the table as `render_comment` takes it."""
     verdict, session, scenario, baseline = CASES[name]()
+    session = replace(session, kernels=kernels)
     return Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline, link=LINK, **more)
 
 

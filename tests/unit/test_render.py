@@ -19,6 +19,7 @@ from perfgate.report.render import render_markdown, render_text
 from tests.fakes.verdicts import (
     CASES,
     GPU_FACTS,
+    KERNELS,
     case_improved,
     case_invalid,
     case_pass,
@@ -63,7 +64,8 @@ def render_golden(name):
     if suffix == "txt":
         return render_text(*CASES[stem]())
     layers = make_layers(0.031, 0.004, 0.014) if stem == "kernels" else None
-    return render_comment([make_case("regression" if stem == "kernels" else stem, layers=layers)], ROOM)
+    kernels = KERNELS if stem in {"kernels", "improved"} else ""
+    return render_comment([make_case("regression" if stem == "kernels" else stem, layers=layers, kernels=kernels)], ROOM)
 
 
 GOLDEN_FILES = ("several.md", "kernels.md", *(f"{name}.{suffix}" for name in CASES for suffix in ("md", "txt")))

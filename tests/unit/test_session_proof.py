@@ -8,11 +8,12 @@ import pytest
 from perfgate.check import judge
 from perfgate.cli import main
 from perfgate.core import Arm, Outcome
-from perfgate.errors import ScenarioError
+from perfgate.errors import EvidenceError, ScenarioError
 from perfgate.evidence.expectations import find_line
 from perfgate.evidence.profiles import load_profiles, read_attribution
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
+from perfgate.kernel_proof import Exam, Finding, KernelProof
 from perfgate.safeguards import Expect
 from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec
@@ -32,6 +33,44 @@ def run(folder, expect, env=FUSED, **changes):
     request = build_request(folder, candidate=ArmSpec(env=env), fields={"expect": expect}, **changes)
     measure(request, Silent())
     return load_results(folder)
+
+
+def make_kernels(*wrong):
+    """Both arms examined; the candidate is wrong in `wrong`."""
+    found = tuple(Finding(name=name, problem="relative error 1") for name in wrong)
+    return KernelProof(
+        exams=(
+            Exam(arm=Arm.BASE, implementation="sglang", sound=9, worst=0.5),
+            Exam(arm=Arm.CANDIDATE, implementation="sglang", sound=9 - len(wrong), worst=0.5, wrong=found),
+        )
+    )
+
+
+def test_measure__wrong_kernels_cost_no_machine_time(tmp_path):
+    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels("E=8")}), Silent())
+    scenario, session = load_results(tmp_path / "out")
+    verdict = judge(session, scenario, None)
+
+    assert session.windows == ()
+    assert [event["event"] for event in list_events(tmp_path / "out")] == ["session_ended"]
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reasons[0].startswith("kernels: the candidate's sglang is wrong in 1 of 9 cases, first in E=8")
+
+
+def test_measure__right_kernels_stand_in_the_report(tmp_path):
+    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels()}), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert session.problems == ()
+    assert session.kernels.startswith("sglang right in 9 of 9 cases")
+
+
+def test_measure__another_proof_does_not_go_on(tmp_path):
+    """What was fixed before the first window stays."""
+    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels("E=8")}), Silent())
+
+    with pytest.raises(EvidenceError, match="cannot go on: kernels"):
+        measure(build_request(tmp_path / "out", fields={"kernels": make_kernels(), "resume": True}), Silent())
 
 
 def list_events(folder):

@@ -96,6 +96,8 @@ def _list_facts(judged: Judged, view: View) -> Iterator[tuple[str, str]]:
         yield "Smallest loss found 9 times in 10", view.sensitivity
     if view.equivalence:
         yield "Same answers", view.equivalence
+    if view.kernels:
+        yield "Kernels", view.kernels
 
 
 def _describe_metrics(verdict: Verdict, view: View) -> Iterator[Part]:
