@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
 from perfgate.evidence.bench_serving import COUNT_FIELDS, VALUE_FIELDS
+from perfgate.kernel_proof import MAX_LINE, KernelProof, Line
 from perfgate.scenario import Name
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
@@ -29,7 +30,7 @@ MAX_TOKENS = 100_000
 MAX_PROBLEMS = 50
 MAX_PROMPTS = 64
 MAX_ANSWER = 4096
-MAX_TEXT = 400
+MAX_TEXT = MAX_LINE
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -40,8 +41,7 @@ Label = Name
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]*$", max_length=64)]
 Fact = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:()+/@#~-]*$", max_length=120)]
 FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
-# No control, formatting or private-use character: what is left is escaped where it is shown.
-Text = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]*$", max_length=MAX_TEXT)]
+Text = Line
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -118,7 +118,7 @@ class AnswerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Handoff:
-    """A whole session as it crosses the border. `problems` are facts that void it."""
+    """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` itself."""
 
     schema: Literal[1]
     subject: Subject
@@ -132,6 +132,7 @@ class Handoff:
     problems: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBLEMS)]
     windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
     answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
+    kernels: KernelProof | None = None
 
 
 _NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}

@@ -63,6 +63,7 @@ def _build_handoff(folder: Path, subject: Subject) -> Handoff:
         problems=tuple(clean_text(problem) for problem in session.problems[:MAX_PROBLEMS]),
         windows=tuple(_pack_window(folder, entry.file, _place(entry)) for entry in _readable(folder, session)),
         answers=tuple(pack_answers(found) for found in load_answers(folder) if found.problem is None),
+        kernels=record.kernels,
     )
 
 
@@ -144,6 +145,7 @@ def unpack_folder(
         checks=("equivalence",) if rules.enabled else (),
         scenarios_in_pr=scenarios_in_pr,
         has_base=has_base,
+        kernels=handoff.kernels,
         notes=("handed over by another job: texts, paths and settings were left behind",),
     )
     writer = ResultWriter.create(folder, record, scenario_text)

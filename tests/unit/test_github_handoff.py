@@ -112,6 +112,42 @@ def test_handoff__the_verdict_is_computed_from_the_windows(tmp_path, scenario_fi
     assert main(["check", str(tmp_path / "out" / SCENARIO.name)]) == 1
 
 
+@pytest.mark.parametrize(("wrong", "outcome"), [((), "REGRESSION"), ((("E=8", "relative error 1"),), "INVALID")])
+def test_handoff__what_was_found_of_the_kernels_is_judged_by_the_reader(
+    tmp_path, capsys, scenario_file, document, *, wrong, outcome
+):
+    found = [{"name": name, "problem": problem} for name, problem in wrong]
+    exams = [{"arm": arm, "implementation": "sglang", "sound": 9, "worst": 0.5, "wrong": []} for arm in ("base", "candidate")]
+    exams[1]["wrong"] = found
+    document["kernels"] = {"builds": [], "exams": exams, "wheel": ""}
+
+    assert open_document(tmp_path, document, scenario_file) == 0
+    capsys.readouterr()
+    main(["check", str(tmp_path / "out" / SCENARIO.name)])
+    told = capsys.readouterr().out
+    assert told.startswith(outcome)
+    assert f"kernels   sglang right in 9 of {9 + len(wrong)} cases" in told
+
+
+@pytest.mark.parametrize(
+    ("kernels", "field"),
+    [
+        ({"exams": [], "builds": [], "is_sound": True}, "kernels.is_sound"),
+        ({"exams": [{"arm": "base", "implementation": "x\u202e", "sound": 1, "worst": 0}]}, "kernels.exams.0.implementation"),
+        ({"exams": [{"arm": "base", "implementation": "x", "sound": 1, "worst": 1e400}]}, "kernels.exams.0.worst"),
+        ({"exams": [{"arm": "base", "implementation": "x", "sound": 1e9, "worst": 0}]}, "kernels.exams.0.sound"),
+        ({"builds": [{"arm": "base", "arch": "sm_90 && x", "kernels": 1}]}, "kernels.builds.0.arch"),
+        ({"wheel": "x" * 401}, "kernels.wheel"),
+    ],
+)
+def test_attack__what_was_found_of_the_kernels(tmp_path, capsys, scenario_file, document, *, kernels, field):
+    document["kernels"] = kernels
+    content = json.dumps(document).replace("Infinity", "1e400").encode()
+
+    assert open_document(tmp_path, content, scenario_file) == 2
+    assert field in refused(tmp_path, capsys)
+
+
 def test_attack__a_shipped_verdict(tmp_path, capsys, scenario_file, document):
     document["verdict"] = {"outcome": "PASS"}
 
