@@ -44,9 +44,25 @@ def test_pull_request__is_measured_and_passes(place, monkeypatch):
     commands = (place / "store" / "commands").read_text().splitlines()
     assert commands[0] == "runner doctor --expect h20"
     arms = "--python arms/base/bin/python --candidate-python arms/head/bin/python"
-    assert commands[3:6] == ["runner cache lend caches/base", "runner cache lend caches/candidate", "runner clean"]
-    assert commands[6] == f"runner lock -- perfgate run {SCENARIO} --out results --caches caches {arms}"
+    assert commands[3:5] == ["runner cache lend caches/base", "runner cache lend caches/candidate"]
+    trees = "--checkout head --base-checkout base --output proof.json --caches caches"
+    pythons = "--python arms/head/bin/python --base-python arms/base/bin/python"
+    assert commands[5:7] == [f"runner lock -- perfgate kernels prove {trees} {pythons}", "runner clean"]
+    run = f"perfgate run {SCENARIO} --out results --caches caches --kernel-proof proof.json"
+    assert commands[7] == f"runner lock -- {run} {arms}"
     assert not (place / "store" / "offered").exists()
+
+
+@pytest.mark.parametrize(("proved", "measured"), [("1", "success"), ("2", None)])
+def test_pull_request__wrong_kernels_are_handed_over_and_broken_ones_end_the_job(place, monkeypatch, proved, measured):
+    """1 says that the candidate's answers are wrong, which the session takes over; 2 that nobody could ask."""
+    measure(place, monkeypatch)
+    outcome = run_act(
+        place, "perfgate-pr.yml", "pull_request", {"action": "opened", "pull_request": make_pull()}, PROVED=proved
+    )
+
+    assert outcome.steps.get("Measure") == measured, outcome.output[-4000:]
+    assert (place / "store" / f"perfgate-h20-{SCENARIO}").exists() is (measured is not None)
 
 
 def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, monkeypatch):
