@@ -68,6 +68,13 @@ _ROWS = (
     Metric(name="p99_e2e_ms", title="P99 E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.05),
     Metric(name="ready_s", title="Time to ready", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1),
     Metric(
+        name="weights_s", title="Time to load weights", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1
+    ),
+    Metric(name="compile_s", title="Time to compile", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1),
+    Metric(
+        name="capture_s", title="Time to capture graphs", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1
+    ),
+    Metric(
         name="server_memory_mib",
         title="Server memory",
         unit="MiB",

@@ -22,24 +22,32 @@ GPU_MEMORY = "gpu_memory_used_bytes"
 _MIB = 2**20
 
 
-def read_ready(events: Iterable[Mapping[str, Any]]) -> dict[int, float]:
-    """The seconds that each server start took to generate its first token."""
-    told = ((event.get("start"), event.get("ready_s")) for event in events if event.get("event") == "server_ready")
+PHASES = ("ready_s", "weights_s", "compile_s", "capture_s")
+"""What a start may take: until its first token, for its weights, for compilation, for graphs; the latter by its own log."""
+
+
+def read_starts(events: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
+    """The seconds that each server start took, by phase."""
     return {
-        start: float(ready_s)
-        for start, ready_s in told
-        if isinstance(start, int) and isinstance(ready_s, int | float) and 0 < ready_s < inf
+        event["start"]: found
+        for event in events
+        if event.get("event") == "server_ready" and isinstance(event.get("start"), int) and (found := _read_phases(event))
     }
 
 
-def add_footprint(run: Run, ready_s: float | None, telemetry: Mapping[str, float], *, is_alone: bool) -> Run:
-    """Put a start's readiness and a window's memory among its values.
+def _read_phases(event: Mapping[str, Any]) -> dict[str, float]:
+    told = {name: event.get(name) for name in PHASES}
+    return {name: float(value) for name, value in told.items() if isinstance(value, int | float) and 0 < value < inf}
+
+
+def add_footprint(run: Run, start: Mapping[str, float], telemetry: Mapping[str, float], *, is_alone: bool) -> Run:
+    """Put what a start took and a window's memory among its values.
 
     Both the GPU's memory and the time to ready are a server's own only where no other server of the session is resident, so
     that it `is_alone`: of two that load side by side, the second is asked once the first has answered.
     """
     values = {
-        "ready_s": (ready_s or 0.0) if is_alone else 0.0,
+        **(start if is_alone else {}),
         "server_memory_mib": telemetry.get(SERVER_MEMORY, 0.0) / _MIB,
         "gpu_memory_mib": telemetry.get(GPU_MEMORY, 0.0) / _MIB if is_alone else 0.0,
     }

@@ -12,7 +12,7 @@ from perfgate.evidence.answers import load_answers
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.equivalence import check_answered, check_equivalence, describe_equivalence
 from perfgate.evidence.expectations import check_expectations
-from perfgate.evidence.footprint import add_footprint, read_ready
+from perfgate.evidence.footprint import add_footprint, read_starts
 from perfgate.evidence.gsm8k import check_gsm8k, describe_gsm8k, read_marks
 from perfgate.evidence.journal import find_damage, read_bytes, read_lines
 from perfgate.evidence.records import (
@@ -42,12 +42,12 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     if index and not (folder / EVENTS_FILE).exists():
         problems.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
     gone = find_superseded(events)
-    ready = read_ready(events)
+    starts = read_starts(events)
     windows: list[Window] = []
     superseded: list[Window] = []
     for entry in index:
         window, problem = _load_window(folder, entry)
-        window = window and _add_footprint(window, ready, scenario)
+        window = window and _add_footprint(window, starts, scenario)
         (superseded if entry.file in gone else windows).extend([window] if window else [])
         problems.extend([problem] if problem else [])
     problems.extend(_find_superseded_problems(superseded, scenario))
@@ -95,9 +95,9 @@ def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> 
         yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
 
 
-def _add_footprint(window: Window, ready: Mapping[int, float], scenario: Scenario) -> Window:
+def _add_footprint(window: Window, starts: Mapping[int, Mapping[str, float]], scenario: Scenario) -> Window:
     is_alone = scenario.blocks.resident == "one"
-    run = add_footprint(window.run, ready.get(window.start), window.telemetry, is_alone=is_alone)
+    run = add_footprint(window.run, starts.get(window.start, {}), window.telemetry, is_alone=is_alone)
     return replace(window, run=run)
 
 

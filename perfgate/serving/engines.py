@@ -11,6 +11,17 @@ from typing import Literal
 
 Dialect = Literal["sglang", "openai"]
 
+_SGLANG_PHASES = {
+    "weights_s": r"Load weight end\..*? elapsed=([0-9]+(?:\.[0-9]+)?) s",
+    # Graphs of prefill and decode are captured one after the other; kernels that no cache holds are compiled meanwhile.
+    "capture_s": r"Capture [^.]*graph[^.]* end\. (?:Time )?elapsed[=:] ?([0-9]+(?:\.[0-9]+)?) s",
+}
+_VLLM_PHASES = {
+    "weights_s": r"Loading weights took ([0-9]+(?:\.[0-9]+)?) seconds",
+    "compile_s": r"torch\.compile (?:takes|took) ([0-9]+(?:\.[0-9]+)?) s in total",
+    "capture_s": r"Graph capturing finished in ([0-9]+(?:\.[0-9]+)?) secs",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
@@ -24,6 +35,8 @@ class Engine:
     engine, and comes from the Python that runs perfgate.
     `metrics_path` serves Prometheus text. `uses_gpu` is False where what happens on the machine's GPU is nothing to the
     measurement. `package` is the distribution whose version names the engine. `fault_words` mark the telling lines of a log.
+    `info_path` tells the settings that a server resolved to. `phases` are regular expressions of the log's lines that say how
+    long a part of a start took, in seconds, by the metric that it becomes.
     """
 
     name: str
@@ -41,6 +54,7 @@ class Engine:
     info_path: str | None = "/server_info"
     metrics_path: str | None = "/metrics"
     uses_gpu: bool = True
+    phases: Mapping[str, str] = field(default_factory=lambda: _SGLANG_PHASES)
     fault_words: tuple[str, ...] = (
         "Traceback",
         "Error",
@@ -77,6 +91,7 @@ _VLLM = Engine(
     # Its profiler has to be configured before it starts.
     is_profiled=False,
     has_client=False,
+    phases=_VLLM_PHASES,
 )
 
 _ROWS = (

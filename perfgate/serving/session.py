@@ -27,6 +27,7 @@ from perfgate.serving.progress import Progress
 from perfgate.serving.proof import prove
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Server
+from perfgate.serving.startup import note_start
 from perfgate.serving.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run
 
@@ -144,7 +145,7 @@ class Driver:
             start.server.wait_ready(lambda waited, name=name: self.progress.wait(f"{name} loading, {waited:.0f} s"))  # type: ignore[misc]
             self.telemetry.note_ready()
             self._require_injection(start)
-            self.writer.add_event("server_ready", self.elapsed_s, start=start.number, ready_s=round(start.server.ready_s, 3))
+            note_start(start.server, self.writer, arm=start.arm, start=start.number, at_s=self.elapsed_s)
             self.progress.step(f"{name} ready after {start.server.ready_s:.0f} s")
         self.client.wait_ready_once()
         for start in starts:

@@ -1,7 +1,8 @@
 """A serving engine that behaves badly in the ways that the real one does; started by the tests as a real process.
 
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
-behind that is deaf too), busy (never flushes), no_freeze (knows no /freeze_gc), die_later (ends itself at the first flush),
+behind that is deaf too), busy (never flushes), no_freeze (knows no /freeze_gc), no_info (tells half of its
+settings), die_later (ends itself at the first flush),
 stall:N (hangs a moment in its Nth window and is ten times slower in it), hang:N (never answers in its Nth window). FAKE_SLOW is
 how many times slower than usual the fake load generator finds it. FAKE_SAYS is what it writes to its log at its start.
 FAKE_START_S is how long it takes to start, FAKE_LEAK_MIB what it keeps of every window.
@@ -38,7 +39,19 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/metrics":
             self.answer_metrics()
             return
+        if self.path == "/server_info":
+            self.tell(
+                {"attention_backend": os.environ.get("FAKE_BACKEND", "triton"), "pid": os.getpid(), "internal_states": [1]}
+            )
+            return
         self.answer(503 if BEHAVIOUR == "never_ready" else 200)
+
+    def tell(self, content):
+        body = b"{" if BEHAVIOUR == "no_info" else json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def do_POST(self):
         if BEHAVIOUR == "die_later":

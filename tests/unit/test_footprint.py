@@ -7,7 +7,7 @@ import os
 import pytest
 
 from perfgate.core import Run
-from perfgate.evidence.footprint import add_footprint, read_ready
+from perfgate.evidence.footprint import add_footprint, read_starts
 from perfgate.evidence.results import load_results
 from perfgate.serving.measure import measure
 from perfgate.serving.processes import measure_memory
@@ -25,28 +25,30 @@ RUN = Run(
 )
 
 
-def test_read_ready__only_what_a_clock_can_tell():
+def test_read_starts__only_what_a_clock_can_tell():
     events = [
-        {"event": "server_ready", "start": 1, "ready_s": 31.5},
+        {"event": "server_ready", "start": 1, "ready_s": 31.5, "capture_s": 4, "weights_s": "2"},
         {"event": "server_ready", "start": 2, "ready_s": -1.0},
         {"event": "server_ready", "start": "3", "ready_s": 1.0},
         {"event": "server_started", "start": 4, "ready_s": 1.0},
     ]
 
-    assert read_ready(events) == {1: 31.5}
+    assert read_starts(events) == {1: {"ready_s": 31.5, "capture_s": 4.0}}
 
 
-@pytest.mark.parametrize(("is_alone", "more"), [(True, {"gpu_memory_mib": 2.0, "ready_s": 12.0}), (False, {})])
+@pytest.mark.parametrize(
+    ("is_alone", "more"), [(True, {"gpu_memory_mib": 2.0, "ready_s": 12.0, "capture_s": 3.0}), (False, {})]
+)
 def test_add_footprint__memory_of_the_gpu_and_readiness_are_a_servers_own_only_where_it_is_alone(is_alone, more):
     telemetry = {"server_memory_bytes": 3 * 2**20, "gpu_memory_used_bytes": 2 * 2**20}
 
-    found = add_footprint(RUN, 12.0, telemetry, is_alone=is_alone)
+    found = add_footprint(RUN, {"ready_s": 12.0, "capture_s": 3.0}, telemetry, is_alone=is_alone)
 
     assert found.values == {"median_itl_ms": 3.0, "server_memory_mib": 3.0, **more}
 
 
 def test_add_footprint__what_nobody_read_is_absent():
-    assert add_footprint(RUN, None, {}, is_alone=True) == RUN
+    assert add_footprint(RUN, {}, {}, is_alone=True) == RUN
 
 
 def test_measure_memory__this_session():

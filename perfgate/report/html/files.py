@@ -25,7 +25,7 @@ NAMES = (
     "table.md",
     "table.csv",
 )
-FOLDERS = ("baselines", "logs", "answers", "profiles")
+FOLDERS = ("baselines", "logs", "servers", "answers", "profiles")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

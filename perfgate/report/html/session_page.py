@@ -10,6 +10,7 @@ from perfgate.core import Session, Verdict
 from perfgate.evidence.attribution import Attribution
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.records import SessionRecord
+from perfgate.evidence.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown
@@ -65,7 +66,7 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
         Section(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
         *layers,
         Section(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
-        Section(name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record))),
+        Section(name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record, load_infos(raw.folder)))),
         Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
     )
     return Page(
@@ -175,7 +176,7 @@ def _describe_profile(attribution: Attribution | str | None) -> Iterator[Part]:
         yield Fold(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
 
 
-def _describe_arms(record: SessionRecord) -> Iterator[Part]:
+def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[Part]:
     differences = list_differences(record.arms)
     if len(record.arms) < 2:
         yield Text(text="One arm was measured; there is nothing to compare it with.")
@@ -183,6 +184,9 @@ def _describe_arms(record: SessionRecord) -> Iterator[Part]:
         yield make_sheet(differences, "Server arguments, variables and environment that differ", is_numeric=False)
     else:
         yield Text(text="Nothing: both arms were started alike, on the same software.")
+    if resolved := tuple(compare_infos(infos)):
+        table = Table(header=("setting", "base", "candidate"), rows=resolved)
+        yield make_sheet(table, "Settings that the servers resolved differently", is_numeric=False)
     if record.arms:
         sheet = make_sheet(list_arguments(record.arms), "Server arguments and variables", is_numeric=False)
         yield Fold(title="All server arguments and variables", parts=(sheet,))
