@@ -75,14 +75,24 @@ class Exam:
         """How many cases were answered."""
         return self.sound + len(self.wrong)
 
+    @property
+    def asked(self) -> int:
+        """How many cases were put to it."""
+        return self.judged + len(self.left_out)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class KernelProof:
-    """The builds and exams of both arms. `wheel` names the candidate's own wheel of compiled kernels, where it needed one."""
+    """The builds and exams of both arms.
+
+    `wheel` names the candidate's own wheel of compiled kernels, where the sources of the arms differ and both were built.
+    `failure` says why nothing could be asked.
+    """
 
     builds: Annotated[tuple[Build, ...], Field(max_length=16)] = ()
     exams: Annotated[tuple[Exam, ...], Field(max_length=16)] = ()
     wheel: Line = ""
+    failure: Line = ""
 
 
 One = TypeVar("One", Build, Exam)
@@ -92,8 +102,11 @@ def find_problems(proof: KernelProof | None) -> Iterator[str]:
     """Say what the candidate's kernels do wrong that the base's do not; each voids the session. Nothing without a proof."""
     if proof is None:
         return
+    if proof.failure:
+        yield f"kernels: {proof.failure}"
+        return
     builds, exams = _pair(proof.builds), _pair(proof.exams)
-    if builds is None or exams is None:
+    if not builds or not exams:
         yield "kernels: the arms were not built and examined alike; run `perfgate kernels prove` anew"
         return
     for base, candidate in builds:
@@ -106,6 +119,8 @@ def describe_proof(proof: KernelProof | None) -> str:
     """Say in a sentence how the candidate's kernels were built and what they answer; empty without a proof."""
     if proof is None:
         return ""
+    if proof.failure:
+        return "not examined"
     said = [_describe_build(build) for build in proof.builds if build.arm is Arm.CANDIDATE]
     said += [_describe_exam(exam) for exam in proof.exams if exam.arm is Arm.CANDIDATE]
     return "; ".join([*said, *([f"{proof.wheel} built anew, as its sources differ"] if proof.wheel else [])])
@@ -139,10 +154,17 @@ def _judge_build(base: Build, candidate: Build) -> Iterator[str]:
 
 def _judge_exam(base: Exam, candidate: Exam) -> Iterator[str]:
     who = f"kernels: the candidate's {candidate.implementation}"
-    if not candidate.judged:
-        reason = candidate.left_out[0].problem if candidate.left_out else "none was asked"
-        yield f"{who} answered no case: {reason}"
+    if base.asked != candidate.asked:
+        told = f"{candidate.asked} cases where the base was asked {base.asked}"
+        yield f"{who} was asked {told}; run `perfgate kernels prove` anew"
         return
+    # Where nothing is right in an arm, what went wrong is the exam.
+    for exam in (base, candidate):
+        if not exam.sound:
+            first = next(iter((*exam.wrong, *exam.left_out)), None)
+            reason = f": {first.problem}" if first else ""
+            yield f"kernels: {exam.implementation} of the {exam.arm.value} is right in no case{reason}"
+            return
     if new := _find_new(base.wrong, candidate.wrong):
         yield f"{who} is wrong in {len(new)} of {candidate.judged} cases, first in {new[0].name}: {new[0].problem}"
     if lost := _find_new(base.left_out, candidate.left_out):

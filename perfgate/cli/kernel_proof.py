@@ -51,7 +51,7 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     """Build both arms' kernels and hold their answers against the oracle; exit code 1 if the candidate lost anything.
 
     Both get the same questions, since what the base gets wrong already is no fault of the change. Where the sources of
-    sgl-kernel differ, the candidate's wheel is built and put into its environment first. `perfgate run --kernel-proof FILE`
+    sgl-kernel differ, both trees' wheels are built and put into their environments first. `perfgate run --kernel-proof FILE`
     takes the proof over into the result folder.
     """
     require_torch()
@@ -60,22 +60,33 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     from perfgate.kernels.build import parse_arch  # noqa: PLC0415 - loads Triton
     from perfgate.kernels.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
     from perfgate.kernels.checkout import open_checkout  # noqa: PLC0415 - loads torch
-    from perfgate.kernels.proving import Side, bring_wheel, build_side, examine_side  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.implementations import find  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.proving import Side, bring_wheels, build_side, clean, examine_side  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.sass import BuildError  # noqa: PLC0415 - loads torch
     from perfgate.kernels.shapes import SHAPES, find_shape  # noqa: PLC0415 - loads torch
 
     if len(set(names)) < len(names):
         raise InputError("--impl: give each implementation once, for example --impl sglang")
+    for name in names:
+        find(name)
     cases = tuple(map(Case.parse, texts)) or {"quick": quick_matrix, "full": full_matrix}[matrix]()
     target = parse_arch(arch)
     layers = [(name, find_shape(name)) for name in shapes or SHAPES]
     sides = [
-        Side(arm=arm, checkout=open_checkout(tree, program), env=list_caches(caches, arm))
-        for arm, tree, program in ((Arm.BASE, base_checkout, base_python), (Arm.CANDIDATE, checkout, python))
+        Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches, arm))
+        for arm, tree, program, option in (
+            (Arm.BASE, base_checkout, base_python, "--base-checkout"),
+            (Arm.CANDIDATE, checkout, python, "--checkout"),
+        )
     ]
-    wheel = bring_wheel(sides[0].checkout, sides[1].checkout, wheels, tell)
-    builds = tuple(build_side(side, layers, target, tell) for side in sides)
-    exams = tuple(examine_side(side, name, cases, device, tell) for name in names for side in sides)
-    proof = KernelProof(builds=builds, exams=exams, wheel=wheel)
+    try:
+        wheel = bring_wheels(sides, wheels, tell)
+    except BuildError as error:
+        proof = KernelProof(failure=clean(str(error)))
+    else:
+        builds = tuple(build_side(side, layers, target, tell) for side in sides)
+        exams = tuple(examine_side(side, name, cases, device, tell) for name in names for side in sides)
+        proof = KernelProof(builds=builds, exams=exams, wheel=wheel)
     save_proof(proof, output)
     problems = list(find_problems(proof))
     if style == "json":

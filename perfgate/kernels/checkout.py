@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -21,7 +23,7 @@ from perfgate.kernels.recipes import Recipe
 from perfgate.kernels.sass import BuildError, Machine
 
 KERNEL_FOLDER = "sgl-kernel"
-TRITON_TIMEOUT_S, WHEEL_TIMEOUT_S = 600, 7200
+TRITON_TIMEOUT_S, WHEEL_TIMEOUT_S = 600, 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +43,17 @@ class Wheel:
     has_ccache: bool
 
 
-def open_checkout(folder: Path, python: str | None) -> Checkout:
-    """The checkout in `folder`; its own .venv's Python unless another is named. InputError where there is none."""
+def open_checkout(folder: Path, python: str | None, option: str = "--checkout") -> Checkout:
+    """The checkout in `folder`; its own .venv's Python unless another is named. InputError, naming `option`, without one."""
+    program = option.replace("checkout", "python")
     if not (folder / "python" / "sglang").is_dir():
-        raise InputError(f"--checkout {folder}: no python/sglang in it; name the root of an SGLang working tree")
+        raise InputError(f"{option} {folder}: no python/sglang in it; name the root of an SGLang working tree")
     own = folder / ".venv" / "bin" / "python"
     chosen = python or (str(own) if own.exists() else None)
     if chosen is None:
-        raise InputError(f"--checkout {folder}: no .venv in it; name the Python that runs it with --python")
+        raise InputError(f"{option} {folder}: no .venv in it; name the Python that runs it with {program}")
     if shutil.which(chosen) is None:
-        raise InputError(f"--python {chosen}: no such program")
+        raise InputError(f"{program} {chosen}: no such program")
     return Checkout(folder=folder.resolve(), python=chosen)
 
 
@@ -66,23 +69,47 @@ def build_triton(
     path = os.pathsep.join(
         (str(checkout.folder / "python"), str(Path(perfgate.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
     )
-    try:
-        done = subprocess.run(
-            [checkout.python, "-W", "ignore", "-m", "perfgate.kernels.sglang_launches"],
-            input=json.dumps(request),
-            env={**os.environ, **env, "PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TRITON_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled within {TRITON_TIMEOUT_S} s") from None
+    environment = {**os.environ, **env, "PYTHONPATH": path}
+    command = [checkout.python, "-W", "ignore", "-m", "perfgate.kernels.sglang_launches"]
+    done = run_bounded(command, TRITON_TIMEOUT_S, env=environment, text=json.dumps(request))
     for line in done.stdout.splitlines():
         if line.startswith("{"):
-            yield _read_built(json.loads(line), arch)
+            try:
+                built = _read_built(json.loads(line), arch)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise BuildError(f"{checkout.folder}: its environment answered something else than kernels ({error})") from None
+            yield built
     if done.returncode:
         raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled: {_last_line(done.stderr)}")
+
+
+def run_bounded(
+    command: list[str], timeout_s: float, *, env: Mapping[str, str] | None = None, text: str = "", log: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a stranger's program to its end, with its output in `log` if that is given.
+
+    BuildError when it takes longer. Its children end with it, whatever they hold open.
+    """
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(log.open("wb")) if log else subprocess.PIPE
+        process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT if log else subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(text, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise BuildError(f"{command[0]}: not done within {timeout_s:.0f} s: {' '.join(command[1:])[:200]}") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _describe(name: str, case: Case) -> dict[str, str | int | bool]:
@@ -140,7 +167,7 @@ def install_wheel(checkout: Checkout, wheel: Wheel) -> None:
     """Put a wheel into the checkout's environment, above what its engine brings. BuildError with pip's last line."""
     options = ["--quiet", "--no-deps", "--no-index", "--ignore-installed", "--disable-pip-version-check"]
     argv = [checkout.python, "-m", "pip", "install", *options, str(wheel.path)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=WHEEL_TIMEOUT_S)
+    done = run_bounded(argv, WHEEL_TIMEOUT_S)
     if done.returncode:
         raise BuildError(f"{wheel.path}: not installed: {_last_line(done.stderr)}")
 
@@ -161,15 +188,8 @@ def build_wheel(checkout: Checkout, target: Path) -> Wheel:
     launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": ccache for language in ("C", "CXX", "CUDA")} if ccache else {}
     argv = [checkout.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(target)]
     begun = time.perf_counter()
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [*argv, str(checkout.folder / KERNEL_FOLDER)],
-            env=os.environ | launchers,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=WHEEL_TIMEOUT_S,
-        )
+    command = [*argv, str(checkout.folder / KERNEL_FOLDER)]
+    done = run_bounded(command, WHEEL_TIMEOUT_S, env={**os.environ, **launchers}, log=log)
     if done.returncode:
         last = _last_line(log.read_text(encoding="utf-8", errors="replace"))
         raise BuildError(f"{checkout.folder / KERNEL_FOLDER}: no wheel: {last} (all of it in {log})")

@@ -13,11 +13,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
+import torch
+
 from perfgate.kernels.accuracy import TOLERANCES
 from perfgate.kernels.cases import Case
 from perfgate.kernels.conformance import Report, check, prepare
 from perfgate.kernels.implementations import Implementation, find
 from perfgate.kernels.problem import NotApplicableError
+
+BROKEN_DEVICE = 75
+"""The exit code of a process whose device a case has broken: another process can answer what is left."""
 
 
 def examine(implementation: Implementation, cases: Iterable[Case], device: str) -> Iterator[dict[str, Any]]:
@@ -49,7 +54,19 @@ def main() -> int:
         implementation.load()
         for answer in examine(implementation, map(Case.parse, request["cases"]), request["device"]):
             print(json.dumps(answer), file=answers, flush=True)
+            if answer.get("problems") and is_broken(request["device"]):
+                return BROKEN_DEVICE
     return 0
+
+
+def is_broken(device: str) -> bool:
+    """Whether the device answers nothing more: after an illegal access every later call of the process fails."""
+    try:
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 if __name__ == "__main__":

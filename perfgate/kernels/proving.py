@@ -1,7 +1,7 @@
 """Build and examine the kernels of two working trees alike, each in its own environment: what a session takes over as proof.
 
 A pull request's code runs here, so whatever it does is an answer: a process that dies or stays silent is wrong in the case that
-it was at, and the rest is asked of a new one.
+it was at, and a new one is asked the rest.
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ from perfgate.core import Arm
 from perfgate.kernel_proof import MAX_FINDINGS, MAX_LINE, Build, Exam, Finding
 from perfgate.kernels.cases import Case
 from perfgate.kernels.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, install_wheel
+from perfgate.kernels.examiner import BROKEN_DEVICE
 from perfgate.kernels.sass import BuildError
 
 SILENCE_S = 300.0
 """A case that compiles takes seconds; one that says nothing for so long hangs."""
 
-MAX_DEATHS = 5
-"""A broken device fails every case; after so many dead processes the rest are taken as wrong."""
+MOST = 1e12
+"""No error of a sound answer is a larger share of its limit."""
+
+AGAIN = "again"
+MAX_LIVES = 8
+"""A broken device fails every case; after so many processes that broke the rest is not asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +53,21 @@ class Side:
         return {**os.environ, **self.env, "PYTHONPATH": path}
 
 
-def bring_wheel(base: Checkout, candidate: Checkout, folder: Path, tell: Callable[[str], None]) -> str:
-    """Build and install the candidate's sgl-kernel where its sources differ from the base's; the wheel's name, or nothing.
+def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None]) -> str:
+    """Build and install sgl-kernel for both sides where their sources differ; the candidate's wheel's name, or nothing.
 
-    BuildError when that fails: without it the candidate would be measured with the base's compiled kernels.
+    The base's too: its engine brings a released wheel, which another compiler made of other sources. BuildError when one cannot
+    be built, since without it a side would run with kernels that are not its own.
     """
-    if are_kernels_equal(base.folder, candidate.folder):
+    if are_kernels_equal(*(side.checkout.folder for side in sides)):
         return ""
-    wheel = build_wheel(candidate, folder)
-    install_wheel(candidate, wheel)
-    tell(f"{wheel.path.name}: built in {wheel.seconds:.0f} s and installed")
-    return clean(wheel.path.name)
+    name = ""
+    for side in sides:
+        wheel = build_wheel(side.checkout, folder / side.arm.value)
+        install_wheel(side.checkout, wheel)
+        tell(f"{side.arm.value}: {wheel.path.name}: built in {wheel.seconds:.0f} s and installed")
+        name = wheel.path.name
+    return clean(name)
 
 
 def build_side(side: Side, layers: Sequence[tuple[str, Case]], arch: int, tell: Callable[[str], None]) -> Build:
@@ -72,7 +81,8 @@ def build_side(side: Side, layers: Sequence[tuple[str, Case]], arch: int, tell: 
                 refused.append(Finding(name=clean(built.recipe), problem=clean("; ".join(built.problems))))
     except BuildError as error:
         tell(clean(f"{side.arm.value}: {error}"))
-        refused.append(Finding(name="fused MoE kernel", problem=clean(str(error))))
+        # By a name that only this arm has: that the base does not compile is no excuse.
+        refused.append(Finding(name=f"{side.arm.value}'s fused MoE kernel", problem=clean(str(error))))
     return Build(arm=side.arm, arch=f"sm_{arch}", kernels=kernels, refused=tuple(refused[:MAX_FINDINGS]))
 
 
@@ -100,24 +110,25 @@ def clean(text: str) -> str:
 
 
 def _ask_all(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
-    """An answer to each case, in order, however many processes die of it."""
+    """An answer to each case, in order, however many processes break of it."""
     left = list(cases)
-    for _ in range(MAX_DEATHS):
-        why = "its process ended too early"
+    for _ in range(MAX_LIVES):
+        end = ""
         for answer in _ask(side, name, left, device):
-            if "died" in answer:
-                why = answer["died"]
+            if "ended" in answer:
+                end = answer["ended"]
                 break
             left.remove(answer["case"])
             yield answer
         if not left:
             return
-        yield {"case": left.pop(0), "problems": [why]}
-    yield from ({"case": case, "problems": [f"not asked: {MAX_DEATHS} processes had died by then"]} for case in left)
+        if end != AGAIN:
+            yield {"case": left.pop(0), "problems": [end or "its process ended too early"]}
+    yield from ({"case": case, "not_covered": f"not asked: {MAX_LIVES} processes had broken by then"} for case in left)
 
 
 def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
-    """The answers of one process, and how it died if it did."""
+    """The answers of one process, and how it ended if that was not well; AGAIN where another shall go on."""
     if not cases:
         return
     request = json.dumps({"implementation": name, "cases": list(cases), "device": device})
@@ -132,6 +143,7 @@ def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[d
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
+            errors="replace",
             start_new_session=True,
         )
         expected = list(cases)
@@ -147,23 +159,25 @@ def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[d
         errors.seek(0)
         last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
     if watch.is_silent:
-        yield {"died": f"no answer within {SILENCE_S:.0f} s: it hangs"}
+        yield {"ended": f"no answer within {SILENCE_S:.0f} s: it hangs"}
+    elif process.returncode == BROKEN_DEVICE:
+        yield {"ended": AGAIN}
     elif process.returncode:
-        yield {"died": f"its process ended with {process.returncode}: {last}"}
+        yield {"ended": f"its process ended with {process.returncode}: {last}"}
 
 
 def _read_answer(line: str) -> dict[str, Any] | None:
     """One answer; None for a line that is none."""
     try:
         answer = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(answer, dict) or not isinstance(answer.get("case"), str):
         return None
     if isinstance(answer.get("not_covered"), str):
         return answer
     share = answer.get("share")
-    is_number = isinstance(share, float | int) and not isinstance(share, bool) and share >= 0
+    is_number = isinstance(share, float | int) and not isinstance(share, bool) and 0 <= share < MOST
     return answer if isinstance(answer.get("problems"), list) and (is_number or answer["problems"]) else None
 
 

@@ -2,7 +2,10 @@
 
 import json
 import shutil
+import subprocess
 import sys
+import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ from perfgate.kernel_proof import find_problems
 from perfgate.kernels import proving
 from perfgate.kernels.cases import Case
 from perfgate.kernels.checkout import Checkout
-from perfgate.kernels.proving import Side, bring_wheel, build_side, examine_side
+from perfgate.kernels.proving import Side, bring_wheels, build_side, examine_side
 
 RIGHT = "from perfgate.kernels.reference import staged as layer\n"
 WRONG = """
@@ -85,6 +88,23 @@ def test_examine_side__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, lay
     assert words in exam.wrong[0].problem
 
 
+def test_examine_side__a_device_that_a_case_broke_costs_no_other_case(tmp_path):
+    """As after an illegal access on a GPU: the case is wrong, and another process answers the rest."""
+    broken = WRONG + "\nfrom perfgate.kernels import examiner\nexaminer.is_broken = lambda _: True\n"
+    broken += "import sys\nsys.modules['__main__'].is_broken = lambda _: True\n"
+    exam = examine_side(make_side(tmp_path, broken), "peer:layer", CASES, "cpu", quiet)
+
+    assert (exam.sound, [one.name for one in exam.wrong]) == (2, [str(CASES[1])])
+
+
+def test_examine_side__what_was_not_asked_is_not_called_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(proving, "MAX_LIVES", 1)
+    exam = examine_side(make_side(tmp_path, DIES), "peer:layer", CASES, "cpu", quiet)
+
+    assert (exam.sound, [one.name for one in exam.wrong]) == (1, [str(CASES[1])])
+    assert [(one.name, one.problem) for one in exam.left_out] == [(str(CASES[2]), "not asked: 1 processes had broken by then")]
+
+
 def test_examine_side__says_what_is_not_covered_in_one_line(tmp_path):
     exam = examine_side(make_side(tmp_path, REFUSES), "peer:layer", CASES, "cpu", quiet)
 
@@ -119,25 +139,60 @@ def test_build_side__a_kernel_that_does_not_compile(tmp_path):
     assert "in the pull request" in build.refused[0].problem
 
 
-def test_bring_wheel__only_where_the_sources_differ(tmp_path):
-    base, candidate = (make_side(tmp_path / name, RIGHT).checkout for name in ("base", "candidate"))
-    for checkout in (base, candidate):
-        (checkout.folder / "sgl-kernel").mkdir()
-        (checkout.folder / "sgl-kernel" / "setup.py").write_text(
-            "import setuptools\nsetuptools.setup(name='none', version='1')\n"
-        )
+def make_venv(folder):
+    """An environment of its own over this one, as `perfgate runner arm` builds them."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (own,) = folder.glob("lib/python*/site-packages")
+    (own / "engine.pth").write_text(sysconfig.get_path("purelib"))
+    return str(folder / "bin" / "python")
 
-    assert bring_wheel(base, candidate, tmp_path / "wheels", quiet) == ""
+
+def test_bring_wheels__both_where_the_sources_differ_and_none_where_they_do_not(tmp_path):
+    sides = []
+    for arm in Arm:
+        side = make_side(tmp_path / arm.value, RIGHT, arm)
+        kernels = side.checkout.folder / "sgl-kernel"
+        kernels.mkdir()
+        (kernels / "setup.py").write_text("import setuptools\nsetuptools.setup(name='own', version='1', py_modules=['own'])\n")
+        (kernels / "own.py").write_text("FROM = 'both'")
+        sides.append(replace(side, checkout=replace(side.checkout, python=make_venv(tmp_path / f"venv-{arm.value}"))))
+
+    assert bring_wheels(sides, tmp_path / "wheels", quiet) == ""
     assert not (tmp_path / "wheels").exists()
 
+    (tmp_path / "candidate" / "sgl-kernel" / "own.py").write_text("FROM = 'candidate'")
+    told = []
+    assert bring_wheels(sides, tmp_path / "wheels", told.append) == "own-1-py3-none-any.whl"
+    assert [line.split(":")[0] for line in told] == ["base", "candidate"]
+    for side, expected in zip(sides, ("both", "candidate"), strict=True):
+        done = subprocess.run(
+            [side.checkout.python, "-c", "import own; print(own.FROM)"], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == expected
 
-def run_prove(tmp_path, head, *more):
+
+def test_prove__a_wheel_that_cannot_be_built_is_an_answer(tmp_path):
+    done = run_prove(tmp_path, RIGHT, "--case=M=3", prepare=spoil_wheel)
+
+    assert done.return_value == 1
+    (problem,) = find_problems(load_proof(tmp_path / "proof.json"))
+    assert "sgl-kernel: no wheel" in problem
+
+
+def spoil_wheel(tmp_path):
+    (tmp_path / "head" / "sgl-kernel").mkdir()
+    (tmp_path / "base" / "sgl-kernel").mkdir()
+    (tmp_path / "head" / "sgl-kernel" / "setup.py").write_text("raise SystemExit('no compiler')")
+
+
+def run_prove(tmp_path, head, *more, prepare=lambda _: None):
     for name, layer in (("base", RIGHT), ("head", head)):
         shutil.rmtree(tmp_path / name, ignore_errors=True)
         make_side(tmp_path / name, layer)
+    prepare(tmp_path)
     options = [f"--checkout={tmp_path}/head", f"--base-checkout={tmp_path}/base", f"--output={tmp_path}/proof.json"]
     options += [f"--python={sys.executable}", f"--base-python={sys.executable}", "--impl=peer:layer", "--device=cpu"]
-    options += [f"--shape={SMALL}", *(f"--case={case}" for case in CASES)]
+    options += [f"--wheels={tmp_path}/wheels", f"--shape={SMALL}", *(f"--case={case}" for case in CASES)]
     return CliRunner().invoke(command, ["prove", *options, *more], standalone_mode=False)
 
 
@@ -148,6 +203,22 @@ def test_prove__a_sound_candidate(tmp_path):
     assert "peer:layer right in 3 of 3 cases" in done.stdout
     assert list(find_problems(load_proof(tmp_path / "proof.json"))) == []
     assert {path.name for path in (tmp_path / "caches").iterdir()} == {"base", "candidate"}
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--impl=nope", "no implementation 'nope'"),
+        ("--base-checkout=nowhere", "--base-checkout nowhere: no python/sglang in it"),
+        ("--base-python=no-such-program", "--base-python no-such-program: no such program"),
+        ("--arch=sm_1", "--arch sm_1"),
+    ],
+)
+def test_prove__options_that_mean_nothing(tmp_path, option, words):
+    done = run_prove(tmp_path, RIGHT, option)
+
+    assert words in str(done.exception)
+    assert not (tmp_path / "proof.json").exists()
 
 
 def test_prove__a_candidate_that_became_wrong(tmp_path):

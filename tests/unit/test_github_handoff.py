@@ -118,15 +118,16 @@ def test_handoff__what_was_found_of_the_kernels_is_judged_by_the_reader(
 ):
     found = [{"name": name, "problem": problem} for name, problem in wrong]
     exams = [{"arm": arm, "implementation": "sglang", "sound": 9, "worst": 0.5, "wrong": []} for arm in ("base", "candidate")]
-    exams[1]["wrong"] = found
-    document["kernels"] = {"builds": [], "exams": exams, "wheel": ""}
+    exams[1] |= {"wrong": found, "sound": 9 - len(found)}
+    builds = [{"arm": arm, "arch": "sm_90", "kernels": 6} for arm in ("base", "candidate")]
+    document["kernels"] = {"builds": builds, "exams": exams}
 
     assert open_document(tmp_path, document, scenario_file) == 0
     capsys.readouterr()
     main(["check", str(tmp_path / "out" / SCENARIO.name)])
     told = capsys.readouterr().out
     assert told.startswith(outcome)
-    assert f"kernels   sglang right in 9 of {9 + len(wrong)} cases" in told
+    assert f"sglang right in {9 - len(wrong)} of 9 cases" in told
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,11 @@ def test_handoff__what_was_found_of_the_kernels_is_judged_by_the_reader(
         ({"exams": [{"arm": "base", "implementation": "x", "sound": 1e9, "worst": 0}]}, "kernels.exams.0.sound"),
         ({"builds": [{"arm": "base", "arch": "sm_90 && x", "kernels": 1}]}, "kernels.builds.0.arch"),
         ({"wheel": "x" * 401}, "kernels.wheel"),
+        ({"builds": [{"arm": "base", "arch": "sm_90", "kernels": 1}] * 17}, "kernels.builds"),
+        (
+            {"builds": [{"arm": "base", "arch": "sm_90", "kernels": 1, "refused": [{"name": "x", "problem": "y"}] * 2001}]},
+            "kernels.builds.0.refused",
+        ),
     ],
 )
 def test_attack__what_was_found_of_the_kernels(tmp_path, capsys, scenario_file, document, *, kernels, field):

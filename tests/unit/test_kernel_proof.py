@@ -42,15 +42,15 @@ def test_find_problems__what_both_get_wrong_is_no_fault_of_the_change():
 
 
 def test_find_problems__a_case_that_only_the_candidate_gets_wrong():
-    (problem,) = find_problems(make_proof((bad(CASE),), (bad(CASE), bad(OTHER))))
+    (problem,) = find_problems(make_proof((bad(CASE),), (bad(CASE), bad(OTHER)), sound=19))
 
     assert (
-        problem == f"kernels: the candidate's sglang is wrong in 1 of 22 cases, first in {OTHER}: relative error 0.5 > 0.0042"
+        problem == f"kernels: the candidate's sglang is wrong in 1 of 21 cases, first in {OTHER}: relative error 0.5 > 0.0042"
     )
 
 
 def test_find_problems__cases_that_the_candidate_no_longer_answers():
-    (problem,) = find_problems(make_proof(candidate_left=(bad(CASE, "a name is missing"),)))
+    (problem,) = find_problems(make_proof(candidate_left=(bad(CASE, "a name is missing"),), sound=19))
 
     assert (
         problem == f"kernels: the candidate's sglang leaves out 1 cases that the base answers, first {CASE}: a name is missing"
@@ -58,9 +58,32 @@ def test_find_problems__cases_that_the_candidate_no_longer_answers():
 
 
 def test_find_problems__no_answer_at_all():
-    (problem,) = find_problems(make_proof(sound=0, candidate_left=(bad(CASE, "no GPU"),)))
+    left = (bad(CASE, "no GPU"),)
+    proof = make_proof(sound=0, base_left=left * 2, candidate_left=left * 22)
 
-    assert problem == "kernels: the candidate's sglang answered no case: no GPU"
+    assert list(find_problems(proof)) == ["kernels: sglang of the candidate is right in no case: no GPU"]
+
+
+def test_find_problems__an_exam_that_failed_in_both_arms_proves_nothing():
+    proof = make_proof((bad(CASE),), (bad(CASE),), sound=0)
+    both = replace(proof, exams=tuple(replace(exam, sound=0) for exam in proof.exams))
+
+    assert list(find_problems(both)) == ["kernels: sglang of the base is right in no case: relative error 0.5 > 0.0042"]
+
+
+def test_find_problems__a_candidate_that_was_asked_less():
+    (problem,) = find_problems(make_proof(sound=1))
+
+    assert problem == (
+        "kernels: the candidate's sglang was asked 1 cases where the base was asked 20; run `perfgate kernels prove` anew"
+    )
+
+
+def test_find_problems__a_wheel_that_could_not_be_built():
+    proof = KernelProof(failure="base/sgl-kernel: no wheel: nvcc: not found")
+
+    assert list(find_problems(proof)) == ["kernels: base/sgl-kernel: no wheel: nvcc: not found"]
+    assert describe_proof(proof) == "not examined"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +106,8 @@ def test_find_problems__a_build_that_fails(proof, words):
         lambda proof: replace(proof, exams=proof.exams[:1]),
         lambda proof: replace(proof, exams=(*proof.exams, proof.exams[1])),
         lambda proof: replace(proof, builds=proof.builds[:1]),
+        lambda proof: replace(proof, builds=()),
+        lambda _: KernelProof(),
         lambda proof: replace(proof, exams=(proof.exams[0], replace(proof.exams[1], implementation="another"))),
     ],
 )

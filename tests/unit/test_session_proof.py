@@ -13,7 +13,7 @@ from perfgate.evidence.expectations import find_line
 from perfgate.evidence.profiles import load_profiles, read_attribution
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
-from perfgate.kernel_proof import Exam, Finding, KernelProof
+from perfgate.kernel_proof import Build, Exam, Finding, KernelProof
 from perfgate.safeguards import Expect
 from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec
@@ -39,10 +39,11 @@ def make_kernels(*wrong):
     """Both arms examined; the candidate is wrong in `wrong`."""
     found = tuple(Finding(name=name, problem="relative error 1") for name in wrong)
     return KernelProof(
+        builds=tuple(Build(arm=arm, arch="sm_90", kernels=6) for arm in Arm),
         exams=(
             Exam(arm=Arm.BASE, implementation="sglang", sound=9, worst=0.5),
             Exam(arm=Arm.CANDIDATE, implementation="sglang", sound=9 - len(wrong), worst=0.5, wrong=found),
-        )
+        ),
     )
 
 
@@ -62,7 +63,7 @@ def test_measure__right_kernels_stand_in_the_report(tmp_path):
     _, session = load_results(tmp_path / "out")
 
     assert session.problems == ()
-    assert session.kernels.startswith("sglang right in 9 of 9 cases")
+    assert "; sglang right in 9 of 9 cases" in session.kernels
 
 
 def test_measure__another_proof_does_not_go_on(tmp_path):
