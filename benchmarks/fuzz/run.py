@@ -40,12 +40,16 @@ def fuzz(name: str, seconds: int) -> dict[str, Any]:
             (corpus / f"seed-{number}").write_bytes(seed)
         argv = [sys.executable, str(HERE / "harness.py"), name, str(corpus), f"-max_total_time={seconds}", "-seed=1", *LIMITS]
         before = time.monotonic()
-        done = subprocess.run(
-            argv, cwd=place, capture_output=True, text=True, errors="replace", timeout=seconds + GRACE_S, check=False
-        )
+        try:
+            done = subprocess.run(
+                argv, cwd=place, capture_output=True, text=True, errors="replace", timeout=seconds + GRACE_S, check=False
+            )
+            said, code = done.stdout + done.stderr, done.returncode
+        except subprocess.TimeoutExpired:
+            said, code = f"it did not end within {seconds + GRACE_S:.0f} s", 1
         took_s = time.monotonic() - before
         inputs = len(list(corpus.iterdir()))
-    return summarise(done.stdout + done.stderr, done.returncode) | {"took_s": round(took_s, 1), "corpus": inputs}
+    return summarise(said, code) | {"took_s": round(took_s, 1), "corpus": inputs}
 
 
 def summarise(text: str, code: int) -> dict[str, Any]:
@@ -89,10 +93,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=180)
     parser.add_argument("targets", nargs="*", default=[target.name for target in TARGETS])
     options = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"targets": {}}
     for name in options.targets:
         row = fuzz(name, options.seconds)
         row |= {"date": dt.datetime.now(dt.UTC).date().isoformat(), "atheris": version("atheris")}
+        # Read anew: another run may have fuzzed other targets meanwhile.
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"targets": {}}
         results["targets"][name] = row
         print(name, json.dumps(row), flush=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")

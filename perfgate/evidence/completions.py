@@ -12,6 +12,8 @@ from pydantic.dataclasses import dataclass as checked
 _LOOSE = ConfigDict(extra="ignore", defer_build=True)
 # With `return_tokens_as_token_ids` a token stands as "token_id:123", whatever its text.
 _PREFIX = "token_id:"
+MAX_DIGITS = 9
+"""Of a token id: no vocabulary has a thousand million entries."""
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=_LOOSE)
@@ -97,4 +99,5 @@ def _score(place: int, alternatives: Mapping[int, _Scored] | None, prompt: Seque
 
 def _read_token(text: str) -> int:
     number = text.removeprefix(_PREFIX)
-    return int(number) if text.startswith(_PREFIX) and number.isdecimal() else -1
+    is_token = text.startswith(_PREFIX) and number.isdecimal() and len(number) <= MAX_DIGITS
+    return int(number) if is_token else -1

@@ -18,7 +18,8 @@ SERVER = re.compile(r"^\s*SERVER:\s*(\S.*?)\s*$")
 CLIENT = re.compile(r"^\s*CLIENT:\s*(\S.*?)\s*$")
 COMMAND = re.compile(r"^\s*COMMAND:\s*(\S.*?)\s*$")
 # tqdm: "1/256 [00:34<2:28:11, 34.87s/it]"; the elapsed time has two or three fields.
-FIRST_DONE = re.compile(r"\b1/\d+ \[((?:\d+:)?\d+:\d\d)<(?:[^\]]*?([\d.]+)s/it)?")
+# As many digits as a clock has: an endless number is no time.
+FIRST_DONE = re.compile(r"\b1/\d+ \[((?:\d{1,4}:)?\d{1,4}:\d\d)<(?:[^\]]*?(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)s/it)?")
 # A first request this much slower than the mean one is worth a word.
 COLD_RATIO = 1.05
 HEADER_LINES = 3
@@ -106,7 +107,7 @@ def _first_request_s(text: str) -> float | None:
     match = FIRST_DONE.search(ANSI_CODES.sub("", text))
     if match is None:
         return None
-    if match[2] and match[2].count(".") <= 1:
+    if match[2]:
         # After one request the pace is the elapsed time, with more digits.
         return float(match[2])
     seconds = 0

@@ -22,6 +22,7 @@ from perfgate.evidence.baselines import compute_checksum, verify_baseline
 from perfgate.evidence.bench_serving import read_runs, read_window
 from perfgate.evidence.layer_timings import read_timings
 from perfgate.evidence.profiles import read_attribution
+from perfgate.evidence.proof import load_proof
 from perfgate.evidence.results import load_results
 from perfgate.evidence.resumption import read_progressed
 from perfgate.evidence.traces import read_traces
@@ -29,6 +30,7 @@ from perfgate.github.artifact import read_documents
 from perfgate.github.handoff import parse_handoff
 from perfgate.github.packing import unpack_folder
 from perfgate.github.settings import load_settings
+from perfgate.kernel_proof import describe_proof, find_problems
 from perfgate.layer_check import judge_layers
 from perfgate.matrix import parse_matrix, read_matrix_text
 from perfgate.runner.settings import load_runner
@@ -119,6 +121,13 @@ def read_handoff(content: bytes, folder: Path) -> None:
     judge_folder(folder / "unit")
 
 
+def read_proof(content: bytes, folder: Path) -> None:
+    """What a pull request's job found of the kernels, up to what is said of it."""
+    proof = load_proof(write(folder, "proof.json", content))
+    list(find_problems(proof))
+    describe_proof(proof)
+
+
 def judge_folder(folder: Path) -> None:
     """Everything that `perfgate check` and `--resume` read of a result folder."""
     read_progressed(folder)
@@ -200,7 +209,8 @@ TARGETS = (
         make_seeds=lambda: [RUNNER],
     ),
     Target(name="baseline", read=read_baseline, make_seeds=lambda: [seeds.make_baseline_file()]),
-    Target(name="handoff", read=read_handoff, make_seeds=lambda: [seeds.make_handoff()]),
+    Target(name="handoff", read=read_handoff, make_seeds=lambda: [seeds.make_handoff(), seeds.make_proven_handoff()]),
+    Target(name="proof", read=read_proof, make_seeds=lambda: [seeds.make_proof()]),
     Target(
         name="artifact",
         read=lambda content, folder: read_documents(write(folder, "artifact.zip", content)),

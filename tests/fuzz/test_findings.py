@@ -12,6 +12,7 @@ import pytest
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence.journal import cut_torn_member
+from perfgate.evidence.matrix_log import FIRST_DONE
 from perfgate.evidence.run_checks import as_number
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS, list_files, probe, sign
@@ -32,6 +33,13 @@ def edit_folder(name, content):
     """The input that puts `content` into the file of that name of a result folder."""
     index = [path.name for path in list_files(seeds.make_folder(name[1]))].index(name[0])
     return bytes([index]) + content
+
+
+def endless_clock():
+    """A matrix log whose first request was done after a time of 5,000 digits."""
+    content = (seeds.RUNS / "matrix.log").read_bytes()
+    found = FIRST_DONE.search(content.decode())
+    return content.replace(found[0].encode(), b"1/9 [" + b"1" * 5000 + b":00<", 1)
 
 
 def point_outside():
@@ -58,6 +66,7 @@ SAMPLES = ("benchmarks", 0, "extra_info", "perfgate", "samples_us", "base")
         ("settings", b"a = " + b"[" * 3000, "not readable TOML (nested too deeply)"),
         ("runner_settings", b"a = " + b"1" * 5000, "not readable TOML (Exceeds the limit"),
         ("scenario", seeds.SCENARIO_TEXT.encode() + b'\n["\\n::error::forged"]', "forged"),
+        ("matrix_log", endless_clock(), None),
         ("trace", edit(seeds.make_trace(), "traceEvents", 0, "cat", value=[]), None),
         ("trace", edit(seeds.make_trace("cpu_op"), "traceEvents", 0, "pid", value={}), None),
         ("artifact", point_outside(), "no sound zip file"),
@@ -70,6 +79,7 @@ SAMPLES = ("benchmarks", 0, "extra_info", "perfgate", "samples_us", "base")
         ("baseline", sign(EMPTY_STARTS), "tells no level"),
         ("baseline", sign(NO_CAUSE), "injected_ratio must be above zero"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "content",
 )
 def test_probe__a_finding_is_one_line_now(name, content, words, tmp_path):
     refusal = probe(BY_NAME[name], content, tmp_path / "f")
