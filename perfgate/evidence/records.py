@@ -151,6 +151,11 @@ def is_same_arm(record: SessionRecord) -> bool:
     return base is not None and candidate is not None and replace(base, label="") == replace(candidate, label="")
 
 
+def is_handed_over(record: SessionRecord) -> bool:
+    """True when another job measured it and left behind how the arms were started."""
+    return any(not arm.argv for arm in record.arms.values())
+
+
 def list_options(record: SessionRecord) -> tuple[str, ...]:
     """What sets the arms apart, as options of `perfgate gate`; of arms handed over by another job only that they differ."""
     base, candidate = record.arms.get(Arm.BASE), record.arms.get(Arm.CANDIDATE)

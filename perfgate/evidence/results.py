@@ -20,6 +20,7 @@ from perfgate.evidence.records import (
     SCENARIO_FILE,
     WindowRecord,
     find_superseded,
+    is_handed_over,
     is_same_arm,
     list_options,
     read_entries,
@@ -28,6 +29,9 @@ from perfgate.evidence.records import (
 from perfgate.evidence.timing import measure_time
 from perfgate.kernel_proof import describe_proof, find_problems
 from perfgate.scenario import Scenario, list_scenarios, parse_scenario
+
+UNPROVEN = "nobody built and examined them before the windows were measured"
+"""Of a session that another job handed over: a proof that is left out shows."""
 
 
 def load_results(folder: Path | str) -> tuple[Scenario, Session]:
@@ -76,7 +80,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         scenarios_in_pr=record.scenarios_in_pr,
         reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
         equivalence="; ".join(filter(None, told)),
-        kernels=describe_proof(record.kernels),
+        kernels=describe_proof(record.kernels) or (UNPROVEN if is_handed_over(record) else ""),
     )
     return scenario, session
 

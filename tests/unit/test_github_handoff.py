@@ -130,6 +130,14 @@ def test_handoff__what_was_found_of_the_kernels_is_judged_by_the_reader(
     assert f"sglang right in {9 - len(wrong)} of 9 cases" in told
 
 
+def test_handoff__a_proof_that_was_left_out_shows(tmp_path, capsys, scenario_file, document):
+    assert open_document(tmp_path, document, scenario_file) == 0
+    capsys.readouterr()
+    main(["check", str(tmp_path / "out" / SCENARIO.name)])
+
+    assert "kernels   nobody built and examined them" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("kernels", "field"),
     [
