@@ -10,6 +10,7 @@ import click
 from perfgate.cli.handoff import build_subject
 from perfgate.cli.judging import EVENT, FILE, SETTINGS, add_court_options, annotate, build_court, open_and_judge
 from perfgate.cli.learning import jobs, learn
+from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.cli.publishing import build_place, build_section, publish, report, say_all
 from perfgate.errors import GitHubError, HandoffError, InputError
 
@@ -31,7 +32,8 @@ command.add_command(report)
 @SETTINGS
 @EVENT
 @click.option("--event-name", envvar="GITHUB_EVENT_NAME", required=True)
-def plan(settings: Path, event: Path, event_name: str) -> int:
+@add_format_option
+def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
     """Decide whether this event is measured, and write the outputs action, reason, head_sha, base_sha, matrix and scenarios."""
     from perfgate.github.events import plan as decide  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.github.events import read_event  # noqa: PLC0415
@@ -50,18 +52,21 @@ def plan(settings: Path, event: Path, event_name: str) -> int:
             "base_sha": found.base_sha,
             "matrix": format_jobs(wanted),
             "scenarios": str(len(known.list_jobs())),
-        }
+        },
+        style,
     )
     return 0
 
 
-def write_plan(values: dict[str, str]) -> None:
-    """Write outputs for the jobs that follow, and show them."""
+def write_plan(values: dict[str, str], style: str, **said: Any) -> None:
+    """Write outputs for the jobs that follow, and show them; as JSON the matrix is no text, and `said` stands beside them."""
+    import orjson  # noqa: PLC0415 - as above
+
     from perfgate.github.outputs import write_outputs  # noqa: PLC0415 - as above
 
     write_outputs(values)
-    for name, value in values.items():
-        click.echo(f"{name}={value}")
+    content = {**values, "matrix": orjson.loads(values["matrix"]), **said}
+    print_result(style, content, *(f"{name}={value}" for name, value in values.items()))
 
 
 @command.command()
@@ -76,10 +81,12 @@ def write_plan(values: dict[str, str]) -> None:
 @click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_court_options
 @SETTINGS
-def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, **options: Any) -> int:
+@add_format_option
+def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:  # noqa: PLR0913, PLR0917 - click hands over one argument an option
     """Be the required check: pass only what was measured and not found slower, or what was not to be measured.
 
-    No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge.
+    No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge. With --format json the
+    lines that GitHub shows on the run go to standard error, where it reads them too.
     """
     from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415 - as above
     from perfgate.github.settings import parse_jobs  # noqa: PLC0415
@@ -88,24 +95,37 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
     if action != "run":
         if result != "skipped":
             raise InputError(f"--result {result[:20]}: nothing was to be measured, and yet jobs ran")
-        click.echo(f"{action}: nothing was measured, so nothing is said")
+        print_result(style, {"action": action, "jobs": []}, f"{action}: nothing was measured, so nothing is said")
         return 0
     wanted = parse_jobs(matrix)
     codes = [0 if wanted and result == "success" else 3]
+    said: list[dict[str, Any]] = []
     for job in wanted:
         subject = build_subject({**options, "hardware": job.hardware})
         path = artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
         try:
             judged = open_and_judge((path,), subject, build_court(options, settings))
         except HandoffError as error:
-            click.echo(f"::error title=perfgate {job.hardware}::nothing to judge")
+            click.echo(f"::error title=perfgate {job.hardware}::nothing to judge", err=style == "json")
             click.echo(f"perfgate: {error}", err=True)
             codes.append(3)
+            said.append({"hardware": job.hardware, "scenario": job.scenario, "problem": str(error)})
             continue
         add_summary(render_comment([one.case for one in judged], MAX_SUMMARY_BYTES // 2))
         codes += [one.verdict.outcome.exit_code for one in judged]
         for line in annotate(judged):
-            click.echo(line)
+            click.echo(line, err=style == "json")
+        said += [
+            {
+                "hardware": job.hardware,
+                "scenario": one.verdict.scenario,
+                "outcome": one.verdict.outcome.value,
+                "reasons": one.verdict.reasons,
+            }
+            for one in judged
+        ]
+    if style == "json":
+        print_json({"action": action, "jobs": said})
     return 1 if 1 in codes else max(codes)
 
 
@@ -119,7 +139,8 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
 @click.option("--hardware", default="", help="One machine of the settings; empty for all.")
 @click.option("--only", "scenario", default="", help="One scenario of the settings; empty for all.")
 @SETTINGS
-def admit(settings: Path, **options: Any) -> int:
+@add_format_option
+def admit(settings: Path, style: str, **options: Any) -> int:
     """Let a dispatched measurement through only for the head of the pull request, and only from the main branch's workflow."""
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
     from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
@@ -140,7 +161,8 @@ def admit(settings: Path, **options: Any) -> int:
     pull = github.get(f"/repos/{repository}/pulls/{options['pr']}")
     base = find_sha(pull, "base.sha")
     run = Run(repository=repository, run_id=options["run_id"], run_attempt=options["run_attempt"], head_sha=head, pull=pull)
-    say_all(run, (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in wanted})))
+    planned = (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in wanted}))
+    said = say_all(run, planned, style)
     write_plan(
         {
             "head_sha": head,
@@ -148,7 +170,9 @@ def admit(settings: Path, **options: Any) -> int:
             "pull_request": str(options["pr"]),
             "matrix": format_jobs(wanted),
             "scenarios": str(len(known)),
-        }
+        },
+        style,
+        sections=said,
     )
     return 0
 
@@ -157,7 +181,8 @@ def admit(settings: Path, **options: Any) -> int:
 @EVENT
 @SETTINGS
 @click.option("--workflow", default="perfgate-dispatch.yml", show_default=True)
-def obey(event: Path, settings: Path, workflow: str) -> int:
+@add_format_option
+def obey(event: Path, settings: Path, workflow: str, style: str) -> int:
     """Start the measurement that a comment asks for, if its author may write to the repository."""
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
     from perfgate.github.commands import start  # noqa: PLC0415
@@ -165,7 +190,8 @@ def obey(event: Path, settings: Path, workflow: str) -> int:
     from perfgate.github.settings import load_settings  # noqa: PLC0415
 
     try:
-        click.echo(start(connect(), read_event(event), load_settings(settings), workflow))
+        said = start(connect(), read_event(event), load_settings(settings), workflow)
     except GitHubError as error:
         raise InputError(f"nothing was started: {error}") from None
+    print_result(style, {"said": said}, said)
     return 0

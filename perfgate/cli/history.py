@@ -11,6 +11,7 @@ import click
 from perfgate.cli.check import write
 from perfgate.cli.history_import import import_past
 from perfgate.cli.history_options import COMMIT, FILE, RUNNER, STORE, require_extra
+from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ command.add_command(import_past)
 @RUNNER
 @click.option("--release", default="", metavar="NAME", help="These sessions are a release's: creep is measured against them.")
 @click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable.")
-def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], **told: str) -> int:
+@add_format_option
+def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], style: str, **told: str) -> int:
     """Add result folders with their verdicts. A folder that is given twice counts once."""
     require_extra()
     from perfgate.history.entries import Provenance  # noqa: PLC0415 - pyarrow and duckdb are an extra
@@ -45,10 +47,23 @@ def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...]
     # All are read before the first is written: a broken folder leaves the store as it was.
     entries = [_read_entry(folder, baselines, provenance) for folder in folders]
     added = {entry.session for entry in Store(store).append(entries)}
-    for folder, entry in zip(folders, entries, strict=True):
-        what = f"{len(entry.windows)} windows, {entry.verdict['outcome']}" if entry.session in added else "already there"
-        click.echo(f"{folder}: session {entry.session}, {what}")
+    sessions = [
+        {
+            "folder": folder,
+            "session": entry.session,
+            "windows": len(entry.windows),
+            "outcome": entry.verdict["outcome"],
+            "added": entry.session in added,
+        }
+        for folder, entry in zip(folders, entries, strict=True)
+    ]
+    print_result(style, {"sessions": sessions}, *map(_describe_appended, sessions))
     return 0
+
+
+def _describe_appended(one: dict[str, Any]) -> str:
+    what = f"{one['windows']} windows, {one['outcome']}" if one["added"] else "already there"
+    return f"{one['folder']}: session {one['session']}, {what}"
 
 
 def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenance) -> Entry:
@@ -147,7 +162,8 @@ def _print_history(history: History) -> None:
 @click.option("--reason", required=True, help="Why the verdict was overruled.")
 @click.option("--by", "person", required=True, metavar="NAME", help="Who overruled it.")
 @click.option("--accepted", is_flag=True, help="The loss is real and accepted; without this the verdict was a false alarm.")
-def override(*, session: str, store: str, reason: str, person: str, accepted: bool) -> int:
+@add_format_option
+def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:  # noqa: PLR0913 - click hands over one argument an option
     """Write into the ledger of false alarms that a person overruled a verdict. SESSION may be cut to its first digits."""
     require_extra()
     from perfgate.history.query import find_session  # noqa: PLC0415
@@ -161,17 +177,19 @@ def override(*, session: str, store: str, reason: str, person: str, accepted: bo
     ruling = "accepted" if accepted else "false alarm"
     row = {"schema": SCHEMA, "session": found, "ruled": datetime.now(UTC), "person": person, "ruling": ruling, "reason": reason}
     opened.add_override(row)
-    click.echo(f"session {found}: {ruling}, {reason}")
+    said = {"session": found, "ruling": ruling, "reason": reason, "person": person}
+    print_result(style, said, f"session {found}: {ruling}, {reason}")
     return 0
 
 
 @command.command()
 @STORE
-def compact(*, store: str) -> int:
+@add_format_option
+def compact(*, store: str, style: str) -> int:
     """Merge the many small files of each month into one; run it now and then, from one place."""
     require_extra()
     from perfgate.history.store import Store  # noqa: PLC0415
 
     before, after = Store(store).compact()
-    click.echo(f"{store}: {before} files, now {after}")
+    print_result(style, {"store": store, "files_before": before, "files": after}, f"{store}: {before} files, now {after}")
     return 0

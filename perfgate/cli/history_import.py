@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfgate.cli.history_options import COMMIT, FILE, STORE, require_extra
+from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 @click.option(
     "--metric", "renamed", multiple=True, metavar="THEIRS=OURS", help="A foreign number is one of perfgate's metrics."
 )
-def import_past(*, paths: tuple[Path, ...], store: str, **told: Any) -> int:
+@add_format_option
+def import_past(*, paths: tuple[Path, ...], store: str, style: str, **told: Any) -> int:
     """Start with your past: data.js of github-action-benchmark, and bench_serving's JSONL, printed tables and matrix logs.
 
     Nothing of it is judged. What is imported twice counts once.
@@ -57,7 +59,17 @@ def import_past(*, paths: tuple[Path, ...], store: str, **told: Any) -> int:
         raise InputError(f"{', '.join(map(str, paths))}: no run in it; give data.js, JSONL, printed results or a matrix log")
     added = Store(store).append([enter_past(run) for run in runs])
     cold = sum(run.is_cold for run in runs)
-    click.echo(f"{len(runs)} runs read, {len(added)} added, {len(runs) - len(added)} already there; {cold} of them cold")
+    print_result(
+        style,
+        {
+            "read": len(runs),
+            "added": len(added),
+            "already_there": len(runs) - len(added),
+            "cold": cold,
+            "left_out": found.skipped,
+        },
+        f"{len(runs)} runs read, {len(added)} added, {len(runs) - len(added)} already there; {cold} of them cold",
+    )
     return 0
 
 

@@ -10,7 +10,7 @@ import click
 
 from perfgate.cli.kernel_builds import build_kernels, require_torch
 from perfgate.cli.kernel_proof import prove_kernels
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import InputError
 
 
@@ -91,7 +91,8 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="The table. Default: this device's in the package."
 )
 @click.option("--again", is_flag=True, help="Tune cells that the table holds already, too.")
-def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool) -> None:  # noqa: FBT001, PLR0913, PLR0917
+@add_format_option
+def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool, style: str) -> None:  # noqa: FBT001, PLR0913, PLR0917
     """Search this GPU for the fastest plan of a layer, and store it with how it was found.
 
     SGLang's kernels get the same tiles and the same budget, and both are timed by turns. Cells that the table holds from these
@@ -114,11 +115,13 @@ def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | 
     key = shape_key(weights[0])
     left = [count for count in counts if again or not is_tuned(read_table(path), key, count, versions)]
     if skipped := sorted(set(counts) - set(left)):
-        click.echo(f"in the table already: M = {', '.join(map(str, skipped))}")
+        click.echo(f"in the table already: M = {', '.join(map(str, skipped))}", err=style == "json")
+    results = []
     for result in tune(case, left, weights, Budget(seconds=seconds, plans=plans)):
         store(path, key, result, versions)
-        click.echo(describe_tuned(result))
-    click.echo(str(path))
+        results.append(result)
+        click.echo(describe_tuned(result), err=style == "json")
+    print_result(style, {"table": path, "shape": key, "already_tuned": skipped, "tuned": results}, path)
 
 
 def parse_tokens(text: str) -> list[int]:
@@ -142,11 +145,13 @@ def describe_tuned(result: dict[str, Any]) -> str:
 
 @command.command(name="plug-in")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-def write_plug_in(folder: Path) -> None:
+@add_format_option
+def write_plug_in(folder: Path, style: str) -> None:
     """Write into FOLDER what lets SGLang find the plug-ins of a checkout that is only on PYTHONPATH.
 
     Put FOLDER on PYTHONPATH too. Not needed where perfgate is installed.
     """
     from perfgate.kernels.checkout_site import write_site  # noqa: PLC0415 - one command of many
 
-    click.echo(str(write_site(folder)))
+    path = write_site(folder)
+    print_result(style, {"file": path}, path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,22 @@ import click
 
 from perfgate.cli.handoff import build_subject, unpack_all
 from perfgate.cli.judging import FILE, SETTINGS
+from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import PerfgateError
 
 
 @click.command()
 @SETTINGS
-def jobs(settings: Path) -> int:
+@add_format_option
+def jobs(settings: Path, style: str) -> int:
     """Write every job of the settings as the output matrix."""
     from perfgate.github.outputs import write_outputs  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
 
-    matrix = format_jobs(load_settings(settings).list_jobs())
+    wanted = load_settings(settings).list_jobs()
+    matrix = format_jobs(wanted)
     write_outputs({"matrix": matrix})
-    click.echo(f"matrix={matrix}")
+    print_result(style, {"matrix": wanted}, f"matrix={matrix}")
     return 0
 
 
@@ -35,22 +40,31 @@ def jobs(settings: Path) -> int:
 @click.option("--head-sha", required=True, metavar="SHA", help="The commit of the main branch that both arms ran.")
 @click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
-def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...], **options: Any) -> int:
+@add_format_option
+def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...], style: str, **options: Any) -> int:
     """Add the main branch's own measurements to stored baselines, for a person to review.
 
     A machine whose measurement is missing or became slower is left out, with a warning on the run: only a person may accept a
-    slower level, with a reason.
+    slower level, with a reason. With --format json everything but the document goes to standard error.
     """
     from perfgate.github.outputs import format_annotation  # noqa: PLC0415 - as above
     from perfgate.github.settings import parse_jobs  # noqa: PLC0415
 
+    said = []
     for job in parse_jobs(matrix):
+        told = {"hardware": job.hardware, "scenario": job.scenario}
         subject = build_subject({**options, "pr": 0, "hardware": job.hardware})
         path = artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
         try:
-            _learn(path, subject, scenarios, target)
+            with redirect_stdout(sys.stderr) if style == "json" else nullcontext():
+                _learn(path, subject, scenarios, target)
         except PerfgateError as error:
-            click.echo(format_annotation("warning", f"perfgate {job.hardware} {job.scenario}", str(error)))
+            warning = format_annotation("warning", f"perfgate {job.hardware} {job.scenario}", str(error))
+            click.echo(warning, err=style == "json")
+            told["problem"] = str(error)
+        said.append(told)
+    if style == "json":
+        print_json({"jobs": said})
     return 0
 
 

@@ -20,6 +20,15 @@ def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def print_result(style: str, content: Any, *lines: object) -> None:
+    """Print what a command made: its lines for people, or `content` as the one document."""
+    if style == "json":
+        print_json(content)
+        return
+    for line in lines:
+        click.echo(line)
+
+
 def print_json(content: Any) -> None:
     """Print one document with sorted keys; paths become text, and what is no number becomes null."""
     import orjson  # noqa: PLC0415 - only this format needs it

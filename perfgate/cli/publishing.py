@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfgate.cli.judging import EVENT, SETTINGS, add_court_options, build_court
+from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import HandoffError, StaleError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 @click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_court_options
 @SETTINGS
-def publish(settings: Path, **options: Any) -> int:
+@add_format_option
+def publish(settings: Path, style: str, **options: Any) -> int:
     """Say on the pull request what the measuring jobs of this run left: comment and commit status."""
     from perfgate.github.client import connect  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
@@ -48,7 +50,9 @@ def publish(settings: Path, **options: Any) -> int:
     )
     court = build_court(options, settings)
     findings = collect(connect(), run, load_settings(settings))
-    say_all(run, (judge_finding(run.subject(finding.hardware), finding, court) for finding in findings))
+    said = say_all(run, (judge_finding(run.subject(finding.hardware), finding, court) for finding in findings), style)
+    if style == "json":
+        print_json({"sections": said})
     return 0
 
 
@@ -56,7 +60,8 @@ def publish(settings: Path, **options: Any) -> int:
 @EVENT
 @add_court_options
 @SETTINGS
-def report(event: Path, settings: Path, **options: Any) -> int:
+@add_format_option
+def report(event: Path, settings: Path, style: str, **options: Any) -> int:
     """Say on the pull request what became of a run of the pull request workflow, from its `workflow_run` event.
 
     A run of a fork is never read, as its workflow file is the fork's: the comment then tells a maintainer how to start one.
@@ -70,10 +75,12 @@ def report(event: Path, settings: Path, **options: Any) -> int:
     run = identify(connect(), payload)
     found = plan_pull(run.pull)
     if found.action is Action.SKIP:
-        click.echo(found.reason)
+        print_result(style, {"sections": [], "reason": found.reason}, found.reason)
         return 0
     court = build_court(options, settings) if found.action is Action.RUN else None
-    say_all(run, _build_sections(run, payload, known, court))
+    said = say_all(run, _build_sections(run, payload, known, court), style)
+    if style == "json":
+        print_json({"sections": said})
     return 0
 
 
@@ -142,15 +149,25 @@ def build_section(subject: Subject, state: State, body: str = "") -> Section:
     return Section(hardware=subject.hardware, entry=entry, body=body)
 
 
-def say_all(run: Run, sections: Iterable[Section]) -> None:
-    """Publish each section with the job's token; one that is out of date is left, with a word about it in the log."""
+def say_all(run: Run, sections: Iterable[Section], style: str) -> list[dict[str, str]]:
+    """Publish each section with the job's token; one that is out of date is left. Return what became of each.
+
+    Each has its line as soon as it is published, on standard error where `style` is json, for a step may break off.
+    """
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
     from perfgate.github.events import find_number  # noqa: PLC0415
     from perfgate.github.publisher import publish as put  # noqa: PLC0415
 
     place = build_place(run.repository, find_number(run.pull, "number"))
+    said = []
     for section in sections:
         try:
-            click.echo(f"{section.hardware}: {section.entry.state.value}: {put(connect(), place, section)}")
+            told = {"state": section.entry.state.value, "comment": put(connect(), place, section)}
         except StaleError as error:
-            click.echo(f"{section.hardware}: left as it is: {error}")
+            told = {"left": str(error)}
+            line = f"left as it is: {error}"
+        else:
+            line = f"{told['state']}: {told['comment']}"
+        click.echo(f"{section.hardware}: {line}", err=style == "json")
+        said.append({"hardware": section.hardware, **told})
+    return said

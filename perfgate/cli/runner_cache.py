@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perfgate.cli.output import add_format_option, print_result
 from perfgate.cli.runner_slot import FILE, build_app
 
 if TYPE_CHECKING:
@@ -23,40 +24,47 @@ def cache() -> None:
 
 
 @cache.command()
-def key() -> int:
+@add_format_option
+def key(style: str) -> int:
     """Say what seeds of this machine are called: architecture, driver and a digest of the engine's packages."""
     from perfgate.runner.seed_key import find_key  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.runner.settings import load_runner  # noqa: PLC0415
 
-    click.echo(find_key(load_runner()))
+    found = find_key(load_runner())
+    print_result(style, {"key": found}, found)
     return 0
 
 
 @cache.command()
 @click.argument("source", type=FILE)
 @click.option("--key", required=True, help="Name of the seed: image, driver, architecture.")
-def seed(source: Path, key: str) -> int:
+@add_format_option
+def seed(source: Path, key: str, style: str) -> int:
     """Copy SOURCE, a cache that the main branch filled, into a read-only seed with a digest of every file."""
     from perfgate.runner.seeds import seed as write  # noqa: PLC0415 - as above
 
-    click.echo(write(source, _find_cache(), key))
+    made = write(source, _find_cache(), key)
+    print_result(style, {"seed": made}, made)
     return 0
 
 
 @cache.command()
 @click.option("--key", required=True)
-def verify(key: str) -> int:
+@add_format_option
+def verify(key: str, style: str) -> int:
     """Check every file of a seed."""
     from perfgate.runner.seeds import verify as check  # noqa: PLC0415 - as above
 
-    click.echo(f"{key}: {check(_find_cache(), key)} files, whole")
+    count = check(_find_cache(), key)
+    print_result(style, {"key": key, "files": count}, f"{key}: {count} files, whole")
     return 0
 
 
 @cache.command()
 @click.argument("target", type=FILE)
 @click.option("--key", help="Name of the seed (default: the newest for this machine's driver and engine).")
-def lend(target: Path, key: str | None) -> int:
+@add_format_option
+def lend(target: Path, key: str | None, style: str) -> int:
     """Check a seed and copy it to TARGET, for one job to write in. Without a seed TARGET begins empty."""
     from perfgate.runner.seed_key import find_key  # noqa: PLC0415 - as above
     from perfgate.runner.seeds import find_newest, make_empty  # noqa: PLC0415
@@ -67,27 +75,32 @@ def lend(target: Path, key: str | None) -> int:
     name = key or find_newest(folder, wanted := find_key(load_runner()))
     if name is None:
         make_empty(target)
-        click.echo(f"{target}: empty, as there is no seed for {wanted}")
+        said = {"target": target, "key": None, "files": 0}
+        print_result(style, said, f"{target}: empty, as there is no seed for {wanted}")
         return 0
-    click.echo(f"{target}: {copy(folder, name, target)} files of {name}")
+    count = copy(folder, name, target)
+    print_result(style, {"target": target, "key": name, "files": count}, f"{target}: {count} files of {name}")
     return 0
 
 
 @cache.command()
 @click.argument("source", type=FILE)
-def offer(source: Path) -> int:
+@add_format_option
+def offer(source: Path, style: str) -> int:
     """Leave SOURCE, what this job compiled, for root: it becomes a seed if GitHub says that the main branch made it."""
     from perfgate.runner.harvest import build_claim  # noqa: PLC0415 - as above
     from perfgate.runner.harvest import offer as leave  # noqa: PLC0415
 
-    click.echo(leave(source, Path.home(), build_claim(os.environ)))
+    place = leave(source, Path.home(), build_claim(os.environ))
+    print_result(style, {"offer": place}, place)
     return 0
 
 
 @cache.command()
 @click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, whose job has ended.")
 @KEEP
-def harvest(name: str, keep: int) -> int:
+@add_format_option
+def harvest(name: str, keep: int, style: str) -> int:
     """Make a seed of what the slot's last job offers, as root. Exit code 3, and nothing kept, unless main made it."""
     from perfgate.runner.harvest import harvest as take  # noqa: PLC0415 - as above
     from perfgate.runner.seed_key import find_key  # noqa: PLC0415
@@ -106,7 +119,8 @@ def harvest(name: str, keep: int) -> int:
         return made
 
     registered = find_registered(runner, name) if home.exists() else ""
-    click.echo(take(home, registered, lambda claim: ask_origin(claim, registered), keep_seed))
+    said = take(home, registered, lambda claim: ask_origin(claim, registered), keep_seed)
+    print_result(style, {"slot": name, "said": said}, said)
     return 0
 
 
@@ -126,12 +140,13 @@ def ask_origin(claim: Claim, registered: str) -> str | None:
 
 @cache.command()
 @KEEP
-def prune(keep: int) -> int:
+@add_format_option
+def prune(keep: int, style: str) -> int:
     """Delete old seeds and what a broken run left."""
     from perfgate.runner.seeds import prune as delete  # noqa: PLC0415 - as above
 
-    for name in delete(_find_cache(), keep):
-        click.echo(f"{name}: deleted")
+    deleted = delete(_find_cache(), keep)
+    print_result(style, {"deleted": deleted}, *(f"{name}: deleted" for name in deleted))
     return 0
 
 

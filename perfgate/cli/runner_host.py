@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks at boot.")
 @click.option("--root", type=FOLDER, default=Path("/"), show_default=True, help="Prepare the system below this folder.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-def init_host(repositories: tuple[str, ...], gpus: tuple[str, ...], clock_mhz: int | None, root: Path, *, dry_run: bool) -> int:
+@add_format_option
+def init_host(  # noqa: PLR0913 - click hands over one argument an option
+    repositories: tuple[str, ...], gpus: tuple[str, ...], clock_mhz: int | None, root: Path, *, dry_run: bool, style: str
+) -> int:
     """Prepare this machine, as root, as often as wanted: a user and a unit for each GPU, folders, hooks, the admission policy.
 
     Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started.
@@ -35,10 +39,16 @@ def init_host(repositories: tuple[str, ...], gpus: tuple[str, ...], clock_mhz: i
     configured = load_configured(root)
     slots = choose_slots(configured, choose_boards(list_boards(), gpus))
     plan = plan_host(read_shipped(), slots, choose_repositories(configured, repositories), clock_mhz)
+    # Each step is told when it is done: the one that fails is then the next one.
+    done, missing = [], []
     for line in (describe if dry_run else set_up)(plan, root):
-        click.echo(line)
+        done.append(line)
+        click.echo(line, err=style == "json")
     for line in list_missing(root):
-        click.echo(line)
+        missing.append(line)
+        click.echo(line, err=style == "json")
+    if style == "json":
+        print_json({"dry_run": dry_run, "steps": done, "missing": missing})
     return 0
 
 

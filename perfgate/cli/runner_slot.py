@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import InputError, PerfgateError, RunnerError
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def hook() -> None:
 
 
 @hook.command()
-def started() -> int:
+@add_format_option
+def started(style: str) -> int:
     """Refuse a job that may not use this machine: its worker is killed, for a failed hook alone would not stop its steps."""
     from perfgate.runner.hook import find_quarantine, kill_worker, start_job  # noqa: PLC0415 - as for other commands
     from perfgate.runner.settings import load_runner  # noqa: PLC0415
@@ -39,20 +41,24 @@ def started() -> int:
         kill_worker()
         raise
     decision = start_job(runner)
-    click.echo(
-        f"perfgate: {'admitted' if decision.is_admitted else 'refused'}: {decision.reason}", err=not decision.is_admitted
-    )
+    if style == "json":
+        print_json({"admitted": decision.is_admitted, "reason": decision.reason})
+    else:
+        said = "admitted" if decision.is_admitted else "refused"
+        click.echo(f"perfgate: {said}: {decision.reason}", err=not decision.is_admitted)
     return 0 if decision.is_admitted else 1
 
 
 @hook.command()
-def completed() -> int:
+@add_format_option
+def completed(style: str) -> int:
     """Say in the job's log what is left on the GPUs. Cleaning is root's, after the runner has ended."""
     from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
     from perfgate.runner.health import judge_health  # noqa: PLC0415 - as above
 
-    for finding in judge_health(read_gpus()):
-        click.echo(f"perfgate: left behind: {finding.where}: {finding.message}")
+    findings = judge_health(read_gpus())
+    lines = (f"perfgate: left behind: {finding.where}: {finding.message}" for finding in findings)
+    print_result(style, {"findings": findings}, *lines)
     return 0
 
 
@@ -60,7 +66,8 @@ def completed() -> int:
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0), default=100.0, show_default=True, help="Seconds to wait for memory."
 )
-def clean(timeout_s: float) -> int:
+@add_format_option
+def clean(timeout_s: float, style: str) -> int:
     """End what this user left computing on the GPUs of CUDA_VISIBLE_DEVICES, and wait until they are empty.
 
     Exit code 10 when they are not in time. Other people's processes are named and never touched.
@@ -70,7 +77,7 @@ def clean(timeout_s: float) -> int:
     from perfgate.runner.health import Severity  # noqa: PLC0415
 
     ended, left = clean_gpus(read_gpus, timeout_s)
-    click.echo(f"{len(ended)} processes ended")
+    print_result(style, {"ended_pids": sorted(ended), "left": left}, f"{len(ended)} processes ended")
     for message in left:
         click.echo(f"perfgate: {message}", err=True)
     return int(Severity.BUSY if left else Severity.OK)
@@ -79,7 +86,8 @@ def clean(timeout_s: float) -> int:
 @click.command()
 @click.option("--user", required=True, metavar="NAME", help="The slot's own user; everything of it goes.")
 @click.option("--folder", "folders", multiple=True, type=FILE, help="Folder of the slot to empty; repeatable.")
-def scrub(user: str, folders: tuple[Path, ...]) -> int:
+@add_format_option
+def scrub(user: str, folders: tuple[Path, ...], style: str) -> int:
     """End every process of a slot's user and delete its files, then look again. Exit code 3 when something is left."""
     from perfgate.runner.scrub import delete_files, end_processes, find_leftovers, find_user  # noqa: PLC0415 - as above
 
@@ -88,7 +96,8 @@ def scrub(user: str, folders: tuple[Path, ...]) -> int:
     deleted = delete_files(uid, folders)
     if left := find_leftovers(uid):
         raise RunnerError(f"still there after scrubbing: {', '.join(left[:10])}; keep this slot closed")
-    click.echo(f"{len(ended)} processes ended, {deleted} entries deleted")
+    said = {"ended_pids": ended, "deleted_entries": deleted}
+    print_result(style, said, f"{len(ended)} processes ended, {deleted} entries deleted")
     return 0
 
 
@@ -96,7 +105,8 @@ def scrub(user: str, folders: tuple[Path, ...]) -> int:
 @click.argument("source", type=FILE)
 @click.argument("target", type=FILE)
 @click.option("--engine", metavar="PYTHON", help="Python with the engine (default: the settings' engine, else this one).")
-def arm(source: Path, target: Path, engine: str | None) -> int:
+@add_format_option
+def arm(source: Path, target: Path, engine: str | None, style: str) -> int:
     """Build an environment at TARGET that runs the package in SOURCE over the machine's engine."""
     from perfgate.runner.arms import build_arm  # noqa: PLC0415 - as above
     from perfgate.runner.settings import load_runner  # noqa: PLC0415
@@ -107,24 +117,28 @@ def arm(source: Path, target: Path, engine: str | None) -> int:
         except InputError:
             configured = None
         engine = str(configured or sys.executable)
-    click.echo(build_arm(source, target, Path(engine)))
+    python = build_arm(source, target, Path(engine))
+    print_result(style, {"python": python}, python)
     return 0
 
 
 @click.command()
 @click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
-def prepare(name: str) -> int:
+@add_format_option
+def prepare(name: str, style: str) -> int:
     """Make a slot ready for one job and register its runner, as root. Exit code 3, and nothing registered, if it is unfit."""
     from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
     from perfgate.runner.slot import prepare as make_ready  # noqa: PLC0415
 
-    click.echo(make_ready(load_runner(), name, _register))
+    folder = make_ready(load_runner(), name, _register)
+    print_result(style, {"slot": name, "folder": folder}, folder)
     return 0
 
 
 @click.command(name="register")
 @click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, prepared before.")
-def enlist(name: str) -> int:
+@add_format_option
+def enlist(name: str, style: str) -> int:
     """Register a prepared slot's runner anew, for one job, as root: a configuration that waited too long is good no more.
 
     The labels come from the driver. The configuration goes into a file that the slot's user alone reads.
@@ -136,7 +150,8 @@ def enlist(name: str) -> int:
 
     runner = load_runner()
     labels = list_labels(require_fit(runner, name))
-    click.echo(put(runner, name, lambda registered: register(build_app(), registered, labels)))
+    registered = put(runner, name, lambda runner_name: register(build_app(), runner_name, labels))
+    print_result(style, {"slot": name, "registered": registered}, registered)
     return 0
 
 

@@ -481,3 +481,67 @@ def test_jobs__are_those_of_the_settings(server, tmp_path):
     assert main(["github", "jobs"]) == 0
     assert (tmp_path / "output").read_text() == f"matrix={MATRIX}\n"
     assert server.get()["log"] == []
+
+
+def read_json(capsys, code, *words):
+    """Run a command with --format json; standard output must hold one document and nothing else."""
+    capsys.readouterr()
+    assert main(["github", *words, "--format", "json"]) == code
+    return orjson.loads(capsys.readouterr().out)
+
+
+JOBS = orjson.loads(MATRIX)
+
+
+@pytest.mark.usefixtures("server")
+def test_plan_admit_jobs__as_json(tmp_path, capsys):
+    event = write_event(tmp_path, {"pull_request": make_pull()})
+    planned = read_json(capsys, 0, "plan", *event, "--event-name", "pull_request")
+    admitted = read_json(capsys, 0, *ADMIT[1:], "--head-sha", HEAD)
+
+    assert (planned["action"], planned["matrix"]) == ("run", JOBS)
+    assert (admitted["base_sha"], admitted["matrix"]) == (BASE, JOBS)
+    assert [one["state"] for one in admitted["sections"]] == ["planned"]
+    assert read_json(capsys, 0, "jobs") == {"matrix": JOBS}
+
+
+@pytest.mark.usefixtures("server")
+def test_verdict__as_json(tmp_path, capsys):
+    options = ["--action", "run", "--result", "success", "--matrix", MATRIX, "--artifacts", "artifacts"]
+    words = ["verdict", *options, "--pr", "7", "--head-sha", HEAD, "--scenario", "unit.toml"]
+
+    (nothing,) = read_json(capsys, 3, *words)["jobs"]
+    place(tmp_path, pack(tmp_path, worse=0.2))
+    (judged,) = read_json(capsys, 1, *words)["jobs"]
+
+    assert nothing["hardware"] == "test-gpu"
+    assert "handoff-unit.json" in nothing["problem"]
+    assert (judged["scenario"], judged["outcome"]) == ("unit", "REGRESSION")
+
+
+@pytest.mark.usefixtures("server")
+def test_learn__as_json(tmp_path, capsys):
+    words = ["learn", "--matrix", MATRIX, "--artifacts", "artifacts", "--head-sha", BASE]
+    words += ["--to", "baselines", "--scenario", "unit.toml"]
+
+    (missing,) = read_json(capsys, 0, *words)["jobs"]
+    place(tmp_path, pack(tmp_path, head=BASE, pr=0))
+    learned = read_json(capsys, 0, *words)["jobs"]
+
+    assert "handoff-unit.json" in missing["problem"]
+    assert learned == JOBS
+
+
+def test_report__as_json(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path, worse=0.2))
+    (said,) = read_json(capsys, 0, "report", *write_event(tmp_path, make_run()), "--scenario", "unit.toml")["sections"]
+
+    assert (said["hardware"], said["state"]) == ("test-gpu", "regression")
+    assert said["comment"].startswith("https://github.example/")
+
+
+@pytest.mark.usefixtures("server")
+def test_command__as_json(tmp_path, capsys):
+    event = write_event(tmp_path, make_comment("/perfgate run test-gpu"))
+
+    assert read_json(capsys, 0, "command", *event) == {"said": f"started test-gpu, every scenario at {HEAD}"}
