@@ -1,4 +1,4 @@
-"""Time `perfgate check` and `perfgate --help` against a plain pandas script and an empty interpreter.
+"""Time `perfgate check`, the page and `perfgate --help` against a plain pandas script and an empty interpreter.
 
 Usage: python -m benchmarks.speed.compare [--repeats 7] [--folder DIR]
 Wall time is what a person waits; on a busy machine the processor time says what the program costs.
@@ -35,21 +35,22 @@ def time_once(argv: Sequence[str]) -> tuple[float, float]:
     return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def list_commands(folder: Path) -> dict[str, list[str]]:
-    """What is timed, by the name it has in the table."""
+def list_commands(folder: Path, page: Path) -> dict[str, list[str]]:
+    """What is timed, by the name it has in the table; `page` is where the HTML report goes."""
     perfgate = [sys.executable, "-m", "perfgate"]
     return {
         "python -c pass": [sys.executable, "-c", "pass"],
         "perfgate --help": [*perfgate, "--help"],
         "import pandas, scipy.stats": [sys.executable, "-c", "import pandas, scipy.stats"],
         "perfgate check": [*perfgate, "check", str(folder)],
+        "perfgate report --html": [*perfgate, "report", str(folder), "--html", str(page)],
         "pandas and scipy.stats script": [sys.executable, str(Path(__file__).parent / "peer.py"), str(folder)],
     }
 
 
-def measure(folder: Path, repeats: int) -> dict[str, dict[str, float]]:
+def measure(folder: Path, page: Path, repeats: int) -> dict[str, dict[str, float]]:
     """Take turns over all commands, so that a busy minute touches each; the first round warms the file cache."""
-    commands = list_commands(folder)
+    commands = list_commands(folder, page)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for turn in range(repeats + 1):
         for name, argv in commands.items():
@@ -76,10 +77,13 @@ def main() -> None:
         if given.folder is None:
             write_folder(folder)
         load_before = os.getloadavg()[0]
-        times = measure(folder, given.repeats)
+        page = Path(scratch) / "page.html"
+        times = measure(folder, page, given.repeats)
+        page_bytes = page.stat().st_size
     facts = {"cores": os.cpu_count(), "load_before": round(load_before, 2), "load_after": round(os.getloadavg()[0], 2)}
     made = {"command": "python -m benchmarks.speed.compare", "python": platform.python_version(), **facts}
-    RESULT.write_text(json.dumps({"made": made, "limits_s": LIMITS_S, "times": times}, indent=1) + "\n", encoding="utf-8")
+    found = {"made": made, "limits_s": LIMITS_S, "page_bytes": page_bytes, "times": times}
+    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     peer, empty = times["pandas and scipy.stats script"], times["python -c pass"]
     for name, one in times.items():
         limit = f"limit {LIMITS_S[name]:g} s" if name in LIMITS_S else ""

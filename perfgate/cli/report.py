@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from perfgate.errors import InputError
 
@@ -51,6 +52,8 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
 
     The exit code is 0 whatever the verdict says, so that a comment can be posted of a regression; `perfgate check` tells.
     """
+    if html is not None and output is None:
+        refuse_what_only_a_comment_takes(link)
     if html is not None:
         from perfgate.cli.html_report import write_html  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
 
@@ -77,6 +80,14 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     except OSError as error:
         raise InputError(f"--output {output}: cannot be written ({error.strerror}); choose another file") from None
     return 0
+
+
+def refuse_what_only_a_comment_takes(link: str) -> None:
+    """Raise InputError where --format or --link were given to a call that writes no comment."""
+    is_style_given = click.get_current_context().get_parameter_source("style") is not ParameterSource.DEFAULT
+    if is_style_given or link:
+        name = "--format" if is_style_given else "--link"
+        raise InputError(f"{name}: is for the comment, which --html alone does not write; give --output FILE too")
 
 
 def check_link(link: str) -> str:

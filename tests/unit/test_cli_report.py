@@ -55,6 +55,19 @@ def test_report__names_the_full_report(slower, capsys):
     assert capsys.readouterr().out.count("[report](https://example.org/a/report.html)") == 1
 
 
+@pytest.mark.parametrize("asked", [["--format", "json"], ["--format", "markdown"], ["--link", "https://example.org/a"]])
+def test_report__a_page_alone_takes_nothing_of_a_comment(slower, tmp_path, capsys, asked):
+    page = ["report", str(slower), "--html", str(tmp_path / "page.html")]
+
+    assert main([*page, *asked]) == 2
+    assert capsys.readouterr().err == (
+        f"perfgate: {asked[0]}: is for the comment, which --html alone does not write; give --output FILE too\n"
+    )
+    assert not (tmp_path / "page.html").exists()
+    assert main([*page, *asked, "--output", str(tmp_path / "comment")]) == 0
+    assert (tmp_path / "comment").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
