@@ -41,6 +41,8 @@ def write_page(found: dict[str, Any]) -> str:
     )
     rows = found["rows"]
     missed = [row["noise"] for row in rows if row["searches"][0]["right"]["rate"] < TARGET]
+    unsure = [row for row in rows if row["searches"][0]["right"]["lower95"] < TARGET]
+    tailed = {row["noise"]["scenario"] for row in rows if row["noise"]["tail_df"]}
     clean = [row["without_fault"] for row in rows]
     return environment.get_template("page.md.jinja").render(
         **found,
@@ -51,7 +53,9 @@ def write_page(found: dict[str, Any]) -> str:
         target=TARGET,
         met=not missed,
         met_count=len(rows) - len(missed),
-        missed=", ".join(f"{TITLES[noise['scenario']]} with {METRICS[noise['metric']].title}" for noise in missed),
+        missed=", ".join(map(describe_noise, missed)),
+        unsure=[(describe_noise(row["noise"]), row["searches"][0]["right"]["lower95"]) for row in unsure],
+        tailed=" and ".join(sorted(TITLES[name] for name in tailed)),
         out_of_budget=count_endings(rows, "OUT_OF_BUDGET"),
         passed=count_endings(rows, "NO_DIFFERENCE"),
         faulty=sum(row["searches"][0]["right"]["tries"] for row in rows),
@@ -59,6 +63,12 @@ def write_page(found: dict[str, Any]) -> str:
         clean=sum(one["named"]["tries"] for one in clean),
         clean_blocks=fmean(one["blocks"] for one in clean),
     )
+
+
+def describe_noise(noise: dict[str, Any]) -> str:
+    """A noise as the sentences below the table call it."""
+    tails = ", heavy tails" if noise["tail_df"] else ""
+    return f"{TITLES[noise['scenario']]} with {METRICS[noise['metric']].title}{tails}"
 
 
 def count_endings(rows: list[dict[str, Any]], ending: str) -> int:
