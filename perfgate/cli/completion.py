@@ -10,7 +10,11 @@ PROGRAM = "perfgate"
 @click.command(name="completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
-    """Print the completion script of SHELL, for example: perfgate completion bash >> ~/.bashrc."""
+    """Print the completion script of SHELL.
+
+    In ~/.bashrc: eval "$(perfgate completion bash)"; in ~/.zshrc, after compinit: eval "$(perfgate completion zsh)". For fish:
+    perfgate completion fish > ~/.config/fish/completions/perfgate.fish.
+    """
     from click.shell_completion import get_completion_class  # noqa: PLC0415 - only this command needs it
 
     from perfgate.cli import program  # noqa: PLC0415 - it lists this module
