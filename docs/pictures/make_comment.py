@@ -1,5 +1,7 @@
 """Draw the pull request comment of a result folder as GitHub would show it: a PNG made by headless Chromium.
 
+Beside it goes a line with the digest of the markdown, by which a test knows that the picture is of today's comment.
+
 Run as `python docs/pictures/make_comment.py benchmarks/h200/serving/results/closed-gpu-3 docs/pictures/comment.png`.
 """
 
@@ -11,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+from pictured import write_digest
+from PIL import Image, ImageChops
 
 STYLE = """
 body { font: 14px/1.5 "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif; color: #1f2328; margin: 0; padding: 20px; }
@@ -25,7 +29,8 @@ h3 { font-size: 17px; } sub { color: #59636e; vertical-align: baseline; } ol { c
 """
 CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1.5")
 NO_NETWORK = ("--disable-background-networking", "--disable-sync", "--disable-component-update", "--no-first-run")
-SIZE = "--window-size=1290,945"
+SIZE = "--window-size=1290,2400"  # higher than any comment; what is left white below is cut off
+MARGIN = 30
 
 
 def draw(folder: str, picture: Path) -> None:
@@ -41,6 +46,13 @@ def draw(folder: str, picture: Path) -> None:
         page.write_text(html, encoding="utf-8")
         options = [f"--user-data-dir={place}/profile", SIZE, f"--screenshot={picture.resolve()}", page.as_uri()]
         subprocess.run([*CHROMIUM, *NO_NETWORK, *options], check=True, capture_output=True)
+    drawn = Image.open(picture).convert("RGB")
+    shown = ImageChops.invert(drawn).getbbox()
+    if shown is None or shown[3] == drawn.height:
+        sys.exit(f"{folder}: its comment is empty, or higher than the window of {SIZE}")
+    whole = drawn.crop((0, 0, drawn.width, min(shown[3] + MARGIN, drawn.height)))
+    whole.quantize(method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
+    write_digest(picture, folder, comment)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Photograph the page of a result folder, from its table of metrics to the end of its windows: a PNG made by headless Chromium.
 
+Beside it goes a line with the digest of that part of the page, by which a test knows that the picture is of today's page.
+
 Run as `python docs/pictures/make_report.py benchmarks/h200/serving/results/closed-gpu-3 docs/pictures/report.png`.
 """
 
@@ -10,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pictured import cut_page, write_digest
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
@@ -33,7 +36,9 @@ def draw(folder: str, picture: Path) -> None:
         clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
         page.screenshot(path=picture, full_page=True, clip=clip)
         browser.close()
+        part = cut_page(page_file.read_text(encoding="utf-8"))
     Image.open(picture).convert("RGB").quantize(method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
+    write_digest(picture, folder, part)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""The committed pictures are of what perfgate renders today; where not, the scripts beside them draw them anew."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from perfgate.cli import main
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "docs" / "pictures"
+MAX_BYTES = 400_000
+ANEW = "is out of date: run `python docs/pictures/make_{name}.py {folder} docs/pictures/{name}.png` and look at it"
+
+
+@pytest.fixture(scope="module")
+def pictured():
+    """The module beside the pictures, which is no package."""
+    spec = importlib.util.spec_from_file_location("pictured", PICTURES / "pictured.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["comment", "report"])
+def test_picture__is_of_todays_renderer(pictured, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    digest, folder = pictured.read_digest(PICTURES / f"{name}.png")
+    page = tmp_path / "page.html"
+    assert main(["report", folder, *(["--html", str(page)] if name == "report" else [])]) == 0
+    text = pictured.cut_page(page.read_text(encoding="utf-8")) if name == "report" else capsys.readouterr().out
+
+    assert pictured.find_digest(text) == digest, ANEW.format(name=name, folder=folder)
+
+
+def test_pictures__are_small():
+    assert {path.name: path.stat().st_size for path in PICTURES.glob("*.png") if path.stat().st_size > MAX_BYTES} == {}
+
+
+def test_cut_page__of_a_page_without_the_parts(pictured):
+    with pytest.raises(ValueError, match="no sections of metrics and windows"):
+        pictured.cut_page("<style></style><section id='metrics'>")
