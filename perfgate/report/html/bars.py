@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfgate.evidence.attribution import Attribution, Part
 from perfgate.report.html.scale import Scale
@@ -13,7 +13,7 @@ SHOWN = 8
 ROW, ABOVE, BELOW = 42.0, 26.0, 12.0
 # A letter of the labels is about so wide, in pixels.
 LETTER = 6.6
-ROOM = 84.0
+EDGE, GAP = 8.0, 6.0
 
 
 def draw_attribution(found: Attribution) -> Figure | None:
@@ -32,7 +32,8 @@ def draw_attribution(found: Attribution) -> Figure | None:
 def _draw(parts: Sequence[Part], width: float) -> Drawing:
     low = min(0.0, *(part.difference_us for part in parts))
     high = max(0.0, *(part.difference_us for part in parts))
-    left, right = 8.0 + (ROOM if low < 0 else 0), width - 8.0 - (ROOM if high > 0 else 0)
+    left = EDGE + _find_room(part for part in parts if part.difference_us <= 0)
+    right = width - EDGE - _find_room(part for part in parts if part.difference_us > 0)
     x = Scale(low=low, high=high if high > low else low + 1, start=left, end=right)
     height = ABOVE + ROW * len(parts)
     zero = line((x.place(0), ABOVE - 8), (x.place(0), height - 6), "zero")
@@ -40,16 +41,24 @@ def _draw(parts: Sequence[Part], width: float) -> Drawing:
     return Drawing(width=width, height=height + BELOW, shapes=(zero, *rows))
 
 
+def _find_room(parts: Iterable[Part]) -> float:
+    """What the longest label beside these bars takes, in pixels: a bar may reach to the edge of the scale."""
+    return max((GAP + LETTER * len(_describe(part)) for part in parts), default=0.0)
+
+
+def _describe(part: Part) -> str:
+    return f"{part.difference_us:+,.1f} us ({format_percent(abs(part.share), 0)})"
+
+
 def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape]:
     more = part.difference_us
     zero, end = x.place(0), x.place(more)
-    name = _shorten(part.name, int((width - 16) / LETTER))
-    yield write(8, top + 4, name, "tick strong")
+    name = _shorten(part.name, int((width - 2 * EDGE) / LETTER))
+    yield write(EDGE, top + 4, name, "tick strong")
     style = "slower" if more > 0 else "faster"
     hint = f"{part.name}: {part.base_us:,.1f} us in the base, {part.candidate_us:,.1f} us in the candidate"
     yield box((zero, top + 11), (max(end, zero + 1) if more > 0 else min(end, zero - 1), top + 27), f"mark {style}", hint=hint)
-    words = f"{more:+,.1f} us ({format_percent(abs(part.share), 0)})"
-    yield write(end + 6 if more > 0 else end - 6, top + 23, words, "tick", "start" if more > 0 else "end")
+    yield write(end + GAP if more > 0 else end - GAP, top + 23, _describe(part), "tick", "start" if more > 0 else "end")
 
 
 def _shorten(name: str, letters: int) -> str:
