@@ -19,7 +19,7 @@ class Kernels:
     losses: tuple[str, ...]
 
 
-HEADER = ("layer", "base", "candidate", "change", "interval", "verdict")
+HEADER = ("layer", "base", "candidate", "change", "95 % bounds", "margin", "outcome")
 
 
 def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
@@ -30,7 +30,7 @@ def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     lines = [f"### {head}" if is_markdown else head, ""]
     lines += [f"- {clean(reason)}" for reason in verdict.reasons]
     lines += ["", lay_out_markdown(table) if is_markdown else lay_out(table), ""]
-    lines += [f"{verdict.blocks} blocks; intervals: two-sided, 90 %; margin: {format_percent(verdict.judgements[0].margin, 0)}"]
+    lines += [f"{verdict.blocks} blocks; the truth lies beyond each bound 5 times in 100"]
     return "\n".join(lines) + "\n"
 
 
@@ -47,7 +47,8 @@ def build_kernels(verdict: Verdict) -> Kernels:
 
 def tabulate_layers(verdict: Verdict) -> Table:
     """One row for each layer, the worst first."""
-    return Table(header=HEADER, rows=[_row(judgement) for judgement in sorted(verdict.judgements, key=_order)])
+    rows = [_row(judgement) for judgement in sorted(verdict.judgements, key=_order)]
+    return Table(header=HEADER, rows=rows, words=(0, len(HEADER) - 1))
 
 
 def _order(judgement: Judgement) -> tuple[bool, float]:
@@ -58,9 +59,9 @@ def _row(judgement: Judgement) -> tuple[str, ...]:
     times = [f"{value:.1f} us" if value is not None else "-" for value in (judgement.base, judgement.candidate)]
     interval = "-"
     if judgement.low is not None and judgement.high is not None:
-        interval = f"{_percent(judgement.low)} to {_percent(judgement.high)}"
+        interval = f"{_percent(judgement.low).removesuffix(' %')} to {_percent(judgement.high)}"
     change = "-" if judgement.change is None else _percent(judgement.change)
-    return (judgement.metric, *times, change, interval, str(judgement.outcome))
+    return (judgement.metric, *times, change, interval, _percent(judgement.margin), str(judgement.outcome))
 
 
 def _percent(ratio: float) -> str:

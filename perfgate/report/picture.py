@@ -16,7 +16,7 @@ WIDTH = 5 * CELLS_PER_MARGIN + 1
 
 LEGEND = (
     "`(==*==)` is the estimate with its interval, `0` no change, `!` the margin; worse is to the right, "
-    "`<` or `>` says that the interval goes on. The truth lies beyond either bound 5 times in 100. "
+    "`<` or `>` says that the interval goes on. The truth lies beyond each bound 5 times in 100. "
     "PASS needs the whole interval to end before `!`, "
     "REGRESSION a proven loss of more than half the way to it."
 )
