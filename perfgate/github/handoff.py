@@ -118,7 +118,10 @@ class AnswerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Handoff:
-    """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` itself."""
+    """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` itself.
+
+    `ended_s` is the last moment that its folder knows of, as `WindowEntry.ended_s` counts: servers stop after the last window.
+    """
 
     schema: Literal[1]
     subject: Subject
@@ -133,6 +136,7 @@ class Handoff:
     windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
     answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
     kernels: KernelProof | None = None
+    ended_s: Number = 0.0
 
 
 _NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}

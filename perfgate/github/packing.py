@@ -64,6 +64,7 @@ def _build_handoff(folder: Path, subject: Subject) -> Handoff:
         windows=tuple(_pack_window(folder, entry.file, _place(entry)) for entry in _readable(folder, session)),
         answers=tuple(pack_answers(found) for found in load_answers(folder) if found.problem is None),
         kernels=record.kernels,
+        ended_s=session.timing.took_s if session.timing else 0.0,
     )
 
 
@@ -154,7 +155,7 @@ def unpack_folder(
     for entry in handoff.answers:
         unpack_answers(entry, folder)
     last_s = max((window.ended_s for window in handoff.windows), default=0.0)
+    last_s = max(last_s, handoff.ended_s)
     for problem in handoff.problems:
         writer.add_problem(problem, last_s)
-    if handoff.is_complete:
-        writer.add_event("session_ended", last_s)
+    writer.add_event("session_ended" if handoff.is_complete else "handed_over", last_s)

@@ -17,7 +17,9 @@ from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.errors import HandoffError
 from perfgate.evidence.answers import Answers, store_answers
+from perfgate.evidence.journal import append_line
 from perfgate.evidence.replies import Question
+from perfgate.evidence.results import load_results
 from perfgate.github import artifact
 from perfgate.github.artifact import read_documents
 from perfgate.github.handoff import parse_handoff
@@ -94,6 +96,22 @@ def test_handoff__the_verdict_is_the_same_on_the_other_side(tmp_path, capsys):
     main(["check", str(tmp_path / "out" / "gpt-oss-20b-shape-closed-c16"), "--format", "json"])
 
     assert capsys.readouterr().out == here
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_handoff__the_machine_time_is_the_same_on_the_other_side(tmp_path, scenario_file, is_complete):
+    """Servers stop after the last window, and that time is spent too."""
+    session = make_session(make_scenario(), is_complete=is_complete)
+    folder = write_folder(tmp_path / "r", session)
+    append_line(folder / "events.jsonl", {"event": "server_stopped", "at_s": 2e6})
+    main(["handoff", "pack", str(folder), "-o", str(tmp_path), *subject()])
+    document = orjson.loads((tmp_path / NAME).read_bytes())
+
+    open_document(tmp_path, document, scenario_file)
+    opened = load_results(tmp_path / "out" / "unit")[1]
+
+    assert opened.timing.took_s == load_results(folder)[1].timing.took_s == 2e6
+    assert opened.is_complete is is_complete
 
 
 def test_handoff__carries_no_text_path_or_setting(tmp_path):
