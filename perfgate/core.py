@@ -140,9 +140,10 @@ class Session:
     `equivalence` says in a sentence how far the arms' answers differ; it is empty when they were not compared.
     `is_complete` is False while a session runs or when it was cut off. `is_aa` says that both arms ran the same build with the
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
-    that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `reproduce`
-    are the words after `perfgate gate` that measure the same again. `superseded` are windows of blocks that were cut off by a
-    break and measured anew: they are kept, and judged by nobody. `timing` is absent where nothing but windows is known.
+    that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
+    reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
+    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and judged by
+    nobody. `timing` is absent where nothing but windows is known.
     `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when nobody did.
     """
 

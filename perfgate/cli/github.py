@@ -11,7 +11,7 @@ from perfgate.cli.handoff import build_subject
 from perfgate.cli.judging import EVENT, FILE, SETTINGS, add_court_options, annotate, build_court, open_and_judge
 from perfgate.cli.learning import jobs, learn
 from perfgate.cli.output import add_format_option, print_json, print_result
-from perfgate.cli.publishing import build_place, build_section, publish, report, say_all
+from perfgate.cli.publishing import build_place, build_section, find_server, publish, report, say_all
 from perfgate.errors import GitHubError, HandoffError, InputError
 
 MAIN = "refs/heads/main"
@@ -77,6 +77,7 @@ def write_plan(values: dict[str, str], style: str, **said: Any) -> None:
 @click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
 @click.option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none.")
 @click.option("--head-sha", required=True, metavar="SHA")
+@click.option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
 @click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_court_options
@@ -88,7 +89,9 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
     No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge. With --format json the
     lines that GitHub shows on the run go to standard error, where it reads them too.
     """
-    from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415 - as above
+    from perfgate.github.events import find_sha  # noqa: PLC0415 - as above
+    from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415
+    from perfgate.github.recipes import Recipe  # noqa: PLC0415
     from perfgate.github.settings import parse_jobs  # noqa: PLC0415
     from perfgate.report.comment import render_comment  # noqa: PLC0415
 
@@ -97,14 +100,16 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
             raise InputError(f"--result {result[:20]}: nothing was to be measured, and yet jobs ran")
         print_result(style, {"action": action, "jobs": []}, f"{action}: nothing was measured, so nothing is said")
         return 0
-    wanted = parse_jobs(matrix)
+    wanted, base_sha = parse_jobs(matrix), find_sha(options, "base_sha")
     codes = [0 if wanted and result == "success" else 3]
     said: list[dict[str, Any]] = []
     for job in wanted:
-        subject = build_subject({**options, "hardware": job.hardware})
+        recipe = Recipe(
+            subject=build_subject({**options, "hardware": job.hardware}), base_sha=base_sha, server_url=find_server()
+        )
         path = artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
         try:
-            judged = open_and_judge((path,), subject, build_court(options, settings))
+            judged = open_and_judge((path,), recipe, build_court(options, settings))
         except HandoffError as error:
             click.echo(f"::error title=perfgate {job.hardware}::nothing to judge", err=style == "json")
             click.echo(f"perfgate: {error}", err=True)

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfgate.cli.handoff import unpack_all
+from perfgate.cli.handoff import read_scenarios, unpack_all
 from perfgate.errors import HandoffError
 
 if TYPE_CHECKING:
-    from perfgate.core import Session, Verdict
-    from perfgate.github.handoff import Handoff, Subject
+    from perfgate.core import Verdict
+    from perfgate.github.handoff import Handoff
+    from perfgate.github.recipes import Recipe
     from perfgate.report.render import Case
 
 FILE = click.Path(path_type=Path)
-OPENED = "opened"
-"""The folder that `perfgate handoff open` is told to write to in docs/github.md."""
 SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
 EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
 _COURT = (
@@ -67,26 +66,26 @@ def build_court(options: dict[str, Any], settings: Path) -> Court:
     )
 
 
-def open_and_judge(artifacts: tuple[Path, ...], subject: Subject, court: Court) -> tuple[Judged, ...]:
-    """Open every artifact as one of `subject`'s and judge what is in it."""
+def open_and_judge(artifacts: tuple[Path, ...], recipe: Recipe, court: Court) -> tuple[Judged, ...]:
+    """Open every artifact as one of the recipe's subject and judge what is in it."""
     from perfgate.github.subject import open_artifact  # noqa: PLC0415
 
-    handoffs = tuple(handoff for path in artifacts for handoff in open_artifact(path, subject))
+    handoffs = tuple(handoff for path in artifacts for handoff in open_artifact(path, recipe.subject))
     if len({handoff.scenario for handoff in handoffs}) < len(handoffs):
         raise HandoffError("several hand-offs of one scenario; a scenario is measured once a run")
-    return judge_handoffs(handoffs, court)
+    return judge_handoffs(handoffs, court, recipe)
 
 
-def judge_handoffs(handoffs: Sequence[Handoff], court: Court) -> tuple[Judged, ...]:
+def judge_handoffs(handoffs: Sequence[Handoff], court: Court, recipe: Recipe) -> tuple[Judged, ...]:
     """Compute each verdict from its windows. Raise HandoffError for a scenario that is not one of this side's."""
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
         return tuple(
-            _judge(path, court)
+            _judge(path, court, recipe)
             for path in unpack_all(tuple(handoffs), court.scenarios, Path(folder), scenarios_in_pr=court.scenarios_in_pr)
         )
 
 
-def _judge(folder: Path, court: Court) -> Judged:
+def _judge(folder: Path, court: Court, recipe: Recipe) -> Judged:
     from perfgate.baseline_choice import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.check import judge  # noqa: PLC0415
     from perfgate.evidence.results import load_results  # noqa: PLC0415
@@ -95,14 +94,24 @@ def _judge(folder: Path, court: Court) -> Judged:
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, court.baselines, scenario, session)
     verdict = judge(session, scenario, baseline)
-    session = rename_source(session, Path(OPENED) / folder.name)
-    return Judged(verdict=verdict, case=Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline))
+    _, *options = session.reproduce
+    words = (find_scenario(court.scenarios, scenario.name), *options)
+    case = Case(
+        verdict=verdict,
+        session=replace(session, source=recipe.name_folder(scenario.name), reproduce=words),
+        scenario=scenario,
+        baseline=baseline,
+        link=recipe.address,
+        link_title=recipe.title,
+        trees=recipe.trees if options else "",
+        fetch=recipe.fetch,
+    )
+    return Judged(verdict=verdict, case=case)
 
 
-def rename_source(session: Session, place: Path) -> Session:
-    """Call a session's folder, in the commands of a report, what a reader will call it who opens the hand-off himself."""
-    words = tuple(word.replace(session.source, str(place)) for word in session.reproduce)
-    return replace(session, source=str(place), reproduce=words)
+def find_scenario(given: Sequence[str], name: str) -> str:
+    """What a command of this side calls a scenario: the file that was given for it, or the name under which it ships."""
+    return next((word for word in given if name in read_scenarios((word,))), name)
 
 
 def annotate(judged: Sequence[Judged]) -> Iterator[str]:

@@ -12,12 +12,15 @@ import click
 
 from perfgate.cli.judging import EVENT, SETTINGS, add_court_options, build_court
 from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.pages import add_page_options, write_pages
+from perfgate.cli.report import check_link
 from perfgate.errors import HandoffError, StaleError
 
 if TYPE_CHECKING:
     from perfgate.cli.judging import Court, Judged
     from perfgate.github.handoff import Subject
     from perfgate.github.publisher import Place
+    from perfgate.github.recipes import Recipe
     from perfgate.github.runs import Finding, Run
     from perfgate.github.sections import Section
     from perfgate.github.settings import Settings
@@ -31,10 +34,14 @@ if TYPE_CHECKING:
 @click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_court_options
+@add_page_options
 @SETTINGS
 @add_format_option
-def publish(settings: Path, style: str, **options: Any) -> int:
-    """Say on the pull request what the measuring jobs of this run left: comment and commit status."""
+def publish(settings: Path, pages: Path | None, link: str, style: str, **options: Any) -> int:
+    """Say on the pull request what the measuring jobs of this run left: comment and commit status.
+
+    With --pages only the pages are written, so that the comment can name the address under which they were kept.
+    """
     from perfgate.github.client import connect  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
     from perfgate.github.runs import Run, collect  # noqa: PLC0415
@@ -50,7 +57,15 @@ def publish(settings: Path, style: str, **options: Any) -> int:
     )
     court = build_court(options, settings)
     findings = collect(connect(), run, load_settings(settings))
-    said = say_all(run, (judge_finding(run.subject(finding.hardware), finding, court) for finding in findings), style)
+    if pages is not None:
+        write_pages(findings, court, pages)
+        print_result(style, {"pages": pages}, f"pages: {pages}")
+        return 0
+    said = say_all(
+        run,
+        (judge_finding(build_recipe(run, finding.hardware, check_link(link)), finding, court) for finding in findings),
+        style,
+    )
     if style == "json":
         print_json({"sections": said})
     return 0
@@ -59,16 +74,18 @@ def publish(settings: Path, style: str, **options: Any) -> int:
 @click.command()
 @EVENT
 @add_court_options
+@add_page_options
 @SETTINGS
 @add_format_option
-def report(event: Path, settings: Path, style: str, **options: Any) -> int:
+def report(event: Path, settings: Path, pages: Path | None, link: str, style: str, **options: Any) -> int:
     """Say on the pull request what became of a run of the pull request workflow, from its `workflow_run` event.
 
     A run of a fork is never read, as its workflow file is the fork's: the comment then tells a maintainer how to start one.
+    With --pages only the pages of a finished run are written.
     """
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
     from perfgate.github.events import Action, plan_pull, read_event  # noqa: PLC0415
-    from perfgate.github.runs import identify  # noqa: PLC0415
+    from perfgate.github.runs import collect, identify  # noqa: PLC0415
     from perfgate.github.settings import load_settings  # noqa: PLC0415
 
     payload, known = read_event(event), load_settings(settings)
@@ -78,13 +95,18 @@ def report(event: Path, settings: Path, style: str, **options: Any) -> int:
         print_result(style, {"sections": [], "reason": found.reason}, found.reason)
         return 0
     court = build_court(options, settings) if found.action is Action.RUN else None
-    said = say_all(run, _build_sections(run, payload, known, court), style)
+    if pages is not None:
+        if court is not None and payload.get("action") == "completed":
+            write_pages(collect(connect(), run, known), court, pages)
+        print_result(style, {"pages": pages}, f"pages: {pages}")
+        return 0
+    said = say_all(run, _build_sections(run, payload, known, court, check_link(link)), style)
     if style == "json":
         print_json({"sections": said})
     return 0
 
 
-def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: Court | None) -> Iterator[Section]:
+def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: Court | None, link: str) -> Iterator[Section]:
     """Without a court nothing may be judged: the run belongs to a fork."""
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
     from perfgate.github.runs import collect  # noqa: PLC0415
@@ -100,22 +122,22 @@ def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: C
             yield build_section(run.subject(hardware), state)
     else:
         for finding in collect(connect(), run, known):
-            yield judge_finding(run.subject(finding.hardware), finding, court)
+            yield judge_finding(build_recipe(run, finding.hardware, link), finding, court)
 
 
-def judge_finding(subject: Subject, finding: Finding, court: Court) -> Section:
+def judge_finding(recipe: Recipe, finding: Finding, court: Court) -> Section:
     """What is missing outweighs what is there, except a regression that was found."""
     from perfgate.cli.judging import judge_handoffs  # noqa: PLC0415 - as above
     from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415
     from perfgate.github.sections import find_room  # noqa: PLC0415
     from perfgate.github.states import State, combine  # noqa: PLC0415
-    from perfgate.report.comment import render_comment  # noqa: PLC0415
+    from perfgate.report.comment import render_comment, split_head  # noqa: PLC0415
     from perfgate.report.escape import markdown  # noqa: PLC0415
 
     remarks = list(finding.remarks)
     judged: tuple[Judged, ...] = ()
     try:
-        judged = judge_handoffs(finding.handoffs, court)
+        judged = judge_handoffs(finding.handoffs, court, recipe)
     except HandoffError as error:
         remarks.append(str(error))
     state = combine([one.verdict.outcome for one in judged])
@@ -125,7 +147,24 @@ def judge_finding(subject: Subject, finding: Finding, court: Court) -> Section:
     cases = [one.case for one in judged]
     add_summary(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     room = find_room(court.machines) - len(lines) - 2
-    return build_section(subject, state, f"{lines}\n\n{render_comment(cases, room)}".strip())
+    headline, body = "", render_comment(cases, room)
+    if judged and (not remarks or state is State.REGRESSION):
+        # The verdict speaks for the section. Where something is missing too, only a loss may.
+        headline, body = split_head(body)
+    return build_section(recipe.subject, state, f"{lines}\n\n{body}".strip(), headline)
+
+
+def build_recipe(run: Run, hardware: str, link: str) -> Recipe:
+    """How a reader gets what one machine measured in `run`: what GitHub says of the run and its pull request."""
+    from perfgate.github.events import find_sha  # noqa: PLC0415 - as above
+    from perfgate.github.recipes import Recipe  # noqa: PLC0415
+
+    return Recipe(subject=run.subject(hardware), base_sha=find_sha(run.pull, "base.sha"), link=link, server_url=find_server())
+
+
+def find_server() -> str:
+    """The address of GitHub, or of the Enterprise server that this job runs for."""
+    return os.environ.get("GITHUB_SERVER_URL", "https://github.com")
 
 
 def build_place(repository: str, pull_request: int) -> Place:
@@ -135,18 +174,18 @@ def build_place(repository: str, pull_request: int) -> Place:
     return Place(
         repository=repository,
         pull_request=pull_request,
-        server_url=os.environ.get("GITHUB_SERVER_URL", "https://github.com"),
+        server_url=find_server(),
         bot=os.environ.get("PERFGATE_BOT", BOT),
     )
 
 
-def build_section(subject: Subject, state: State, body: str = "") -> Section:
+def build_section(subject: Subject, state: State, body: str = "", headline: str = "") -> Section:
     """The section of one machine, dated now."""
     from perfgate.github.sections import Entry, Section  # noqa: PLC0415 - as above
 
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     entry = Entry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
-    return Section(hardware=subject.hardware, entry=entry, body=body)
+    return Section(hardware=subject.hardware, entry=entry, headline=headline, body=body)
 
 
 def say_all(run: Run, sections: Iterable[Section], style: str) -> list[dict[str, str]]:

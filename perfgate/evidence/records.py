@@ -32,6 +32,9 @@ INDEX_FILE = "windows.jsonl"
 EVENTS_FILE = "events.jsonl"
 LOG_DIR = "logs"
 
+BASE_TREE, CANDIDATE_TREE = "sglang-base", "sglang-head"
+"""What commands call the working trees of a session whose Pythons were left behind; its reader makes them."""
+
 # Built when first used: what only judges needs no schema for writing.
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -157,22 +160,19 @@ def is_handed_over(record: SessionRecord) -> bool:
 
 
 def list_options(record: SessionRecord) -> tuple[str, ...]:
-    """What sets the arms apart, as options of `perfgate gate`; of arms handed over by another job only that they differ."""
+    """What sets the arms apart, as options of `perfgate gate`; arms of a hand-off become working trees of one's own."""
     base, candidate = record.arms.get(Arm.BASE), record.arms.get(Arm.CANDIDATE)
     if base is None or candidate is None:
         return ()
-    options = ["--python", _name_python(base), "--candidate-python", _name_python(candidate)] * (
-        base.python != candidate.python
-    )
+    is_apart = base.python != candidate.python
+    if is_apart and not base.argv:
+        # A hand-off leaves paths behind: what is left names nothing on this machine.
+        return "--checkout", BASE_TREE, "--candidate-checkout", CANDIDATE_TREE
+    options = ["--python", base.python, "--candidate-python", candidate.python] * is_apart
     extra = candidate.argv[len(base.argv) :] if candidate.argv[: len(base.argv)][1:] == base.argv[1:] else ()
     options += [f"--candidate-arg={argument}" for argument in extra]
     changed = sorted(set(candidate.env.items()) - set(base.env.items()))
     return (*options, *(word for name, value in changed for word in ("--candidate-env", f"{name}={value}")))
-
-
-def _name_python(arm: ArmRecord) -> str:
-    """A hand-off leaves paths behind: what is left names nothing on this machine."""
-    return arm.python if arm.argv else f"{arm.label}/bin/python"
 
 
 def describe_first(error: ValidationError) -> str:

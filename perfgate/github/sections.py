@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
 from perfgate.github.handoff import Label, Sha, Time
-from perfgate.github.states import ICONS, SENTENCES, State
+from perfgate.github.states import ICONS, SENTENCES, URGENCY, State
 
 MARK = "<!-- perfgate:v1 -->"
 """The first line of perfgate's comment. Anybody can write it, so the author counts too."""
@@ -55,11 +55,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What the comment says of one hardware."""
+    """What the comment says of one hardware. `headline` is its verdict with numbers, else the words of its state are used."""
 
     hardware: str
     entry: Entry
     history: tuple[Entry, ...] = ()
+    headline: str = ""
     body: str = ""
 
 
@@ -109,13 +110,15 @@ def parse(comment: str) -> dict[str, Section]:
             kept = TypeAdapter(_Kept).validate_json(match["state"])
         except ValidationError:
             continue
-        body = _FOOT.sub("", match["body"]).partition("\n")[2].strip("\n")
-        found[kept.hardware] = Section(hardware=kept.hardware, entry=kept.entry, history=kept.history, body=body)
+        heading, _, body = _FOOT.sub("", match["body"]).partition("\n")
+        section = Section(hardware=kept.hardware, entry=kept.entry, history=kept.history, body=body.strip("\n"))
+        headline = heading.removeprefix(_begin_heading(section)) if heading != _write_heading(section) else ""
+        found[kept.hardware] = replace(section, headline=headline)
     return found
 
 
 def render(sections: Mapping[str, Section], runs_url: str) -> str:
-    """Write the comment. `runs_url` is the address of the repository's runs.
+    """Write the comment, the worst section first. `runs_url` is the address of the repository's runs.
 
     Where the room is short, the earlier results make way first; they stay in the state. Then long bodies are cut.
     """
@@ -124,7 +127,7 @@ def render(sections: Mapping[str, Section], runs_url: str) -> str:
 
 
 def _render(sections: Mapping[str, Section], runs_url: str, *, has_history: bool) -> str:
-    order = sorted(sections)
+    order = sorted(sections, key=lambda name: (URGENCY.index(sections[name].entry.state), name))
     empty = {name: _render_section(replace(sections[name], body=""), runs_url, has_history=has_history) for name in order}
     # A body brings two lines of its own, a section the two before it, and the end is a line too.
     room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + 4 for text in empty.values())
@@ -170,14 +173,24 @@ def _render_section(section: Section, runs_url: str, *, has_history: bool) -> st
     kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
     lines = [
         f"<!-- perfgate:section {orjson.dumps(kept).decode()} -->",
-        f"## {ICONS[entry.state]} {section.hardware}: {entry.state.value} ({SENTENCES[entry.state]})",
+        _write_heading(section),
         *(["", section.body, ""] if section.body else [""]),
         "<!-- perfgate:foot -->",
-        f"<sub>commit {entry.head_sha[:12]}, report and numbers: {_link(entry, runs_url)}, {entry.at}</sub>",
+        f"<sub>commit {entry.head_sha[:12]}, measured in {_link(entry, runs_url)}, {entry.at}</sub>",
         *_render_history(section.history if has_history else (), runs_url),
         "<!-- perfgate:end -->",
     ]
     return "\n".join(lines)
+
+
+def _write_heading(section: Section) -> str:
+    state = section.entry.state
+    words = " ".join(_disarm(section.headline).splitlines()) or f"{state.value} ({SENTENCES[state]})"
+    return f"{_begin_heading(section)}{words}"
+
+
+def _begin_heading(section: Section) -> str:
+    return f"## {ICONS[section.entry.state]} {section.hardware}: "
 
 
 def _render_history(history: tuple[Entry, ...], runs_url: str) -> list[str]:

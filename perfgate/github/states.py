@@ -58,6 +58,19 @@ ICONS = {
     State.SICK: "\N{NO ENTRY SIGN}",
 }
 
+URGENCY = (
+    State.REGRESSION,
+    State.INVALID,
+    State.SICK,
+    State.INCONCLUSIVE,
+    State.AWAITING,
+    State.RUNNING,
+    State.PLANNED,
+    State.PASS,
+    State.IMPROVED,
+)
+"""The state that most needs somebody's eyes first."""
+
 _OF_OUTCOME = {
     Outcome.IMPROVED: State.IMPROVED,
     Outcome.PASS: State.PASS,

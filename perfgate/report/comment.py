@@ -9,6 +9,7 @@ from perfgate.report import wording
 from perfgate.report.escape import markdown
 from perfgate.report.picture import LEGEND
 from perfgate.report.render import TOP, Case, Fold, render_case
+from perfgate.report.view import count_margins
 
 WORST_FIRST = (Outcome.REGRESSION, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
 
@@ -21,13 +22,25 @@ def render_comment(cases: Sequence[Case], room: int) -> str:
     """
     if not cases:
         return ""
-    ordered = sorted(cases, key=lambda case: WORST_FIRST.index(case.verdict.outcome))
+    ordered = sorted(cases, key=_rank)
     if len(ordered) == 1:
         whole = (render_case(ordered[0], fold) for fold in Fold)
         return next((text for text in whole if len(text) <= room), None) or _list_losses(ordered)
     head, foot = _head(ordered), f"\n<sub>{LEGEND}</sub>\n"
     texts = _unfold(ordered, room - len(head) - len(foot))
     return "\n".join((head, *texts)) + foot if texts else _list_losses(ordered)
+
+
+def _rank(case: Case) -> tuple[int, float]:
+    """The worst outcome first; of one outcome the scenario that lost most, measured in margins."""
+    gating = (judgement for judgement in case.verdict.judgements if judgement.gating)
+    return WORST_FIRST.index(case.verdict.outcome), -max(map(count_margins, gating), default=0.0)
+
+
+def split_head(comment: str) -> tuple[str, str]:
+    """Take a comment's first line, without its marks, from the rest: the verdict in words, with its numbers."""
+    first, _, rest = comment.partition("\n")
+    return first.lstrip("# ").partition(" ")[2], rest.strip("\n")
 
 
 def _unfold(cases: Sequence[Case], room: int) -> list[str]:

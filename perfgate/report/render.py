@@ -18,6 +18,7 @@ from perfgate.report.layers import build_kernels, tabulate_layers
 from perfgate.report.picture import LEGEND
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import Row, build_view
+from perfgate.report.wording import ACTIONS
 from perfgate.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ class Case:
     """A verdict with all that a report of it shows.
 
     `baseline` is the one that it was judged against, if any. `attribution` says which kernels the difference consists of, or
-    why the profiles cannot be read. `layers` is the verdict on MoE layers timed beside it, `link` the address of a report.
+    why the profiles cannot be read. `layers` is the verdict on MoE layers timed beside it.
+    `link` is the address of what `link_title` names. `trees` and `fetch` are commands that a reader types first: one makes the
+    working trees that `Session.reproduce` names, the other fetches `Session.source`; both are empty where those are at hand.
     """
 
     verdict: Verdict
@@ -52,6 +55,9 @@ class Case:
     attribution: Attribution | str | None = None
     layers: Verdict | None = None
     link: str = ""
+    link_title: str = "report"
+    trees: str = ""
+    fetch: str = ""
 
 
 def render_markdown(
@@ -89,6 +95,10 @@ def render_case(case: Case, fold: Fold, depth: int = TOP) -> str:
             kernels=build_kernels(case.layers) if case.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(case.layers))) if case.layers else "",
             link=Safe(case.link),
+            link_title=case.link_title,
+            trees=case.trees,
+            fetch=case.fetch,
+            is_fetched="{source}" in ACTIONS[case.verdict.outcome][2],
         )
     )
 

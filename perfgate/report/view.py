@@ -91,7 +91,7 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
     """Put the verdict into words. Pure: the same verdict gives the same report on any machine."""
     ordered = sort_judgements(verdict.judgements)
     footnotes = _footnotes(verdict, ordered)
-    action, command = wording.ACTIONS[verdict.outcome]
+    action, command = _advise(verdict, session)
     return View(
         icon=wording.ICONS[verdict.outcome],
         outcome=verdict.outcome.value,
@@ -114,7 +114,7 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         equivalence=session.equivalence,
         kernels=session.kernels,
         action=action,
-        action_command=command.format(source=quote(session.source), scenario=quote(session.scenario)),
+        action_command=command,
         labels=_labels(verdict, scenario),
         reasons=_shorten(verdict.reasons),
         base_title="base" if Arm.BASE in session.fingerprints else "stored base",
@@ -122,9 +122,18 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         footnotes=footnotes,
         policy=tuple((key, _plain_number(value)) for key, value in sorted(verdict.policy.items())),
         facts=_facts(session),
-        replay=write_command("check", session.source),
+        replay=write_command("check", session.source) if session.source else "",
         commands=(("measure again", write_command("gate", *(session.reproduce or (session.scenario,)))),),
     )
+
+
+def _advise(verdict: Verdict, session: Session) -> tuple[str, str]:
+    """Say what to do, and a command for it, unless that needs a result folder that the reader cannot have."""
+    advice, purpose, command = wording.ACTIONS[verdict.outcome]
+    if not command or ("{source}" in command and not session.source):
+        return advice, ""
+    scenario = session.reproduce[0] if session.reproduce else session.scenario
+    return f"{advice} {purpose}", command.format(source=quote(session.source), scenario=quote(scenario))
 
 
 def sort_judgements(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
@@ -133,12 +142,13 @@ def sort_judgements(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
 
     def rank(judgement: Judgement) -> tuple[bool, int, float, int]:
         severity = _SEVERITY.index(judgement.outcome)
-        return (not judgement.gating, severity, -_in_margins(judgement), order.index(judgement.metric))
+        return (not judgement.gating, severity, -count_margins(judgement), order.index(judgement.metric))
 
     return tuple(sorted(judgements, key=rank))
 
 
-def _in_margins(judgement: Judgement) -> float:
+def count_margins(judgement: Judgement) -> float:
+    """How many margins were lost; negative for a gain, 0 where nothing is known."""
     return 0.0 if judgement.worse is None else judgement.worse / log1p(judgement.margin)
 
 

@@ -27,22 +27,25 @@ MEANINGS = {
     Outcome.INVALID: "the measurement cannot be trusted, so it says nothing about speed",
 }
 
-# What to do, and the command that belongs to it: {source} is the result folder, {scenario} the scenario.
+# What to do, what more can be done, and the command for that: {source} is the result folder, {scenario} the scenario.
 ACTIONS = {
     Outcome.IMPROVED: (
-        "nothing stands in the way of a merge. To keep the gain as the new baseline:",
+        "nothing stands in the way of a merge.",
+        "To keep the gain as the new baseline:",
         "perfgate baseline add {source} --to perfgate/baselines",
     ),
-    Outcome.PASS: ("nothing stands in the way of a merge.", ""),
+    Outcome.PASS: ("nothing stands in the way of a merge.", "", ""),
     Outcome.REGRESSION: (
-        "find the cause; measuring the same code again does not undo this. To accept the loss in review, with a reason:",
+        "find the cause; measuring the same code again does not undo this.",
+        "To accept the loss in review, with a reason:",
         'perfgate baseline add {source} --to perfgate/baselines --accept-slower "the reason"',
     ),
     Outcome.INCONCLUSIVE: (
-        "give the scenario more blocks and measure again; repeating until it passes proves nothing. To see how many it takes:",
+        "give the scenario more blocks and measure again; repeating until it passes proves nothing.",
+        "To see how many it takes:",
         "perfgate power --scenario {scenario}",
     ),
-    Outcome.INVALID: ("mend what is named under Why, then measure again.", ""),
+    Outcome.INVALID: ("mend what is named under Why, then measure again.", "", ""),
 }
 
 ADVISORY = "This verdict is advisory: too few A/A blocks are stored for this machine to vouch for its error rates."

@@ -1,4 +1,7 @@
-"""What uploading an artifact leaves at GitHub: `python store_upload.py FOLDER NAME`, at the fake that GITHUB_API_URL names."""
+"""What uploading an artifact leaves at GitHub: `python store_upload.py FOLDER NAME`, at the fake that GITHUB_API_URL names.
+
+Prints the address of the artifact, as the output `url` of a step.
+"""
 
 import base64
 import io
@@ -17,8 +20,8 @@ def main():
         return
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(folder.iterdir()):
-            archive.write(path, path.name)
+        for path in sorted(folder.rglob("*")):
+            archive.write(path, path.relative_to(folder))
     run = os.environ.get("GITHUB_RUN_ID", "1")
     with urllib.request.urlopen(control) as answer:
         state = json.load(answer)
@@ -30,6 +33,7 @@ def main():
     state["files"][f"/store/{number}"] = "base64:" + base64.b64encode(buffer.getvalue()).decode()
     body = json.dumps({key: state[key] for key in ("runs", "artifacts", "files")}).encode()
     urllib.request.urlopen(urllib.request.Request(control, data=body, method="POST")).close()
+    print(f"url=https://github.com/o/r/actions/runs/{run}/artifacts/{number}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Session, Timing, Verdict, Window
+from perfgate.evidence.records import ArmRecord, SessionRecord, list_options
+from perfgate.github.handoff import Subject
+from perfgate.github.recipes import Recipe
+from perfgate.github.sections import Entry, Section
+from perfgate.github.states import combine
+from perfgate.report.comment import render_comment, split_head
 from perfgate.report.render import Case
 from perfgate.scenario import parse_scenario
 
@@ -54,6 +60,22 @@ def make_window(arm=Arm.BASE, role=Role.MEASURED, begun_s=0.0):
     return Window(run=run, arm=arm, block=1, start=1, index=0, role=role, begun_s=begun_s, ended_s=begun_s + 20.0)
 
 
+def make_options(*, is_handed_over=False):
+    """What a result folder would say sets two builds apart, with their paths or without."""
+    arms = {
+        arm: ArmRecord(
+            label=arm.value,
+            python=f"/opt/{arm.value}/bin/python",
+            argv=() if is_handed_over else (f"/opt/{arm.value}/bin/python", "-m", "sglang.launch_server"),
+            env={},
+            facts={},
+        )
+        for arm in Arm
+    }
+    fields = {"perfgate": "test", "scenario": "unit", "workload_hash": "0123456789ab", "begun_utc": "2026-11-20T10:00:00Z"}
+    return list_options(SessionRecord(schema=1, purpose="ab", arms=arms, model={}, **fields))
+
+
 def make_session(facts, candidate_facts=None, scenario="cpu-moe"):
     windows = [make_window(role=Role.WARMUP)] * 4 + [make_window(), make_window(Arm.CANDIDATE)] * 6
     return Session(
@@ -63,6 +85,7 @@ def make_session(facts, candidate_facts=None, scenario="cpu-moe"):
         fingerprints={Arm.BASE: Fingerprint(facts=facts), Arm.CANDIDATE: Fingerprint(facts=facts | (candidate_facts or {}))},
         windows=tuple(windows),
         timing=Timing(took_s=600.0, starting_s=180.0, warming_s=80.0, measuring_s=240.0),
+        reproduce=(scenario, *make_options()),
     )
 
 
@@ -183,7 +206,8 @@ def case_alone():
     """A candidate that was measured without a base, and is within what is stored."""
     verdict = make_verdict(Outcome.PASS, [throughput(-0.004), p99(0.01)], blocks=1, windows=3)
     session = make_session(CPU_FACTS)
-    return verdict, replace(session, fingerprints={Arm.CANDIDATE: session.fingerprints[Arm.CANDIDATE]}), SCENARIO, object()
+    alone = {Arm.CANDIDATE: session.fingerprints[Arm.CANDIDATE]}
+    return verdict, replace(session, fingerprints=alone, reproduce=session.reproduce[:1]), SCENARIO, object()
 
 
 def make_layers(*changes, outcome=Outcome.REGRESSION):
@@ -236,6 +260,32 @@ def make_several():
     several = []
     for name in CASES:
         case = make_case(name)
-        named = {"verdict": replace(case.verdict, scenario=name), "session": replace(case.session, scenario=name)}
-        several.append(replace(case, **named))
+        several.append(rename(case, name))
     return several
+
+
+def rename(case, name):
+    """The same case of another scenario."""
+    words = (name, *case.session.reproduce[1:])
+    session = replace(case.session, scenario=name, reproduce=words)
+    return replace(case, verdict=replace(case.verdict, scenario=name), session=session)
+
+
+HEAD, BASE = "4f" * 20, "b5" * 20
+ARTIFACT = "https://github.com/o/r/actions/runs/12/artifacts/5"
+
+
+def make_section(hardware, *cases, link=ARTIFACT):
+    """What the comment of a pull request says of one machine, as the job that publishes puts it together."""
+    subject = Subject(repository="o/r", pull_request=7, head_sha=HEAD, run_id=11, run_attempt=1, hardware=hardware)
+    recipe = Recipe(subject=subject, base_sha=BASE, link=link)
+    handed = []
+    for case in cases:
+        words = (case.session.scenario, *make_options(is_handed_over=True))
+        session = replace(case.session, source=recipe.name_folder(case.session.scenario), reproduce=words)
+        links = {"link": recipe.address, "link_title": recipe.title, "trees": recipe.trees, "fetch": recipe.fetch}
+        handed.append(replace(case, session=session, **links))
+    headline, body = split_head(render_comment(handed, 60_000))
+    state = combine([case.verdict.outcome for case in cases])
+    entry = Entry(head_sha=HEAD, state=state, run_id=11, run_attempt=1, at="2026-11-21T10:00:00Z")
+    return Section(hardware=hardware, entry=entry, headline=headline, body=body)

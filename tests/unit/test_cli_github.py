@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
+import re
+import shlex
 import zipfile
 
+import click
 import orjson
 import pytest
 
-from perfgate.cli import main
+from perfgate.cli import main, program
 from perfgate.github.sections import parse
 from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
@@ -60,9 +63,11 @@ def server(process, monkeypatch, tmp_path):
     return process
 
 
-def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7):
+def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):
     """Measure and pack, as the GPU job does; return the artifact's file."""
     folder = write_folder(tmp_path / f"measured-{worse}-{run}", make_session(SCENARIO, worse=worse))
+    if change:
+        change(folder)
     identity = ["--repository", "o/r", "--pr", str(pr), "--head-sha", head, "--run-id", str(run), "--run-attempt", str(attempt)]
     assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "packed"), *identity, "--hardware", "test-gpu"]) == 0
     return tmp_path / "packed" / "handoff-unit.json"
@@ -105,6 +110,61 @@ def test_publish__judges_what_this_run_left(server, tmp_path, capsys, case):
     assert f"test-gpu: {state}: https://github.example/" in capsys.readouterr().out
 
 
+ARTIFACT = "https://github.com/o/r/actions/runs/12/artifacts/5"
+
+
+def set_arms_apart(folder):
+    """Write into a result folder that the arms were two builds, each with a Python of its own."""
+    record = orjson.loads((folder / "session.json").read_bytes())
+    for arm, found in record["arms"].items():
+        found |= {"python": f"/arms/{arm}/bin/python", "argv": [f"/arms/{arm}/bin/python", "-m", "sglang.launch_server"]}
+    (folder / "session.json").write_bytes(orjson.dumps(record))
+
+
+@pytest.mark.parametrize("link", ["", ARTIFACT])
+def test_publish__names_what_a_stranger_can_type(server, tmp_path, link):
+    """The trees of the commits that GitHub names, this side's file of the scenario, and folders that can be fetched."""
+    artifact = pack(tmp_path, worse=0.2, change=set_arms_apart)
+    set_run(server, artifact)
+
+    assert main([*PUBLISH, "--link", link]) == 0
+    (comment,) = server.get()["comments"]
+    body = comment["body"]
+    (command,) = re.findall(r"\*\*Reproduce:\*\* `perfgate gate (.+?)`", body)
+    assert command == "unit.toml --checkout sglang-base --candidate-checkout sglang-head"
+    for tree in ("sglang-base", "sglang-head"):
+        (tmp_path / tree).mkdir()
+    program.get_command(click.Context(program), "gate").make_context("gate", shlex.split(command))
+    trees = f"git worktree add sglang-base {BASE} && git worktree add sglang-head {HEAD}"
+    assert f"after `git fetch origin {BASE} {HEAD} && {trees}`" in body
+    assert "opened/" not in body
+    assert ("gh run download 12 --repo o/r --name perfgate-report --dir report" in body) is bool(link)
+    assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(link)
+    shown = f"[report]({ARTIFACT})" if link else "[run's summary](https://github.com/o/r/actions/runs/11)"
+    assert f"or read the {shown}" in body
+    assert re.search(
+        r"\n## ❌ test-gpu: REGRESSION \(advisory\): slower in .+\. Output throughput -.+ \(margin .+\); P99 ITL \+", body
+    )
+
+
+def test_publish__writes_pages_and_says_nothing(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path, worse=0.2))
+
+    assert main([*PUBLISH, "--pages", "report"]) == 0
+    assert "report/test-gpu/unit.html\n" in capsys.readouterr().out
+    assert "REGRESSION" in (tmp_path / "report" / "test-gpu" / "unit.html").read_text()
+    assert main(["check", "report/test-gpu/unit"]) == 1
+    assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+def test_publish__a_link_that_is_none(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path))
+
+    assert main([*PUBLISH, "--link", "javascript:alert(1)"]) == 2
+    assert "--link 'javascript:alert(1)': no address" in capsys.readouterr().err
+    assert server.get()["comments"] == []
+
+
 def test_publish__a_head_that_moved(server, tmp_path, capsys):
     set_run(server, pack(tmp_path))
     server.set(pulls={"7": make_pull(head=NEW)})
@@ -132,7 +192,7 @@ def test_publish__without_a_token(capsys, monkeypatch):
 
 def run_verdict(*, action="run", result="success", matrix=MATRIX, head=HEAD):
     options = ["--action", action, "--result", result, "--matrix", matrix, "--artifacts", "artifacts"]
-    return main(["github", "verdict", *options, "--pr", "7", "--head-sha", head, "--scenario", "unit.toml"])
+    return main(["github", "verdict", *options, "--pr", "7", "--head-sha", head, "--base-sha", BASE, "--scenario", "unit.toml"])
 
 
 def place(tmp_path, artifact):
@@ -250,6 +310,18 @@ def test_attack__a_fork_writes_its_own_workflow_and_artifact(server, tmp_path):
     assert report(tmp_path, make_run(head_repository={"owner": {"login": "mallory"}, "full_name": "mallory/r"})) == 0
     assert read_sections(server) == {"test-gpu": "awaiting"}
     assert f"/perfgate run test-gpu {HEAD}" in server.get()["comments"][0]["body"]
+    assert not any("artifacts" in entry["path"] for entry in server.get()["log"])
+
+
+@pytest.mark.parametrize(("owner", "action"), [("mallory", "completed"), ("o", "in_progress")])
+def test_report__writes_no_page_of_a_fork_or_of_what_still_runs(server, tmp_path, owner, action):
+    set_run(server, pack(tmp_path))
+    server.set(pulls={"7": make_pull(f"{owner}/r")})
+    run = make_run(action, head_repository={"owner": {"login": owner}, "full_name": f"{owner}/r"})
+
+    options = [*write_event(tmp_path, run), "--scenario", "unit.toml", "--pages", "report"]
+    assert main(["github", "report", *options]) == 0
+    assert not (tmp_path / "report").exists()
     assert not any("artifacts" in entry["path"] for entry in server.get()["log"])
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.comment import render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import Fold, render_case
-from tests.fakes.verdicts import judge, make_case, make_layers, make_several, make_verdict
+from tests.fakes.verdicts import ARTIFACT, BASE, HEAD, LINK, judge, make_case, make_layers, make_several, make_verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ROOM = 60_000
@@ -25,7 +28,7 @@ ROOM = 60_000
 def read_answers(comment):
     """The five answers, each taken from the one place of a comment that gives it."""
     title, *rest = comment.splitlines()
-    slower, numbers = re.fullmatch(r"### \S+ (.+?\.) (.+)", title).groups()
+    slower, numbers = re.fullmatch(r"##+ \S+ (.+?\.) (.+)", title).groups()
     lines = {words[1]: words[2] for line in rest if (words := re.fullmatch(r"- \*\*(.+?):\*\* (.+)", line))}
     how_sure = re.sub(r" <sup>.*</sup>$", "", lines["How sure"])
     return {"slower": slower, "by how much": numbers, "how sure": how_sure, "where": lines["Where"], "now": lines["What now"]}
@@ -102,24 +105,90 @@ ANSWERS["kernels"] = ANSWERS["regression"] | {
 }
 
 
+FETCH = "`gh run download 12 --repo o/r --name perfgate-report --dir report`"
+
+
+def answer_of(name, scenario, hardware=""):
+    """The answers of a golden comment as another one gives them, whose scenario or machine has another name."""
+    old = "moe-decode" if ON_GPU in ANSWERS[name]["where"] else "cpu-moe"
+    answers = {key: text.replace(f"`{old}`", f"`{scenario}`") for key, text in ANSWERS[name].items()}
+    answers["now"] = answers["now"].replace(f"--scenario {old}", f"--scenario {scenario}")
+    if hardware:
+        answers["slower"] = f"{hardware}: {answers['slower']}"
+        now = answers["now"].replace("results/2026-11-20-1", f"report/{hardware}/{scenario}")
+        answers["now"] = now if now == answers["now"] else f"{now}, after {FETCH}"
+    return answers
+
+
+WHOLE = {"several", "pull-request", "pull-request-two-machines"}
+
+
+def read_golden(name):
+    return (GOLDEN / f"{name}.md").read_text(encoding="utf-8")
+
+
+def split_parts(comment):
+    """The parts of a comment, each from its heading on; in a machine's section with several scenarios one each."""
+    return re.split(r"^(?=##+ )", comment, flags=re.MULTILINE)[1:]
+
+
 def test_answers__every_golden_comment_is_asked():
-    assert {path.stem for path in GOLDEN.glob("*.md")} == ANSWERS.keys() | {"several"}
+    assert {path.stem for path in GOLDEN.glob("*.md")} == ANSWERS.keys() | WHOLE
     assert {case.verdict.outcome for case in make_several()} == set(Outcome)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_comment__a_stranger_reads_the_five_answers(name):
-    comment = (GOLDEN / f"{name}.md").read_text(encoding="utf-8")
-
-    assert read_answers(comment) == ANSWERS[name]
+    assert read_answers(read_golden(name)) == ANSWERS[name]
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_comment__one_command_and_one_link(name):
-    comment = (GOLDEN / f"{name}.md").read_text(encoding="utf-8")
+def test_comment__of_several_scenarios_gives_the_five_answers_of_each():
+    head, *parts = split_parts(read_golden("several"))
+    scenarios = [re.match(r"#### \S+ [A-Z]+(?: \(advisory\))? (\w+):", part)[1] for part in parts]
 
-    assert len(re.findall(r"^- \*\*Reproduce:\*\* `perfgate gate ", comment, re.MULTILINE)) == 1
-    assert re.findall(r"\]\((.*?)\)", comment) == ["https://github.com/o/r/actions/runs/11"]
+    assert head.startswith(
+        "### ❌ REGRESSION in 1 of 7 scenarios; regression: slower in Median ITL. Output throughput -1.1 % (m"
+    )
+    assert scenarios[:3] == ["regression", "invalid", "inconclusive"]
+    assert sorted(scenarios) == sorted(case.verdict.scenario for case in make_several())
+    for name, part in zip(scenarios, parts, strict=True):
+        assert read_answers(part.replace(f" {name}:", ":", 1)) == answer_of(name, name)
+
+
+def test_pull_request__gives_the_five_answers():
+    (section,) = split_parts(read_golden("pull-request"))
+
+    assert read_answers(section) == answer_of("regression", "moe-decode", "h200")
+
+
+def test_pull_request__of_two_machines_gives_the_five_answers_of_each():
+    """The worst machine first, and in its section the worst scenario; one machine kept no page, so the run is linked."""
+    head, lost, gained, other = split_parts(read_golden("pull-request-two-machines"))
+
+    assert re.match(r"## ❌ h200: REGRESSION in 1 of 2 scenarios; moe-prefill: slower in Median ITL\. Output through", head)
+    for name, scenario, part in (("regression", "moe-prefill", lost), ("improved", "moe-decode", gained)):
+        expected = answer_of(name, scenario, "h200") | {"slower": ANSWERS[name]["slower"]}
+        assert read_answers(part.replace(f" {scenario}:", ":", 1)) == expected
+    assert read_answers(other) == answer_of("inconclusive", "cpu-moe", "h20")
+
+
+@pytest.mark.parametrize("name", sorted({*ANSWERS, *WHOLE}))
+def test_comment__one_command_and_one_link(name, tmp_path, monkeypatch):
+    """A command that the real parser takes, once the working trees that it names are there."""
+    monkeypatch.chdir(tmp_path)
+    for tree in ("sglang-base", "sglang-head"):
+        Path(tree).mkdir()
+    parts = [part for part in split_parts(read_golden(name)) if "**Where:**" in part]
+    for part in parts:
+        (command,) = re.findall(r"^- \*\*Reproduce:\*\* `perfgate gate (.+?)`", part, re.MULTILINE)
+        program.get_command(click.Context(program), "gate").make_context("gate", shlex.split(command))
+        (link,) = re.findall(r"\]\((.*?)\)", part.partition("<!-- perfgate:foot -->")[0])
+        assert link in {LINK, ARTIFACT}
+        if name.startswith("pull-request"):
+            assert f"after `git fetch origin {BASE} {HEAD} && git worktree add sglang-base {BASE} && " in part
+            assert f" && git worktree add sglang-head {HEAD}`" in part
+            assert "opened/" not in part
+    assert parts
 
 
 def make_large(draws):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -38,10 +39,7 @@ def test_render__begins_with_the_mark_and_names_every_section():
     assert comment.startswith(f"{MARK}\n")
     assert "## ✅ h20: pass (not slower, as far as the margins go)" in comment
     assert "## ❌ h100: regression (slower)" in comment
-    assert (
-        "commit aaaaaaaaaaaa, report and numbers: [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z"
-        in comment
-    )
+    assert "commit aaaaaaaaaaaa, measured in [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z" in comment
 
 
 @pytest.mark.parametrize("state", State)
@@ -50,6 +48,31 @@ def test_render__every_state_has_its_words(state):
 
     assert f"{ICONS[state]} h200: {state.value} ({SENTENCES[state]})" in comment
     assert parse(comment)["h200"].entry.state is state
+
+
+HEADLINE = "REGRESSION: slower in Median ITL. Output throughput -1.1 % (margin -2.9 %); P99 ITL +2.2 % (margin +10.0 %)"
+
+
+def test_render__the_first_line_of_a_section_is_its_verdict_with_numbers():
+    section = replace(make_section(state=State.REGRESSION), headline=HEADLINE)
+    comment = make_comment(section)
+
+    assert next(line for line in comment.splitlines() if line and not line.startswith("<!--")) == f"## ❌ h200: {HEADLINE}"
+    assert parse(comment) == {"h200": section}
+
+
+def test_render__the_worst_section_comes_first():
+    comment = make_comment(make_section("h100"), make_section("h20", state=State.PLANNED), make_section(state=State.REGRESSION))
+
+    assert re.findall(r"^## \S+ (\w+):", comment, re.MULTILINE) == ["h200", "h20", "h100"]
+
+
+@given(st.text(max_size=200))
+def test_render__whatever_a_headline_says_the_sections_stay(headline):
+    found = parse(make_comment(replace(make_section(), headline=headline), make_section("h20")))
+
+    assert found["h200"].entry == make_section().entry
+    assert found["h20"] == make_section("h20")
 
 
 def test_put__the_last_result_moves_into_the_history():

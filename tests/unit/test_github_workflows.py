@@ -176,7 +176,7 @@ def list_commands():
     for name, key, step in STEPS:
         for line in step.get("run", "").replace("\\\n", " ").splitlines():
             for part in re.split(r" -- (?=perfgate)", line):
-                words = shlex.split(part.partition(" >> ")[0])
+                words = shlex.split(re.split(r" >> | \|\| ", part)[0])
                 words += ["--", "true"] if words[1:3] == ["runner", "lock"] else []
                 if words[:4] == ["python", "-P", "-m", "perfgate"]:
                     yield pytest.param(words[4:], id=f"{name}:{key}:{words[4]} {words[5]}")
@@ -188,6 +188,7 @@ VALUES = {
     "$HARDWARE": "h20",
     "$PULL_REQUEST": "7",
     "$HEAD_SHA": "a" * 40,
+    "$BASE_SHA": "b" * 40,
     "$GITHUB_SHA": "a" * 40,
     "$ACTION": "run",
     "$RESULT": "success",

@@ -14,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfgate.core import Arm, Outcome
+from perfgate.github.sections import render
 from perfgate.report.comment import render_comment
 from perfgate.report.render import render_markdown, render_text
 from tests.fakes.verdicts import (
@@ -26,8 +27,10 @@ from tests.fakes.verdicts import (
     case_regression,
     make_case,
     make_layers,
+    make_section,
     make_session,
     make_several,
+    rename,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -57,9 +60,12 @@ HOSTILE = (
 
 
 def render_golden(name):
-    """Comments as a pull request gets them, and texts as a terminal does."""
+    """Comments as a result folder and a pull request get them, and texts as a terminal does."""
     if name == "several.md":
         return render_comment(make_several(), ROOM)
+    if name in WRAPPED:
+        sections = {section.hardware: section for section in WRAPPED[name]()}
+        return render(sections, "https://github.com/o/r/actions/runs")
     stem, _, suffix = name.partition(".")
     if suffix == "txt":
         return render_text(*CASES[stem]())
@@ -68,7 +74,18 @@ def render_golden(name):
     return render_comment([make_case("regression" if stem == "kernels" else stem, layers=layers, kernels=kernels)], ROOM)
 
 
-GOLDEN_FILES = ("several.md", "kernels.md", *(f"{name}.{suffix}" for name in CASES for suffix in ("md", "txt")))
+def make_one_machine():
+    return [make_section("h200", make_case("regression", kernels=KERNELS))]
+
+
+def make_two_machines():
+    """One machine with two scenarios, and one that kept no page."""
+    two = make_section("h200", make_case("improved"), rename(make_case("regression"), "moe-prefill"))
+    return [two, make_section("h20", make_case("inconclusive"), link="")]
+
+
+WRAPPED = {"pull-request.md": make_one_machine, "pull-request-two-machines.md": make_two_machines}
+GOLDEN_FILES = ("several.md", "kernels.md", *WRAPPED, *(f"{name}.{suffix}" for name in CASES for suffix in ("md", "txt")))
 
 
 @pytest.mark.parametrize("name", GOLDEN_FILES)
@@ -122,7 +139,8 @@ def with_outside_text(text):
     verdict, _, scenario, baseline = case_regression()
     notes = tuple(replace(item, notes=(text,)) for item in verdict.judgements)
     verdict = replace(verdict, judgements=notes, reasons=(text, text), warnings=(text,), policy={text: text}, scenario=text)
-    session = replace(make_session(GPU_FACTS, {"sglang": text, text: text}), source=text, scenario=text)
+    session = make_session(GPU_FACTS, {"sglang": text, text: text}, text)
+    session = replace(session, source=text)
     return render_markdown(verdict, session, replace(scenario, title=text), baseline)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from perfgate.github.sections import parse
@@ -67,6 +69,8 @@ def test_report__what_was_measured(place, server, monkeypatch, state):
 
     assert found[:2] == (state.value, status)
     assert words in found[2]
+    assert re.findall(r"or read the \[report\]\((.*?)\)", found[2]) == ["https://github.com/o/r/actions/runs/1/artifacts/2"]
+    assert (place / "store" / "perfgate-report" / "h20" / f"{SCENARIO}.html").exists()
 
 
 def test_report__from_planned_to_pass(place, server, monkeypatch):
