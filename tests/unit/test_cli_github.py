@@ -580,7 +580,7 @@ def test_plan_admit_jobs__as_json(tmp_path, capsys):
 @pytest.mark.usefixtures("server")
 def test_verdict__as_json(tmp_path, capsys):
     options = ["--action", "run", "--result", "success", "--matrix", MATRIX, "--artifacts", "artifacts"]
-    words = ["verdict", *options, "--pr", "7", "--head-sha", HEAD, "--scenario", "unit.toml"]
+    words = ["verdict", *options, "--pr", "7", "--head-sha", HEAD, "--base-sha", BASE, "--scenario", "unit.toml"]
 
     (nothing,) = read_json(capsys, 3, *words)["jobs"]
     place(tmp_path, pack(tmp_path, worse=0.2))
