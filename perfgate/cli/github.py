@@ -34,14 +34,23 @@ command.add_command(report)
 @click.option("--event-name", envvar="GITHUB_EVENT_NAME", required=True)
 @add_format_option
 def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
-    """Decide whether this event is measured, and write the outputs action, reason, head_sha, base_sha, matrix and scenarios."""
-    from perfgate.github.events import plan as decide  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.github.events import read_event  # noqa: PLC0415
+    """Decide whether this event is measured, and write the outputs action, reason, head_sha, base_sha, matrix and scenarios.
+
+    A pull request is compared with the commit where it left its base branch, which takes a token that may read.
+    """
+    from perfgate.github.ancestry import find_merge_base  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.github.client import connect  # noqa: PLC0415
+    from perfgate.github.events import Action, read_event  # noqa: PLC0415
+    from perfgate.github.events import plan as decide  # noqa: PLC0415
     from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
 
-    found = decide(event_name, read_event(event))
+    payload = read_event(event)
+    found = decide(event_name, payload)
     known = load_settings(settings)
     wanted = known.list_jobs(is_smoke=found.is_smoke)
+    base = found.base_sha
+    if found.action is Action.RUN and not found.is_smoke:
+        base = find_merge_base(connect(), payload["pull_request"])
     write_plan(
         {
             # A merge queue without a smoke suite measures nothing.
@@ -49,7 +58,7 @@ def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
             "reason": found.reason,
             "pull_request": str(found.pull_request),
             "head_sha": found.head_sha,
-            "base_sha": found.base_sha,
+            "base_sha": base,
             "matrix": format_jobs(wanted),
             "scenarios": str(len(known.list_jobs())),
         },
@@ -147,7 +156,8 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
 @add_format_option
 def admit(settings: Path, style: str, **options: Any) -> int:
     """Let a dispatched measurement through only for the head of the pull request, and only from the main branch's workflow."""
-    from perfgate.github.client import connect  # noqa: PLC0415 - as above
+    from perfgate.github.ancestry import find_merge_base  # noqa: PLC0415 - as above
+    from perfgate.github.client import connect  # noqa: PLC0415
     from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
     from perfgate.github.publisher import require_head  # noqa: PLC0415
     from perfgate.github.runs import Run  # noqa: PLC0415
@@ -164,7 +174,7 @@ def admit(settings: Path, style: str, **options: Any) -> int:
     github = connect()
     require_head(github, build_place(repository, options["pr"]), head)
     pull = github.get(f"/repos/{repository}/pulls/{options['pr']}")
-    base = find_sha(pull, "base.sha")
+    base = find_merge_base(github, pull)
     run = Run(repository=repository, run_id=options["run_id"], run_attempt=options["run_attempt"], head_sha=head, pull=pull)
     planned = (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in wanted}))
     said = say_all(run, planned, style)

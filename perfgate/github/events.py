@@ -31,7 +31,11 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The decision, its reason, and the change that it is about. `pull_request` is 0 in a merge queue."""
+    """The decision, its reason, and the change that it is about. `pull_request` is 0 in a merge queue.
+
+    `base_sha` is the queue's own base, or of a pull request the tip that its event names: what is measured is compared with
+    the merge base, which `ancestry.find_merge_base` asks GitHub for.
+    """
 
     action: Action
     reason: str

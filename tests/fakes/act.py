@@ -20,6 +20,9 @@ from tests.fakes.sessions import FACTS, make_session, write_folder
 ROOT = Path(__file__).parents[2]
 ACT = shutil.which("act") or shutil.which("act", path=str(ROOT / ".venv" / "bin"))
 HEAD, BASE = "a" * 40, "b" * 40
+LEFT_AT = "d" * 40
+"""Where the pull request left the main branch, which has moved on to BASE since."""
+MERGE_BASES = {f"main...{HEAD}": LEFT_AT}
 SCENARIO = "gpt-oss-20b-closed-c16"
 H20 = {**FACTS, "gpu": "NVIDIA H20", "gpu_memory_gib": "95.6", "hardware": "nvidia-h20-96gb"}
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 LOCK = threading.Lock()
 STATE = {
@@ -32,6 +32,7 @@ STATE = {
     "app_tokens": [],
     "artifacts": {},
     "run_facts": {},
+    "merge_bases": {},
     "runner_status": 201,
     "faults": [],
     "log": [],
@@ -143,6 +144,12 @@ class Handler(BaseHTTPRequestHandler):
         ]
         return self.page(found, match[0], query)
 
+    def compare(self, match, _query, _body):
+        """`merge_bases` maps base...head to a commit; GitHub answers 404 for unrelated histories too."""
+        found = STATE["merge_bases"].get(unquote(match["pair"]))
+        commits = {"commits": [], "status": "ahead"}
+        return (200, {**commits, "merge_base_commit": {"sha": found}}, {}) if found else (404, {"message": "Not Found"}, {})
+
     def list_comments(self, match, query, _body):
         mine = [comment for comment in STATE["comments"] if comment["issue"] == match["number"]]
         return self.page(mine, match[0], query)
@@ -223,6 +230,7 @@ REPO = r"/repos/[^/]+/[^/]+"
 ROUTES = [
     ("GET", REPO + r"/pulls/(?P<number>\d+)", Handler.get_pull),
     ("GET", REPO + r"/pulls", Handler.list_pulls),
+    ("GET", REPO + r"/compare/(?P<pair>[^/]+)", Handler.compare),
     ("GET", REPO + r"/issues/(?P<number>\d+)/comments", Handler.list_comments),
     ("POST", REPO + r"/issues/(?P<number>\d+)/comments", Handler.create_comment),
     ("PATCH", REPO + r"/issues/comments/(?P<id>\d+)", Handler.edit_comment),

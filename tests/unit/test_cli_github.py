@@ -17,7 +17,7 @@ from perfgate.github.sections import parse
 from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
-HEAD, BASE, NEW = "a" * 40, "b" * 40, "c" * 40
+HEAD, BASE, NEW, LEFT_AT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 SCENARIO = make_scenario()
 SETTINGS = '[hardware.test-gpu]\nscenarios = ["unit"]\n'
 
@@ -42,7 +42,7 @@ def process():
 @pytest.fixture
 def server(process, monkeypatch, tmp_path):
     process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(pulls={"7": make_pull()}, permissions={"ada": "write", "eve": "read"})
+    process.set(pulls={"7": make_pull()}, permissions={"ada": "write", "eve": "read"}, merge_bases={f"main...{HEAD}": LEFT_AT})
     for name, value in {
         "GITHUB_API_URL": process.url,
         "GITHUB_TOKEN": "t0ken",
@@ -416,8 +416,67 @@ def test_plan__writes_what_the_jobs_need(tmp_path):
     assert main(["github", "plan", *event, "--event-name", "pull_request"]) == 0
     written = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
     assert written["action"] == "run"
-    assert written["head_sha"] == HEAD
+    assert (written["head_sha"], written["base_sha"]) == (HEAD, LEFT_AT)
     assert orjson.loads(written["matrix"]) == [{"hardware": "test-gpu", "scenario": "unit"}]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ({"status": 404, "body": {"message": "No common ancestor"}}, "status 404: No common ancestor"),
+        ({"status": 403, "body": {"message": "Resource not accessible"}}, "the token lacks a permission"),
+        ({"status": 502, "times": 99}, "after 5 tries"),
+        ({"status": 200, "body": {"merge_base_commit": None}}, "merge_base_commit.sha: missing"),
+        ({"status": 200, "body": {"merge_base_commit": {"sha": "main"}}}, "merge_base_commit.sha: missing"),
+        ({"status": 200, "body": []}, "merge_base_commit.sha: missing"),
+    ],
+)
+def test_plan__no_merge_base_no_measurement(server, tmp_path, capsys, fault, told):
+    """Against any other commit the change would be charged with what is not its doing."""
+    server.set(faults=[{"path": "/compare/", **fault}])
+    event = write_event(tmp_path, {"pull_request": make_pull()})
+
+    assert main(["github", "plan", *event, "--event-name", "pull_request"]) == 2
+    assert f"nothing is measured: where {HEAD} left 'main' cannot be known" in (error := capsys.readouterr().err)
+    assert told in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "output").exists()
+    assert main([*ADMIT, "--head-sha", HEAD]) == (0 if "times" not in fault else 2)
+
+
+@pytest.mark.parametrize("branch", [None, "", "main...evil", 7])
+def test_plan__a_base_that_is_no_branch(server, tmp_path, capsys, branch):
+    pull = make_pull()
+    pull["base"]["ref"] = branch
+
+    assert main(["github", "plan", *write_event(tmp_path, {"pull_request": pull}), "--event-name", "pull_request"]) == 2
+    assert "base.ref: missing or no branch" in capsys.readouterr().err
+    assert server.get()["log"] == []
+
+
+def test_plan__a_branch_with_odd_characters(server, tmp_path):
+    pull = make_pull()
+    pull["base"]["ref"] = "release/1.0#?x=y"
+    server.set(merge_bases={f"release/1.0#?x=y...{HEAD}": LEFT_AT})
+
+    assert main(["github", "plan", *write_event(tmp_path, {"pull_request": pull}), "--event-name", "pull_request"]) == 0
+    assert server.paths("GET") == [f"/repos/o/r/compare/release%2F1.0%23%3Fx%3Dy...{HEAD}"]
+
+
+@pytest.mark.parametrize(
+    ("event", "payload"),
+    [
+        ("pull_request", {"pull_request": make_pull(label="docs")}),
+        ("pull_request", {"pull_request": make_pull("mallory/r")}),
+        ("merge_group", {"merge_group": {"head_sha": HEAD, "base_sha": BASE}}),
+    ],
+)
+def test_plan__asks_nobody_where_nothing_is_measured_or_the_queue_says_the_base(server, tmp_path, monkeypatch, event, payload):
+    monkeypatch.delenv("GITHUB_TOKEN")
+
+    assert main(["github", "plan", *write_event(tmp_path, payload), "--event-name", event]) == 0
+    assert f"base_sha={BASE}" in (tmp_path / "output").read_text()
+    assert server.get()["log"] == []
 
 
 ADMIT = ["github", "admit", "--pr", "7"]
@@ -425,7 +484,7 @@ ADMIT = ["github", "admit", "--pr", "7"]
 
 def test_admit__the_head_that_was_read(server, tmp_path):
     assert main([*ADMIT, "--head-sha", HEAD]) == 0
-    assert f"base_sha={BASE}" in (tmp_path / "output").read_text()
+    assert f"base_sha={LEFT_AT}" in (tmp_path / "output").read_text()
     assert read_sections(server) == {"test-gpu": "planned"}
 
 

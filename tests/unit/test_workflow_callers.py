@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.fakes.act import ACT, BASE, HEAD, ROOT, SCENARIO, find_job, make_place, make_pull, measure, run_act, run_git
+from tests.fakes.act import (
+    ACT,
+    LEFT_AT,
+    MERGE_BASES,
+    ROOT,
+    SCENARIO,
+    find_job,
+    make_place,
+    make_pull,
+    measure,
+    run_act,
+    run_git,
+)
+from tests.fakes.github_server import run_fake_github
 
 COMMIT = "c" * 40
 TEXTS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "github.md").read_text(), re.DOTALL)
@@ -98,11 +111,13 @@ def test_caller__is_measured_by_the_workflows_of_the_pinned_commit(tmp_path, mon
     (place / "work" / ".github" / "workflows" / "perfgate-pr.yml").write_text(CALLERS["perfgate-pr"])
     payload = {"action": "opened", "pull_request": make_pull()}
     called = (f"perfgate/sglang-perfgate@{COMMIT}={ours}",)
-    outcome = run_act(place, "perfgate-pr.yml", "pull_request", payload, called=called)
+    with run_fake_github() as server:
+        server.set(merge_bases=MERGE_BASES)
+        outcome = run_act(place, "perfgate-pr.yml", "pull_request", payload, called=called, GITHUB_API_URL=server.url)
 
     assert find_job(outcome, "verdict") == verdict, outcome.output[-4000:]
     assert (place / "store" / f"perfgate-h20-{SCENARIO}").exists()
-    assert (HEAD, BASE) == ("a" * 40, "b" * 40)
+    assert f"checkout ref={LEFT_AT} into base" in outcome.output
 
 
 GH = """#!/bin/bash

