@@ -14,7 +14,7 @@ from perfgate.cli.judging import EVENT, SETTINGS, add_court_options, build_court
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.cli.pages import add_page_options, write_pages
 from perfgate.cli.report import check_link
-from perfgate.errors import HandoffError, StaleError
+from perfgate.errors import HandoffError, InputError, StaleError
 
 if TYPE_CHECKING:
     from perfgate.cli.judging import Court, Judged
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 @click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
 @click.option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
 @click.option("--head-sha", required=True, metavar="SHA", help="The measured commit, 40 digits.")
+@click.option("--matrix", metavar="JSON", help="The jobs that `admit` wrote (default: every job of the settings).")
 @click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_court_options
 @add_page_options
 @SETTINGS
 @add_format_option
-def publish(settings: Path, pages: Path | None, link: str, style: str, **options: Any) -> int:
+def publish(settings: Path, matrix: str | None, pages: Path | None, link: str, style: str, **options: Any) -> int:
     """Say on the pull request what the measuring jobs of this run left: comment and commit status.
 
     With --pages only the pages are written, so that the comment can name the address under which they were kept.
@@ -45,7 +46,7 @@ def publish(settings: Path, pages: Path | None, link: str, style: str, **options
     from perfgate.github.client import connect  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
     from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
     from perfgate.github.runs import Run, collect  # noqa: PLC0415
-    from perfgate.github.settings import load_settings  # noqa: PLC0415
+    from perfgate.github.settings import load_settings, parse_jobs  # noqa: PLC0415
 
     repository = find_repository(options, "repository")
     run = Run(
@@ -56,7 +57,8 @@ def publish(settings: Path, pages: Path | None, link: str, style: str, **options
         pull=connect().get(f"/repos/{repository}/pulls/{options['pr']}"),
     )
     court = build_court(options, settings)
-    findings = collect(connect(), run, load_settings(settings))
+    expected = load_settings(settings).list_jobs() if matrix is None else parse_jobs(matrix)
+    findings = collect(connect(), run, expected)
     if pages is not None:
         write_pages(findings, court, pages)
         print_result(style, {"pages": pages}, f"pages: {pages}")
@@ -83,24 +85,28 @@ def report(event: Path, settings: Path, pages: Path | None, link: str, style: st
     A run of a fork is never read, as its workflow file is the fork's: the comment then tells a maintainer how to start one.
     With --pages only the pages of a finished run are written.
     """
-    from perfgate.github.client import connect  # noqa: PLC0415 - as above
+    from perfgate.cli.excusing import excuse_all, report_queue  # noqa: PLC0415 - as above
+    from perfgate.github.client import connect  # noqa: PLC0415
     from perfgate.github.events import Action, plan_pull, read_event  # noqa: PLC0415
     from perfgate.github.runs import collect, identify  # noqa: PLC0415
     from perfgate.github.settings import load_settings  # noqa: PLC0415
 
     payload, known = read_event(event), load_settings(settings)
     run = identify(connect(), payload)
-    found = plan_pull(run.pull)
-    if found.action is Action.SKIP:
-        print_result(style, {"sections": [], "reason": found.reason}, found.reason)
-        return 0
-    court = build_court(options, settings) if found.action is Action.RUN else None
+    found = None if run.pull is None else plan_pull(run.pull)
     if pages is not None:
-        if court is not None and payload.get("action") == "completed":
-            write_pages(collect(connect(), run, known), court, pages)
+        if found is not None and found.action is Action.RUN and payload.get("action") == "completed":
+            write_pages(collect(connect(), run, known.list_jobs()), build_court(options, settings), pages)
         print_result(style, {"pages": pages}, f"pages: {pages}")
         return 0
-    said = say_all(run, _build_sections(run, payload, known, court, check_link(link)), style)
+    if found is None:
+        said = report_queue(run, payload, known, build_court(options, settings), style)
+    elif found.action is Action.SKIP:
+        click.echo(found.reason, err=style == "json")
+        said = excuse_all(run, payload, known, style)
+    else:
+        court = build_court(options, settings) if found.action is Action.RUN else None
+        said = say_all(run, _build_sections(run, payload, known, court, check_link(link)), style)
     if style == "json":
         print_json({"sections": said})
     return 0
@@ -109,7 +115,7 @@ def report(event: Path, settings: Path, pages: Path | None, link: str, style: st
 def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: Court | None, link: str) -> Iterator[Section]:
     """Without a court nothing may be judged: the run belongs to a fork."""
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
-    from perfgate.github.runs import collect  # noqa: PLC0415
+    from perfgate.github.runs import collect, was_nothing_planned  # noqa: PLC0415
     from perfgate.github.states import State  # noqa: PLC0415
 
     if court is None:
@@ -120,8 +126,11 @@ def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: C
         state = State.PLANNED if payload["action"] == "requested" else State.RUNNING
         for hardware in sorted(known.hardware):
             yield build_section(run.subject(hardware), state)
+    elif was_nothing_planned(connect(), run):
+        # The pull request was labelled since, or this run was about another label: a run of its own answers for that.
+        click.echo("this run was not to measure anything, so nothing is said", err=True)
     else:
-        for finding in collect(connect(), run, known):
+        for finding in collect(connect(), run, known.list_jobs()):
             yield judge_finding(build_recipe(run, finding.hardware, link), finding, court)
 
 
@@ -156,10 +165,26 @@ def judge_finding(recipe: Recipe, finding: Finding, court: Court) -> Section:
 
 def build_recipe(run: Run, hardware: str, link: str) -> Recipe:
     """How a reader gets what one machine measured in `run`: what GitHub says of the run and its pull request."""
-    from perfgate.github.events import find_sha  # noqa: PLC0415 - as above
-    from perfgate.github.recipes import Recipe  # noqa: PLC0415
+    from perfgate.github.recipes import Recipe  # noqa: PLC0415 - as above
 
-    return Recipe(subject=run.subject(hardware), base_sha=find_sha(run.pull, "base.sha"), link=link, server_url=find_server())
+    return Recipe(subject=run.subject(hardware), base_sha=find_base(run), link=link, server_url=find_server())
+
+
+def find_base(run: Run) -> str:
+    """The commit that `run` compared with; nothing in a merge queue, whose commits stand on each other.
+
+    It was asked for once before the run measured. Where GitHub has no answer now, the comment is not kept back by it.
+    """
+    from perfgate.github.ancestry import find_merge_base  # noqa: PLC0415 - as above
+    from perfgate.github.client import connect  # noqa: PLC0415
+    from perfgate.github.events import find_sha  # noqa: PLC0415
+
+    if run.pull is None:
+        return ""
+    try:
+        return find_merge_base(connect(), run.pull)
+    except InputError:
+        return find_sha(run.pull, "base.sha")
 
 
 def find_server() -> str:
@@ -194,10 +219,9 @@ def say_all(run: Run, sections: Iterable[Section], style: str) -> list[dict[str,
     Each has its line as soon as it is published, on standard error where `style` is json, for a step may break off.
     """
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
-    from perfgate.github.events import find_number  # noqa: PLC0415
     from perfgate.github.publisher import publish as put  # noqa: PLC0415
 
-    place = build_place(run.repository, find_number(run.pull, "number"))
+    place = build_place(run.repository, run.pull_request)
     said = []
     for section in sections:
         try:

@@ -22,7 +22,8 @@ _ARTIFACT = re.compile(r"https?://\S+/actions/runs/(\d+)/artifacts/\d+")
 class Recipe:
     """How a reader gets what was measured of `subject`, a change of `base_sha`; neither is the hand-off's say.
 
-    `link` is the address of the artifact REPORT; without one the reader is sent to the run that measured.
+    `base_sha` is empty in a merge queue, where a commit stands on the one before it. `link` is the address of the artifact
+    REPORT; without one the reader is sent to the run that measured.
     """
 
     subject: Subject
@@ -43,9 +44,10 @@ class Recipe:
     @property
     def trees(self) -> str:
         """The command that makes the working trees of both commits, in a clone of the repository."""
-        base, head = self.base_sha, self.subject.head_sha
+        head = self.subject.head_sha
+        base = self.base_sha or f"{head}~1"
         steps = (
-            ("git", "fetch", "origin", base, head),
+            ("git", "fetch", "origin", *([self.base_sha] if self.base_sha else []), head),
             ("git", "worktree", "add", BASE_TREE, base),
             ("git", "worktree", "add", CANDIDATE_TREE, head),
         )

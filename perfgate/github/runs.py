@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,30 +14,41 @@ from perfgate.github.artifact import MAX_ARCHIVE_BYTES
 from perfgate.github.client import GitHub
 from perfgate.github.events import find, find_number, find_repository, find_sha
 from perfgate.github.handoff import Handoff, Subject
-from perfgate.github.settings import Settings
+from perfgate.github.settings import Job
 from perfgate.github.states import State
 from perfgate.github.subject import open_artifact
 from perfgate.scenario import NAME
 
+QUEUE = "gh-readonly-queue/"
 HEALTH_STEP = "The machine is fit to measure"
 JOB = re.compile(rf"(?:.* / )?bench (?P<hardware>{NAME}) (?P<scenario>{NAME})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run of the pull request workflow, as GitHub tells it, with the pull request that it belongs to."""
+    """A run of the pull request workflow, as GitHub tells it, with its pull request, which a run of the merge queue has not."""
 
     repository: str
     run_id: int
     run_attempt: int
     head_sha: str
-    pull: Mapping[str, Any]
+    pull: Mapping[str, Any] | None
+
+    @property
+    def jobs(self) -> str:
+        """The path of the jobs of this attempt."""
+        return f"/repos/{self.repository}/actions/runs/{self.run_id}/attempts/{self.run_attempt}/jobs"
+
+    @property
+    def pull_request(self) -> int:
+        """The pull request's number, 0 in a merge queue."""
+        return 0 if self.pull is None else find_number(self.pull, "number")
 
     def subject(self, hardware: str) -> Subject:
         """What every hand-off of this run must say of itself."""
         return Subject(
             repository=self.repository,
-            pull_request=find_number(self.pull, "number"),
+            pull_request=self.pull_request,
             head_sha=self.head_sha,
             run_id=self.run_id,
             run_attempt=self.run_attempt,
@@ -58,12 +69,16 @@ class Finding:
 def identify(github: GitHub, payload: Mapping[str, Any]) -> Run:
     """Find the pull request of a `workflow_run` event. Raise StaleError when its head has moved on, or it was closed.
 
-    The event names pull requests for branches of the same repository only, so the branch is looked up.
+    The event names pull requests for branches of the same repository only, so the branch is looked up. A run of the merge queue
+    has none: its branch must be one that GitHub made for the queue of this very repository.
     """
-    if find(payload, "workflow_run.event") != "pull_request":
-        raise InputError("event: workflow_run.event: only runs of pull requests are reported")
     repository = find_repository(payload, "repository.full_name")
     head_sha = find_sha(payload, "workflow_run.head_sha")
+    if find(payload, "workflow_run.event") == "merge_group":
+        _require_queue(payload, repository)
+        return _make_run(payload, repository, head_sha, None)
+    if find(payload, "workflow_run.event") != "pull_request":
+        raise InputError("event: workflow_run.event: only runs of pull requests and of the merge queue are reported")
     owner, branch = find(payload, "workflow_run.head_repository.owner.login"), find(payload, "workflow_run.head_branch")
     if not isinstance(owner, str) or not isinstance(branch, str):
         raise StaleError("the repository or branch that this run measured is gone; there is nobody to tell")
@@ -73,12 +88,23 @@ def identify(github: GitHub, payload: Mapping[str, Any]) -> Run:
     ]
     if len(matching) != 1:
         raise StaleError(f"{len(matching)} open pull requests have their head at {head_sha}; a result needs exactly one")
+    return _make_run(payload, repository, head_sha, matching[0])
+
+
+def _require_queue(payload: Mapping[str, Any], repository: str) -> None:
+    if find(payload, "workflow_run.head_repository.full_name") != repository:
+        raise InputError("event: workflow_run.head_repository: a merge queue's branch lies in the repository itself")
+    if not str(find(payload, "workflow_run.head_branch")).startswith(QUEUE):
+        raise InputError(f"event: workflow_run.head_branch: a merge queue's branch begins with {QUEUE}")
+
+
+def _make_run(payload: Mapping[str, Any], repository: str, head_sha: str, pull: Mapping[str, Any] | None) -> Run:
     return Run(
         repository=repository,
         run_id=find_number(payload, "workflow_run.id"),
         run_attempt=find_number(payload, "workflow_run.run_attempt"),
         head_sha=head_sha,
-        pull=matching[0],
+        pull=pull,
     )
 
 
@@ -89,36 +115,61 @@ def read_runners(github: GitHub, repository: str, run_id: int, run_attempt: int)
     return github.get(place), tuple(str(job.get("runner_name")) for job in jobs)
 
 
-def collect(github: GitHub, run: Run, settings: Settings) -> tuple[Finding, ...]:
-    """Read what each job of a finished run left. Only for branches of the same repository: a fork writes its own workflow."""
-    jobs = _list_jobs(github, run, settings)
+def collect(github: GitHub, run: Run, expected: Sequence[Job]) -> tuple[Finding, ...]:
+    """Read what a finished run left of each job that it should have had; a job that never ran is told, not passed over.
+
+    Only for branches of the same repository: a fork writes its own workflow.
+    """
+    listed = _list_jobs(github, run)
+    jobs = {job: listed.get((job.hardware, job.scenario)) for job in expected}
     artifacts = {
         str(found["name"]): found
         for found in github.list_all(f"/repos/{run.repository}/actions/runs/{run.run_id}/artifacts")
         if not found.get("expired")
     }
-    return tuple(_collect(github, run, name, jobs[name], artifacts) for name in sorted(jobs))
+    names = sorted({job.hardware for job in jobs})
+    return tuple(
+        _collect(github, run, name, {job.scenario: jobs[job] for job in jobs if job.hardware == name}, artifacts)
+        for name in names
+    )
 
 
-def _list_jobs(github: GitHub, run: Run, settings: Settings) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """The run's measuring jobs by machine and scenario, as far as the settings know them."""
-    jobs: dict[str, dict[str, Mapping[str, Any]]] = {}
-    path = f"/repos/{run.repository}/actions/runs/{run.run_id}/attempts/{run.run_attempt}/jobs"
-    for job in github.list_all(path):
-        match = JOB.fullmatch(str(job.get("name")))
-        known = settings.hardware.get(match["hardware"]) if match else None
-        if match and known and match["scenario"] in known.scenarios:
-            jobs.setdefault(match["hardware"], {})[match["scenario"]] = job
-    return jobs
+def was_nothing_planned(github: GitHub, run: Run) -> bool:
+    """Whether a finished run measured nothing because that was decided, not because something broke.
+
+    Then the plan ended well and the measuring jobs were skipped, or the plan itself was, as for another label. For any other
+    end, a plan that failed or a run that was cancelled among them, the answer is no.
+    """
+    ends: dict[str, set[str]] = {"plan": set(), "gpu": set()}
+    for job in github.list_all(run.jobs):
+        name = str(job.get("name")).rpartition(" / ")[2]
+        if JOB.fullmatch(name):
+            return False
+        if name in ends:
+            ends[name].add(str(job.get("conclusion")))
+    return ends["plan"] == {"skipped"} or (ends["plan"] == {"success"} and ends["gpu"] == {"skipped"})
+
+
+def _list_jobs(github: GitHub, run: Run) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """The run's measuring jobs by machine and scenario."""
+    matches = ((JOB.fullmatch(str(job.get("name"))), job) for job in github.list_all(run.jobs))
+    return {(match["hardware"], match["scenario"]): job for match, job in matches if match}
 
 
 def _collect(
-    github: GitHub, run: Run, hardware: str, jobs: Mapping[str, Mapping[str, Any]], artifacts: Mapping[str, Mapping[str, Any]]
+    github: GitHub,
+    run: Run,
+    hardware: str,
+    jobs: Mapping[str, Mapping[str, Any] | None],
+    artifacts: Mapping[str, Mapping[str, Any]],
 ) -> Finding:
     handoffs: list[Handoff] = []
     remarks, is_sick = [], False
     for scenario, job in sorted(jobs.items()):
         artifact = artifacts.get(f"perfgate-{hardware}-{scenario}")
+        if job is None:
+            remarks.append(f"{scenario}: no job ran")
+            continue
         if artifact is None:
             is_sick = is_sick or _is_sick(job)
             remarks.append(

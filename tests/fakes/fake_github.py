@@ -188,6 +188,9 @@ class Handler(BaseHTTPRequestHandler):
         STATE["statuses"].append({"sha": match["sha"], **body})
         return 201, body, {}
 
+    def list_statuses(self, match, query, _body):
+        return self.page([found for found in reversed(STATE["statuses"]) if found["sha"] == match["sha"]], match[0], query)
+
     def get_permission(self, match, _query, _body):
         permission = STATE["permissions"].get(match["user"])
         return (200, {"permission": permission}, {}) if permission else (404, {"message": "Not a collaborator"}, {})
@@ -236,6 +239,7 @@ ROUTES = [
     ("PATCH", REPO + r"/issues/comments/(?P<id>\d+)", Handler.edit_comment),
     ("DELETE", REPO + r"/issues/comments/(?P<id>\d+)", Handler.delete_comment),
     ("POST", REPO + r"/statuses/(?P<sha>[0-9a-f]{40})", Handler.set_status),
+    ("GET", REPO + r"/commits/(?P<sha>[0-9a-f]{40})/statuses", Handler.list_statuses),
     ("GET", REPO + r"/collaborators/(?P<user>[^/]+)/permission", Handler.get_permission),
     ("POST", REPO + r"/actions/workflows/(?P<file>[^/]+)/dispatches", Handler.dispatch),
     ("GET", REPO + r"/actions/artifacts/(?P<id>\d+)/zip", Handler.get_artifact),

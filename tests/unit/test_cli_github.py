@@ -182,6 +182,17 @@ def test_publish__jobs_and_artifacts_that_nobody_asked_for(server, tmp_path):
     assert read_sections(server) == {"test-gpu": "pass"}
 
 
+def test_publish__speaks_of_the_machines_that_were_admitted(server, tmp_path):
+    """Of another machine of the settings nobody asked anything."""
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + '[hardware.h20]\nscenarios = ["unit"]\n')
+    set_run(server, pack(tmp_path))
+    main([*PUBLISH, "--matrix", MATRIX])
+    assert read_sections(server) == {"test-gpu": "pass"}
+
+    main([*PUBLISH, "--matrix", '[{"hardware":"h20","scenario":"unit"}]'])
+    assert read_sections(server) == {"test-gpu": "pass", "h20": "invalid"}
+
+
 @pytest.mark.usefixtures("server")
 def test_publish__without_a_token(capsys, monkeypatch):
     monkeypatch.delenv("GITHUB_TOKEN")
@@ -390,11 +401,98 @@ def test_report__a_job_that_handed_nothing_over(server, tmp_path, expired):
     assert "unit: no result was handed over" in server.get()["comments"][0]["body"]
 
 
-def test_report__a_pull_request_without_the_label_hears_nothing(server, tmp_path):
-    server.set(pulls={"7": make_pull(label="docs")})
+def make_jobs(plan, gpu, *more):
+    return {"11": [{"name": "perfgate / plan", "conclusion": plan}, {"name": "perfgate / gpu", "conclusion": gpu}, *more]}
+
+
+@pytest.mark.parametrize("jobs", [make_jobs("failure", "skipped"), make_jobs("cancelled", "cancelled"), {}])
+def test_report__a_run_without_a_job_for_a_machine(server, tmp_path, jobs):
+    """It was announced as running, and nobody else would take that back."""
+    report(tmp_path, make_run("in_progress"))
+    server.set(jobs=jobs)
+
+    assert report(tmp_path, make_run(conclusion="failure")) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "unit: no job ran" in server.get()["comments"][0]["body"]
+    assert [status["state"] for status in server.get()["statuses"]] == ["pending", "error"]
+
+
+def test_report__one_machine_of_two_had_a_job(server, tmp_path):
+    set_run(server, pack(tmp_path))
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + '[hardware.h20]\nscenarios = ["unit"]\n')
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "pass", "h20": "invalid"}
+
+
+@pytest.mark.parametrize("jobs", [make_jobs("success", "skipped"), make_jobs("skipped", "skipped")])
+def test_report__a_run_that_was_not_to_measure(server, tmp_path, capsys, jobs):
+    """The label came after it, or it was about another one: the run of the label answers."""
+    server.set(jobs=jobs)
 
     assert report(tmp_path, make_run()) == 0
+    assert "was not to measure anything" in capsys.readouterr().out
     assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+def test_report__a_pull_request_without_the_label_is_excused(server, tmp_path):
+    """No comment, but a status: whoever requires it would wait for ever."""
+    server.set(pulls={"7": make_pull(label="docs")})
+    for action in ("requested", "in_progress", "completed"):
+        assert report(tmp_path, make_run(action)) == 0
+
+    assert server.get()["comments"] == []
+    (status,) = server.get()["statuses"]
+    assert (status["sha"], status["context"], status["state"]) == (HEAD, "perfgate/test-gpu", "success")
+    assert status["description"].startswith("not asked for")
+
+
+@pytest.mark.parametrize(("state", "last"), [("failure", "failure"), ("error", "error"), ("pending", "success")])
+def test_report__an_excuse_replaces_no_answer(server, tmp_path, state, last):
+    """Taking the label away does not take a regression back."""
+    server.set(pulls={"7": make_pull(label="docs")})
+    server.set(statuses=[{"sha": HEAD, "context": "perfgate/test-gpu", "state": state}])
+
+    report(tmp_path, make_run())
+    assert server.get()["statuses"][-1]["state"] == last
+
+
+QUEUED = {"event": "merge_group", "head_branch": "gh-readonly-queue/main/pr-7-" + BASE}
+SMOKE = SETTINGS + 'smoke = ["unit"]\n'
+
+
+@pytest.mark.parametrize(("worse", "state"), [(0.0, "success"), (0.2, "failure")])
+def test_report__the_merge_queue_gets_its_statuses(server, tmp_path, worse, state):
+    (tmp_path / ".github" / "perfgate.toml").write_text(SMOKE + '[hardware.h20]\nscenarios = ["unit"]\n')
+    set_run(server, pack(tmp_path, worse=worse, pr=0))
+    for action in ("requested", "completed"):
+        assert report(tmp_path, make_run(action, **QUEUED)) == 0
+
+    found = server.get()
+    assert found["comments"] == []
+    assert [(status["context"], status["state"]) for status in found["statuses"]] == [
+        ("perfgate/test-gpu", "pending"),
+        ("perfgate/h20", "success"),
+        ("perfgate/test-gpu", state),
+    ]
+    assert {status["sha"] for status in found["statuses"]} == {HEAD}
+
+
+def test_report__a_run_of_the_merge_queue_that_broke(server, tmp_path):
+    (tmp_path / ".github" / "perfgate.toml").write_text(SMOKE)
+    server.set(jobs=make_jobs("failure", "skipped"))
+
+    assert report(tmp_path, make_run(**QUEUED)) == 0
+    assert [status["state"] for status in server.get()["statuses"]] == ["error"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"head_branch": "topic"}, {"head_repository": {"owner": {"login": "mallory"}, "full_name": "mallory/r"}}]
+)
+def test_report__a_merge_queue_that_is_none(server, tmp_path, capsys, changes):
+    assert report(tmp_path, make_run(**{**QUEUED, **changes})) == 2
+    assert "a merge queue's branch" in capsys.readouterr().err
+    assert server.get()["statuses"] == []
 
 
 @pytest.mark.usefixtures("server")
@@ -406,7 +504,7 @@ def test_report__a_branch_that_is_gone(tmp_path, capsys):
 @pytest.mark.usefixtures("server")
 def test_report__runs_of_other_events(tmp_path, capsys):
     assert report(tmp_path, make_run(event="push")) == 2
-    assert "only runs of pull requests are reported" in capsys.readouterr().err
+    assert "only runs of pull requests and of the merge queue are reported" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("server")

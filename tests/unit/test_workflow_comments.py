@@ -101,5 +101,16 @@ def test_report__a_fork_awaits_a_maintainer(place, server):
     assert f"/perfgate run h20 {HEAD}" in body
 
 
+def test_report__a_commit_of_the_merge_queue(place, server):
+    """Without a smoke suite nothing is asked of it, and its required status must not wait for ever."""
+    run = {"id": 1, "run_attempt": 1, "event": "merge_group", "head_sha": HEAD, "head_branch": "gh-readonly-queue/main/pr-7"}
+    run["head_repository"] = {"owner": {"login": "o"}, "full_name": "o/r"}
+    payload = {"action": "completed", "workflow_run": run}
+    outcome = run_act(place, "perfgate-report.yml", "workflow_run", payload, GITHUB_API_URL=server.url)
+
+    assert find_job(outcome, "report") == "success", outcome.output[-4000:]
+    assert [(status["sha"], status["state"]) for status in server.get()["statuses"]] == [(HEAD, "success")]
+
+
 def test_states__each_is_written_here():
     assert MEASURED.keys() | OTHERWISE == set(State)
