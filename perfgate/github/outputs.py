@@ -10,7 +10,9 @@ from pathlib import Path
 from perfgate.errors import InputError
 
 MAX_SUMMARY_BYTES = 1_000_000
-"""GitHub drops a step's summary of more than 1 MiB whole."""
+"""GitHub drops a step's summary of more than 1 MiB whole, however many writes made it."""
+
+CUT = "\n\n*The rest is in the artifact.*\n"
 
 MAX_MESSAGE = 4000
 _VALUE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,8000}")
@@ -25,11 +27,29 @@ def write_outputs(values: Mapping[str, str], environment: Mapping[str, str] = os
 
 
 def add_summary(markdown: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Append to the run's summary page, cut where GitHub would drop all of it."""
-    raw = markdown.encode()
-    if len(raw) > MAX_SUMMARY_BYTES:
-        raw = raw[:MAX_SUMMARY_BYTES].rpartition(b"\n")[0] + b"\n\n*The rest is in the artifact.*"
-    _append(environment.get("GITHUB_STEP_SUMMARY"), raw.decode("utf-8", "ignore") + "\n")
+    """Append to the run's summary page, cut where the file would become so long that GitHub drops all of it.
+
+    Earlier calls of the same step wrote to the same file. After a cut nothing more is added.
+    """
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    room = MAX_SUMMARY_BYTES - _measure(path)
+    if room <= 0:
+        return
+    raw = markdown.encode() + b"\n"
+    if len(raw) > room:
+        # The cut fills the file, so that the next call finds no room.
+        kept = raw[: max(room - len(CUT), 0)].rpartition(b"\n")[0].decode("utf-8", "ignore") + CUT
+        _append(path, kept + " " * (room - len(kept.encode())))
+        return
+    _append(path, raw.decode("utf-8", "ignore"))
+
+
+def _measure(path: str | None) -> int:
+    """How many bytes are there already; an absent file has none."""
+    try:
+        return Path(path).stat().st_size if path else 0
+    except OSError:
+        return 0
 
 
 def _append(path: str | None, text: str) -> None:
