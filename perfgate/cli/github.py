@@ -12,7 +12,7 @@ from perfgate.cli.judging import EVENT, FILE, SETTINGS, add_court_options, annot
 from perfgate.cli.learning import jobs, learn
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.cli.publishing import build_place, build_section, find_server, publish, report, say_all
-from perfgate.errors import GitHubError, HandoffError, InputError
+from perfgate.errors import HandoffError, InputError, PerfgateError
 
 MAIN = "refs/heads/main"
 
@@ -151,7 +151,7 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
 @click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @click.option("--hardware", default="", help="One machine of the settings; empty for all.")
-@click.option("--only", "scenario", default="", help="One scenario of the settings; empty for all.")
+@click.option("--only", "scenario", default="", help="Scenarios of the settings, with commas between; empty for all.")
 @SETTINGS
 @add_format_option
 def admit(settings: Path, style: str, **options: Any) -> int:
@@ -168,8 +168,10 @@ def admit(settings: Path, style: str, **options: Any) -> int:
         raise InputError(f"--ref {options['ref'][:80]!r}: the workflow runs from {MAIN} only; start it from there")
     head, repository = find_sha(options, "head_sha"), find_repository(options, "repository")
     known = load_settings(settings).list_jobs()
-    wanted = [job for job in known if options["hardware"] in ("", job.hardware) and options["scenario"] in ("", job.scenario)]
-    if not wanted:
+    named = {word.strip() for word in options["scenario"].split(",")} - {""}
+    machine = [job for job in known if options["hardware"] in ("", job.hardware)]
+    wanted = [job for job in machine if not named or job.scenario in named]
+    if not wanted or named - {job.scenario for job in wanted}:
         raise InputError("--hardware, --only: the settings have no such machine with such a scenario")
     github = connect()
     require_head(github, build_place(repository, options["pr"]), head)
@@ -202,11 +204,14 @@ def obey(event: Path, settings: Path, workflow: str, style: str) -> int:
     from perfgate.github.client import connect  # noqa: PLC0415 - as above
     from perfgate.github.commands import start  # noqa: PLC0415
     from perfgate.github.events import read_event  # noqa: PLC0415
+    from perfgate.github.outputs import format_annotation  # noqa: PLC0415
     from perfgate.github.settings import load_settings  # noqa: PLC0415
 
     try:
         said = start(connect(), read_event(event), load_settings(settings), workflow)
-    except GitHubError as error:
+    except PerfgateError as error:
+        # This token may not write to the pull request, so the page of the run is where the author finds the reason.
+        click.echo(format_annotation("error", "perfgate: nothing was started", str(error)), err=style == "json")
         raise InputError(f"nothing was started: {error}") from None
     print_result(style, {"said": said}, said)
     return 0

@@ -587,6 +587,16 @@ def test_admit__the_head_that_was_read(server, tmp_path):
 
 
 @pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(("only", "wanted"), [("", ["other", "unit"]), ("unit", ["unit"]), ("unit, other", ["other", "unit"])])
+def test_admit__scenarios_with_commas_between(tmp_path, only, wanted):
+    (tmp_path / ".github" / "perfgate.toml").write_text('[hardware.test-gpu]\nscenarios = ["other", "unit"]\n')
+
+    assert main([*ADMIT, "--head-sha", HEAD, "--only", only]) == 0
+    written = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert [job["scenario"] for job in orjson.loads(written["matrix"])] == wanted
+
+
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -597,6 +607,8 @@ def test_admit__the_head_that_was_read(server, tmp_path):
         (["--head-sha", HEAD, "--ref", "refs/pull/7/merge"], "the workflow runs from refs/heads/main only"),
         (["--head-sha", HEAD, "--hardware", "h20"], "no such machine"),
         (["--head-sha", HEAD, "--only", "other"], "no such machine"),
+        (["--head-sha", HEAD, "--only", "unit,other"], "no such machine"),
+        (["--head-sha", HEAD, "--only", "unit,../x"], "no such machine"),
     ],
 )
 def test_attack__a_stale_or_strange_approval(tmp_path, capsys, options, reason):
@@ -653,7 +665,9 @@ def test_command__what_is_no_command(server, tmp_path, capsys, payload):
 )
 def test_attack__a_command_that_may_not(server, tmp_path, capsys, payload, reason):
     assert say(tmp_path, payload) == 2
-    assert reason in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert reason in said.err
+    assert said.out.startswith("::error title=perfgate%3A nothing was started::")
     assert server.get()["dispatches"] == []
 
 
