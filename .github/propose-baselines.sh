@@ -15,5 +15,5 @@ gh auth setup-git
 git push --quiet --force "https://github.com/${GITHUB_REPOSITORY:?}.git" "HEAD:refs/heads/$branch"
 if [ -z "$(gh pr list --head "$branch" --state open --json number --jq '.[].number')" ]; then
   gh pr create --head "$branch" --base main --title "baselines: what the main branch measured" \
-    --body "Noise bands and levels from the nightly run ${GITHUB_RUN_ID:?}. Review them as code: \`perfgate baseline diff\` shows what changed."
+    --body "Noise bands and levels from the nightly run ${GITHUB_RUN_ID:?}. Review them as code: \`perfgate baseline diff\` shows what changed. Checks of a pull request that a workflow opened start when somebody approves them; where no button asks for that, close and reopen it."
 fi

@@ -67,7 +67,7 @@ def make_place(tmp_path, settings=""):
 
 
 def run_git(folder, *words):
-    subprocess.run([shutil.which("git"), "-C", folder, *words], check=True, capture_output=True)
+    return subprocess.run([shutil.which("git"), "-C", folder, *words], check=True, capture_output=True, text=True).stdout
 
 
 def measure(place, monkeypatch, *, worse=0.0, blocks=4, noise=0.001, problem=None):

@@ -7,6 +7,8 @@ approvals) is for docs/live-verification.md.
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from perfgate.github.sections import parse
@@ -16,6 +18,7 @@ from tests.fakes.act import (
     HEAD,
     LEFT_AT,
     MERGE_BASES,
+    ROOT,
     SCENARIO,
     find_job,
     find_step,
@@ -23,6 +26,7 @@ from tests.fakes.act import (
     make_pull,
     measure,
     run_act,
+    run_git,
 )
 from tests.fakes.github_server import run_fake_github
 
@@ -154,6 +158,46 @@ def test_schedule__machines_are_looked_at(place, monkeypatch, doctor, canary):
 
     assert find_step(outcome, "The same build against itself") == canary, outcome.output[-4000:]
     assert "runner doctor --deep --expect h20" in (place / "store" / "commands").read_text()
+
+
+GH = """#!/bin/bash
+echo "$*" >> "$STORE/gh"
+"""
+
+
+def test_schedule__the_main_branch_is_measured_and_what_it_taught_is_proposed(place, monkeypatch):
+    """GitHub is a folder here, and `gh` a file that remembers; plan, hand-off, learning and the script are real."""
+    tree, remote = place / "tree", place / "remote" / "o" / "r.git"
+    (tree / "perfgate").unlink()
+    shutil.copytree(ROOT / "perfgate", tree / "perfgate", ignore=shutil.ignore_patterns("__pycache__"))
+    remote.mkdir(parents=True)
+    run_git(remote, "init", "--quiet", "--bare")
+    for words in (["init", "--quiet", "--initial-branch", "main"], ["add", "."]):
+        run_git(tree, *words)
+    run_git(tree, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "all")
+    (place / "bin" / "gh").write_text(GH)
+    (place / "bin" / "gh").chmod(0o755)
+    (place / ".gitconfig").write_text(f'[url "{place}/remote/"]\n\tinsteadOf = https://github.com/\n')
+    measure(place, monkeypatch)
+    settings = {"GIT_CONFIG_GLOBAL": place / ".gitconfig"}
+    outcome = run_act(place, "perfgate-baseline.yml", "schedule", {"ref": "refs/heads/main"}, **settings)
+
+    assert find_job(outcome, "propose") == "success", outcome.output[-4000:]
+    calls = [line.split(" --")[0] for line in (place / "store" / "gh").read_text().splitlines()]
+    assert calls == ["auth setup-git", "pr list", "pr create"]
+    shown = run_git(remote, "show", "--name-only", "--format=%s", "perfgate/baselines")
+    assert "baselines: add last night's measurements" in shown
+    assert f"perfgate/baselines/nvidia-h20-96gb/{SCENARIO}.json" in shown
+    commands = (place / "store" / "commands").read_text()
+    assert "runner cache offer caches/base" in commands
+    assert "--candidate-python arms/base/bin/python" in commands
+
+
+def test_schedule__another_branch_teaches_nothing(place):
+    outcome = run_act(place, "perfgate-baseline.yml", "workflow_dispatch", {"ref": "refs/heads/topic"})
+
+    assert "success" not in outcome.steps.values()
+    assert not (place / "store" / "commands").exists()
 
 
 def test_pull_request__a_sick_machine_measures_nothing(place, server, monkeypatch):
