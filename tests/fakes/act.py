@@ -35,7 +35,7 @@ case "$*" in
   "runner cache lend"*) mkdir -p "$4" ;;
   "runner cache offer"*) mkdir -p "$STORE/offered" ;;
   "runner clean"*) ;;
-  "runner lock -- perfgate kernels prove"*) exit "${{PROVED:-0}}" ;;
+  "runner lock -- perfgate kernels prove"*) echo "{{}}" > proof.json; exit "${{PROVED:-0}}" ;;
   "runner lock"*) words="$*" out="${{words#*--out }}"; cp -r "$MEASURED" "${{out%% *}}" ;;
   *) exec {python} -m perfgate "$@" ;;
 esac
