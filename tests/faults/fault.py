@@ -43,8 +43,8 @@ class Answer:
 class Fault:
     """One row: `run` seeds the fault below an empty folder and runs the gate; `expected` are the answers that catch it.
 
-    `words` must stand in what the gate told, so that a fault is not caught for another one's reason. A `is_long` row runs with
-    `--long` alone.
+    `words` must stand in what the gate told, so that a fault is not caught for another one's reason. A row that `is_long` runs where
+    `-m` of pytest names `long`.
     """
 
     name: str

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from perfgate.policy import RULE
 from tests.faults.catalogue import FAULTS
 from tests.faults.fault import Fault, Kind
 from tests.faults.recording import ROOT
@@ -25,11 +26,20 @@ BARS = {Kind.SLOW: 0.95, Kind.WRONG: 1.0, Kind.BROKEN: 1.0, Kind.SICK: 1.0, Kind
 SHOWN = 150
 HEAD = """# Seeded faults, and what the gate said
 
-Every row is a fault that was put in on purpose and a real run of `perfgate gate` or `perfgate check`, as a process of its own.
-A fault is caught when the outcome is the expected one, the reason is the fault's own, and no process, port, lock or window was
-left, lost or counted twice. Recorded windows were measured on an NVIDIA H200 (`benchmarks/h200/serving/results`) and
-doctored as the row says, unless it says that they were measured so. The fake engine is a server of the tests that tells the
-times it is told to.
+Every row is a fault that was put in on purpose and a run of `perfgate gate` or `perfgate check`, as a process of its own.
+A fault is caught when the outcome is the expected one, the reason is the fault's own, and no process, port, lock, GPU memory or
+window was left, lost or counted twice.
+
+- *Recorded H200 windows* were measured on an NVIDIA H200 (`benchmarks/h200/serving/results`) and doctored as the row says,
+  unless it says that they were measured so. `perfgate check` judges them as it is shipped.
+- *Fake engine* is a server of the tests that tells the times it is told to. These rows start the gate by
+  `tests/fakes/run_perfgate.py`, which changes three things in it: the fake engine stands in SGLang's place (`ENGINES`), nobody
+  asks whether SGLang is installed (`require_engine`), and in the row "port taken" nobody looks whether the port is free
+  (`find_free_port`). The load generator and, where a row says so, the GPU's driver and the disk are fakes, too.
+- *Real engine on the CPU* is SGLang, started by `perfgate gate` as it is shipped, with the model of `cpu-moe`.
+
+Rows with a fake driver or disk need a C compiler. Without one they are skipped, and the line here is of their last run.
+The last column tells the day, the commit (`+`: with changes that were not committed) and the version of the rule of that run.
 
 The page is written by `python -m tests.faults.render` from `tests/faults/results.jsonl`, which runs of the tests fill:
 
@@ -40,6 +50,17 @@ python -m tests.faults.render build/faults.jsonl
 ```
 
 """
+
+NOTES = {
+    Kind.SLOW: """The time to ready and the server's memory gate in no shipped scenario: two servers of a block load side by
+side there, so that neither time is a server's own, and memory says little of speed. The rows that seed a slow start or a growth
+of memory put that gate into their scenario, as a user would who wants it.
+""",
+    Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make nine disjoint pairs, so these rows are nine independent draws
+and not as many as there are rows.
+""",
+}
+"""What must be known to read a table."""
 
 
 def main(paths: Iterable[str]) -> None:
@@ -53,11 +74,12 @@ def main(paths: Iterable[str]) -> None:
 def render(faults: Iterable[Fault], results: Mapping[str, Result]) -> str:
     """The whole page: a count, then a table for each kind."""
     listed = list(faults)
-    parts = [HEAD, "| kind | faults | run | caught | bar |\n|:--|--:|--:|--:|--:|\n"]
+    parts = [HEAD, f"| kind | faults | run | of them by rule {RULE} | caught | bar |\n|:--|--:|--:|--:|--:|--:|\n"]
     parts += [render_count(kind, [fault for fault in listed if fault.kind is kind], results) for kind in Kind]
     for kind in Kind:
-        parts.append(f"\n## {kind.value.capitalize()}\n\n| fault | made of | on | expected | got | caught by | last run |\n")
-        parts.append("|:--|:--|:--|:--|:--|:--|:--|\n")
+        note = f"{NOTES[kind]}\n" if kind in NOTES else ""
+        parts.append(f"\n## {kind.value.capitalize()}\n\n{note}")
+        parts.append("| fault | made of | on | expected | got | caught by | last run |\n|:--|:--|:--|:--|:--|:--|:--|\n")
         parts += [render_row(fault, results.get(fault.name)) for fault in listed if fault.kind is kind]
     return "".join(parts)
 
@@ -65,7 +87,8 @@ def render(faults: Iterable[Fault], results: Mapping[str, Result]) -> str:
 def render_count(kind: Kind, faults: list[Fault], results: Mapping[str, Result]) -> str:
     run = [results[fault.name] for fault in faults if fault.name in results]
     caught = sum(result.caught for result in run)
-    return f"| {kind.value} | {len(faults)} | {len(run)} | {caught} | {BARS[kind]:.0%} |\n".replace("%", " %")
+    current = sum(result.rule == RULE for result in run)
+    return f"| {kind.value} | {len(faults)} | {len(run)} | {current} | {caught} | {BARS[kind] * 100:.0f} % |\n"
 
 
 def render_row(fault: Fault, result: Result | None) -> str:
@@ -73,7 +96,8 @@ def render_row(fault: Fault, result: Result | None) -> str:
     if result is None:
         return as_line([*cells, "not run yet", "", ""])
     missed = "" if result.caught else f"NOT CAUGHT {result.lost}: "
-    return as_line([*cells, result.got, missed + shorten(result.by), result.day])
+    run = ", ".join(part for part in (result.day, result.commit, f"rule {result.rule}" if result.rule else "") if part)
+    return as_line([*cells, result.got, missed + shorten(result.by), run])
 
 
 def shorten(line: str) -> str:
