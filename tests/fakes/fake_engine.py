@@ -3,17 +3,21 @@
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
 behind that is deaf too), busy (never flushes), no_freeze (knows no /freeze_gc), no_info (tells half of its
 settings), die_later (ends itself at the first flush),
-stall:N (hangs a moment in its Nth window and is ten times slower in it), hang:N (never answers in its Nth window). FAKE_SLOW is
+stall:N (hangs a moment in its Nth window and is ten times slower in it), hang:N (never answers in its Nth window), gpu_full:N
+and ram_full:N (it dies in its Nth window for want of memory, with the words that PyTorch and Python have for it). FAKE_SLOW is
 how many times slower than usual the fake load generator finds it. FAKE_SAYS is what it writes to its log at its start.
-FAKE_START_S is how long it takes to start, FAKE_LEAK_MIB what it keeps of every window.
+FAKE_START_S is how long it takes to start, FAKE_LEAK_MIB what it keeps of every window. Where FAKE_NVML names a fake GPU, the
+server holds memory of it as long as it lives.
 """
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fake_answers
@@ -36,6 +40,8 @@ class Handler(BaseHTTPRequestHandler):
             Handler.leaked.append(b"x" * (int(os.environ.get("FAKE_LEAK_MIB", "0")) * 2**20))
         if self.path == "/slow" and f"hang:{self.windows}" == BEHAVIOUR:
             time.sleep(600)
+        if self.path == "/slow" and BEHAVIOUR in {f"gpu_full:{self.windows}", f"ram_full:{self.windows}"}:
+            run_out_of_memory()
         if self.path == "/metrics":
             self.answer_metrics()
             return
@@ -98,6 +104,19 @@ class Handler(BaseHTTPRequestHandler):
         """Stay silent."""
 
 
+def run_out_of_memory():
+    """End as SGLang does when its scheduler hits an exception: a traceback in the log, then the whole server is gone."""
+    try:
+        if BEHAVIOUR.startswith("gpu_full"):
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.72 GiB")
+        resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+        Handler.leaked.append(b"x" * 2**32)
+    except (RuntimeError, MemoryError):
+        traceback.print_exc(file=sys.stdout)
+        sys.stdout.flush()
+        os._exit(1)
+
+
 def main():
     if BEHAVIOUR == "die":
         print("loading\nRuntimeError: no memory for the weights\nbye", flush=True)
@@ -107,6 +126,9 @@ def main():
     if BEHAVIOUR == "child":
         subprocess.Popen([sys.executable, "-c", DEAF])
         time.sleep(0.2)
+    if "FAKE_NVML" in os.environ:
+        with open(os.environ["FAKE_NVML"] + ".holders", "a") as file:
+            file.write(f"{os.getpid()}\n")
     print(os.environ.get("FAKE_LOG", "loading"), flush=True)
     print(os.environ.get("FAKE_SAYS", ""), flush=True)
     time.sleep(float(os.environ.get("FAKE_START_S", "0")))

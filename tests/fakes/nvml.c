@@ -1,7 +1,8 @@
 /* A libnvidia-ml.so.1 whose GPU is as sick as a test wants it.
  *
  * The file that FAKE_NVML names is read again at every call: lines `key value`, with the keys below; `pids` takes several values.
- * A key ending in _error makes that function return that code.
+ * A key ending in _error makes that function return that code. Each living process whose number stands in the second file, whose
+ * name ends in .holders, holds `memory_each` bytes of memory.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,10 +67,26 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius) {
 int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons) {
     (void)device; *reasons = number("reasons", 0); return number("reasons_error", 0);
 }
+static unsigned count_holders(void) {
+    char name[512], path[64], line[512];
+    unsigned pid, found = 0;
+    FILE *holders, *stat;
+    snprintf(name, sizeof name, "%s.holders", getenv("FAKE_NVML") ? getenv("FAKE_NVML") : "");
+    if (!(holders = fopen(name, "r"))) return 0;
+    while (fscanf(holders, "%u", &pid) == 1) {
+        snprintf(path, sizeof path, "/proc/%u/stat", pid);
+        if (!(stat = fopen(path, "r"))) continue;
+        if (fgets(line, sizeof line, stat) && strrchr(line, ')') && !strchr("ZX", strrchr(line, ')')[2])) found++;
+        fclose(stat);
+    }
+    fclose(holders);
+    return found;
+}
+
 int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
     (void)device;
     memory->total = number("memory_total", 150000000000ULL);
-    memory->used = number("memory_used", 0);
+    memory->used = number("memory_used", 0) + number("memory_each", 0) * count_holders();
     memory->free = memory->total - memory->used;
     return 0;
 }

@@ -8,6 +8,7 @@ from tests.faults.served import SERVED
 from tests.faults.sick import SICK
 from tests.faults.sick_recorded import SICK_RECORDED
 from tests.faults.slow import SLOW
+from tests.faults.stopped import STOPS
 from tests.faults.wrong import WRONG
 
-FAULTS: tuple[Fault, ...] = (*SLOW, *WRONG, *BROKEN, *SICK_RECORDED, *SICK, *SERVED, *ENGINE, *SAME)
+FAULTS: tuple[Fault, ...] = (*SLOW, *WRONG, *BROKEN, *SICK_RECORDED, *SICK, *STOPS, *SERVED, *ENGINE, *SAME)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,28 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.commands import find_leftovers
 from tests.fakes.sick_gpu import build_library
-from tests.faults.fault import Answer, Fault, Kind, Where
-from tests.faults.gating import SLOWED, Disturb, Gate, at, run_gate, send, signal_processes, stop_and_resume
+from tests.faults.fault import Answer, Fault, Kind, Where, find_line
+from tests.faults.gating import SLOWED, Disturb, Gate, at, run_gate, signal_processes
 
-INVALID, REFUSED, RESUMED = ("INVALID",), ("exit 2",), ("resumed: REGRESSION",)
-KILLED, INTERRUPTED = (-signal.SIGKILL,), (130,)
-# From before the first server to after the last window.
-INSTANTS = {
-    1: "before the first server",
-    4: "as a server loads",
-    9: "in the first block",
-    17: "between blocks",
-    24: "at the end",
-}
+INVALID = ("INVALID",)
+FOREIGN = "foreign process(es) used the GPU"
 
 
 def with_gpu(folder: Path, **values: object) -> dict[str, str]:
-    """The environment of a gate whose GPU says `values` from the beginning."""
-    set_gpu(folder, **values)
+    """The environment of a gate whose GPU says `values` from the beginning; each server holds 1 GiB of its memory."""
+    set_gpu(folder, **{"memory_each": 2**30, **values})
     library = build_library(folder)
     return {"LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML": str(folder / "gpu"), "FAKE_USES_GPU": "1"}
 
@@ -58,36 +47,24 @@ def say(**values: object) -> Disturb:
 
 
 def share_gpu(folder: Path) -> Answer:
-    """A second gate starts its servers on the same GPU while the first one measures; the driver shows both gates' processes."""
-    one = Gate(folder=folder, options=SLOWED, env=with_gpu(folder), name="one")
-    second = folder / "second"
-    second.mkdir()
-    two = Gate(folder=second, options=SLOWED, name="two")
-
-    def disturb(gate: Gate, process: subprocess.Popen[str]) -> None:
-        other = two.start()
-        while process.poll() is None and other.poll() is None:
-            pids = [pid for state in (gate.state, two.state) for pid, command in find_leftovers(state) if "--port" in command]
-            set_gpu(folder, **({"pids": " ".join(map(str, pids))} if pids else {}))
-            time.sleep(0.02)
-        set_gpu(folder)
-        other.communicate(timeout=300)
-
-    return one.run(disturb=at(6, disturb))
-
-
-def share_folder(folder: Path) -> Answer:
-    """Two gates are told to write into one folder at once."""
-    gate = Gate(folder=folder, options=SLOWED)
-    first = gate.start()
-    at(6, lambda _gate, _process: None)(gate, first)
-    late = gate.start("--resume")
-    _, err = late.communicate(timeout=300)
-    first.communicate(timeout=300)
-    refused = [line for line in err.splitlines() if line.startswith("perfgate:")]
-    lost = gate.read(first.returncode, "").lost
+    """Two gates start servers on one GPU at the same time; its driver shows the processes of both."""
+    env = with_gpu(folder)
+    others = folder / "second"
+    others.mkdir()
+    gates = (Gate(folder=folder, options=SLOWED, env=env), Gate(folder=others, options=SLOWED, env=env))
+    processes = [gate.start() for gate in gates]
+    while any(process.poll() is None for process in processes):
+        found = (one for gate in gates for one in find_leftovers(gate.state))
+        pids = [pid for pid, command in found if "--port" in command]
+        set_gpu(folder, memory_each=2**30, **({"pids": " ".join(map(str, pids))} if pids else {}))
+        time.sleep(0.02)
+    ended = [(process.communicate(timeout=300)[1], process.returncode) for process in processes]
+    answers = [gate.read(code, err) for gate, (err, code) in zip(gates, ended, strict=True)]
+    blind = ("one of them named no foreign process" for one in answers if find_line(one, FOREIGN) is None)
     return Answer(
-        got=f"exit {late.returncode}", told=tuple(refused), lost=lost if first.returncode == 1 else ("the first gate",)
+        got=" and ".join(answer.got for answer in answers),
+        told=tuple(line for answer in answers for line in answer.told),
+        lost=(*(lost for answer in answers for lost in answer.lost), *blind),
     )
 
 
@@ -98,31 +75,6 @@ def take_port(folder: Path) -> Answer:
         port = rival.getsockname()[1]
         gate = Gate(folder=folder, options=SLOWED, env={"FAKE_PORT": str(port)})
         return gate.run()
-
-
-def fill_disk(gate: Gate, process: subprocess.Popen[str]) -> None:
-    """The gate's files may grow no further: what a full disk does, at an instant of our choice."""
-    limit = (gate.out / "windows.jsonl").stat().st_size + 10
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
-
-
-def stall_disk(gate: Gate, _process: subprocess.Popen[str]) -> None:
-    """Every sync of a file takes until the share comes back, as on a network file system whose server is away."""
-    (gate.folder / "away").write_text("")
-    time.sleep(3.0)
-    (gate.folder / "away").unlink()
-
-
-def find_compiler() -> str:
-    return shutil.which("cc") or pytest.skip("needs a C compiler for the slow disk")
-
-
-def stall_share(folder: Path) -> Answer:
-    library = folder / "slow_disk.so"
-    source = Path(__file__).with_name("slow_disk.c")
-    subprocess.run([find_compiler(), "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-    env = {"LD_PRELOAD": str(library), "SLOW_DISK": str(folder / "away")}
-    return Gate(folder=folder, options=SLOWED, env=env).run(disturb=at(9, stall_disk))
 
 
 def hold_memory(gate: Gate, _process: subprocess.Popen[str]) -> None:
@@ -150,24 +102,32 @@ def kill_server(instant: int) -> Disturb:
     return at(instant, signal_processes("--port", signal.SIGKILL))
 
 
+KILLED = "server ended by itself with exit code -9"
+
 GPU = (
     row(
-        "GPU hot from the start", "the driver says thermal slow-down", on_gpu(reasons=0x40), "the GPU throttled", is_long=False
+        "GPU hot from the start", "the driver says thermal slow-down", on_gpu(reasons=0x40), "the GPU throttled for", is_long=False
     ),
-    row("GPU gets hot", "the same from the middle on", on_gpu(at(12, say(reasons=0x40))), "the GPU throttled"),
-    row("power brake", "the driver says power brake slow-down", on_gpu(reasons=0x80), "the GPU throttled"),
+    row("GPU gets hot", "the same from the middle on", on_gpu(at(12, say(reasons=0x40))), "the GPU throttled for"),
+    row("power brake", "the driver says power brake slow-down", on_gpu(reasons=0x80), "the GPU throttled for"),
     row(
-        "foreign process arrives", "process 4242 computes from the middle on", on_gpu(at(12, say(pids=4242))), "foreign process"
+        "foreign process arrives", "process 4242 computes from the middle on", on_gpu(at(12, say(pids=4242))), FOREIGN
     ),
-    row("foreign process was there", "process 4242 computes from the start", on_gpu(pids=4242), "foreign process"),
+    row("foreign process was there", "process 4242 computes from the start", on_gpu(pids=4242), FOREIGN),
     row("GPU is lost", "the driver answers no more", on_gpu(at(12, say(clock_error=15))), "of the GPU were lost"),
-    row("driver does not answer", "NVML fails to start", on_gpu(init_error=15), "NVML failed", is_long=False),
-    row("GPU memory is left", "1 GiB still held after the servers", on_gpu(at(12, say(memory_used=2**30))), "still held"),
-    row("two gates on one GPU", "a second gate starts servers on it", share_gpu, "foreign process"),
+    row("driver does not answer", "NVML fails to start", on_gpu(init_error=15), "NVML failed: GPU is lost", is_long=False),
+    row("GPU memory is left", "1 GiB still held after the servers", on_gpu(at(12, say(memory_used=2**30))), "1024 MiB of GPU memory that were free before the servers started are still held"),
+    row(
+        "two gates on one GPU",
+        "both start servers on it at once",
+        share_gpu,
+        FOREIGN,
+        ("INVALID and INVALID",),
+    ),
 )
 PROCESSES = (
-    row("server killed while loading", "SIGKILL", run_gate(*SLOWED, disturb=kill_server(2)), "ended by itself"),
-    row("server killed while it serves", "SIGKILL", run_gate(*SLOWED, disturb=kill_server(9)), "", is_long=False),
+    row("server killed while loading", "SIGKILL", run_gate(*SLOWED, disturb=kill_server(2)), KILLED),
+    row("server killed while it serves", "SIGKILL", run_gate(*SLOWED, disturb=kill_server(13)), KILLED, is_long=False),
     row(
         "server hangs",
         "no answer in its fourth window",
@@ -178,15 +138,28 @@ PROCESSES = (
         "server stopped",
         "SIGSTOP",
         run_gate(
-            *SLOWED, disturb=at(9, signal_processes("--port", signal.SIGSTOP)), **{"timeout_s = 120.0": "timeout_s = 2.0"}
+            *SLOWED, disturb=at(13, signal_processes("--port", signal.SIGSTOP)), **{"timeout_s = 120.0": "timeout_s = 2.0"}
         ),
-        "",
+        "STOPWORDS",
     ),
     row(
         "server out of memory",
         "its address space may grow no further",
         run_gate(*SLOWED, disturb=at(9, hold_memory), **{"timeout_s = 120.0": "timeout_s = 5.0"}),
-        "",
+        "MemoryError",
+    ),
+    row(
+        "server dies for want of memory",
+        "an allocation fails in its fourth window",
+        run_gate("--candidate-env", "FAKE_ENGINE=ram_full:4"),
+        "it says: Traceback (most recent call last): | MemoryError",
+    ),
+    row(
+        "server dies for want of GPU memory",
+        "CUDA out of memory in its fourth window",
+        run_gate("--candidate-env", "FAKE_ENGINE=gpu_full:4"),
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        is_long=False,
     ),
     row(
         "server that dies at its start",
@@ -210,7 +183,7 @@ PROCESSES = (
             "FAKE_SLOW=3.0",
             **{"stop_timeout_s = 2.0": "stop_timeout_s = 0.2"},
         ),
-        "is worse",
+        "Output throughput is worse",
         ("REGRESSION",),
     ),
     row(
@@ -223,29 +196,29 @@ PROCESSES = (
             "FAKE_SLOW=3.0",
             **{"stop_timeout_s = 2.0": "stop_timeout_s = 0.2"},
         ),
-        "is worse",
+        "Output throughput is worse",
         ("REGRESSION",),
     ),
     row(
         "load generator killed",
         "SIGKILL",
         run_gate(*SLOWED, disturb=at(9, signal_processes("client_worker", signal.SIGKILL))),
-        "load generator",
+        "the load generator has died",
     ),
     row(
         "load generator hangs",
         "it never ends",
         run_gate(env={"FAKE_BENCH": "hang"}, **{"timeout_s = 120.0": "timeout_s = 1.0"}),
-        "no answer within 1 s",
+        "the load generator gave no answer within 1 s",
     ),
     row(
         "load generator fails",
         "exit code 1 in the third window",
         run_gate(env={"FAKE_BENCH": "fail_third"}),
-        "exited with 1",
+        "the load generator failed: bench_serving exited with 1",
         is_long=False,
     ),
-    row("load generator writes garbage", "HTML", run_gate(env={"FAKE_BENCH": "garbage"}), "is no result"),
+    row("load generator writes garbage", "HTML", run_gate(env={"FAKE_BENCH": "garbage"}), "the load generator's output is no result"),
     row(
         "unsteady machine",
         "each window half as fast as the one before",
@@ -254,47 +227,4 @@ PROCESSES = (
     ),
     row("port taken", "bound after it was found free", take_port, "Address already in use", is_long=False),
 )
-GATES = (
-    *(
-        row(
-            f"gate killed {when}",
-            "SIGKILL, then --resume",
-            stop_and_resume(at(lines, send(signal.SIGKILL)), KILLED),
-            "",
-            RESUMED,
-            is_long=lines != 9,
-        )
-        for lines, when in INSTANTS.items()
-    ),
-    row(
-        "SIGTERM from the runner",
-        "in a block, then --resume",
-        stop_and_resume(at(9, send(signal.SIGTERM)), INTERRUPTED),
-        "stopped by SIGTERM",
-        RESUMED,
-    ),
-    row(
-        "terminal closed",
-        "SIGHUP, then --resume",
-        stop_and_resume(at(17, send(signal.SIGHUP)), INTERRUPTED),
-        "stopped by SIGHUP",
-        RESUMED,
-    ),
-    row(
-        "Ctrl-C",
-        "SIGINT, then --resume",
-        stop_and_resume(at(4, send(signal.SIGINT)), INTERRUPTED),
-        "stopped by SIGINT",
-        RESUMED,
-    ),
-    row(
-        "disk full",
-        "files may grow no further, then --resume",
-        stop_and_resume(at(12, fill_disk), (2,)),
-        "File too large",
-        RESUMED,
-    ),
-    row("NFS stall", "every sync waits for three seconds", stall_share, "is worse", ("REGRESSION",)),
-    row("two gates in one folder", "the second one is refused", share_folder, "writes there", REFUSED),
-)
-SICK = (*GPU, *PROCESSES, *GATES)
+SICK = (*GPU, *PROCESSES)
