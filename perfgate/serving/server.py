@@ -28,6 +28,8 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 SECOND_PORT = 10_000
 POLL_S = 0.25
+END_S = 2.0
+"""A server whose connections broke needs a moment to be seen to have ended."""
 FREEZE_TIMEOUT_S = 30.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its segments
 
@@ -163,9 +165,13 @@ class Server:
         # Token ids need no tokenizer, and these are in any vocabulary.
         return client.post(address, json={"model": str(self.launch.model), "prompt": [16, 17], "max_tokens": 1}).status_code
 
-    def raise_if_dead(self) -> None:
-        """Raise ServerError with the log's telling lines if the process has ended."""
-        if self._process is not None and (code := self._process.poll()) is not None:
+    def raise_if_dead(self, wait_s: float = 0.0) -> None:
+        """Raise ServerError with the log's telling lines if the process has ended, or ends within `wait_s`."""
+        if self._process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(wait_s)
+        if (code := self._process.poll()) is not None:
             raise ServerError(f"server ended by itself with exit code {code}{self._tell()}")
 
     def flush_cache(self, timeout_s: float = 30.0) -> None:
@@ -175,13 +181,17 @@ class Server:
         if self.launch.engine.flush_path is None:
             return
         deadline = time.monotonic() + timeout_s
+        has_answered = False
         with open_http(10.0) as client:
             while time.monotonic() < deadline:
                 self.raise_if_dead()
                 with contextlib.suppress(httpx.HTTPError):
                     if client.post(self.url + self.launch.engine.flush_path).status_code == httpx.codes.OK:
                         return
+                    has_answered = True
                 time.sleep(POLL_S)
+        if not has_answered:
+            raise ServerError(f"server gave no answer for {timeout_s:.0f} s when its cache was to be emptied{self._tell()}")
         raise ServerError(f"cache not flushed within {timeout_s:.0f} s: requests are still running{self._tell()}")
 
     def freeze_gc(self) -> bool:

@@ -12,7 +12,7 @@ from perfgate.errors import ClientError, EvidenceError, InterruptedRunError
 from perfgate.evidence.bench_serving import read_window
 from perfgate.load import Load
 from perfgate.serving.client import Client
-from perfgate.serving.server import Server
+from perfgate.serving.server import END_S, Server
 from perfgate.serving.telemetry import Telemetry, Watch
 
 
@@ -57,9 +57,12 @@ class Bench:
             begun_s = self.read_clock()
             try:
                 raw = self.client.measure(load, server.launch.model, server.url)
-            except (ClientError, InterruptedRunError):
+            except (ClientError, InterruptedRunError) as error:
                 # Else the servers, told to end, would go on serving a load that nobody waits for.
                 self.client.stop()
+                if isinstance(error, ClientError):
+                    # A server that died broke the connection: the cause stands in its log, not in the load generator's.
+                    server.raise_if_dead(END_S)
                 raise
             ended_s = self.read_clock()
         server.raise_if_dead()

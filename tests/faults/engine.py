@@ -5,26 +5,35 @@ All gates share one machine state, so that the noise of this machine is calibrat
 
 from __future__ import annotations
 
-import json
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.scenario import read_scenario_text
-from tests.e2e.commands import run_perfgate
+from tests.e2e.commands import build_environment
 from tests.e2e.conftest import CHANGES
 from tests.faults.fault import Answer, Fault, Kind, Where
-from tests.faults.gating import find_lost
+from tests.faults.gating import Disturb, Gate, at, leave_alone, send, signal_processes, stop_and_resume
+from tests.faults.recording import ROOT
 
 PLUGIN = Path(__file__).with_name("seeded_plugin.py")
 EQUAL_RUNS = 30
 STATE = Path(os.environ.get("PERFGATE_FAULT_STATE") or Path(tempfile.gettempdir()) / "perfgate-fault-state")
 
 
-def write_scenario(folder: Path) -> Path:
-    """cpu-moe with small windows, as the end-to-end tests run it, and a third and fourth block where two do not decide."""
+def write_scenario(folder: Path, gates: str = "") -> Path:
+    """cpu-moe with small windows, as the end-to-end tests run it, and a third and fourth block where two do not decide.
+
+    With further `gates` it has a name of its own, so that the noise of what they gate is calibrated, too.
+    """
     text, _ = read_scenario_text("cpu-moe")
+    if gates:
+        text = text.replace('name = "cpu-moe"', 'name = "cpu-moe-further"') + gates
     for before, after in {**CHANGES, "looks = [2, 3, 4, 6]": "looks = [2, 3, 4]"}.items():
         text = text.replace(before, after)
     path = folder / "small.toml"
@@ -43,22 +52,43 @@ def write_plugin(folder: Path) -> Path:
     return place
 
 
-def run_engine(*options: str, fault: str = "") -> Callable[[Path], Answer]:
-    """Build a fault's run: one gate with real servers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealGate(Gate):
+    """A gate with real servers: the command as its users start it. `gates` are sections that the scenario gets besides."""
+
+    gates: str = ""
+    timeout_s: float = 1500.0
+
+    @property
+    def state(self) -> Path:
+        return STATE
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        command = ("gate", str(write_scenario(self.folder, self.gates)), "--out", str(self.out), "--profile", "never")
+        return subprocess.Popen(
+            [sys.executable, "-m", "perfgate", *command, *self.options, *more],
+            cwd=ROOT,
+            env=build_environment(self.state),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def run_engine(*options: str, fault: str = "", gates: str = "", disturb: Disturb = leave_alone) -> Callable[[Path], Answer]:
+    """Build a fault's run: one gate with real servers, the candidate's broken by `fault` where it is named."""
 
     def run(folder: Path) -> Answer:
         place = write_plugin(folder)
         broken = (f"--candidate-env=SEEDED_FAULT={fault}", f"--candidate-env=PYTHONPATH={place}") if fault else ()
-        out = folder / "out"
-        command = ("gate", write_scenario(folder), "--out", out, "--profile", "never", *options, *broken)
-        ended = run_perfgate(STATE, *command, timeout_s=1500)
-        lost = find_lost(STATE, out)
-        if not (out / "verdict.json").exists():
-            return Answer(got=f"exit {ended.code}", told=tuple(ended.err.splitlines()[-3:]), lost=tuple(lost))
-        verdict = json.loads((out / "verdict.json").read_text())
-        return Answer(got=verdict["outcome"], told=(*verdict["reasons"], *verdict["warnings"]), lost=tuple(lost))
+        return RealGate(folder=folder, options=(*options, *broken), gates=gates).run(disturb=disturb)
 
     return run
+
+
+def build_slowed(folder: Path) -> Gate:
+    return RealGate(folder=folder, options=("--candidate-inject", "step:2.0"))
 
 
 def row(  # noqa: PLR0917 - a row of the table below
@@ -111,13 +141,55 @@ ENGINE = (
         run_engine(fault="drop_expert"),
         "its answers are wrong",
     ),
-    row(Kind.WRONG, "early EOS in a real server", "plug-in: requests end after three tokens", run_engine(fault="early"), "3"),
+    row(
+        Kind.WRONG,
+        "early EOS in a real server",
+        "plug-in: requests end after three tokens",
+        run_engine(fault="early"),
+        "3 tokens came back where 32 were asked for",
+    ),
     row(
         Kind.WRONG,
         "flushing that does nothing",
         "plug-in around Scheduler.flush_cache",
         run_engine(fault="keep_cache"),
-        "cache",
+        "of random prompts came from the prefix cache",
+    ),
+    row(
+        Kind.WRONG,
+        "skipped layer in a real server",
+        "plug-in: the second of two layers does nothing",
+        run_engine(fault="skip_layer"),
+        "its answers are wrong",
+    ),
+    row(
+        Kind.WRONG,
+        "other quantisation in a real server",
+        "plug-in: all weights rounded to 3 bits",
+        run_engine(fault="round"),
+        "its answers are wrong",
+    ),
+    row(
+        Kind.SLOW,
+        "memory growth in a real server",
+        "every batch keeps 4 MiB; server_memory_mib gates",
+        run_engine(fault="leak", gates="\n[gates.server_memory_mib]\n"),
+        "Server memory is worse",
+    ),
+    row(
+        Kind.SICK,
+        "real server killed",
+        "SIGKILL in a measured window",
+        run_engine(disturb=at(13, signal_processes("--port", signal.SIGKILL))),
+        "server ended by itself with exit code -9",
+    ),
+    row(
+        Kind.SICK,
+        "gate killed over real servers",
+        "SIGKILL in a measured window, then --resume; the candidate's steps are slowed by step:2.0",
+        stop_and_resume(at(13, send(signal.SIGKILL)), (-signal.SIGKILL,), build=build_slowed),
+        "is worse",
+        ("resumed: REGRESSION",),
     ),
     *(
         row(Kind.SAME, f"A/A in real servers {run}", "equal arms", run_engine(), "", ("PASS", "IMPROVED", "INCONCLUSIVE"))

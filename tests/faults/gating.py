@@ -17,7 +17,7 @@ from typing import Any
 
 from perfgate.evidence.journal import is_alive
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
-from tests.fakes.commands import copy_without_break, count_lines, read_lines, wait_for_lines
+from tests.fakes.commands import copy_without_break, read_lines, wait_for_lines
 from tests.fakes.requests import build_text
 from tests.faults.checking import run_check
 from tests.faults.fault import Answer
@@ -31,6 +31,10 @@ SHORT = {"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4,
 Disturb = Callable[["Gate", "subprocess.Popen[str]"], None]
 
 
+def leave_alone(_gate: Gate, _process: subprocess.Popen[str]) -> None:
+    """Disturb nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """One gate with the fake engine: where it works, what its environment adds, what its scenario says otherwise."""
@@ -40,6 +44,7 @@ class Gate:
     env: dict[str, str] = field(default_factory=dict)
     changes: dict[str, str] = field(default_factory=dict)
     name: str = "out"
+    timeout_s: float = 300.0
 
     @property
     def state(self) -> Path:
@@ -63,11 +68,11 @@ class Gate:
             start_new_session=True,
         )
 
-    def run(self, *more: str, disturb: Disturb = lambda _gate, _process: None) -> Answer:
+    def run(self, *more: str, disturb: Disturb = leave_alone) -> Answer:
         """Run to the end, disturbed on the way."""
         process = self.start(*more)
         disturb(self, process)
-        _, err = process.communicate(timeout=300)
+        _, err = process.communicate(timeout=self.timeout_s)
         return self.read(process.returncode, err)
 
     def read(self, code: int, err: str) -> Answer:
@@ -81,7 +86,6 @@ class Gate:
         if code not in {codes[verdict["outcome"]], -signal.SIGKILL}:
             lost.append(f"{verdict['outcome']} with exit code {code}")
         return Answer(got=verdict["outcome"], told=(*verdict["reasons"], *verdict["warnings"], *lines), lost=tuple(lost))
-
 
     def find_held(self) -> list[str]:
         """Servers that still hold memory of the fake GPU, where the gate has one."""
@@ -143,7 +147,7 @@ def find_miscounted(out: Path, events: list[dict[str, Any]]) -> list[str]:
 
 
 def run_gate(
-    *options: str, disturb: Disturb = lambda _gate, _process: None, env: dict[str, str] | None = None, **changes: str
+    *options: str, disturb: Disturb = leave_alone, env: dict[str, str] | None = None, **changes: str
 ) -> Callable[[Path], Answer]:
     """Build a fault's run: one gate, disturbed."""
 
@@ -157,17 +161,16 @@ def stop_and_resume(
     disturb: Disturb,
     codes: Iterable[int],
     *again: Disturb,
-    prepare: Callable[[Path], dict[str, str]] = lambda _: {},
+    build: Callable[[Path], Gate] = lambda folder: Gate(folder=folder, options=SLOWED),
     mend: Callable[[Path], None] = lambda _: None,
 ) -> Callable[[Path], Answer]:
     """Build a fault's run: a gate that is stopped, ends with one of `codes`, and goes on to the undisturbed verdict.
 
-    Each of `again` stops a gate that goes on. `prepare` builds the gate's environment, `mend` undoes the fault before the gate
-    goes on.
+    Each of `again` stops a gate that goes on. `build` says which gate, `mend` undoes the fault before it goes on.
     """
 
     def run(folder: Path) -> Answer:
-        gate = Gate(folder=folder, options=SLOWED, env=prepare(folder))
+        gate = build(folder)
         stops = [stop(gate, act, codes) for act in (disturb, *again)]
         mend(folder)
         # Killed behind its last line, a gate may have come to its verdict all the same.
@@ -189,7 +192,7 @@ def stop(gate: Gate, disturb: Disturb, codes: Iterable[int]) -> Answer:
     """Start or go on, disturb, and expect one of `codes`."""
     process = gate.start(*resuming(gate))
     disturb(gate, process)
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=gate.timeout_s)
     stopped = gate.read(process.returncode, err)
     if process.returncode in codes:
         return stopped
@@ -233,6 +236,3 @@ def signal_processes(words: str, number: signal.Signals, which: int = -1) -> Dis
                 os.kill(found[which], number)
 
     return act
-
-
-__all__ = ["SLOWED", "Gate", "at", "count_lines", "run_gate", "send", "signal_processes", "stop_and_resume"]

@@ -1,7 +1,8 @@
 """An SGLang plug-in that breaks the server it runs in; SEEDED_FAULT says how.
 
 zeros (every MoE block returns zeros), drop_expert (the second expert of each token is left out), early (requests end after
-three tokens), keep_cache (flushing does nothing), jit (a model is traced every 20 batches), leak (every batch keeps 4 MiB).
+three tokens), keep_cache (flushing does nothing), jit (a model is traced every 20 batches), leak (every batch keeps 4 MiB),
+skip_layer (the second layer does nothing), round (weights are rounded to 3 bits, row by row, once they are loaded).
 """
 
 import os
@@ -10,6 +11,8 @@ FAULT = os.environ.get("SEEDED_FAULT", "")
 MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.forward"
 REQUEST = "sglang.srt.managers.schedule_batch.Req.__init__"
 FLUSH = "sglang.srt.managers.scheduler.Scheduler.flush_cache"
+LAYER = "sglang.srt.models.qwen3_moe.Qwen3MoeDecoderLayer.forward"
+LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 kept = []
 batches = 0
@@ -50,6 +53,22 @@ def leak(original, *args, **kwargs):
     return original(*args, **kwargs)
 
 
+def skip_layer(original, layer, positions, hidden_states, forward_batch, residual, *args, **kwargs):
+    if layer.layer_id == 1:
+        return hidden_states, residual
+    return original(layer, positions, hidden_states, forward_batch, residual, *args, **kwargs)
+
+
+def round_weights(_result, runner, *_args, **_kwargs):
+    import torch
+
+    with torch.no_grad():
+        for weights in runner.model.parameters():
+            if weights.dim() > 1 and weights.is_floating_point():
+                step = weights.abs().amax(-1, keepdim=True).clamp(min=1e-6) / 3
+                weights.copy_((weights / step).round() * step)
+
+
 def register():
     """Entry point `sglang.srt.plugins`."""
     if not FAULT:
@@ -63,6 +82,8 @@ def register():
         "keep_cache": (FLUSH, keep_cache, HookType.AROUND),
         "jit": (BATCH, trace_anew, HookType.AROUND),
         "leak": (BATCH, leak, HookType.AROUND),
+        "skip_layer": (LAYER, skip_layer, HookType.AROUND),
+        "round": (LOAD, round_weights, HookType.AFTER),
     }
     HookRegistry.register(*hooks[FAULT])
     print(f"seeded fault: {FAULT}", flush=True)

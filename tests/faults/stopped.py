@@ -14,7 +14,7 @@ import pytest
 
 from tests.fakes.commands import count_lines
 from tests.faults.fault import Answer, Fault
-from tests.faults.gating import SLOWED, Disturb, Gate, at, run_gate, send, stop_and_resume
+from tests.faults.gating import SLOWED, Disturb, Gate, at, leave_alone, send, stop_and_resume
 from tests.faults.sick import row, with_gpu
 
 REFUSED, RESUMED = ("exit 2",), ("resumed: REGRESSION",)
@@ -61,6 +61,10 @@ def kill_everywhere(folder: Path) -> Answer:
     return Answer(got=answers[0][1].got, told=answers[0][1].told, lost=(*wrong, *lost))
 
 
+def use_gpu(folder: Path) -> Gate:
+    return Gate(folder=folder, options=SLOWED, env=with_gpu(folder))
+
+
 def build_disk(source: str, folder: Path) -> str:
     """Compile what makes a disk fail, or skip the row."""
     compiler = shutil.which("cc") or pytest.skip("needs a C compiler for the sick disk")
@@ -76,14 +80,15 @@ def limit_files(gate: Gate, process: subprocess.Popen[str]) -> None:
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
 
 
-def with_disk(file: str = "") -> Callable[[Path], dict[str, str]]:
-    """The environment of a gate whose disk can be full, for one file alone where it is named."""
+def with_disk(file: str = "") -> Callable[[Path], Gate]:
+    """A gate whose disk can be full; it is from the start, for one file alone, where that is named."""
 
-    def build(folder: Path) -> dict[str, str]:
+    def build(folder: Path) -> Gate:
         if file:
             (folder / "full").write_text("")
         limited = {"FULL_DISK_FILE": file} if file else {}
-        return {"LD_PRELOAD": build_disk("full_disk", folder), "FULL_DISK": str(folder / "full"), **limited}
+        env = {"LD_PRELOAD": build_disk("full_disk", folder), "FULL_DISK": str(folder / "full"), **limited}
+        return Gate(folder=folder, options=SLOWED, env=env)
 
     return build
 
@@ -114,7 +119,7 @@ def share_folder(folder: Path) -> Answer:
     """Two gates are told to write into one folder at once."""
     gate = Gate(folder=folder, options=SLOWED)
     first = gate.start()
-    at(6, lambda _gate, _process: None)(gate, first)
+    at(6, leave_alone)(gate, first)
     late = gate.start("--resume")
     _, err = late.communicate(timeout=300)
     first.communicate(timeout=300)
@@ -131,7 +136,7 @@ def stopping(name: str, number: signal.Signals, lines: int, words: str) -> Fault
 
 
 def filling(name: str, made: str, lines: int) -> Fault:
-    run = stop_and_resume(at(lines, fill_disk), STOPPED, prepare=with_disk(), mend=empty_disk)
+    run = stop_and_resume(at(lines, fill_disk), STOPPED, build=with_disk(), mend=empty_disk)
     return row(name, f"{made}: ENOSPC to every write until --resume", run, "No space left on device", RESUMED)
 
 
@@ -148,7 +153,13 @@ STOPS = (
         )
         for lines, when in INSTANTS.items()
     ),
-    row("gate killed at every line", f"{LINES} gates, each killed at another line, then --resume", kill_everywhere, WORSE, RESUMED),
+    row(
+        "gate killed at every line",
+        f"{LINES} gates, each killed at another line, then --resume",
+        kill_everywhere,
+        WORSE,
+        RESUMED,
+    ),
     row(
         "gate killed as it goes on",
         "SIGKILL in block 1, in the block that --resume began anew, and in block 2",
@@ -159,7 +170,7 @@ STOPS = (
     row(
         "gate killed on a GPU",
         "SIGKILL in block 1, then --resume; its servers hold GPU memory",
-        stop_and_resume(at(13, KILL), KILLED, prepare=with_gpu),
+        stop_and_resume(at(13, KILL), KILLED, build=use_gpu),
         WORSE,
         RESUMED,
     ),
@@ -178,7 +189,7 @@ STOPS = (
     row(
         "disk full at the verdict",
         "ENOSPC to verdict.json alone, then --resume",
-        stop_and_resume(lambda _gate, _process: None, STOPPED, prepare=with_disk("verdict.json"), mend=empty_disk),
+        stop_and_resume(leave_alone, STOPPED, build=with_disk("verdict.json"), mend=empty_disk),
         "No space left on device",
         RESUMED,
     ),
