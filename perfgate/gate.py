@@ -12,7 +12,7 @@ from perfgate.check import judge, needs_more
 from perfgate.core import Arm, Outcome, Session, Verdict
 from perfgate.environment import read_fingerprint
 from perfgate.evidence.baselines import Baseline, find_baseline, find_path, save_baseline
-from perfgate.evidence.journal import write_atomically
+from perfgate.evidence.journal import explain_stop, write_atomically
 from perfgate.evidence.profiles import read_attribution
 from perfgate.evidence.records import SESSION_FILE, read_record
 from perfgate.evidence.results import load_results
@@ -65,7 +65,17 @@ class Result:
 
 
 def run_gate(job: Job, progress: Progress) -> Result:
-    """Calibrate if the scenario wants it and nothing is stored, measure, judge and write the report."""
+    """Calibrate if the scenario wants it and nothing is stored, measure, judge and write the report.
+
+    Raise EvidenceError when the disk takes no more, at the verdict too: an unforeseen end has the exit code of a REGRESSION.
+    """
+    try:
+        return _run_steps(job, progress)
+    except OSError as error:
+        raise explain_stop(job.folder, error) from error
+
+
+def _run_steps(job: Job, progress: Progress) -> Result:
     if job.resume:
         require_unfinished(job)
     if not is_begun(job):
@@ -174,7 +184,8 @@ def write_report(folder: Path) -> Result:
     """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment."""
     session, scenario, baseline = load_case(folder)
     verdict = judge(session, scenario, baseline)
-    write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
     report = render_markdown(verdict, session, scenario, baseline, read_attribution(folder))
     write_atomically(folder / "report.md", report.encode())
+    # The verdict is last: a folder that has it is complete.
+    write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
     return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline, choose_layout()))

@@ -43,8 +43,8 @@ class Answer:
 class Fault:
     """One row: `run` seeds the fault below an empty folder and runs the gate; `expected` are the answers that catch it.
 
-    `words` must stand in what the gate told, so that a fault is not caught for another one's reason. A row that `is_long` runs where
-    `-m` of pytest names `long`.
+    `words` must stand in what the gate told, so that a fault is not caught for another one's reason. A row that `is_long`
+    runs where `-m` of pytest names `long`. `missed` is why a fault is not caught, where that is known and shown as a miss.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Fault:
     words: str
     run: Callable[[Path], Answer] = field(repr=False)
     is_long: bool = False
+    missed: str = ""
 
     @property
     def slug(self) -> str:

@@ -53,11 +53,11 @@ python -m tests.faults.render build/faults.jsonl
 
 NOTES = {
     Kind.SLOW: """The time to ready and the server's memory gate in no shipped scenario: two servers of a block load side by
-side there, so that neither time is a server's own, and memory says little of speed. The rows that seed a slow start or a growth
-of memory put that gate into their scenario, as a user would who wants it.
+side there, so that neither time is a server's own, and how much memory scatters between starts nobody has measured. The rows
+that seed a slow start or a growth of memory put that gate into their scenario, as a user would who wants it.
 """,
-    Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make nine disjoint pairs, so these rows are nine independent draws
-and not as many as there are rows.
+    Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make nine disjoint pairs, so these rows are nine independent
+draws and not as many as there are rows.
 """,
 }
 """What must be known to read a table."""
@@ -95,7 +95,7 @@ def render_row(fault: Fault, result: Result | None) -> str:
     cells = [fault.name, fault.made, fault.where.value, " or ".join(fault.expected)]
     if result is None:
         return as_line([*cells, "not run yet", "", ""])
-    missed = "" if result.caught else f"NOT CAUGHT {result.lost}: "
+    missed = "" if result.caught else f"NOT CAUGHT ({fault.missed or result.lost or 'another answer or reason'}): "
     run = ", ".join(part for part in (result.day, result.commit, f"rule {result.rule}" if result.rule else "") if part)
     return as_line([*cells, result.got, missed + shorten(result.by), run])
 

@@ -57,7 +57,14 @@ def read_commit() -> str:
     """The commit that is run, short, with a `+` for changes that are not committed; empty outside a repository."""
 
     def ask(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["git", *words],  # noqa: S607 - whichever git made the working tree
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         return done.stdout.strip() if done.returncode == 0 else ""
 
     changed = ask("status", "--porcelain", "--", "perfgate", "tests", f":!{RECORDED.relative_to(ROOT)}")

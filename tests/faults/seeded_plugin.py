@@ -53,10 +53,11 @@ def leak(original, *args, **kwargs):
     return original(*args, **kwargs)
 
 
-def skip_layer(original, layer, positions, hidden_states, forward_batch, residual, *args, **kwargs):
+def skip_layer(original, layer, positions, *args, **kwargs):
     if layer.layer_id == 1:
+        hidden_states, _batch, residual = args[:3]
         return hidden_states, residual
-    return original(layer, positions, hidden_states, forward_batch, residual, *args, **kwargs)
+    return original(layer, positions, *args, **kwargs)
 
 
 def round_weights(_result, runner, *_args, **_kwargs):

@@ -162,12 +162,22 @@ WRONG = (
     row("truncated answers", "20 of 32 tokens, 32 claimed", check(fast(answering(cut_short))), "the answer was cut"),
     row("cached answers", "48 prompt tokens from the cache", check(fast(answering(take_from_cache))), "came from a cache"),
     row("mixed-up requests", "another prompt was scored", check(fast(answering(mix_up))), "requests were mixed up"),
-    row("other text for the same tokens", "a tokenizer that was swapped", check(fast(answering(other_text))), "tokenizer"),
+    row(
+        "other text for the same tokens",
+        "a tokenizer that was swapped",
+        check(fast(answering(other_text))),
+        "its tokenizer is another one",
+    ),
     row(
         "early EOS under load", "200 of 256 tokens in every request", check(fast(end_windows_early)), "they did different work"
     ),
     row("truncated outputs", "200 of 256 tokens came, 256 claimed", check(fast(drop_gaps)), "requests broke off"),
     row("empty outputs", "a third of the text that was counted", check(fast(drop_text)), "the text received makes"),
     row("shortened prompts", "half of each prompt read", check(fast(shorten_prompts)), "they did different work"),
-    row("prompts from the cache", "flushing does nothing, 97 % of the prompts cached", check(serve_from_cache), "prefix cache"),
+    row(
+        "prompts from the cache",
+        "flushing does nothing, 97 % of the prompts cached",
+        check(serve_from_cache),
+        "of random prompts came from the prefix cache",
+    ),
 )
