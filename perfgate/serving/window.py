@@ -52,6 +52,7 @@ class Bench:
 
     def take(self, server: Server, load: Load, place: Mapping[str, Any]) -> Taken:
         """Drive `server` by `load` once; `place` names the window. Raise ClientError or ServerError when there is no result."""
+        known = measure_log(server)
         server.flush_cache()
         with self.telemetry.watch(server, place) as watch:
             begun_s = self.read_clock()
@@ -60,14 +61,29 @@ class Bench:
             except (ClientError, InterruptedRunError) as error:
                 # Else the servers, told to end, would go on serving a load that nobody waits for.
                 self.client.stop()
-                if isinstance(error, ClientError):
-                    # A server that died broke the connection: the cause stands in its log, not in the load generator's.
-                    server.raise_if_dead(END_S)
-                raise
+                if isinstance(error, InterruptedRunError):
+                    raise
+                # A server that died broke the connection: the cause stands in its log, not in the load generator's.
+                server.raise_if_dead(END_S)
+                raise blame(error, server, known) from error
             ended_s = self.read_clock()
         server.raise_if_dead()
         times = {"begun_s": round(begun_s, 6), "ended_s": round(ended_s, 6)}
         return Taken(raw=raw, facts={**times, "telemetry": watch.readings}, watch=watch)
+
+
+def measure_log(server: Server) -> int:
+    """How many bytes the server's log has."""
+    return server.log.stat().st_size if server.log.exists() else 0
+
+
+def blame(error: ClientError, server: Server, known: int) -> ClientError:
+    """Add what a living server's log says of a fault behind its first `known` bytes, for that may be the cause."""
+    if measure_log(server) <= known:
+        return error
+    lines = server.log.read_bytes()[known:].decode("utf-8", "replace").splitlines()
+    telling = [line.strip()[:200] for line in lines if any(word in line for word in server.launch.engine.fault_words)]
+    return ClientError(f"{error}; the server says: {' | '.join(telling[-3:])}") if telling else error
 
 
 def describe_run(name: str, role: str, run: Run, wall_s: float) -> str:

@@ -103,6 +103,14 @@ def test_flush_cache__requests_still_running(tmp_path, reaper):
             server.flush_cache(timeout_s=0.6)
 
 
+def test_flush_cache__nobody_answers(tmp_path, reaper):
+    server = build_server(tmp_path, reaper, "ok")
+    server.port = find_free_port()
+
+    with pytest.raises(ServerError, match="server gave no answer for 0 s when its cache was to be emptied"):
+        server.flush_cache(timeout_s=0.3)
+
+
 def test_flush_cache__server_dies(tmp_path, reaper):
     with build_server(tmp_path, reaper, "die_later") as server:
         server.wait_ready()

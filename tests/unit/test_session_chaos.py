@@ -1,20 +1,24 @@
 """Whatever engines, load generators and machines do: the verdict is INVALID or right, and no process is left."""
 
+import errno
 import json
 import resource
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from perfgate.core import Arm, Outcome, Role
+from perfgate.errors import ClientError, EvidenceError
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
 from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec
-from perfgate.serving.server import HOST
+from perfgate.serving.server import HOST, Server
+from perfgate.serving.window import blame
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import run_perfgate, start_perfgate, wait_for_lines
-from tests.fakes.requests import Silent, build_text, use_fake_engine
+from tests.fakes.requests import Silent, build_fake_engine, build_text, use_fake_engine
 
 STOP = {"stop_timeout_s = 2.0": "stop_timeout_s = 0.2"}
 
@@ -53,6 +57,7 @@ def test_run_gate__an_engine_that_will_not_end(tmp_path, behaviour):
         ("die", "ended by itself with exit code 7"),
         ("die_later", "the scheduler hit an exception"),
         ("never_ready", "server not ready after 1 s"),
+        ("gpu_full:4", "it says: Traceback (most recent call last): | "),
     ],
 )
 def test_run_gate__an_engine_that_does_not_serve(tmp_path, behaviour, words):
@@ -63,6 +68,30 @@ def test_run_gate__an_engine_that_does_not_serve(tmp_path, behaviour, words):
     assert words in " ".join(verdict.reasons)
     assert session.is_complete
     assert find_leftovers(tmp_path / "state") == []
+
+
+def test_blame__a_server_that_lives_on(tmp_path):
+    log = tmp_path / "server.log"
+    log.write_text("ValueError: at the start\nRuntimeError: in the window\n")
+    server = Server(SimpleNamespace(engine=build_fake_engine()), log, None)
+    error = ClientError("no answer")
+
+    assert str(blame(error, server, 25)) == "no answer; the server says: RuntimeError: in the window"
+    assert blame(error, server, log.stat().st_size) is error
+
+
+def test_run_gate__a_verdict_that_cannot_be_written(tmp_path, monkeypatch):
+    """What ends a gate without a verdict must not look like one: an unforeseen error exits with a REGRESSION's code."""
+
+    def write(path, _content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("perfgate.gate.write_atomically", write)
+
+    with pytest.raises(
+        EvidenceError, match=r"stopped, No space left on device \(.*report.md\); mend that, then go on with --r"
+    ):
+        run_job(tmp_path)
 
 
 def test_run_gate__an_engine_that_loses_its_port(tmp_path, monkeypatch):
