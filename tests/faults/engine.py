@@ -179,14 +179,14 @@ ENGINE = (
     row(
         Kind.SICK,
         "real server killed",
-        "SIGKILL in a measured window",
+        "SIGKILL to the younger server once 13 lines are written",
         run_engine(disturb=at(13, signal_processes("--port", signal.SIGKILL))),
         "server ended by itself with exit code -9",
     ),
     row(
         Kind.SICK,
         "gate killed over real servers",
-        "SIGKILL in a measured window, then --resume; the candidate's steps are slowed by step:2.0",
+        "SIGKILL once 13 lines are written, then --resume; the candidate's steps are slowed by step:2.0",
         stop_and_resume(at(13, send(signal.SIGKILL)), (-signal.SIGKILL,), build=build_slowed),
         "is worse",
         ("resumed: REGRESSION",),
