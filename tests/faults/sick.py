@@ -223,7 +223,6 @@ PROCESSES = (
         "exit code 1 in the third window",
         run_gate(env={"FAKE_BENCH": "fail_third"}),
         "the load generator failed: bench_serving exited with 1",
-        is_long=False,
     ),
     row(
         "load generator writes garbage",
