@@ -28,6 +28,9 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 SECOND_PORT = 10_000
 POLL_S = 0.25
+_GIVEN: set[int] = set()
+"""Ports that servers of this process were given: one that has just been started has not bound its own yet."""
+
 END_S = 2.0
 """A server whose connections broke needs a moment to be seen to have ended."""
 FREEZE_TIMEOUT_S = 30.0
@@ -60,7 +63,9 @@ def find_free_port() -> int:
     """
     candidates = random.sample(PORTS, k=200)
     for port in candidates:
-        if is_free(port) and is_free(port + SECOND_PORT):
+        both = {port, port + SECOND_PORT}
+        if both.isdisjoint(_GIVEN) and all(map(is_free, both)):
+            _GIVEN.update(both)
             return port
     raise ServerError(f"no free port between {PORTS.start} and {PORTS.stop}: something on this machine holds them")
 

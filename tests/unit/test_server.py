@@ -182,6 +182,15 @@ def test_find_free_port__leaves_room_for_the_second_port():
     assert all(is_free(port) and port + SECOND_PORT < 65536 for port in ports)
 
 
+def test_find_free_port__gives_none_twice(monkeypatch):
+    """Two servers start one after the other; the first has not bound its port when the second asks for one."""
+    monkeypatch.setattr("perfgate.serving.server._GIVEN", set())
+    monkeypatch.setattr("perfgate.serving.server.is_free", lambda _: True)
+    monkeypatch.setattr("perfgate.serving.server.random.sample", lambda *_args, **_options: [20_046, 30_046, 20_047])
+
+    assert [find_free_port(), find_free_port()] == [20_046, 20_047]
+
+
 def test_is_free__somebody_listens():
     with socket.socket() as holder:
         holder.bind((HOST, 0))
