@@ -1,7 +1,5 @@
 """`python -m perfgate` is the `perfgate` command."""
 
-import sys
+from perfgate.cli import run
 
-from perfgate.cli import main
-
-sys.exit(main())
+run()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from types import TracebackType
 
 import click
 
 from perfgate import __version__
 from perfgate.errors import PerfgateError
+
+DEFECT = 70
+"""The exit code of what nobody foresaw: EX_SOFTWARE of sysexits.h."""
 
 # Sub-command -> (module that holds a click command named `command`, one-line help). Importing only the one that runs keeps
 # `perfgate --help` far under a third of a second.
@@ -68,8 +72,22 @@ class LazyGroup(click.Group):
 def program() -> None:
     """Judge whether a change made LLM serving slower, and say how sure the answer is.
 
-    Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or invalid, 130 interrupted.
+    Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or invalid, 70 a defect of perfgate
+    itself, 130 interrupted.
     """
+
+
+def run() -> None:
+    """The program. What nobody foresaw ends with 70, because Python's own exit code 1 would say REGRESSION."""
+    sys.excepthook = end_defective
+    sys.exit(main())
+
+
+def end_defective(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback, which whoever mends it needs, and end with 70."""
+    sys.__excepthook__(kind, error, trace)
+    print(f"perfgate: a defect of perfgate itself, please report it: {kind.__name__}", file=sys.stderr)
+    raise SystemExit(DEFECT)
 
 
 def main(argv: list[str] | None = None) -> int:
