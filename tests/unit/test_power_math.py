@@ -99,3 +99,20 @@ def test_find_smallest_effect__with_little_power_asked_for():
     one = trial(alpha=0.05)
 
     assert find_power(one, find_smallest_effect(one, 0.2)) == pytest.approx(0.2, abs=1e-6)
+
+
+@pytest.mark.timeout(60)
+def test_find_smallest_effect__without_noise_and_floor_is_nothing():
+    assert find_smallest_effect(trial(block_sd=0.0, floor=0.0)) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("block_sd", [7e-9, 7e-6, 0.7])
+def test_find_smallest_effect__is_in_proportion_to_noise(block_sd):
+    expected = find_smallest_effect(trial(block_sd=7e-3)) * block_sd / 7e-3
+
+    assert find_smallest_effect(trial(block_sd=block_sd)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_find_smallest_effect__nothing_asked_for_is_found_with_no_effect():
+    assert find_smallest_effect(trial(block_sd=0.0, floor=0.015), 0.0) == pytest.approx(0.0, abs=1e-9)
