@@ -143,7 +143,7 @@ def _weigh_place(whole: _Sums, tail: _Sums, prior: Prior, floor: float) -> float
     """The log likelihood of one place."""
     df = prior.df + whole.count - 1
     if df <= 0:
-        return -0.5 * log(tail.count)
+        return 0.0  # one block, nothing stored: any place fits it as well as another
     pooled = _pool(whole, tail, prior)
     above = find_upper_tail(standardise(floor - tail.total / tail.count, sqrt(pooled / df / tail.count)), df)
     likelihood = lgamma(df / 2) - df / 2 * log(pooled / 2) - 0.5 * log(tail.count) - (whole.count - 1) / 2 * log(2 * pi)
@@ -170,7 +170,7 @@ def _find_misfit(whole: _Sums, tail: _Sums, prior: Prior) -> float:
     if not df or not prior.df or prior.variance <= 0:
         return 1.0
     ratio = max(0.0, whole.squares - tail.total * tail.total / tail.count) / prior.variance
-    return find_incomplete(prior.df / 2, df / 2, prior.df / (prior.df + ratio), ratio / (prior.df + ratio)) if ratio else 1.0
+    return find_incomplete(prior.df / 2, df / 2, prior.df / (prior.df + ratio), ratio / (prior.df + ratio))
 
 
 def measure_information(suspicions: Sequence[float], separation: float) -> Floats:
@@ -183,12 +183,12 @@ def measure_information(suspicions: Sequence[float], separation: float) -> Float
     """
     apart, nodes = min(abs(separation), MAX_SEPARATION), _list_nodes()
     sure = np.clip(np.array(suspicions, dtype=np.float64), 0.0, 1.0)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        yes = np.log(sure + (1 - sure) * np.exp(-apart * (nodes + apart / 2))).mean(axis=1)
-        no = np.log(sure * np.exp(apart * (nodes - apart / 2)) + 1 - sure).mean(axis=1)
+    # What is certain has a logarithm of zero under its weight of one: no bits, and no logarithm of zero anywhere.
+    yes = np.log(sure + (1 - sure) * np.exp(-apart * (nodes + apart / 2))).mean(axis=1)
+    no = np.log(sure * np.exp(apart * (nodes - apart / 2)) + 1 - sure).mean(axis=1)
     weight = sure[:, 0]
-    bits: Floats = -(weight * yes + (1 - weight) * no) / log(2)
-    return np.where((weight > 0) & (weight < 1), np.maximum(bits, 0.0), 0.0)
+    bits: Floats = np.maximum(-(weight * yes + (1 - weight) * no) / log(2), 0.0)
+    return bits
 
 
 @cache

@@ -62,6 +62,12 @@ def test_predict_variance__of_a_median_of_windows(windows, share):
     assert found.predict_variance(windows) == pytest.approx(7.0 + 1.75 + 0.5 * share)
 
 
+def test_by_level__names_the_levels_from_within():
+    found = split_variance([[[1, 2], [3, 4]], [[5, 6], [7, 8]]])
+
+    assert found.by_level() == (("window", found.window), ("start", found.start), ("session", found.session))
+
+
 def test_measure_variance__is_unbiased():
     assert measure_variance([1.0, 2.0, 3.0, 6.0]) == pytest.approx(np.var([1, 2, 3, 6], ddof=1))
 

@@ -67,3 +67,12 @@ def test_find_stalled__five_deviations_and_no_more_is_no_stall():
 
     assert find_stalled(windows, 0.0, dict.fromkeys(windows[0], 0.01)) is None
     assert find_stalled([*windows[:2], dict.fromkeys(windows[0], 0.0501)], 0.0, dict.fromkeys(windows[0], 0.01)) == 2
+
+
+def test_is_steady__what_one_window_lacks_is_not_compared():
+    assert is_steady([_window(0.0), {"output_tok_per_s": 0.0}], 0.03, {})
+    assert is_steady([{"output_tok_per_s": 0.0}, _window(0.0)], 0.03, {})
+
+
+def test_find_stalled__the_first_of_a_start():
+    assert find_stalled([_window(0.06), _window(0.0), _window(0.0)], 0.03, {}) == 0
