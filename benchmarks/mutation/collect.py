@@ -1,6 +1,7 @@
 """Count what the mutants that `mutmut run` made have told, and write it down: `results.json` here and `docs/mutation.md`.
 
 `reasons.toml` says of survivors why no test can or should notice them; a survivor without a reason is a hole in the tests.
+Files of which no mutant was run this time stay as they were, with the commit at which they were run.
 """
 
 from __future__ import annotations
@@ -22,10 +23,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs/mutation.md"
 RESULTS = HERE / "results.json"
-# The verdict's own mathematics; `search.py` belongs to `perfgate bisect`.
-_STATS = ("beta", "binomial", "components", "holm", "looks", "moderated", "power", "steady", "student", "tails", "welch")
-RULE = {"perfgate/check.py", *(f"perfgate/stats/{name}.py" for name in _STATS)}
-FACTS = ("tool", "python", "date", "commit")
+# The verdict's own mathematics, all of it.
+RULE = ("perfgate/check.py", "perfgate/stats/")
 MARKS = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -75,45 +74,62 @@ def collect() -> dict[str, Any]:
             counts["justified" if survivors[-1].reason else "unexplained"] += 1
         else:
             counts["not_run" if status == "not checked" else status if status in counts else "unexplained"] += 1
+    asked = {path: counts for path, counts in files.items() if sum(counts.values()) > counts["not_run"]}
     argv = ["/usr/bin/env", "git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT)
+    commit = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+    before = json.loads(RESULTS.read_text())
     return {
         "command": "make mutants",
         "tool": f"mutmut {version('mutmut')}",
         "python": f"Python {platform.python_version()}",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "commit": commit.stdout.strip(),
-        "files": {path: dict(counts) for path, counts in files.items() if sum(counts.values())},
-        "survivors": [asdict(survivor) for survivor in survivors],
+        "files": before["files"] | {path: {"commit": commit, **counts} for path, counts in sorted(asked.items())},
+        "survivors": [
+            *(one for one in before["survivors"] if find_file(one["mutant"]) not in asked),
+            *(asdict(survivor) for survivor in survivors),
+        ],
     }
+
+
+def find_file(mutant: str) -> str:
+    """The file that a mutant's name says it is of."""
+    return re.split(r"\.x[_ǁ]", mutant)[0].replace(".", "/") + ".py"
 
 
 def draw_page(results: Mapping[str, Any]) -> str:
     """The table of files, then the survivors by their reason."""
-    total: Counter[str] = Counter()
-    rows = [
-        "| file | mutants | noticed | survived, no difference | survived, a hole | not run | score, at least |",
-        "|:--|--:|--:|--:|--:|--:|--:|",
+    rule = {path: counts for path, counts in results["files"].items() if path.startswith(RULE)}
+    others = {path: counts for path, counts in results["files"].items() if path not in rule}
+    parts = [
+        ", ".join(results[name] for name in ("tool", "python", "date")) + ".",
+        "## The rule: `check.py` and all of `stats/`",
+        _draw_table(rule),
+        "## What stands around it",
+        _draw_table(others),
+        "## Survivors",
     ]
-    rule: Counter[str] = Counter()
-    for path, counts in results["files"].items():
-        total.update(counts)
-        rule.update(counts if path in RULE else {})
-        rows.append(_draw_row(f"`{path}`", counts))
-    rows += [_draw_row("**the rule**", rule), _draw_row("**all**", total)]
-    head = ", ".join(f"{name} {results[name]}" if name == "commit" else results[name] for name in FACTS) + "."
-    parts = [head, "\n".join(rows)]
     for reason in dict.fromkeys(one["reason"] for one in sorted(results["survivors"], key=lambda one: one["reason"])):
         changes = [_draw_survivor(one) for one in results["survivors"] if one["reason"] == reason]
         parts.append(f"### {reason or 'Holes: a test is missing'}\n\n" + "\n".join(changes))
     return "\n\n".join(parts)
 
 
-def _draw_row(name: str, counts: Mapping[str, int]) -> str:
+def _draw_table(files: Mapping[str, Mapping[str, Any]]) -> str:
+    total: Counter[str] = Counter()
+    for counts in files.values():
+        total.update({kind: count for kind, count in counts.items() if kind != "commit"})
+    head = "| file | commit | mutants | noticed | survived, no difference | survived, a hole | not run | score |"
+    rows = [head, "|:--|:--|--:|--:|--:|--:|--:|--:|"]
+    rows += [_draw_row(f"`{path}`", counts["commit"], counts) for path, counts in files.items()]
+    return "\n".join([*rows, _draw_row("**together**", "", total)])
+
+
+def _draw_row(name: str, commit: str, counts: Mapping[str, Any]) -> str:
     """What was not run counts as if nobody had noticed it."""
+    counts = {kind: count for kind, count in counts.items() if kind != "commit"}
     noticed, everything = counts["killed"] + counts["timeout"], sum(counts.values())
     kinds = " | ".join(str(counts[kind]) for kind in ("justified", "unexplained", "not_run"))
-    return f"| {name} | {everything} | {noticed} | {kinds} | {100 * noticed / everything:.1f} % |"
+    return f"| {name} | {commit} | {everything} | {noticed} | {kinds} | {100 * noticed / everything:.1f} % |"
 
 
 def _draw_survivor(survivor: Mapping[str, str]) -> str:

@@ -124,6 +124,13 @@ def test_decide__a_silent_series_meets_the_strictest_level():
     assert outcomes == [Outcome.REGRESSION, Outcome.REGRESSION, Outcome.INCONCLUSIVE]
 
 
+def test_decide__a_silent_series_exactly_on_its_level_is_rejected():
+    shown = _series(0.06, 0.05, gating=False)
+    (finding,) = decide([shown], Plan(alpha=shown.estimate(2).p_worse, looks=(2,))).findings
+
+    assert finding.outcome is Outcome.REGRESSION
+
+
 def test_decide__before_the_first_look_nothing_is_found():
     for series in ([], [_series(0.04)]):
         decision = decide(series, replace(PLAN, looks=(1,) if not series else (2,)))
