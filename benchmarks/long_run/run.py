@@ -149,7 +149,8 @@ def watch(process: Popen[str], out: Path, last: int | None) -> list[list[float]]
     Pairs of windows measured by this life and MiB, one for every ten windows and one for the last, each as the window ended:
     what writing the verdict takes afterwards is not looked at.
     """
-    gate, before, seen = psutil.Process(process.pid), count_windows(out), {}
+    gate, before = psutil.Process(process.pid), count_windows(out)
+    seen: dict[int, list[float]] = {}
     latest: list[float] = []
     while process.poll() is None:
         windows = count_windows(out) - before

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from perfgate.stats.binomial import bound_rate, bound_rate_below
 from perfgate.stats.holm import reject
-from perfgate.stats.moderated import Prior, estimate
+from perfgate.stats.moderated import Estimate, Prior, estimate
 from perfgate.stats.student import find_quantile, find_upper_tail, standardise
 
 
@@ -68,6 +68,10 @@ def test_estimate__leans_on_the_prior_with_its_degrees_of_freedom():
     # (6 * 2 * 1e-4 + 1 * 2e-4) / 7, halved under the root
     assert found.standard_error == pytest.approx((14e-4 / 7 / 2) ** 0.5)
     assert found.df == 7
+
+
+def test_reach__is_the_quantile_as_tabulated_times_the_standard_error():
+    assert Estimate(mean=0.01, standard_error=0.02, df=7).reach(0.95) == pytest.approx(0.02 * 1.894579, rel=1e-6)
 
 
 def test_estimate__one_block_without_prior_knows_nothing():
