@@ -111,7 +111,7 @@ def test_find_smallest_effect__without_noise_and_floor_is_nothing():
 def test_find_smallest_effect__is_in_proportion_to_noise(block_sd):
     expected = find_smallest_effect(trial(block_sd=7e-3)) * block_sd / 7e-3
 
-    assert find_smallest_effect(trial(block_sd=block_sd)) == pytest.approx(expected, rel=1e-9)
+    assert find_smallest_effect(trial(block_sd=block_sd)) == pytest.approx(expected, rel=1e-9, abs=0.0)
 
 
 def test_find_smallest_effect__nothing_asked_for_is_found_with_no_effect():
