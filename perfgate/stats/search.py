@@ -185,7 +185,8 @@ def measure_information(suspicions: Sequence[float], separation: float) -> Float
     sure = np.clip(np.array(suspicions, dtype=np.float64), 0.0, 1.0)[:, None]
     # What is certain has a logarithm of zero under its weight of one: no bits, and no logarithm of zero anywhere.
     yes = np.log(sure + (1 - sure) * np.exp(-apart * (nodes + apart / 2))).mean(axis=1)
-    no = np.log(sure * np.exp(apart * (nodes - apart / 2)) + 1 - sure).mean(axis=1)
+    # Summed in this order: a small term behind 1 - 1 is kept, one before it is lost.
+    no = np.log((1 - sure) + sure * np.exp(apart * (nodes - apart / 2))).mean(axis=1)
     weight = sure[:, 0]
     bits: Floats = np.maximum(-(weight * yes + (1 - weight) * no) / log(2), 0.0)
     return bits

@@ -20,6 +20,12 @@ def test_measure_information__of_what_is_certain():
     assert measure_information([0.0, 1.0], 3.0) == pytest.approx([0.0, 0.0])
 
 
+@pytest.mark.parametrize("separation", [0.0, 1.0, 1e9])
+@pytest.mark.filterwarnings("error")
+def test_measure_information__of_what_is_certain_at_any_separation(separation):
+    assert measure_information((0.0, 1.0), separation).tolist() == [0.0, 0.0]
+
+
 def test_measure_information__of_shares_beyond_nothing_and_everything():
     assert measure_information([-0.1, 1.1], 3.0) == pytest.approx([0.0, 0.0])
 
