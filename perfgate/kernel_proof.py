@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm
+from perfgate.rounding import format_percent
 
 MAX_LINE = 400
 MAX_FINDINGS = 2000
@@ -133,7 +134,7 @@ def _describe_build(build: Build) -> str:
 
 def _describe_exam(exam: Exam) -> str:
     left_out = f", {len(exam.left_out)} not covered" if exam.left_out else ""
-    worst = f" (largest error {100 * exam.worst:.0f} % of its limit)" if exam.sound else ""
+    worst = f" (largest error {format_percent(exam.worst, 0)} of its limit)" if exam.sound else ""
     return f"{exam.implementation} right in {exam.sound} of {exam.judged} cases against the float64 oracle{worst}{left_out}"
 
 

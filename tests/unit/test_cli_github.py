@@ -135,8 +135,8 @@ def test_publish__names_what_a_stranger_can_type(server, tmp_path, link):
     for tree in ("sglang-base", "sglang-head"):
         (tmp_path / tree).mkdir()
     program.get_command(click.Context(program), "gate").make_context("gate", shlex.split(command))
-    trees = f"git worktree add sglang-base {BASE} && git worktree add sglang-head {HEAD}"
-    assert f"after `git fetch origin {BASE} {HEAD} && {trees}`" in body
+    trees = f"git worktree add sglang-base {LEFT_AT} && git worktree add sglang-head {HEAD}"
+    assert f"after `git fetch origin {LEFT_AT} {HEAD} && {trees}`" in body
     assert "opened/" not in body
     assert ("gh run download 12 --repo o/r --name perfgate-report --dir report" in body) is bool(link)
     assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(link)
@@ -431,7 +431,7 @@ def test_report__a_run_that_was_not_to_measure(server, tmp_path, capsys, jobs):
     server.set(jobs=jobs)
 
     assert report(tmp_path, make_run()) == 0
-    assert "was not to measure anything" in capsys.readouterr().out
+    assert "was not to measure anything" in capsys.readouterr().err
     assert server.get()["comments"] == server.get()["statuses"] == []
 
 
@@ -743,7 +743,7 @@ def test_plan_admit_jobs__as_json(tmp_path, capsys):
     admitted = read_json(capsys, 0, *ADMIT[1:], "--head-sha", HEAD)
 
     assert (planned["action"], planned["matrix"]) == ("run", JOBS)
-    assert (admitted["base_sha"], admitted["matrix"]) == (BASE, JOBS)
+    assert (admitted["base_sha"], admitted["matrix"]) == (LEFT_AT, JOBS)
     assert [one["state"] for one in admitted["sections"]] == ["planned"]
     assert read_json(capsys, 0, "jobs") == {"matrix": JOBS}
 
