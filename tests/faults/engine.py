@@ -22,7 +22,7 @@ from tests.faults.gating import Disturb, Gate, at, leave_alone, send, signal_pro
 from tests.faults.recording import ROOT
 
 PLUGIN = Path(__file__).with_name("seeded_plugin.py")
-EQUAL_RUNS = 15
+EQUAL_RUNS = 25
 STATE = Path(os.environ.get("PERFGATE_FAULT_STATE") or Path(tempfile.gettempdir()) / "perfgate-fault-state")
 
 
