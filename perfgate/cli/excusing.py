@@ -35,7 +35,7 @@ def report_queue(run: Run, payload: dict[str, Any], known: Settings, court: Cour
     """Set the statuses of a commit of the merge queue: its `smoke` scenarios' verdicts, and of other machines that they are not
     asked for. There is no pull request to comment on.
     """
-    from perfgate.cli.publishing import build_place, build_recipe, build_section, judge_finding  # noqa: PLC0415 - as above
+    from perfgate.cli.publishing import build_place, build_section, judge_all  # noqa: PLC0415 - as above
     from perfgate.github.client import connect  # noqa: PLC0415
     from perfgate.github.publisher import set_status  # noqa: PLC0415
     from perfgate.github.runs import collect  # noqa: PLC0415
@@ -47,8 +47,7 @@ def report_queue(run: Run, payload: dict[str, Any], known: Settings, court: Cour
     told = []
     if payload.get("action") == "completed":
         told = _excuse(run, set(known.hardware) - asked, style)
-        found = collect(connect(), run, expected)
-        sections = [judge_finding(build_recipe(run, finding.hardware, ""), finding, court) for finding in found]
+        sections = list(judge_all(run, collect(connect(), run, expected), court, ""))
     else:
         sections = [build_section(run.subject(name), State.RUNNING) for name in sorted(asked)]
     for section in sections:

@@ -64,6 +64,7 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     from perfgate.kernels.proving import Side, bring_wheels, build_side, clean, examine_side  # noqa: PLC0415 - loads torch
     from perfgate.kernels.sass import BuildError  # noqa: PLC0415 - loads torch
     from perfgate.kernels.shapes import SHAPES, find_shape  # noqa: PLC0415 - loads torch
+    from perfgate.serving.arms import list_caches  # noqa: PLC0415
 
     if len(set(names)) < len(names):
         raise InputError("--impl: give each implementation once, for example --impl sglang")
@@ -73,7 +74,7 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     target = parse_arch(arch)
     layers = [(name, find_shape(name)) for name in shapes or SHAPES]
     sides = [
-        Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches, arm))
+        Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches and caches.resolve() / arm.value))
         for arm, tree, program, option in (
             (Arm.BASE, base_checkout, base_python, "--base-checkout"),
             (Arm.CANDIDATE, checkout, python, "--checkout"),
@@ -96,13 +97,6 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     for problem in problems:
         click.echo(f"perfgate: {problem}", err=True)
     return 1 if problems else 0
-
-
-def list_caches(folder: Path | None, arm: Arm) -> dict[str, str]:
-    """Where an arm's server will look for what was compiled."""
-    from perfgate.serving.arms import CACHE_VARIABLES  # noqa: PLC0415
-
-    return {name: str((folder / arm.value / place).resolve()) for name, place in CACHE_VARIABLES.items()} if folder else {}
 
 
 def tell(line: str) -> None:

@@ -47,9 +47,8 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
     """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
     require_torch()
     from perfgate.kernels.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
-    from perfgate.kernels.conformance import check, prepare  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.examiner import examine  # noqa: PLC0415 - loads torch
     from perfgate.kernels.implementations import find  # noqa: PLC0415 - loads torch
-    from perfgate.kernels.problem import NotApplicableError  # noqa: PLC0415 - loads torch
 
     if bool(texts) == bool(matrix):
         raise InputError("give either --case or --matrix, for example --matrix quick")
@@ -58,17 +57,12 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
     cases = {"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else tuple(map(Case.parse, texts))
     wrong = left_out = 0
     said: list[dict[str, Any]] = []
-    for case in cases:
-        try:
-            report = check(implementation, prepare(case, device))
-        except NotApplicableError as reason:
-            left_out += 1
-            said.append({"case": str(case), "not_covered": str(reason)})
-            click.echo(f"{case}: not covered: {reason}", err=style == "json")
-            continue
-        said.append({"case": str(case), "problems": report.problems})
-        click.echo(f"{case}: {report}", err=style == "json")
-        wrong += bool(report.problems)
+    for answer in examine(implementation, cases, device):
+        told = answer["told"] if "told" in answer else f"not covered: {answer['not_covered']}"
+        click.echo(f"{answer['case']}: {told}", err=style == "json")
+        said.append({name: answer[name] for name in ("case", "not_covered", "problems") if name in answer})
+        left_out += "not_covered" in answer
+        wrong += bool(answer.get("problems"))
     judged = len(cases) - left_out
     click.echo(
         f"{judged - wrong} of {judged} cases sound, {left_out} not covered by {implementation.name}", err=style == "json"

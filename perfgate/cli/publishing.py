@@ -63,11 +63,7 @@ def publish(settings: Path, matrix: str | None, pages: Path | None, link: str, s
         write_pages(findings, court, pages)
         print_result(style, {"pages": pages}, f"pages: {pages}")
         return 0
-    said = say_all(
-        run,
-        (judge_finding(build_recipe(run, finding.hardware, check_link(link)), finding, court) for finding in findings),
-        style,
-    )
+    said = say_all(run, judge_all(run, findings, court, check_link(link)), style)
     if style == "json":
         print_json({"sections": said})
     return 0
@@ -130,8 +126,17 @@ def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: C
         # The pull request was labelled since, or this run was about another label: a run of its own answers for that.
         click.echo("this run was not to measure anything, so nothing is said", err=True)
     else:
-        for finding in collect(connect(), run, known.list_jobs()):
-            yield judge_finding(build_recipe(run, finding.hardware, link), finding, court)
+        yield from judge_all(run, collect(connect(), run, known.list_jobs()), court, link)
+
+
+def judge_all(run: Run, findings: Iterable[Finding], court: Court, link: str) -> Iterator[Section]:
+    """Judge what each machine left. GitHub is asked once for the commit that all of them compared with."""
+    from perfgate.github.recipes import Recipe  # noqa: PLC0415 - as above
+
+    base_sha = find_base(run)
+    for finding in findings:
+        subject = run.subject(finding.hardware)
+        yield judge_finding(Recipe(subject=subject, base_sha=base_sha, link=link, server_url=find_server()), finding, court)
 
 
 def judge_finding(recipe: Recipe, finding: Finding, court: Court) -> Section:
@@ -161,13 +166,6 @@ def judge_finding(recipe: Recipe, finding: Finding, court: Court) -> Section:
         # The verdict speaks for the section. Where something is missing too, only a loss may.
         headline, body = split_head(body)
     return build_section(recipe.subject, state, f"{lines}\n\n{body}".strip(), headline)
-
-
-def build_recipe(run: Run, hardware: str, link: str) -> Recipe:
-    """How a reader gets what one machine measured in `run`: what GitHub says of the run and its pull request."""
-    from perfgate.github.recipes import Recipe  # noqa: PLC0415 - as above
-
-    return Recipe(subject=run.subject(hardware), base_sha=find_base(run), link=link, server_url=find_server())
 
 
 def find_base(run: Run) -> str:

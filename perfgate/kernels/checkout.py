@@ -33,6 +33,12 @@ class Checkout:
     folder: Path
     python: str
 
+    def build_environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """The environment of its processes: `more` added, its own package found first, then this perfgate."""
+        own, ours = str(self.folder / "python"), str(Path(perfgate.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (own, ours, os.environ.get("PYTHONPATH", ""))))
+        return {**os.environ, **more, "PYTHONPATH": path}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
@@ -66,12 +72,8 @@ def build_triton(
     additions are no reason to refuse here: SGLang's fused sum has them.
     """
     request = {"arch": arch, "layers": [_describe(name, case) for name, case in layers]}
-    path = os.pathsep.join(
-        (str(checkout.folder / "python"), str(Path(perfgate.__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
-    )
-    environment = {**os.environ, **env, "PYTHONPATH": path}
     command = [checkout.python, "-W", "ignore", "-m", "perfgate.kernels.sglang_launches"]
-    done = run_bounded(command, TRITON_TIMEOUT_S, env=environment, text=json.dumps(request))
+    done = run_bounded(command, TRITON_TIMEOUT_S, env=checkout.build_environment(env), text=json.dumps(request))
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             try:
@@ -81,6 +83,12 @@ def build_triton(
             yield built
     if done.returncode:
         raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled: {_last_line(done.stderr)}")
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """End a process that leads its own group, and its children, which may hold its output open."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def run_bounded(
@@ -107,8 +115,7 @@ def run_bounded(
         except subprocess.TimeoutExpired:
             raise BuildError(f"{command[0]}: not done within {timeout_s:.0f} s: {' '.join(command[1:])[:200]}") from None
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            end_group(process)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

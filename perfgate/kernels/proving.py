@@ -6,10 +6,7 @@ it was at, and a new one is asked the rest.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import tempfile
 import threading
@@ -18,11 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import perfgate
 from perfgate.core import Arm
 from perfgate.kernel_proof import MAX_FINDINGS, MAX_LINE, Build, Exam, Finding
 from perfgate.kernels.cases import Case
-from perfgate.kernels.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, install_wheel
+from perfgate.kernels.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, end_group, install_wheel
 from perfgate.kernels.examiner import BROKEN_DEVICE
 from perfgate.kernels.sass import BuildError
 
@@ -44,13 +40,6 @@ class Side:
     arm: Arm
     checkout: Checkout
     env: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment of its processes: its own package first, then this perfgate."""
-        own, ours = str(self.checkout.folder / "python"), str(Path(perfgate.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (own, ours, os.environ.get("PYTHONPATH", ""))))
-        return {**os.environ, **self.env, "PYTHONPATH": path}
 
 
 def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None]) -> str:
@@ -138,7 +127,7 @@ def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[d
         question.seek(0)
         process = subprocess.Popen(
             command,
-            env=side.environment,
+            env=side.checkout.build_environment(side.env),
             stdin=question,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -195,7 +184,7 @@ class _Watch:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
-        self._kill()
+        end_group(self._process)
 
     def restart(self) -> None:
         self._stop()
@@ -209,9 +198,4 @@ class _Watch:
 
     def _end(self) -> None:
         self.is_silent = True
-        self._kill()
-
-    def _kill(self) -> None:
-        """Its children too, which may hold its output open."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        end_group(self._process)

@@ -46,7 +46,7 @@ class ArmSpec:
             python=self.python,
             model=model,
             args=(*scenario.server.args, *self.args),
-            env={**self._list_caches(), **scenario.server.env, **self.env},
+            env={**list_caches(self.caches), **scenario.server.env, **self.env},
             ready_timeout_s=scenario.server.ready_timeout_s,
             stop_timeout_s=scenario.server.stop_timeout_s,
         )
@@ -57,8 +57,10 @@ class ArmSpec:
         env = {**launch.engine.env, **launch.env}
         return ArmRecord(label=label, python=self.python, argv=tuple(launch.argv(0)), env=env, facts=fingerprint.facts)
 
-    def _list_caches(self) -> dict[str, str]:
-        return {} if self.caches is None else {name: str(self.caches / place) for name, place in CACHE_VARIABLES.items()}
+
+def list_caches(folder: Path | None) -> dict[str, str]:
+    """The variables that make compilers keep what they compile below `folder`; none without one."""
+    return {} if folder is None else {name: str(folder / place) for name, place in CACHE_VARIABLES.items()}
 
 
 def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
