@@ -209,7 +209,7 @@ def find_effect(entry: Entry, session: Session, injection: Injection | None) -> 
     if spent_us is not None:
         return spent_us / (1000 * step_ms), "its servers' logs"
     if injection is not None and injection.is_ratio:
-        return injection.amount / injection.period, "as asked"
+        return injection.amount, "as asked"
     return None, "nobody measured it"
 
 

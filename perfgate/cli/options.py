@@ -34,7 +34,7 @@ _ARM_OPTIONS = (
         help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that nobody else writes.",
     ),
     click.option(
-        "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25."
+        "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down: gpu:10, host:500, host:8000/50, step:0.25."
     ),
 )
 

@@ -22,7 +22,7 @@ from perfgate.metrics import METRICS
 from perfgate.policy import fix_policy
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment
-from perfgate.serving.injection import VARIABLE, Injection, parse_injection
+from perfgate.serving.injection import VARIABLE, Injection, folder_name, parse_injection
 from perfgate.serving.injection_log import INJECTED, Spent, add_up, read_spent
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
@@ -62,9 +62,7 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     for injection in calibration.injections:
         progress.step(f"calibrating {scenario.name}: {RESPONSE_BLOCKS} blocks with {injection} injected, to see what responds")
         slowed = replace(calibration.spec, env={**calibration.spec.env, **build_injection_environment(injection)})
-        found = _measure(
-            _plan(calibration, slowed, f"injected-{injection.replace(':', '-')}", RESPONSE_BLOCKS, baseline), progress
-        )
+        found = _measure(_plan(calibration, slowed, f"injected-{folder_name(injection)}", RESPONSE_BLOCKS, baseline), progress)
         injected = find_injected(parse_injection(injection), found)
         for name, response in read_responses(scenario, found, baseline, injected).items():
             responses.setdefault(name, []).append(response)

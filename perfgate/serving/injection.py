@@ -4,7 +4,7 @@ The gate is only worth trusting if it finds a loss that somebody put there. `PER
 
 - `step:0.25` makes the host wait, after every forward step, for a quarter of the time that launching it took;
 - `tail:4.0` does so after one step in 200, for four times that time;
-- `host:500` makes the scheduler sleep 500 microseconds before every batch;
+- `host:500` makes the scheduler sleep 500 microseconds before every batch, `host:8000/50` 8 milliseconds before one in 50;
 - `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too.
 
 What was asked for is never taken for what happened: the server's log says what was really spent.
@@ -29,31 +29,30 @@ BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
 TAIL_PERIOD = 200
-RATIOS, MICROSECONDS = ("step", "tail"), ("host", "gpu")
 MAX_AMOUNT = {"step": 100.0, "tail": 100.0, "host": 100_000.0, "gpu": 100_000.0}
+# A captured graph repeats its spins in every replay: the GPU cannot be slowed in one step of many.
+NEVER_RARE = "gpu"
+MAX_PERIOD = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """What is slowed, and by how much: a share of the step's own host time, or microseconds."""
+    """What is slowed, and by how much: a share of the step's own host time, or microseconds; one step of `period`."""
 
     kind: str
     amount: float
-
-    @property
-    def period(self) -> int:
-        """Every how many steps one is slowed."""
-        return TAIL_PERIOD if self.kind == "tail" else 1
+    period: int = 1
 
     @property
     def is_ratio(self) -> bool:
-        """Whether the size is a share of the step by itself; else it is known only once it was measured."""
-        return self.kind in RATIOS
+        """Whether the size is a share of every step by itself; else it is known only once it was measured."""
+        return self.kind == "step" and self.period == 1
 
 
 def parse_injection(text: str) -> Injection:
-    """Read `step:0.25`, `tail:4.0`, `host:500` or `gpu:10`. Raise ValueError saying what is accepted."""
-    kind, _, number = text.partition(":")
+    """Read `step:0.25`, `tail:4.0`, `host:500`, `host:8000/50` or `gpu:10`. Raise ValueError saying what is accepted."""
+    kind, _, size = text.partition(":")
+    number, slash, steps = size.partition("/")
     try:
         amount = float(number)
     except ValueError:
@@ -63,7 +62,19 @@ def parse_injection(text: str) -> Injection:
             f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
             "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000"
         )
-    return Injection(kind=kind, amount=amount)
+    if not slash:
+        return Injection(kind=kind, amount=amount, period=TAIL_PERIOD if kind == "tail" else 1)
+    if kind == NEVER_RARE or not (steps.isascii() and steps.isdigit() and 2 <= int(steps[:6]) <= MAX_PERIOD):
+        raise ValueError(
+            f"{text!r} is no injection: after / give in how many steps one is slowed, 2 to {MAX_PERIOD}, as in "
+            "host:8000/50; gpu slows every step"
+        )
+    return Injection(kind=kind, amount=amount, period=int(steps))
+
+
+def folder_name(text: str) -> str:
+    """An injection as a part of a folder's name: `host-8000-in-50`."""
+    return text.replace(":", "-").replace("/", "-in-")
 
 
 def slow_down(injection: Injection) -> Callable[..., Any]:
@@ -91,7 +102,8 @@ def delay_batches(injection: Injection) -> Callable[..., Any]:
     def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if tally.steps == 0:
             announce(injection.kind, injection.amount)
-        tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6)
+        is_slowed = (tally.steps + 1) % injection.period == 0
+        tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6 if is_slowed else 0.0)
         return original(*args, **kwargs)
 
     return hook

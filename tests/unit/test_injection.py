@@ -11,24 +11,38 @@ import pytest
 from perfgate.errors import CalibrationError, ServerError
 from perfgate.serving import injection as module
 from perfgate.serving.calibration import find_injected, find_shares
-from perfgate.serving.injection import Injection, SpinHooks, delay_batches, parse_injection, register, slow_down
+from perfgate.serving.injection import Injection, SpinHooks, delay_batches, folder_name, parse_injection, register, slow_down
 from perfgate.serving.injection_log import MEASURED, PERIOD, PROOF, Tally, read_injected_us
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "amount", "is_ratio"),
+    ("text", "kind", "amount", "period", "is_ratio"),
     [
-        ("step:0.25", "step", 0.25, True),
-        ("tail:4", "tail", 4.0, True),
-        ("host:500", "host", 500.0, False),
-        ("gpu:1.5", "gpu", 1.5, False),
+        ("step:0.25", "step", 0.25, 1, True),
+        ("step:0.25/10", "step", 0.25, 10, False),
+        ("tail:4", "tail", 4.0, 200, False),
+        ("tail:4/50", "tail", 4.0, 50, False),
+        ("host:500", "host", 500.0, 1, False),
+        ("host:8000/50", "host", 8000.0, 50, False),
+        ("gpu:1.5", "gpu", 1.5, 1, False),
     ],
 )
-def test_parse_injection__every_kind(text, kind, amount, is_ratio):
-    found = parse_injection(text)
+def test_parse_injection__every_kind(text, kind, amount, period, is_ratio):
+    assert parse_injection(text) == Injection(kind=kind, amount=amount, period=period)
+    assert parse_injection(text).is_ratio is is_ratio
 
-    assert (found.kind, found.amount, found.is_ratio) == (kind, amount, is_ratio)
+
+@pytest.mark.parametrize(
+    "text", ["gpu:10/50", "host:500/", "host:500/1", "host:500/10001", "host:5/1e3", "tail:4/-2", "host:5/²"]
+)
+def test_parse_injection__one_step_in_so_many_refused(text):
+    with pytest.raises(ValueError, match="in how many steps one is slowed, 2 to 10000"):
+        parse_injection(text)
+
+
+def test_folder_name__has_no_path_in_it():
+    assert folder_name("host:8000/50") == "host-8000-in-50"
 
 
 @pytest.mark.parametrize("text", ["gpu", "gpu:0", "host:-1", "host:100001", "step:101", "gpu:nan", "gpu:inf", "nap:1", ""])
@@ -75,11 +89,20 @@ def test_slow_down__a_share_of_what_the_step_took(slept):
 
 
 def test_slow_down__one_step_in_two_hundred(slept):
-    hook = slow_down(Injection(kind="tail", amount=4.0))
+    hook = slow_down(parse_injection("tail:4.0"))
     for _ in range(400):
         hook(lambda: None)
 
     assert len(slept.naps) == 2
+
+
+def test_delay_batches__one_batch_in_fifty(slept, capsys):
+    hook = delay_batches(parse_injection("host:8000/50"))
+    for _ in range(PERIOD):
+        hook(lambda: None)
+
+    assert slept.naps == pytest.approx([8e-3, 8e-3])
+    assert capsys.readouterr().out.splitlines()[1] == f'{MEASURED}{{"kind": "host", "steps": 100, "injected_us": 16000.0}}'
 
 
 def test_read_injected_us__over_all_servers(tmp_path, capsys):
@@ -113,6 +136,12 @@ def test_find_injected__microseconds_over_the_bases_step(tmp_path):
 
     assert find_injected(parse_injection("gpu:10"), folder) == pytest.approx(0.03, rel=1e-6)
     assert find_injected(parse_injection("step:0.25"), folder) == 0.25
+
+
+def test_find_injected__a_rare_ratio_is_what_was_spent(tmp_path):
+    folder = write_slowed(tmp_path / "out", told=f'{MEASURED}{{"kind": "tail", "steps": 100, "injected_us": 30000.0}}\n')
+
+    assert find_injected(parse_injection("tail:4"), folder) == pytest.approx(0.03, rel=1e-6)
 
 
 def test_find_injected__what_the_session_noted_goes_before_logs(tmp_path):
