@@ -22,6 +22,7 @@ from perfgate.metrics import METRICS
 from perfgate.policy import fix_policy
 from perfgate.scenario import Scenario
 from perfgate.serving.arms import ArmSpec, build_injection_environment
+from perfgate.serving.engines import ENGINES
 from perfgate.serving.injection import VARIABLE, Injection, folder_name, parse_injection
 from perfgate.serving.injection_log import INJECTED, Spent, add_up, read_spent
 from perfgate.serving.measure import Request, measure
@@ -36,6 +37,7 @@ STEP = "median_itl_ms"
 class Calibration:
     """What to learn and where to keep the raw data: `blocks` A/A blocks, and the response to each of `injections`.
 
+    `effects` are slow-downs too, each a share of a decode step, which nobody knows before the A/A blocks were measured.
     `resume` keeps the sessions in `folder` that have ended, and goes on with the one that was cut off.
     """
 
@@ -45,12 +47,13 @@ class Calibration:
     folder: Path
     blocks: int
     injections: tuple[str, ...]
+    effects: tuple[float, ...] = ()
     model: Path | None = None
     resume: bool = False
 
 
 def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
-    """Measure A/A blocks and two blocks per injection, and build the machine's baseline from them.
+    """Measure A/A blocks and two blocks per injection and effect, and build the machine's baseline from them.
 
     Raise CalibrationError when a session is void: noise that cannot be trusted is no noise band.
     """
@@ -59,7 +62,8 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
     baseline = build_from_sessions(scenario, [quiet])
     responses: dict[str, list[Response]] = {}
-    for injection in calibration.injections:
+    asked = [choose_injection(effect, scenario, read_step_ms(quiet)) for effect in calibration.effects]
+    for injection in dict.fromkeys((*calibration.injections, *asked)):
         progress.step(f"calibrating {scenario.name}: {RESPONSE_BLOCKS} blocks with {injection} injected, to see what responds")
         slowed = replace(calibration.spec, env={**calibration.spec.env, **build_injection_environment(injection)})
         found = _measure(_plan(calibration, slowed, f"injected-{folder_name(injection)}", RESPONSE_BLOCKS, baseline), progress)
@@ -112,6 +116,26 @@ def _read_deviations(folder: Path, baseline: Baseline | None) -> Mapping[str, fl
     return fix_policy(session, scenario, baseline).court.noise
 
 
+def choose_injection(effect: float, scenario: Scenario, step_ms: float) -> str:
+    """The injection that slows a decode step of `step_ms` by the share `effect`, or by a little more.
+
+    On a GPU the spin is shared out among the model's layers; what launching it takes comes on top, and is measured with it.
+    """
+    if not ENGINES[scenario.server.engine].uses_gpu:
+        return f"step:{effect:.4g}"
+    return f"gpu:{effect * 1000 * step_ms / scenario.model.layers:.4g}"
+
+
+def read_step_ms(folder: Path) -> float:
+    """How long a decode step takes at the base: its windows' median ITL. CalibrationError where no window tells."""
+    _, session = load_results(folder)
+    base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
+    steps_ms = [values[STEP] for values in base if STEP in values]
+    if not steps_ms:
+        raise CalibrationError(f"{folder}: nothing is stored, no window of the base has a {STEP}; measure longer")
+    return median(steps_ms)
+
+
 def find_injected(injection: Injection, folder: Path) -> float:
     """The injected share of a step: what was asked for where that is a share, else what the slowed servers' logs say was spent.
 
@@ -120,16 +144,13 @@ def find_injected(injection: Injection, folder: Path) -> float:
     """
     if injection.is_ratio:
         return injection.amount
-    _, session = load_results(folder)
-    base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
-    steps_ms = [values[STEP] for values in base if STEP in values]
     spent = add_up(_list_spent(folder))
-    if spent is None or not steps_ms:
+    if spent is None:
         raise CalibrationError(
             f"{folder}: nothing is stored, the slowed servers did not say what the {injection.kind} injection spent; "
             "measure longer"
         )
-    return spent.injected_us / spent.steps / (1000 * median(steps_ms))
+    return spent.injected_us / spent.steps / (1000 * read_step_ms(folder))
 
 
 def _list_spent(folder: Path) -> Iterator[Spent]:

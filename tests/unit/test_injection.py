@@ -4,13 +4,14 @@ import json
 import re
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfgate.errors import CalibrationError, ServerError
 from perfgate.serving import injection as module
-from perfgate.serving.calibration import find_injected, find_shares
+from perfgate.serving.calibration import choose_injection, find_injected, find_shares, read_step_ms
 from perfgate.serving.injection import Injection, SpinHooks, delay_batches, folder_name, parse_injection, register, slow_down
 from perfgate.serving.injection_log import MEASURED, PERIOD, PROOF, Tally, read_injected_us
 from tests.fakes.sessions import make_scenario, make_session, write_folder
@@ -113,6 +114,25 @@ def test_read_injected_us__over_all_servers(tmp_path, capsys):
         (tmp_path / name).write_text("INFO noise\n[prefix] " + capsys.readouterr().out + MEASURED + '{"kind": "ho\n')
 
     assert read_injected_us([tmp_path / "one", tmp_path / "two"]) == pytest.approx(30.0)
+
+
+def test_choose_injection__a_share_of_the_step_over_all_layers():
+    gpu = make_scenario()
+    cpu = replace(gpu, server=replace(gpu.server, engine="sglang-cpu"))
+
+    assert choose_injection(0.03, cpu, 3.6) == "step:0.03"
+    # 3 % of 3.6 ms are 108 us, over the layers of the model.
+    assert gpu.model.layers == 4
+    assert choose_injection(0.03, gpu, 3.6) == "gpu:27"
+    assert parse_injection(choose_injection(0.0101, gpu, 3.577)).amount == pytest.approx(9.032, rel=1e-3)
+
+
+def test_read_step_ms__no_window_tells(tmp_path):
+    folder = write_slowed(tmp_path / "out", told="")
+    (folder / "windows.jsonl").write_text("")
+
+    with pytest.raises(CalibrationError, match="no window of the base has a median_itl_ms"):
+        read_step_ms(folder)
 
 
 def test_read_injected_us__nothing_told(tmp_path):

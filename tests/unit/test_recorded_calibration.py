@@ -77,7 +77,7 @@ def test_calibrate__the_size_of_the_slow_down_is_read_from_the_logs(place):
     [
         (["--injected", "0.03:slow"], "--injected belongs to --from"),
         (["--from", "aa1", "--blocks", "4"], "leave out --blocks"),
-        (["--from", "aa1", "--inject", "step:1.0"], "leave out --blocks and --inject"),
+        (["--from", "aa1", "--inject", "step:1.0"], "leave out --blocks, --inject, --effects"),
         (["--from", "slow"], "slow: its arms differ, so it holds no noise"),
         (["--from", "aa1", "--injected", "0.03:aa2"], "aa2: its arms are equal, nothing was injected"),
         (["--from", "aa1", "--from", "aa1"], "another folder has that name"),

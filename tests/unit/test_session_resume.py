@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from perfgate.evidence.results import load_results
 from perfgate.evidence.resumption import find_differences, read_progressed, require_cut_off
 from perfgate.scenario import load_scenario
 from perfgate.serving.arms import ArmSpec
+from perfgate.serving.injection_log import PROOF
 from perfgate.serving.measure import measure
 from perfgate.verdict_file import format_verdict
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
@@ -255,6 +257,25 @@ def test_gate__resumes_its_calibration(tmp_path):
     assert list((tmp_path / "state" / "baselines").glob("*/cpu-moe.json"))
     assert (ended[0], ended[2].count("\n")) == (2, 1)
     assert "its session has ended" in ended[2]
+
+
+def test_calibrate__effects_go_on_where_they_were_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_SAYS", f"{PROOF}: step:0.05")
+    path, out, stored = tmp_path / "scenario.toml", tmp_path / "raw", tmp_path / "baselines"
+    path.write_text(build_text())
+    command = ("calibrate", path, "--blocks", "2", "--effects", "5,10", "--out", out, "--to", stored)
+    kill_at(start_perfgate(tmp_path / "state", *command), out / "injected-step-0.05", 9)
+    quiet = (out / "aa" / "windows.jsonl").read_bytes()
+    refused = run_perfgate(tmp_path / "state", *command)
+    code, told, err = run_perfgate(tmp_path / "state", *command, "--resume")
+    baseline = json.loads(Path(told.strip()).read_text())
+    injected = {found["injected_ratio"] for metric in baseline["metrics"].values() for found in metric["sensitivity"]}
+
+    assert refused[0] == 2
+    assert "go on with --resume" in refused[2]
+    assert code == 0, told + err
+    assert (out / "aa" / "windows.jsonl").read_bytes() == quiet
+    assert injected == {0.05, 0.1}
 
 
 def test_gate__killed_between_the_last_window_and_the_report(tmp_path, scenario):
