@@ -66,7 +66,7 @@ def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
     """Stage 1 may pass a candidate, but fail it only where no comparison with a base can be made."""
     if policy.stage == 2:
         return outcome
-    is_last_word = not session.has_base and policy.is_same_software
+    is_last_word = not session.has_base and policy.is_same_environment
     is_known = can_judge_alone(policy) and (outcome is not Outcome.REGRESSION or is_last_word)
     return outcome if is_known else Outcome.INCONCLUSIVE
 

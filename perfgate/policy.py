@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import log1p
 
 from perfgate.core import Arm, Fingerprint, Session
-from perfgate.environment import hardware_differences, software_differences
+from perfgate.environment import hardware_differences, host_differences, software_differences
 from perfgate.evidence.baseline_limits import MIN_SESSIONS
 from perfgate.evidence.baselines import Baseline
 from perfgate.evidence.noise import NoiseModel
@@ -17,7 +17,7 @@ from perfgate.scenario import Scenario
 from perfgate.stats.looks import CONFIDENCE, Plan
 from perfgate.stats.moderated import Prior
 
-RULE = "2026-11.6"
+RULE = "2026-11.7"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
@@ -27,7 +27,7 @@ MAX_PRIOR_DF = 9
 """Degrees of freedom that stored noise weighs at most. More find more losses, and cry wolf more often when the noise was stored
 on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts them."""
 
-MAX_PRIOR_DF_OTHER_SOFTWARE = 4
+MAX_PRIOR_DF_OTHER = 4
 """The same after the software changed under the stored noise: other kernels may scatter otherwise, so the five degrees of
 freedom of a session's own six blocks outvote it."""
 
@@ -44,7 +44,7 @@ class Policy:
     plan: Plan
     stage: int
     noise: Mapping[str, NoiseModel]
-    is_same_software: bool
+    is_same_environment: bool
     metrics: tuple[str, ...]
     silent: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -58,7 +58,7 @@ class Policy:
     @property
     def max_prior_df(self) -> int:
         """How many degrees of freedom stored A/A blocks may be worth."""
-        return MAX_PRIOR_DF if self.is_same_software else MAX_PRIOR_DF_OTHER_SOFTWARE
+        return MAX_PRIOR_DF if self.is_same_environment else MAX_PRIOR_DF_OTHER
 
     @property
     def court(self) -> Court:
@@ -117,12 +117,12 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
         plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if stage == 2 else (1,), scenarios=session.scenarios_in_pr),
         stage=stage,
         noise=noise,
-        is_same_software=not changes,
+        is_same_environment=not changes,
         metrics=metrics,
         silent=silent,
         warnings=(
             *refusals,
-            *(f"software changed since the baseline ({change}): its noise weighs less" for change in changes),
+            *(f"{change}: its noise weighs less" for change in changes),
             *(f"{name} is not in the baseline: judged by this session's own noise" for name in missing),
         ),
         checksum=(baseline.checksum or "unsaved") if baseline is not None and usable else "none",
@@ -132,12 +132,15 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
 def _compare(
     scenario: Scenario, baseline: Baseline | None, fingerprint: Fingerprint | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Why the stored noise cannot be used at all, and what changed in the software beneath it."""
+    """Why the stored noise cannot be used at all, and what changed in the software and the host beneath it."""
     if baseline is None or fingerprint is None:
         return ("no baseline for this hardware and scenario: judged by this session's own noise alone",), ()
     if refusals := find_refusals(scenario, baseline, fingerprint):
         return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), ()
-    return (), software_differences(fingerprint, baseline.fingerprint)
+    theirs = baseline.fingerprint
+    software = (f"software changed since the baseline ({one})" for one in software_differences(fingerprint, theirs))
+    host = (f"the baseline is of another host ({one})" for one in host_differences(fingerprint, theirs))
+    return (), (*software, *host)
 
 
 def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerprint) -> tuple[str, ...]:

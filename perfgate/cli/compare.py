@@ -121,7 +121,7 @@ def _read_priors(path: Path | None) -> tuple[dict[str, Prior], tuple[str, ...]]:
     if path is None:
         return {}, ()
     from perfgate.evidence.baselines import load_baseline  # noqa: PLC0415 - only when asked for
-    from perfgate.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER_SOFTWARE  # noqa: PLC0415
+    from perfgate.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER  # noqa: PLC0415
 
     known = {name: noise for name, noise in load_baseline(path).metrics.items() if noise.blocks}
     if not known:
@@ -129,7 +129,6 @@ def _read_priors(path: Path | None) -> tuple[dict[str, Prior], tuple[str, ...]]:
     fewest = min(noise.blocks for noise in known.values())
     caveat = f"{path} holds {fewest} A/A blocks where {CALIBRATED_BLOCKS} calibrate a machine: take the outcome as advice"
     priors = {
-        name: Prior(variance=noise.block_variance, df=min(noise.blocks, MAX_PRIOR_DF_OTHER_SOFTWARE))
-        for name, noise in known.items()
+        name: Prior(variance=noise.block_variance, df=min(noise.blocks, MAX_PRIOR_DF_OTHER)) for name, noise in known.items()
     }
     return priors, (caveat,) if fewest < CALIBRATED_BLOCKS else ()

@@ -11,7 +11,7 @@ from math import isfinite
 from statistics import median
 
 from perfgate.core import Arm, Role, Session, Window
-from perfgate.environment import hardware_differences
+from perfgate.environment import hardware_differences, host_differences
 from perfgate.evidence.pairing import Start, group_starts
 from perfgate.evidence.structure import (
     Court,
@@ -83,7 +83,7 @@ def check_identity(session: Session, court: Court) -> Iterator[str]:
         yield f"the {arm.value} arm has no fingerprint, so nobody knows what it ran on; measure again"
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
-        for difference in hardware_differences(base, candidate):
+        for difference in (*hardware_differences(base, candidate), *host_differences(base, candidate)):
             yield f"the arms ran on different hardware ({name_arms(difference)})"
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from perfgate.core import Better, Fingerprint
-from perfgate.environment import hardware_differences, software_differences
+from perfgate.environment import hardware_differences, host_differences, software_differences
 
 RECENT = 5
 """So many of the newest points tell where a series stands today: one of them may be off without moving their median."""
@@ -184,7 +184,8 @@ def tell_differences(before: Mapping[str, str], after: Mapping[str, str]) -> tup
     if not before or not after:
         return ()
     old, new = Fingerprint(facts=before), Fingerprint(facts=after)
-    names = [text.partition(":")[0] for text in (*hardware_differences(old, new), *software_differences(old, new))]
+    differences = (*hardware_differences(old, new), *host_differences(old, new), *software_differences(old, new))
+    names = [text.partition(":")[0] for text in differences]
     return tuple(f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}" for name in names if name not in ENGINES)
 
 

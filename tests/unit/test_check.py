@@ -78,7 +78,7 @@ def test_judge__writes_down_what_was_fixed():
     policy = judge(make_session(SCENARIO, scenarios_in_pr=2), SCENARIO, BASELINE).policy
 
     assert policy == {
-        "rule": "2026-11.6",
+        "rule": "2026-11.7",
         "stage": 2,
         "alpha": 0.01,
         "alpha_look": 0.01 / 4 / 2,
@@ -226,13 +226,19 @@ def test_judge__a_baseline_that_does_not_fit_is_not_used(changes, reason):
     assert {judgement.band for judgement in verdict.judgements} == {None}
 
 
-def test_judge__other_software_makes_the_past_weigh_less():
-    verdict = judge(
-        make_session(SCENARIO), SCENARIO, replace(BASELINE, fingerprint=Fingerprint(facts={**FACTS, "sglang": "0.4"}))
-    )
+@pytest.mark.parametrize(
+    ("fact", "words"),
+    [
+        ({"sglang": "0.4"}, "software changed since the baseline (sglang: 0.5.15 here, 0.4 there)"),
+        ({"cores": "64"}, "the baseline is of another host (cores: absent here, 64 there)"),
+    ],
+)
+def test_judge__other_software_or_another_host_makes_the_past_weigh_less(fact, words):
+    verdict = judge(make_session(SCENARIO), SCENARIO, replace(BASELINE, fingerprint=Fingerprint(facts={**FACTS, **fact})))
 
     assert verdict.policy["max_prior_df"] == 4
-    assert "sglang: 0.5.15 here, 0.4 there" in verdict.warnings[0]
+    assert verdict.policy["aa_blocks"] > 0
+    assert f"{words}: its noise weighs less" in verdict.warnings[0]
 
 
 def test_judge__a_metric_that_the_baseline_lacks_is_judged_by_itself():

@@ -103,6 +103,10 @@ def test_judge__a_number_that_is_none_voids_the_session_wherever_it_stands(value
             {"fingerprints": {Arm.BASE: Fingerprint(facts=FACTS), Arm.CANDIDATE: Fingerprint(facts={**FACTS, "gpu": "Other"})}},
             "the arms ran on different hardware (gpu: Test GPU in base, Other in candidate)",
         ),
+        (
+            {"fingerprints": {Arm.BASE: Fingerprint(facts=FACTS), Arm.CANDIDATE: Fingerprint(facts={**FACTS, "cores": "8"})}},
+            "the arms ran on different hardware (cores: absent in base, 8 in candidate)",
+        ),
     ],
 )
 def test_judge__the_session_is_wrong(changes, words):

@@ -10,10 +10,12 @@ from perfgate.core import Fingerprint
 from perfgate.environment import (
     ABSENT,
     HARDWARE_FACTS,
+    HOST_FACTS,
     SOFTWARE_FACTS,
     cpu_key,
     gpu_key,
     hardware_differences,
+    host_differences,
     read_cpu,
     read_fingerprint,
     read_gpu,
@@ -111,7 +113,7 @@ def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):
     assert facts["hardware"].endswith(f"-{facts['cores']}c")
     assert facts["gpu"] == ABSENT
     # An engine that is not installed is no fact of a machine that serves with another one.
-    assert set(facts) == {*HARDWARE_FACTS, *SOFTWARE_FACTS} - {"vllm"}
+    assert set(facts) == {*HARDWARE_FACTS, *HOST_FACTS, *SOFTWARE_FACTS} - {"vllm"}
 
 
 def test_read_software__engine_that_is_installed_beside(monkeypatch):
@@ -261,3 +263,15 @@ def test_differences__hardware_and_software_are_told_apart():
 
 def test_facts__each_belongs_to_one_side():
     assert set(HARDWARE_FACTS) & set(SOFTWARE_FACTS) == set()
+    assert set(HOST_FACTS) & {*HARDWARE_FACTS, *SOFTWARE_FACTS} == set()
+
+
+def test_differences__a_host_is_hardware_only_where_it_serves():
+    mine = Fingerprint(facts={"gpu": "NVIDIA H200", "cores": "64", "cpu": "Xeon"})
+    theirs = Fingerprint(facts={"gpu": "NVIDIA H200", "cores": "32", "cpu": "Xeon"})
+    without = [Fingerprint(facts={**one.facts, "gpu": ABSENT}) for one in (mine, theirs)]
+
+    assert hardware_differences(mine, theirs) == ()
+    assert host_differences(mine, theirs) == ("cores: 64 here, 32 there",)
+    assert hardware_differences(*without) == ("cores: 64 here, 32 there",)
+    assert host_differences(*without) == ()

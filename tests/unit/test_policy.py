@@ -51,7 +51,7 @@ def test_fix_policy__the_past_is_held_against_the_base_not_the_change():
 
     policy = fix_policy(make_session(SCENARIO, fingerprints=newer), SCENARIO, BASELINE)
 
-    assert (policy.is_same_software, policy.max_prior_df) == (True, 9)
+    assert (policy.is_same_environment, policy.max_prior_df) == (True, 9)
 
 
 def test_fix_policy__without_a_baseline_says_so():
