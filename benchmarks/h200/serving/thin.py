@@ -6,9 +6,9 @@ Left out: generated texts, what warm-up windows tell of single requests (nothing
 all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to
 about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
 or a change moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
-an injected slow-down spent. Answers to the fixed prompts and the stored noise that the session was judged by come along
-unchanged, and so do profiles: without them a folder cannot show what ran. The index gets the digests of the new files, and an
-event says what was done.
+an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts
+and the stored noise that the session was judged by come along unchanged, and so do profiles: without them a folder cannot
+show what ran. The index gets the digests of the new files, and an event says what was done.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import shutil
 import sys
 from math import inf
@@ -26,9 +27,12 @@ from perfgate.baseline_choice import KEPT
 from perfgate.check import judge
 from perfgate.core import Judgement
 from perfgate.evidence.answers import ANSWER_DIR, ANSWERS_FILE
+from perfgate.evidence.machine_samples import TELEMETRY_FILE
 from perfgate.evidence.profiles import PROFILE_DIR, PROFILES_FILE
 from perfgate.evidence.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
 from perfgate.evidence.results import load_results
+from perfgate.evidence.server_info import SERVER_DIR
+from perfgate.serving.engines import ENGINES
 from perfgate.serving.injection_log import MEASURED, PROOF
 
 DECIMALS = 6
@@ -52,11 +56,11 @@ def main(source: Path, target: Path) -> None:
     last = json.loads((source / EVENTS_FILE).read_text().splitlines()[-1])
     note = json.dumps({**NOTE, "at_s": last["at_s"]}, separators=(",", ":"))
     (target / EVENTS_FILE).write_text((source / EVENTS_FILE).read_text() + note + "\n")
-    keep_injections(source / LOG_DIR, target / LOG_DIR)
-    for name in (ANSWERS_FILE, PROFILES_FILE):
+    keep_lines(source / LOG_DIR, target / LOG_DIR)
+    for name in (ANSWERS_FILE, PROFILES_FILE, TELEMETRY_FILE):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
-    for name in (ANSWER_DIR, PROFILE_DIR, KEPT):
+    for name in (ANSWER_DIR, PROFILE_DIR, KEPT, SERVER_DIR):
         if (source / name).exists():
             shutil.copytree(source / name, target / name)
     moved = compare(source, target)
@@ -66,10 +70,14 @@ def main(source: Path, target: Path) -> None:
     print(f"{target}: {len(lines)} windows, {size_mb:.1f} MB, no change moved by more than {100 * moved:.3f} %")
 
 
-def keep_injections(source: Path, target: Path) -> None:
-    """Copy what the servers told of slow-downs that were put into them: the true size of an effect is read from there."""
+def keep_lines(source: Path, target: Path) -> None:
+    """Copy what the servers told of slow-downs that were put into them, which the true size of an effect is read from, and of
+    their start.
+    """
+    phases = [re.compile(pattern) for engine in ENGINES.values() for pattern in engine.phases.values()]
     for log in sorted(source.glob("server-*.log")):
-        told = [line for line in log.read_text(errors="replace").splitlines() if MEASURED in line or PROOF in line]
+        lines = log.read_text(errors="replace").splitlines()
+        told = [line for line in lines if MEASURED in line or PROOF in line or any(one.search(line) for one in phases)]
         if told:
             target.mkdir(exist_ok=True)
             (target / log.name).write_text("".join(f"{line}\n" for line in told))
