@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from perfgate.cli.gate import judge_arms
-from perfgate.cli.options import add_folder_options, add_profile_option, add_proof_options, add_share_option, build_arms
+from perfgate.cli.options import (
+    add_caches_option,
+    add_folder_options,
+    add_profile_option,
+    add_proof_options,
+    add_share_option,
+    build_arms,
+)
 from perfgate.cli.output import add_format_option
 from perfgate.errors import InputError
 
@@ -41,6 +48,7 @@ _CHANGES = {
 @click.option("--base-python", help="Python of the base (default: the one running perfgate).")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine.")
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
+@add_caches_option
 @add_proof_options
 @add_share_option
 @add_profile_option
@@ -55,5 +63,5 @@ def command(scenario: str, base_python: str | None, **options: Any) -> int:
     changes = {theirs: options.pop(ours) for ours, theirs in _CHANGES.items()}
     if not any(changes.values()):
         raise InputError(f"ab: nothing sets the candidate apart from the base; give a change, for example {EXAMPLE}")
-    base = {"python": base_python or sys.executable, "args": (), "env": ()}
+    base = {"python": base_python or sys.executable, "args": (), "env": (), "caches": options.pop("caches")}
     return judge_arms(scenario, build_arms({**base, **changes}), options)

@@ -13,6 +13,12 @@ from perfgate.core import Arm
 from perfgate.errors import InputError
 
 _TREE = click.Path(path_type=Path, file_okay=False, exists=True)
+add_caches_option = click.option(
+    "--caches",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that nobody else writes.",
+)
 _ARM_OPTIONS = (
     click.option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
     click.option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
@@ -27,12 +33,7 @@ _ARM_OPTIONS = (
     click.option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
     click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
     click.option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
-    click.option(
-        "--caches",
-        type=click.Path(path_type=Path, file_okay=False),
-        metavar="DIR",
-        help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that nobody else writes.",
-    ),
+    add_caches_option,
     click.option(
         "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down: gpu:10, host:500, host:8000/50, step:0.25."
     ),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,9 @@ _RANK = re.compile(r"TP(\d+)")
 
 def note_start(server: Server, writer: ResultWriter, *, arm: Arm, start: int, at_s: float) -> None:
     """Write down what a start that got ready took, by phases, and the settings that it resolved to."""
-    facts: dict[str, float | None] = {"ready_s": round(server.ready_s, 3), **read_phases(server.launch, server.log)}
-    if (compiled := count_compiled(server.launch)) is not None:
-        facts["compiled_kernels"] = compiled
+    facts: dict[str, Any] = {"ready_s": round(server.ready_s, 3), **read_phases(server.launch, server.log)}
+    if (cache := read_cache(server.launch)) is not None:
+        facts |= {"compiled_kernels": cache.kernels, "compiled_digest": cache.digest}
     writer.add_event("server_ready", at_s, start=start, **facts)
     if (settings := read_info(server)) is not None:
         store_info(writer.folder, ServerInfo(arm=arm, start=start, settings=settings))
@@ -45,10 +48,27 @@ def read_phases(launch: Launch, log: Path) -> dict[str, float]:
     return {name: round(seconds, 3) for name, seconds in found.items()}
 
 
-def count_compiled(launch: Launch) -> int | None:
-    """How many compiled kernels lie in the arm's own Triton cache; None where the arm has none of its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """How many compiled kernels lie in an arm's Triton cache, and a digest of their machine code, names aside."""
+
+    kernels: int
+    digest: str
+
+
+def read_cache(launch: Launch) -> Cache | None:
+    """What the arm's own Triton cache holds; None where the arm has none of its own.
+
+    Arms of one digest run the same kernels. A kernel that goes away while it is looked at counts as not there.
+    """
     place = launch.env.get("TRITON_CACHE_DIR")
-    return None if place is None else sum(1 for _ in Path(place).rglob("*.cubin"))
+    if place is None:
+        return None
+    digests = []
+    for path in Path(place).rglob("*.cubin"):
+        with suppress(FileNotFoundError):
+            digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    return Cache(kernels=len(digests), digest=hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16])
 
 
 def read_info(server: Server) -> dict[str, str] | None:

@@ -52,6 +52,14 @@ def test_ab__pythons(arguments, pythons, monkeypatch):
     assert (seen[Arm.BASE].python, seen[Arm.CANDIDATE].python) == pythons
 
 
+def test_ab__each_arm_has_compile_caches_of_its_own(monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr("perfgate.cli.ab.judge_arms", lambda _, arms, __: seen.update(arms) or 0)
+    main(["ab", "cpu-moe", "--env", "A=1", "--caches", str(tmp_path)])
+
+    assert [seen[arm].caches for arm in Arm] == [tmp_path / "base", tmp_path / "candidate"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

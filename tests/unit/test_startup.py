@@ -13,7 +13,7 @@ from perfgate.serving.arms import ArmSpec
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.measure import measure
 from perfgate.serving.server import Launch
-from perfgate.serving.startup import count_compiled, read_phases
+from perfgate.serving.startup import read_cache, read_phases
 from tests.fakes.requests import Silent, build_request, use_fake_engine
 
 # As SGLang 0.5.15 writes them; the older form of the last line is that of 0.5.9.
@@ -51,12 +51,25 @@ def test_read_phases__as_engines_write_them(tmp_path, engine, text, phases):
     assert read_phases(make_launch(engine), tmp_path / "log") == phases
 
 
-def test_count_compiled__only_where_the_arm_has_a_cache_of_its_own(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "kernel.cubin").touch()
+def make_cache(folder, **kernels):
+    for name, code in kernels.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "kernel.cubin").write_bytes(code)
+    return read_cache(make_launch(TRITON_CACHE_DIR=str(folder)))
 
-    assert count_compiled(make_launch(TRITON_CACHE_DIR=str(tmp_path))) == 1
-    assert count_compiled(make_launch()) is None
+
+def test_read_cache__tells_arms_with_other_machine_code_apart(tmp_path):
+    one = make_cache(tmp_path / "one", a=b"code", b=b"more")
+    same = make_cache(tmp_path / "same", c=b"more", d=b"code")
+    other = make_cache(tmp_path / "other", a=b"code", b=b"other")
+
+    assert one.kernels == 2
+    assert one == same
+    assert one.digest != other.digest
+
+
+def test_read_cache__only_where_the_arm_has_one_of_its_own():
+    assert read_cache(make_launch()) is None
 
 
 def test_measure__keeps_what_each_start_took_and_resolved_to(tmp_path, monkeypatch):
