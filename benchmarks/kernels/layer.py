@@ -1,6 +1,9 @@
 """Whole MoE layers on one GPU: ours against SGLang's, both tuned over one space. Writes one JSON file of raw samples.
 
 python benchmarks/kernels/layer.py --shape gpt-oss-20b --tokens 1 4 16 64 256 1024 4096 --out OUT.json
+
+Layers with quantised weights have one variant of ours, and SGLang's plain layer is the peer. It reads 8-bit weights as they
+are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so.
 """
 
 from __future__ import annotations
@@ -20,17 +23,18 @@ import torch
 from perfgate.kernels import search
 from perfgate.kernels.accuracy import measure
 from perfgate.kernels.card import read_state
-from perfgate.kernels.data import build
-from perfgate.kernels.problem import Problem
+from perfgate.kernels.cases import Case
+from perfgate.kernels.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
 from perfgate.kernels.reference import oracle
 from perfgate.kernels.roofline import Ceilings, floor_us, measure_ceilings
 from perfgate.kernels.shapes import LAYERS, SHAPES, problems, weight_sets
-from perfgate.kernels.tiles import Plan, Variant, plan_to
+from perfgate.kernels.tiles import Plan, Tiles, Variant, plan_to
 from perfgate.kernels.timing import capture, interleave, profile_us, ratio_interval
-from perfgate.kernels.tuner import find_plan, runner
+from perfgate.kernels.tuner import UNLIMITED, Budget, find_plan, name_weights, read_weights, runner
 
 ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum")
+QUANTISED_SUBJECTS = ("ours-slots", "sglang")
 OWNER_TOKENS = 4
 LARGEST = 128 * 256 * 4  # rows, columns and stages of the tile that wins most often: its row groups are compiled ahead too
 
@@ -42,29 +46,31 @@ def check(subject: str, plan: Plan, problem: Problem, reference: torch.Tensor) -
     return {"relative": errors.relative, "worst_element": errors.worst_element}
 
 
-def cell(shape: str, tokens: int, weights: Sequence[Problem], limits: Ceilings, subjects: list[str]) -> dict[str, object]:
-    """Tune, check and time every subject at one number of tokens."""
-    layers = problems(SHAPES[shape], tokens, weights)
-    reference = oracle(layers[0])
+def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits: Ceilings, budget: Budget) -> dict[str, object]:
+    """Tune, check and time every subject, on its own weights, at one number of tokens."""
+    chosen = [s for s in weights if s != "ours-owner" or tokens <= OWNER_TOKENS]
+    layers = {subject: problems(SHAPES[shape], tokens, weights[subject]) for subject in chosen}
+    asked = layers[chosen[0]]
+    reference = oracle(asked[0])
     began = time.perf_counter()
-    chosen = [s for s in subjects if s != "ours-owner" or tokens <= OWNER_TOKENS]
     plans, searched = {}, {}
     for subject in chosen:
-        plans[subject], found = find_plan(subject, layers)
+        plans[subject], found = find_plan(subject, layers[subject], budget)
         searched[subject] = {"tried": len(found.seen), "seconds_us": found.seen}
     tuning_s = time.perf_counter() - began
-    errors = {subject: check(subject, plans[subject], layers[0], reference) for subject in chosen}
-    profiles = {subject: profile_us(runner(subject, plans[subject]), layers) for subject in chosen}
-    graphs = {subject: capture(runner(subject, plans[subject]), layers) for subject in chosen}
+    errors = {subject: check(subject, plans[subject], layers[subject][0], reference) for subject in chosen}
+    profiles = {subject: profile_us(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
+    graphs = {subject: capture(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
     if "sglang" in graphs:
-        graphs["sglang-again"] = capture(runner("sglang", plans["sglang"]), layers)
-        graphs["sglang-untuned"] = capture(runner("sglang", None), layers)
+        graphs["sglang-again"] = capture(runner("sglang", plans["sglang"]), layers["sglang"])
+        graphs["sglang-untuned"] = capture(runner("sglang", None), layers["sglang"])
     before = read_state()
     samples = interleave(graphs, LAYERS, ROUNDS, seed=tokens)
     base = samples.get("sglang")
     ratios = {name: ratio_interval(base, values) for name, values in samples.items()} if base else {}
     return {
-        "shape": shape, "tokens": tokens, "case": str(replace(SHAPES[shape], M=tokens)), "floor_us": floor_us(layers, limits),
+        "shape": shape, "tokens": tokens, "case": str(replace(SHAPES[shape], M=tokens)), "floor_us": floor_us(asked, limits),
+        "weights": {subject: name_weights(subject, asked[0]) for subject in chosen},
         "plans": {name: plan_to(plan) for name, plan in plans.items()}, "errors": errors,
         "samples_us": samples, "kernels_us": profiles,
         "sglang_over_subject": ratios, "tuning_s": tuning_s, "searched": searched,
@@ -78,8 +84,41 @@ def show(result: dict) -> None:
     for name, value in sorted(medians.items(), key=lambda pair: pair[1]):
         middle, low, high = result["sglang_over_subject"].get(name, (0, 0, 0))
         error = result["errors"].get(name, {}).get("relative", float("nan"))
+        weights = result["weights"].get(name, "")
         shown = ", ".join(f"{key[:22]} {value:.1f}" for key, value in result["kernels_us"].get(name, {}).items() if value > 0.5)
-        print(f"   {name:18} {value:9.1f} us  x{middle:.3f} [{low:.3f}, {high:.3f}]  relative error {error:.2e}  {shown}")
+        ratio = f"x{middle:.3f} [{low:.3f}, {high:.3f}]"
+        print(f"   {name:18} {value:9.1f} us  {ratio}  relative error {error:.2e}  {weights}  {shown}")
+
+
+def blank(case: Case) -> Problem:
+    """One token of a case's sizes and types, all zeros: compilation asks for no values, and many workers share the card."""
+    dtype = getattr(torch, case.dtype)
+    kind, pack = {"none": (dtype, 1), "fp8": (torch.float8_e4m3fn, 1), "mxfp4": (torch.uint8, 2)}[case.quant]
+
+    def zeros(*shape: int, kind: torch.dtype = dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=kind, device="cuda")
+
+    sizes = ((2 * case.I, case.H), (case.H, case.I))
+    gate_up, down = (zeros(case.E, rows, columns // pack, kind=kind) for rows, columns in sizes)
+    scales = None
+    if case.quant == "fp8":
+        first, second = (zeros(case.E, *scale_blocks_of(*size), kind=torch.float32) for size in sizes)
+        scales = BlockScales(gate_up=first, down=second)
+    if case.quant == "mxfp4":
+        first, second = (zeros(case.E, *micro_blocks_of(*size), kind=torch.uint8) for size in sizes)
+        scales = MicroScales(gate_up=first, down=second)
+    has_bias = case.bias != "off"
+    return Problem(
+        hidden=zeros(1, case.H), gate_up=gate_up, gate_up_bias=zeros(case.E, 2 * case.I) if has_bias else None, down=down,
+        down_bias=zeros(case.E, case.H) if has_bias else None, topk_weights=zeros(1, case.k, kind=torch.float32),
+        topk_ids=zeros(1, case.k, kind=torch.int32), activation=ACTIVATIONS[case.activation], routed_scaling=case.scaling,
+        weight_on_input=bool(case.on_input), out=zeros(1, case.H), scales=scales,
+    )  # fmt: skip
+
+
+def as_read(subject: str, case: Case) -> Case:
+    """The case as a subject has its weights: SGLang's 4-bit ones are widened."""
+    return replace(case, quant="none") if case.quant == "mxfp4" and subject.startswith("sglang") else case
 
 
 def compile_one(task: tuple[str, str, int, dict]) -> str:
@@ -87,13 +126,14 @@ def compile_one(task: tuple[str, str, int, dict]) -> str:
     from perfgate.kernels.tiles import plan_from
 
     subject, shape, tokens, entry = task
+    case = as_read(subject, SHAPES[shape])
     try:
-        if shape not in _WORKER:
-            _WORKER[shape] = build(replace(SHAPES[shape], M=1), "cuda")
-        layer = _WORKER[shape]
-        hidden = torch.randn(tokens, layer.hidden_size, device="cuda", dtype=torch.bfloat16)
-        ids = torch.arange(tokens * layer.top_k, device="cuda", dtype=torch.int32).view(tokens, -1) % layer.experts
-        router = torch.ones(tokens, layer.top_k, device="cuda")
+        if case not in _WORKER:
+            _WORKER[case] = blank(case)
+        layer = _WORKER[case]
+        hidden = torch.randn(tokens, case.H, device="cuda", dtype=layer.hidden.dtype)
+        ids = torch.arange(tokens * case.k, device="cuda", dtype=torch.int32).view(tokens, -1) % case.E
+        router = torch.ones(tokens, case.k, device="cuda")
         runner(subject, plan_from(entry))(replace(layer, hidden=hidden, topk_ids=ids, topk_weights=router, out=hidden.clone()))
         torch.cuda.synchronize()
     except Exception as error:  # noqa: BLE001 - a plan that does not fit is found again, and judged, by the tuner
@@ -101,71 +141,104 @@ def compile_one(task: tuple[str, str, int, dict]) -> str:
     return ""
 
 
-_WORKER: dict[str, Problem] = {}
+_WORKER: dict[Case, Problem] = {}
 
 
 def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple[str, str, int, dict]]:
     """Every (subject, plan) of the first stage of every search, once per divisibility class of the slot count."""
     tasks = {}
     for count in tokens:
-        layer = SHAPES[shape]
-        tiles = search.space(count * layer.k / min(layer.E, count * layer.k))
         for subject in subjects:
-            variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
-            plans = [Plan(variant=variant, gate_up=t, down=t) for t in tiles]
-            big = [t for t in tiles if t.m >= 64]
-            big += [replace(t, group_m=group) for t in big if t.m * t.n * t.stages == LARGEST for group in search.GROUPS]
-            plans += [Plan(variant=variant, gate_up=t, down=replace(t, tma=is_tma)) for t in big for is_tma in (False, True)]
-            if subject == "ours-slots":
-                plans += [replace(plan, is_direct=True) for plan in plans if plan.gate_up.m == 16]
-                every = [
-                    replace(t, short=is_short, tma=is_tma)
-                    for t in big
-                    for is_short in (False, True)
-                    for is_tma in (False, True)
-                ]
-                plans += [Plan(variant=variant, gate_up=t, down=t) for t in every]
-            if subject == "ours-owner":
-                plans = list(search.owner_plans(tiles)) if count <= OWNER_TOKENS else []
+            layer = as_read(subject, SHAPES[shape])
+            tiles = search.space(count * layer.k / min(layer.E, count * layer.k), layer.quant)
+            is_quantised = layer.quant != "none" and subject.startswith("ours")
+            plans = quantised_plans(tiles, layer.quant) if is_quantised else sixteen_bit_plans(subject, tiles, count)
             for plan in plans:
                 tasks[subject, shape, count * layer.k % 16 == 0, json.dumps(plan_to(plan))] = count
     return [(subject, name, count, json.loads(text)) for (subject, name, _, text), count in tasks.items()]
 
 
-def warm(shape: str, tokens: list[int], subjects: list[str], workers: int) -> None:
-    """Compile in parallel, so that no compilation is timed and little device time is spent on it."""
+def quantised_plans(tiles: tuple[Tiles, ...], quant: str) -> list[Plan]:
+    """Ours, sorted and direct, with rounding where it can stand; large tiles with the row groups that are tried."""
+    plans = list(search.first_plans(tiles, quant))
+    large = [replace(t, group_m=group) for t in tiles if t.m >= 64 for group in search.GROUPS]
+    return plans + [Plan(variant=Variant.SLOTS, gate_up=t, down=t) for t in large]
+
+
+def sixteen_bit_plans(subject: str, tiles: tuple[Tiles, ...], tokens: int) -> list[Plan]:
+    """Either side's plans of 16-bit weights; SGLang's of 8-bit ones too, which have the same choices."""
+    if subject == "ours-owner":
+        return list(search.owner_plans(tiles)) if tokens <= OWNER_TOKENS else []
+    variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
+    plans = [Plan(variant=variant, gate_up=t, down=t) for t in tiles]
+    big = [t for t in tiles if t.m >= 64]
+    big += [replace(t, group_m=group) for t in big if t.m * t.n * t.stages == LARGEST for group in search.GROUPS]
+    plans += [Plan(variant=variant, gate_up=t, down=replace(t, tma=is_tma)) for t in big for is_tma in (False, True)]
+    if subject == "ours-slots":
+        plans += [replace(plan, is_direct=True) for plan in plans if plan.gate_up.m == 16]
+        every = [replace(t, short=is_short, tma=is_tma) for t in big for is_short in (False, True) for is_tma in (False, True)]
+        plans += [Plan(variant=variant, gate_up=t, down=t) for t in every]
+    return plans
+
+
+def warm(shape: str, tokens: list[int], subjects: list[str], workers: int, limit_s: float) -> None:
+    """Compile in parallel, so that no compilation is timed and little device time is spent on it; not beyond `limit_s`."""
     tasks = warm_plans(shape, tokens, subjects)
     began = time.perf_counter()
+    said: set[str] = set()
+    done = 0
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        problems_found = {text for text in pool.map(compile_one, tasks) if text}
-    print(f"compiled {len(tasks)} plans in {time.perf_counter() - began:.0f} s; {sorted(problems_found)}", flush=True)
+        try:
+            for text in pool.map(compile_one, tasks, timeout=limit_s):
+                done += 1
+                said |= {text} if text else set()
+        except TimeoutError:
+            pool.shutdown(wait=True, cancel_futures=True)
+    print(f"compiled {done} of {len(tasks)} plans in {time.perf_counter() - began:.0f} s; {sorted(said)}", flush=True)
+
+
+def choose_subjects(shape: str, named: list[str] | None) -> list[str]:
+    """The subjects of a shape, all that apply unless some are named."""
+    applicable = SUBJECTS if SHAPES[shape].quant == "none" else QUANTISED_SUBJECTS
+    if named and (wrong := sorted(set(named) - set(applicable))):
+        raise SystemExit(f"--subjects {' '.join(wrong)}: {shape} has {', '.join(applicable)}")
+    return named or list(applicable)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--tokens", type=int, nargs="+", required=True)
-    parser.add_argument("--subjects", nargs="+", default=list(SUBJECTS))
+    parser.add_argument("--subjects", nargs="+", help="default: all that the shape's weights have")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--deadline", type=float, default=1e9, help="begin no cell after this many seconds")
+    parser.add_argument("--seconds", type=float, default=UNLIMITED.seconds, help="search at most so long per side and cell")
+    parser.add_argument(
+        "--deadline", type=float, default=1e9, help="begin no cell after this many seconds; compile for a third"
+    )
     options = parser.parse_args()
     began = time.perf_counter()
+    subjects = choose_subjects(options.shape, options.subjects)
     if options.workers:
-        warm(options.shape, options.tokens, options.subjects, options.workers)
-    limits = measure_ceilings()
-    weights = weight_sets(SHAPES[options.shape], "cuda")
+        warm(options.shape, options.tokens, subjects, options.workers, options.deadline / 3)
+    limits = measure_ceilings(has_fp8=SHAPES[options.shape].quant == "fp8")
+    sets = weight_sets(SHAPES[options.shape], "cuda")
+    wide = read_weights("sglang", sets)  # once, and only where it differs
+    weights = {subject: wide if subject.startswith("sglang") else sets for subject in subjects}
     head = {"argv": sys.argv[1:], "torch": torch.__version__, "ceilings": asdict(limits), "card": read_state(), "cells": []}
+    print(f"ready after {time.perf_counter() - began:.0f} s: {head['ceilings']}", flush=True)
+    budget = Budget(seconds=options.seconds, plans=UNLIMITED.plans)
     for tokens in options.tokens:
         if time.perf_counter() - began > options.deadline:
             print(f"out of time before M={tokens}")
             break
-        head["cells"].append(cell(options.shape, tokens, weights, limits, options.subjects))
+        head["cells"].append(cell(options.shape, tokens, weights, limits, budget))
         show(head["cells"][-1])
         temporary = options.out.with_suffix(".part")
         temporary.write_text(json.dumps(head))
         temporary.replace(options.out)
         sys.stdout.flush()
+        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

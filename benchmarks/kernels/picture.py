@@ -35,6 +35,8 @@ def draw_times(axes: Axes, cells: list[dict[str, Any]]) -> None:
     ours = [median(cell["samples_us"][best(cell, OURS)]) for cell in cells]
     axes.plot(tokens, ours, color=COLOURS["ours"], marker="o", markersize=3, label="ours")
     for name, label in THEIRS.items():
+        if name not in cells[0]["samples_us"]:
+            continue
         times = [median(cell["samples_us"][name]) for cell in cells]
         axes.plot(tokens, times, color=COLOURS[name], marker="s", markersize=2, linewidth=1, label=label)
     axes.set_yscale("log")

@@ -19,6 +19,7 @@ from perfgate.kernels.tiles import plan_from
 
 VERSIONED = "triton_{}"
 DEVICE = "NVIDIA_H200"
+FP8 = ",dtype=fp8_w8a8,block_shape=[128, 128]"  # 4-bit weights are widened, and looked up as 16-bit ones
 
 
 def main(folder: Path, results: list[Path]) -> None:
@@ -32,7 +33,8 @@ def main(folder: Path, results: list[Path]) -> None:
             tables[""][str(tokens)] = config_of(plan.gate_up)
             tables["_down"][str(tokens)] = config_of(plan.down) | {"USE_TMA": plan.down.tma}
         for end, table in tables.items():
-            path = place / f"E={SHAPES[name].E},N={SHAPES[name].I},device_name={DEVICE}{end}.json"
+            kind = FP8 if SHAPES[name].quant == "fp8" else ""
+            path = place / f"E={SHAPES[name].E},N={SHAPES[name].I},device_name={DEVICE}{kind}{end}.json"
             path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
             print(path)
 

@@ -13,9 +13,11 @@ from statistics import median
 from typing import Any
 
 from perfgate.kernels.cases import Case
+from perfgate.kernels.tables import name_shape, read_table
 from perfgate.kernels.timing import ratio_interval
 
 OURS = ("ours-slots", "ours-owner")  # deterministic: what `automatic` may choose
+THEIRS = ("sglang", "sglang-fused-sum", "sglang-untuned")  # layers with quantised weights have no fused sum
 NOISE = 0.005
 HEAD = (
     "| M | ours, us | atomic32, us | SGLang, us | fused sum, us | stock, us "
@@ -28,17 +30,17 @@ def row(cell: dict[str, Any]) -> str:
     samples = cell["samples_us"]
     middle = {name: median(values) for name, values in samples.items()}
     ours = min((name for name in OURS if name in middle), key=middle.__getitem__)
-    theirs = min(("sglang", "sglang-fused-sum", "sglang-untuned"), key=middle.__getitem__)
+    theirs = fastest_sglang(samples)
     ratio, low, high = ratio_interval(samples[theirs], samples[ours])
     control = ratio_interval(samples["sglang"], samples["sglang-again"])
     floor = max(NOISE, abs(control[1] - 1), abs(control[2] - 1))
     verdict = "faster" if low > 1 + floor else "slower" if high < 1 - floor else "even"
     errors = cell["errors"]
     error_ratio = errors[ours]["relative"] / errors["sglang"]["relative"]
-    atomic = f"{middle['ours-atomic32']:.1f}" if "ours-atomic32" in middle else "-"
+    atomic, fused_sum = (f"{middle[name]:.1f}" if name in middle else "-" for name in ("ours-atomic32", "sglang-fused-sum"))
     return (
         f"| {cell['tokens']} | {middle[ours]:.1f} ({ours.removeprefix('ours-')}) | {atomic} | {middle['sglang']:.1f} | "
-        f"{middle['sglang-fused-sum']:.1f} | {middle['sglang-untuned']:.1f} | {ratio:.3f} [{low:.3f}, {high:.3f}] {verdict} | "
+        f"{fused_sum} | {middle['sglang-untuned']:.1f} | {ratio:.3f} [{low:.3f}, {high:.3f}] {verdict} | "
         f"{control[0]:.3f} [{control[1]:.3f}, {control[2]:.3f}] | "
         f"{cell['floor_us']:.1f} ({cell['floor_us'] / middle[ours]:.0%}) | {error_ratio:.2f} |"
     )
@@ -47,8 +49,12 @@ def row(cell: dict[str, Any]) -> str:
 def gain(cell: dict[str, Any], ours: str) -> tuple[float, float, float]:
     """The fastest SGLang's time over ours, with its interval."""
     samples = cell["samples_us"]
-    theirs = min(("sglang", "sglang-fused-sum", "sglang-untuned"), key=lambda name: median(samples[name]))
-    return ratio_interval(samples[theirs], samples[ours])
+    return ratio_interval(samples[fastest_sglang(samples)], samples[ours])
+
+
+def fastest_sglang(samples: dict[str, list[float]]) -> str:
+    """The name of the fastest of SGLang's layers that were timed."""
+    return min((name for name in THEIRS if name in samples), key=lambda name: median(samples[name]))
 
 
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -56,26 +62,38 @@ def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     table: dict[str, dict[str, Any]] = {}
     for cell in cells:
         case = Case.parse(cell["case"])
-        key = f"E={case.E},k={case.k},H={case.H},I={case.I},{case.activation}"
+        key = name_shape((case.E, case.k, case.H, case.I), case.activation, case.quant)
         names = [name for name in OURS if name in cell["plans"]]
         best = min(names, key=lambda name: median(cell["samples_us"][name]))
         table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
     return table
 
 
+def write_plans(path: Path, contents: dict[str, dict[str, Any]]) -> None:
+    """Put the fastest plans of results, by file name, into the table at `path`; its other shapes and tokens stay."""
+    table = read_table(path)
+    first = next(iter(contents.values()))
+    names = dict.fromkeys([*table["about"].get("from", ()), *contents])
+    about = {"torch": first["torch"], "card": first["card"]["name"], "from": list(names)}
+    plans = table["plans"]
+    for shape, found in plan_table([cell for content in contents.values() for cell in content["cells"]]).items():
+        plans[shape] = plans.get(shape, {}) | found
+    path.write_text(json.dumps({"about": about, "plans": plans}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--plans", type=Path, help="write the plans of ours to this file instead of printing the table")
+    parser.add_argument(
+        "--plans", type=Path, help="put the plans of ours into this file, whose other plans stay, instead of printing the table"
+    )
     options = parser.parse_args()
     # Other files beside them, such as a tuner's, hold no cells.
     found = {path.name: json.loads(path.read_text()) for path in options.results}
     contents = {name: content for name, content in found.items() if "cells" in content}
     cells = [cell for content in contents.values() for cell in content["cells"]]
     if options.plans:
-        first = next(iter(contents.values()))
-        about = {"torch": first["torch"], "card": first["card"]["name"], "from": list(contents)}
-        options.plans.write_text(json.dumps({"about": about, "plans": plan_table(cells)}, indent=1) + "\n")
+        write_plans(options.plans, contents)
         return
     for shape in dict.fromkeys(cell["shape"] for cell in cells):
         print(f"\n{shape}\n")

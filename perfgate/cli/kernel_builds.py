@@ -100,13 +100,13 @@ def build_checkout(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Build an SGLang working tree's kernels; one line each."""
     from perfgate.kernels import checkout as sglang  # noqa: PLC0415 - loads Triton
     from perfgate.kernels.build import parse_arch  # noqa: PLC0415 - loads Triton
-    from perfgate.kernels.shapes import SHAPES  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.shapes import SIXTEEN_BIT_SHAPES  # noqa: PLC0415 - loads torch
 
     tree = sglang.open_checkout(folder, python)
     is_wheel_due = base is not None and sglang.is_kernel_changed(tree, base)
     found = []
     for arch in [parse_arch(text) for text in archs]:
-        for built in sglang.build_triton(tree, list(SHAPES.items()), arch):
+        for built in sglang.build_triton(tree, list(SIXTEEN_BIT_SHAPES.items()), arch):
             found.append(built)
             fences = sglang.count_fences(built)
             click.echo(f"{built}" + (f", {fences} fences" if fences else ""), err=style == "json")

@@ -63,7 +63,7 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     from perfgate.kernels.implementations import find  # noqa: PLC0415 - loads torch
     from perfgate.kernels.proving import Side, bring_wheels, build_side, clean, examine_side  # noqa: PLC0415 - loads torch
     from perfgate.kernels.sass import BuildError  # noqa: PLC0415 - loads torch
-    from perfgate.kernels.shapes import SHAPES, find_shape  # noqa: PLC0415 - loads torch
+    from perfgate.kernels.shapes import SIXTEEN_BIT_SHAPES, find_shape  # noqa: PLC0415 - loads torch
     from perfgate.serving.arms import list_caches  # noqa: PLC0415
 
     if len(set(names)) < len(names):
@@ -72,7 +72,7 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
         find(name)
     cases = tuple(map(Case.parse, texts)) or {"quick": quick_matrix, "full": full_matrix}[matrix]()
     target = parse_arch(arch)
-    layers = [(name, find_shape(name)) for name in shapes or SHAPES]
+    layers = [(name, find_shape(name)) for name in shapes or SIXTEEN_BIT_SHAPES]
     sides = [
         Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches and caches.resolve() / arm.value))
         for arm, tree, program, option in (

@@ -74,7 +74,7 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
 
 @command.command(name="tune")
 @click.option(
-    "--shape", required=True, metavar="NAME", help="gpt-oss-20b, qwen3-30b, ..., or a case such as E=8,k=2,H=64,I=64."
+    "--shape", required=True, metavar="NAME", help="gpt-oss-20b, deepseek-v3-tp8-fp8, ..., or a case such as E=8,k=2,H=64,I=64."
 )
 @click.option("--tokens", default="1,4,16,64,256,1024,4096", show_default=True, metavar="M,M,...", help="Numbers of tokens.")
 @click.option(
@@ -89,7 +89,8 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
 def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool, style: str) -> None:  # noqa: FBT001, PLR0913, PLR0917
     """Search this GPU for the fastest plan of a layer, and store it with how it was found.
 
-    SGLang's kernels get the same tiles and the same budget, and both are timed by turns. Cells that the table holds from these
+    SGLang's kernels get the same tiles and the same budget, and both are timed by turns; 4-bit weights are widened to 16 bits
+    for SGLang, as it does when it loads them, and tuned there over the 16-bit tiles. Cells that the table holds from these
     versions are left alone, so that an interrupted run goes on where it stopped.
     """
     require_torch()
@@ -100,8 +101,8 @@ def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | 
 
     counts = parse_tokens(tokens)
     case = find_shape(shape)
-    if case.quant != "none" or case.dtype == "float32":
-        raise InputError(f"--shape {shape}: plans are tuned for 16-bit weights only")
+    if case.dtype == "float32":
+        raise InputError(f"--shape {shape}: plans are tuned for layers of 16 bits, add dtype=bfloat16")
     device = require_gpu()
     path = out or table_path(device)
     versions = describe_device()
@@ -133,7 +134,9 @@ def describe_tuned(result: dict[str, Any]) -> str:
     line = f"M = {result['tokens']}: ours {result['ours_us']:.1f} us"
     if "upstream_us" in result:
         ratio, low, high = result["upstream_over_ours"]
-        line += f", SGLang {result['upstream_us']:.1f} us, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
+        weights = result.get("weights", {}).get("sglang", "")
+        name = f"SGLang with weights of {weights}" if "widened" in weights else "SGLang"
+        line += f", {name} {result['upstream_us']:.1f} us, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
     return f"{line}; timed {tried}{cut}"
 
 

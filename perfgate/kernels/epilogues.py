@@ -31,6 +31,27 @@ def gate_up_rows(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def activated_total(
+    total: tl.tensor,
+    bias: tl.tensor,
+    weight_row: tl.tensor,
+    expert: tl.tensor,
+    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    HAS_BIAS: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
+    SHIFT: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> tl.tensor:
+    """Float32 activation(total + bias) [ROWS, BLOCK_N / 2], gate and up alternating in `total`."""
+    if HAS_BIAS:
+        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
+    gate, up = tl.split(tl.reshape(total, [ROWS, BLOCK_N // 2, 2]))
+    return activated(gate, up, ALPHA, LIMIT, SHIFT)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def store_activated(
     total: tl.tensor,
     bias: tl.tensor,
@@ -49,10 +70,7 @@ def store_activated(
     BLOCK_N: tl.constexpr,
 ) -> None:
     """Store activation(total + bias) in rows `row` of `inner` [., I]."""
-    if HAS_BIAS:
-        total += tl.load(bias + expert * 2 * I + weight_row).to(tl.float32)[None, :]
-    gate, up = tl.split(tl.reshape(total, [ROWS, BLOCK_N // 2, 2]))
-    value = activated(gate, up, ALPHA, LIMIT, SHIFT)
+    value = activated_total(total, bias, weight_row, expert, I, HAS_BIAS, ALPHA, LIMIT, SHIFT, ROWS, BLOCK_N)
     column = tile_n * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
     target = inner + row.to(tl.int64)[:, None] * I + column[None, :]
     tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (column[None, :] < I))

@@ -13,6 +13,8 @@ from perfgate.kernels.problem import SCALE_BLOCK
 from perfgate.kernels.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
 from perfgate.kernels.schedule import begin
 
+TOGETHER = 8  # groups of one program, a thousand numbers
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def nearest_code(values: tl.tensor) -> tl.tensor:
@@ -28,48 +30,61 @@ def nearest_code(values: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def rounded_groups(values: tl.tensor, PEAK: tl.constexpr, SMALLEST: tl.constexpr) -> tl.tensor:
+    """Codes of float32 `values` [n, GROUP], still as float32, and the scale [n] of each group."""
+    # NaN must reach the scale: a maximum that drops it would make the group finite again.
+    has_nan = tl.max((values != values).to(tl.int32), axis=1) > 0  # noqa: PLR0124 - NaN alone differs from itself
+    peak = tl.maximum(tl.max(tl.abs(values), axis=1), SMALLEST)
+    scale = tl.where(has_nan, float("nan"), peak / PEAK)
+    scaled = tl.minimum(tl.maximum(values / scale[:, None], -PEAK), PEAK)
+    return nearest_code(scaled), scale
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def round_rows(
     rows: tl.tensor,
     codes: tl.tensor,
     scales: tl.tensor,
     used: tl.tensor,
     slots: tl.tensor,
+    height: tl.tensor,
     K: tl.tensor,
     GROUP: tl.constexpr,
+    TOGETHER: tl.constexpr,
     PEAK: tl.constexpr,
     SMALLEST: tl.constexpr,
     SORTED: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
-    """One group of one row of `rows` [n, K]: its codes [n, K] and its scale [n, ceil(K / GROUP)].
+    """TOGETHER groups of `rows` [height, K]: their codes [height, K] and scales [height, ceil(K / GROUP)].
 
     With SORTED a row whose entry in `used` is no slot is left alone: nobody wrote it.
     """
     begin(OVERLAP)
-    row = tl.program_id(0).to(tl.int64)
-    group = tl.program_id(1)
-    if SORTED:  # noqa: SIM102 - a compile-time branch round a load
-        if tl.load(used + row) >= slots:
-            return
-    columns = group * GROUP + tl.arange(0, GROUP)
-    values = tl.load(rows + row * K + columns, mask=columns < K, other=0.0).to(tl.float32)
-    # NaN must reach the scale: a maximum that drops it would make the group finite again.
-    has_nan = tl.max((values != values).to(tl.int32), axis=0) > 0  # noqa: PLR0124 - NaN alone differs from itself
-    peak = tl.maximum(tl.max(tl.abs(values), axis=0), SMALLEST)
-    scale = tl.where(has_nan, float("nan"), peak / PEAK)
-    scaled = tl.minimum(tl.maximum(values / scale, -PEAK), PEAK)
-    tl.store(codes + row * K + columns, nearest_code(scaled).to(codes.dtype.element_ty), mask=columns < K)
-    tl.store(scales + row * tl.num_programs(1) + group, scale)
+    groups = tl.cdiv(K, GROUP)
+    place = tl.program_id(0) * TOGETHER + tl.arange(0, TOGETHER)
+    row = place // groups
+    is_row = row < height
+    if SORTED:
+        is_row = is_row & (tl.load(used + row, mask=is_row, other=0) < slots)
+    columns = (place % groups)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    inside = is_row[:, None] & (columns < K)
+    at = row.to(tl.int64)[:, None] * K + columns
+    values = tl.load(rows + at, mask=inside, other=0.0).to(tl.float32)
+    code, scale = rounded_groups(values, PEAK, SMALLEST)
+    tl.store(codes + at, code.to(codes.dtype.element_ty), mask=inside)
+    tl.store(scales + place, scale, mask=is_row)
 
 
 def round_to_codes(rows: Tensor, alignment: Alignment | None, slots: int, launch: dict[str, bool]) -> tuple[Tensor, Tensor]:
     """Codes and group scales of rows; of those that hold a slot, with an alignment."""
-    groups = triton.cdiv(rows.shape[1], SCALE_BLOCK)
+    height, width = rows.shape
+    groups = triton.cdiv(width, SCALE_BLOCK)
     codes = torch.empty_like(rows, dtype=FLOAT8)
-    scales = torch.empty((rows.shape[0], groups), dtype=torch.float32, device=rows.device)
+    scales = torch.empty((height, groups), dtype=torch.float32, device=rows.device)
     used = scales if alignment is None else alignment.slots
-    round_rows[(rows.shape[0], groups)](
-        rows, codes, scales, used, slots, rows.shape[1], GROUP=SCALE_BLOCK, PEAK=FLOAT8_MAX, SMALLEST=SMALLEST_PEAK,
-        SORTED=alignment is not None, num_warps=1, **launch,
+    round_rows[(triton.cdiv(height * groups, TOGETHER),)](
+        rows, codes, scales, used, slots, height, width, GROUP=SCALE_BLOCK, TOGETHER=TOGETHER, PEAK=FLOAT8_MAX,
+        SMALLEST=SMALLEST_PEAK, SORTED=alignment is not None, num_warps=4, **launch,
     )  # fmt: skip
     return codes, scales

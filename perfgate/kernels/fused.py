@@ -18,7 +18,7 @@ from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.mxfp4 import mxfp4_moe
 from perfgate.kernels.problem import MicroScales, NotApplicableError, Problem
 from perfgate.kernels.tables import choose, sorted_plan
-from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Plan, Tiles, Variant
+from perfgate.kernels.tiles import DECODE, OWNER, Plan, Tiles, Variant
 
 FEW_TOKENS = 64
 LATE_CAPABILITY = (9, 0)  # Hopper brought the tensor copy engine and overlapped launches
@@ -33,10 +33,10 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
     """
     if not problem.tokens:
         return problem.out
-    if problem.scales is not None:
-        return _run_quantised(problem, plan)
     plan = plan or choose(problem)
     launch = launch_mode(problem, plan)
+    if problem.scales is not None:
+        return _run_quantised(problem, plan, launch)
     if plan.variant is Variant.OWNER:
         return _run_owner(problem, plan, launch)
     alignment = None if plan.is_direct else align(problem.topk_ids, problem.experts, plan.gate_up.m, launch)
@@ -51,12 +51,12 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
     return launch_sum(problem, partial, launch)
 
 
-def _run_quantised(problem: Problem, plan: Plan | None) -> Tensor:
-    """The layer with quantised weights, which has one variant and chooses its own tiles."""
-    if plan is not None and (plan.variant is not Variant.SLOTS or plan.is_direct):
-        raise NotApplicableError("quantised weights are computed by sorted slots only")
+def _run_quantised(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
+    """The layer with quantised weights, which has one variant."""
+    if plan.variant is not Variant.SLOTS:
+        raise NotApplicableError("quantised weights are computed by slots only")
     run = mxfp4_moe if isinstance(problem.scales, MicroScales) else fp8_moe
-    return run(problem, launch_mode(problem, plan or SMALL))
+    return run(problem, plan, launch)
 
 
 def launch_mode(problem: Problem, plan: Plan) -> dict[str, bool]:

@@ -7,7 +7,6 @@ quarter of the bytes.
 # ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import triton
@@ -19,34 +18,22 @@ from perfgate.kernels.combine import launch_sum
 from perfgate.kernels.epilogues import gate_up_rows, store_activated, store_slots
 from perfgate.kernels.problem import MICRO_BLOCK, MicroScales, NotApplicableError, Problem
 from perfgate.kernels.schedule import begin, tile_of
+from perfgate.kernels.tiles import Plan, Tiles
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mxfp4Tiles:
-    """The cut of both products; `k` columns of a weight are k / 2 bytes."""
-
-    m: int
-    n: int
-    k: int
-    group_m: int = 1
-    warps: int = 4
-    stages: int = 4
-
-
-FEW_ROWS = Mxfp4Tiles(m=16, n=64, k=64)
-MANY_ROWS = Mxfp4Tiles(m=64, n=128, k=64, group_m=8, warps=8)
-TILES = (FEW_ROWS, MANY_ROWS)
-MANY_SLOTS_PER_EXPERT = 16
+WARPGROUP_ROWS = 64
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def values_of(codes: tl.tensor) -> tl.tensor:
-    """Float32 values of 4-bit e2m1 codes: the bits of a float32 are put together, 0.5 being the one subnormal."""
-    code = codes.to(tl.int32)
-    mantissa = code & 1
-    exponent = (code >> 1) & 3
-    bits = tl.where(exponent > 0, ((exponent + 126) << 23) | (mantissa << 22), mantissa * 0x3F000000)
-    return (bits | ((code & 8) << 28)).to(tl.float32, bitcast=True)
+def values_of(pairs: tl.tensor) -> tl.tensor:
+    """Float32 values of both 4-bit e2m1 codes of each byte, [..., 2], the low half first.
+
+    A code's exponent and mantissa, put where a float32 has its lowest exponent bits and its highest mantissa bit, read 2^126
+    times too small, for 0.5 as well, which is the one subnormal of either format: one exact product mends all sixteen.
+    """
+    both = pairs.to(tl.int32)
+    low = ((both << 22) & 0x01C00000) | ((both << 28) & -0x80000000)
+    high = ((both << 18) & 0x01C00000) | ((both << 24) & -0x80000000)
+    return tl.join(low, high).to(tl.float32, bitcast=True) * 8.507059173023462e37  # 2^126
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -65,30 +52,39 @@ def unpacked_product(
     weight_row: tl.tensor,
     K: tl.tensor,
     MICRO: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    SWAPPED: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ) -> tl.tensor:
-    """Rows of `rows` [., K] times rows of an expert's weight in `pairs` [., K / 2] with `scales` [., K / 32]."""
+    """Rows of `rows` [., K] times rows of an expert's weight in `pairs` [., K / 2] with `scales` [., K / 32].
+
+    With SWAPPED the weight is the first operand, which the matrix units take from the registers that it is unpacked in.
+    """
     ks = tl.arange(0, BLOCK_K)
     halves = tl.arange(0, BLOCK_K // 2)
     groups = tl.arange(0, BLOCK_K // MICRO)
     a_tile = rows + row.to(tl.int64)[:, None] * K + ks[None, :]
     b_tile = pairs + weight_row.to(tl.int64)[:, None] * (K // 2) + halves[None, :]
     s_tile = scales + weight_row.to(tl.int64)[:, None] * (K // MICRO) + groups[None, :]
-    total = tl.zeros([ROWS, BLOCK_N], dtype=tl.float32)
+    total = tl.zeros([BLOCK_N, ROWS] if SWAPPED else [ROWS, BLOCK_N], dtype=tl.float32)
     for start in range(0, K, BLOCK_K):
-        a = tl.load(a_tile, mask=is_row[:, None] & (start + ks[None, :] < K), other=0.0)
-        packed = tl.load(b_tile, mask=start // 2 + halves[None, :] < K // 2, other=0)
-        power = powers_of(tl.load(s_tile, mask=start // MICRO + groups[None, :] < K // MICRO, other=0))
-        codes = tl.reshape(tl.join(packed & 0xF, packed >> 4), [BLOCK_N, BLOCK_K])
-        blocks = tl.reshape(values_of(codes), [BLOCK_N, BLOCK_K // MICRO, MICRO]) * power[:, :, None]
+        if EVEN_K:
+            a = tl.load(a_tile, mask=is_row[:, None], other=0.0)
+            packed = tl.load(b_tile)
+            power = powers_of(tl.load(s_tile))
+        else:
+            a = tl.load(a_tile, mask=is_row[:, None] & (start + ks[None, :] < K), other=0.0)
+            packed = tl.load(b_tile, mask=start // 2 + halves[None, :] < K // 2, other=0)
+            power = powers_of(tl.load(s_tile, mask=start // MICRO + groups[None, :] < K // MICRO, other=0))
+        blocks = tl.reshape(values_of(packed), [BLOCK_N, BLOCK_K // MICRO, MICRO]) * power[:, :, None]
         b = tl.reshape(blocks, [BLOCK_N, BLOCK_K]).to(a.dtype)
-        total = tl.dot(a, b.T, total, input_precision="ieee")
+        total = tl.dot(b if SWAPPED else a, a.T if SWAPPED else b.T, total, input_precision="ieee")
         a_tile += BLOCK_K
         b_tile += BLOCK_K // 2
         s_tile += BLOCK_K // MICRO
-    return total
+    return total.T if SWAPPED else total
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -110,28 +106,37 @@ def mxfp4_gate_up_product(
     ALPHA: tl.constexpr,
     LIMIT: tl.constexpr,
     SHIFT: tl.constexpr,
+    DIRECT: tl.constexpr,
     MICRO: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
-    """Rows of `inner` [blocks * BLOCK_M, I], sorted by expert: activation(hidden @ gate_up + bias)."""
+    """Rows of `inner` [blocks * BLOCK_M, I], sorted by expert: activation(hidden @ gate_up + bias).
+
+    With DIRECT block b is slot b alone.
+    """
     begin(OVERLAP)
     tiles_n = tl.cdiv(2 * I, BLOCK_N)
-    tiles_m = tl.load(block_count)
+    tiles_m = slots if DIRECT else tl.load(block_count)
     if tl.program_id(0) >= tiles_m * tiles_n:
         return
     tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
     expert = tl.load(block_experts + tile_m).to(tl.int64)
-    place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    slot = tl.load(sorted_slots + place)
+    if DIRECT and expert < 0:
+        return
+    lanes = tl.arange(0, BLOCK_M)
+    slot = tl.where(lanes == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + lanes)
+    place = slot if DIRECT else tile_m * BLOCK_M + lanes
     is_slot = slot < slots
     weight_row = gate_up_rows(tile_n, I, INTERLEAVED, BLOCK_N)
     total = unpacked_product(
         hidden, tl.where(is_slot, slot // top_k, 0), is_slot, pairs + expert * 2 * I * (H // 2),
-        scales + expert * 2 * I * (H // MICRO), weight_row, H, MICRO, BLOCK_M, BLOCK_N, BLOCK_K,
+        scales + expert * 2 * I * (H // MICRO), weight_row, H, MICRO, EVEN_K, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     store_activated(
         total, bias, weight_row, expert, inner, place, is_slot, tile_n, I, HAS_BIAS, ALPHA, LIMIT, SHIFT, BLOCK_M, BLOCK_N
@@ -154,29 +159,38 @@ def mxfp4_down_product(
     I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
     scaling: tl.tensor,
     HAS_BIAS: tl.constexpr,
+    DIRECT: tl.constexpr,
     MICRO: tl.constexpr,
+    EVEN_K: tl.constexpr,
+    SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     OVERLAP: tl.constexpr,
 ) -> None:
-    """Rows of `target` [M * k, H], one for each slot: router weight times (inner @ down + bias)."""
+    """Rows of `target` [M * k, H], one for each slot: router weight times (inner @ down + bias).
+
+    With DIRECT block b is slot b alone.
+    """
     begin(OVERLAP)
     tiles_n = tl.cdiv(H, BLOCK_N)
-    tiles_m = tl.load(block_count)
+    tiles_m = slots if DIRECT else tl.load(block_count)
     if tl.program_id(0) >= tiles_m * tiles_n:
         return
     tile_m, tile_n = tile_of(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
     expert = tl.load(block_experts + tile_m).to(tl.int64)
-    place = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    slot = tl.load(sorted_slots + place)
+    if DIRECT and expert < 0:
+        return
+    lanes = tl.arange(0, BLOCK_M)
+    slot = tl.where(lanes == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + lanes)
+    place = slot if DIRECT else tile_m * BLOCK_M + lanes
     is_slot = slot < slots
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     safe = tl.minimum(columns, H - 1)
     total = unpacked_product(
-        inner, place, is_slot, pairs + expert * H * (I // 2), scales + expert * H * (I // MICRO), safe, I, MICRO, BLOCK_M,
-        BLOCK_N, BLOCK_K,
+        inner, place, is_slot, pairs + expert * H * (I // 2), scales + expert * H * (I // MICRO), safe, I, MICRO, EVEN_K,
+        SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     store_slots(
         total, bias, expert, target, topk_weights, slot, is_slot, columns, safe, 1, H, scaling, HAS_BIAS, WEIGHT_ON_INPUT=False,
@@ -184,34 +198,40 @@ def mxfp4_down_product(
     )  # fmt: skip
 
 
-def choose_tiles(problem: Problem) -> Mxfp4Tiles:
-    """By the mean number of slots per expert: nothing was tuned yet."""
-    return MANY_ROWS if problem.topk_ids.numel() > MANY_SLOTS_PER_EXPERT * problem.experts else FEW_ROWS
-
-
-def mxfp4_moe(problem: Problem, launch: dict[str, bool], tiles: Mxfp4Tiles | None = None) -> Tensor:
+def mxfp4_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
     """Run a layer with 4-bit weights on the device of its tensors; returns `problem.out`, wholly written."""
     if not isinstance(problem.scales, MicroScales):
         raise NotApplicableError("mxfp4 is for layers with 4-bit weights")
-    tiles = tiles or choose_tiles(problem)
-    alignment = align(problem.topk_ids, problem.experts, tiles.m, launch)
-    slot_count, activation = problem.topk_ids.numel(), problem.activation
-    order = (alignment.slots, alignment.experts, alignment.count)
-    sizes: dict[str, Any] = {"MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k}
-    sizes |= {"GROUP_M": tiles.group_m, "num_warps": tiles.warps, "num_stages": tiles.stages, **launch}
+    alignment = None if plan.is_direct else align(problem.topk_ids, problem.experts, plan.gate_up.m, launch)
+    slot_count, activation, ids = problem.topk_ids.numel(), problem.activation, problem.topk_ids
+    order = (ids, ids, ids) if alignment is None else (alignment.slots, alignment.experts, alignment.count)
+    blocks = slot_count if alignment is None else alignment.blocks
 
-    inner = problem.hidden.new_empty((alignment.blocks * tiles.m, problem.intermediate_size))
+    inner_rows = slot_count if alignment is None else blocks * plan.gate_up.m
+    inner = problem.hidden.new_empty((inner_rows, problem.intermediate_size))
     bias = problem.hidden if problem.gate_up_bias is None else problem.gate_up_bias
-    mxfp4_gate_up_product[(alignment.blocks * triton.cdiv(2 * problem.intermediate_size, tiles.n),)](
+    mxfp4_gate_up_product[(blocks * triton.cdiv(2 * problem.intermediate_size, plan.gate_up.n),)](
         problem.hidden, problem.gate_up, problem.scales.gate_up, bias, inner, *order, slot_count, problem.top_k,
         problem.hidden_size, problem.intermediate_size, INTERLEAVED=activation.interleaved,
         HAS_BIAS=problem.gate_up_bias is not None, ALPHA=activation.alpha, LIMIT=activation.limit or 0.0,
-        SHIFT=activation.shift, **sizes,
+        SHIFT=activation.shift, **_tile_arguments(plan.gate_up, problem.hidden_size, is_direct=plan.is_direct), **launch,
     )  # fmt: skip
     partial = problem.hidden.new_empty((slot_count, problem.hidden_size))
     bias = problem.hidden if problem.down_bias is None else problem.down_bias
-    mxfp4_down_product[(alignment.blocks * triton.cdiv(problem.hidden_size, tiles.n),)](
+    mxfp4_down_product[(blocks * triton.cdiv(problem.hidden_size, plan.down.n),)](
         inner, problem.down, problem.scales.down, bias, partial, problem.topk_weights, *order, slot_count, problem.hidden_size,
-        problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None, **sizes,
+        problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None,
+        **_tile_arguments(plan.down, problem.intermediate_size, is_direct=plan.is_direct), **launch,
     )  # fmt: skip
     return launch_sum(problem, partial, launch)
+
+
+def is_swapped(tiles: Tiles) -> bool:
+    """Whether the weight goes first into the matrix units, which want 64 rows there."""
+    return tiles.n >= WARPGROUP_ROWS
+
+
+def _tile_arguments(tiles: Tiles, depth: int, *, is_direct: bool) -> dict[str, Any]:
+    sizes: dict[str, Any] = {"MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k}
+    sizes |= {"GROUP_M": tiles.group_m, "DIRECT": is_direct, "SWAPPED": is_swapped(tiles)}
+    return sizes | {"EVEN_K": depth % tiles.k == 0, "num_warps": tiles.warps, "num_stages": tiles.stages}

@@ -129,6 +129,13 @@ class Problem:
         return int(self.down.shape[2]) * self.pack
 
     @property
+    def quant(self) -> str:
+        """The weights' format as `Case.quant` names it: none, fp8 or mxfp4."""
+        if self.scales is None:
+            return "none"
+        return "mxfp4" if isinstance(self.scales, MicroScales) else "fp8"
+
+    @property
     def pack(self) -> int:
         """Weights in one element of their tensors."""
         return 2 if isinstance(self.scales, MicroScales) else 1

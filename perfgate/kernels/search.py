@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import MappingProxyType
 
 from perfgate.kernels.tiles import Plan, Tiles, Variant
 
@@ -29,7 +30,62 @@ MANY_ROWS = (
     Tiles(m=128, n=256, k=64, group_m=8, warps=8, stages=3),
     Tiles(m=128, n=256, k=64, group_m=8, warps=8, stages=4),
 )
+# 8-bit products go 128 deep. Two sums stand in registers, the step's and the total, so a tile is half as large as in 16 bits.
+FP8_FEW_ROWS = (
+    Tiles(m=16, n=32, k=128, group_m=1, stages=5),
+    Tiles(m=16, n=64, k=128, group_m=1, stages=4),
+    Tiles(m=16, n=64, k=128, group_m=1, stages=6),
+    Tiles(m=16, n=128, k=128, group_m=1, stages=3),
+    Tiles(m=16, n=128, k=128, group_m=1, stages=5),
+    Tiles(m=16, n=256, k=128, group_m=1, stages=3),
+)
+FP8_SOME_ROWS = (
+    Tiles(m=32, n=64, k=128, group_m=1, stages=4),
+    Tiles(m=32, n=128, k=128, group_m=1, stages=4),
+    Tiles(m=64, n=64, k=128, group_m=8, stages=4),
+    Tiles(m=64, n=128, k=128, group_m=8, stages=3),
+)
+FP8_MANY_ROWS = (
+    Tiles(m=64, n=128, k=128, group_m=8, stages=3),
+    Tiles(m=64, n=128, k=128, group_m=8, stages=4),
+    Tiles(m=64, n=256, k=128, group_m=8, warps=8, stages=3),
+    Tiles(m=128, n=64, k=128, group_m=8, stages=4),
+    Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=3),
+    Tiles(m=128, n=128, k=128, group_m=8, warps=8, stages=4),
+)
+# 4-bit weights are unpacked in registers, a tile at a time.
+MXFP4_FEW_ROWS = (
+    Tiles(m=16, n=32, k=128, group_m=1, stages=4),
+    Tiles(m=16, n=64, k=64, group_m=1, stages=4),
+    Tiles(m=16, n=64, k=64, group_m=1, stages=6),
+    Tiles(m=16, n=64, k=128, group_m=1, stages=3),
+    Tiles(m=16, n=64, k=128, group_m=1, stages=5),
+    Tiles(m=16, n=64, k=256, group_m=1, stages=3),
+    Tiles(m=16, n=128, k=64, group_m=1, stages=4),
+    Tiles(m=16, n=128, k=128, group_m=1, stages=3),
+)
+MXFP4_SOME_ROWS = (
+    Tiles(m=32, n=64, k=128, group_m=1, stages=4),
+    Tiles(m=32, n=128, k=64, group_m=1, stages=4),
+    Tiles(m=64, n=64, k=128, group_m=8, stages=3),
+    Tiles(m=64, n=128, k=64, group_m=8, stages=4),
+)
+MXFP4_MANY_ROWS = (
+    Tiles(m=64, n=128, k=64, group_m=8, stages=4),
+    Tiles(m=64, n=128, k=64, group_m=8, warps=8, stages=4),
+    Tiles(m=64, n=256, k=64, group_m=8, warps=8, stages=3),
+    Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=3),
+    Tiles(m=128, n=128, k=64, group_m=8, warps=8, stages=4),
+)
+SPACES = MappingProxyType(
+    {
+        "none": (FEW_ROWS, SOME_ROWS, MANY_ROWS),
+        "fp8": (FP8_FEW_ROWS, FP8_SOME_ROWS, FP8_MANY_ROWS),
+        "mxfp4": (MXFP4_FEW_ROWS, MXFP4_SOME_ROWS, MXFP4_MANY_ROWS),
+    }
+)
 GROUPS = (1, 32)
+MOST_ROUNDED_ROWS = 64
 OWNER_DOWN = (
     Tiles(m=16, n=16, k=128, stages=6),
     Tiles(m=16, n=32, k=128, stages=5),
@@ -38,25 +94,36 @@ OWNER_DOWN = (
 )
 
 
-def space(rows_per_expert: float) -> tuple[Tiles, ...]:
-    """Tiles worth trying for a mean number of rows per active expert."""
+def space(rows_per_expert: float, quant: str = "none") -> tuple[Tiles, ...]:
+    """Tiles worth trying for a mean number of rows per active expert and a format of weights, each once."""
+    few, some, many = SPACES[quant]
     if rows_per_expert <= 4:
-        return FEW_ROWS
+        return few
     if rows_per_expert <= 16:
-        return FEW_ROWS + SOME_ROWS
-    return SOME_ROWS + MANY_ROWS[2:] if rows_per_expert <= 64 else MANY_ROWS
+        return few + some
+    return tuple(dict.fromkeys(some + many[2:] if rows_per_expert <= 64 else many))
 
 
-def search(variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float], *, is_ours: bool) -> Plan:
-    """Greedy search: both products alike, the second alone, the tensor copy engine, launches, row tiles that share columns."""
+def search(
+    variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float], *, is_ours: bool, quant: str = "none"
+) -> Plan:
+    """Greedy search: both products alike, the second alone, the tensor copy engine, launches, row tiles that share columns.
+
+    Our products of quantised weights have no tensor copies. For those both sides look at the second product again after the
+    launches: slots by themselves are another question.
+    """
     best = min((Plan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
-    for stage in (_downs, _engines, _launches if is_ours else _nothing, _groups):
+    engines = _nothing if is_ours and quant != "none" else _engines
+    launches = {"none": _launches, "fp8": _fp8_launches, "mxfp4": _mxfp4_launches}[quant] if is_ours else _nothing
+    again = (_nothing,) if quant == "none" else (_downs,)
+    for stage in (_downs, engines, launches, *again, _groups):
         best = min((best, *stage(best, tiles)), key=seconds)
     return best
 
 
 def _downs(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
     for other in tiles:
+        other = replace(other, rounds=plan.down.rounds, tma=plan.down.tma)  # noqa: PLW2901 - the same tiles otherwise
         if other.m == plan.gate_up.m and other != plan.down:
             yield replace(plan, down=other)
 
@@ -87,12 +154,56 @@ def _launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
         yield short
         yield replace(short, is_overlapped=False)
     if plan.gate_up.m == 16 and plan.variant is Variant.SLOTS:
-        yield from (Plan(variant=plan.variant, gate_up=t, down=t, is_direct=True) for t in tiles if t.m == 16)
+        yield from direct_plans(tiles)
+
+
+def direct_plans(tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+    """Plans in which every slot is a block by itself."""
+    yield from (Plan(variant=Variant.SLOTS, gate_up=t, down=t, is_direct=True) for t in tiles if t.m == 16)
+
+
+def _fp8_launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+    """Where rows are rounded, besides how kernels are launched."""
+    yield replace(plan, is_overlapped=False)
+    yield from rounding_plans(plan)
+    if plan.gate_up.m == 16:
+        for direct in direct_plans(tiles):
+            yield direct
+            yield from rounding_plans(direct)
+
+
+def rounding_plans(plan: Plan) -> Iterator[Plan]:
+    """The plan with products that round the rows they read themselves: the first, the second, both.
+
+    Not for the largest tiles, whose registers are full.
+    """
+    if plan.gate_up.m > MOST_ROUNDED_ROWS:
+        return
+    gate_up, down = replace(plan.gate_up, rounds=True), replace(plan.down, rounds=True)
+    yield replace(plan, gate_up=gate_up)
+    yield replace(plan, down=down)
+    yield replace(plan, gate_up=gate_up, down=down)
+
+
+def _mxfp4_launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+    yield replace(plan, is_overlapped=False)
+    if plan.gate_up.m == 16:
+        yield from direct_plans(tiles)
 
 
 def _nothing(plan: Plan, tiles: tuple[Tiles, ...]) -> tuple[Plan, ...]:
     del plan, tiles
     return ()
+
+
+def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[Plan]:
+    """Our plans of quantised weights whose machine code differs: what is worth compiling before a search begins."""
+    for plan in (Plan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles):
+        sorted_and_direct = (plan, replace(plan, is_direct=True)) if plan.gate_up.m == 16 else (plan,)
+        for each in sorted_and_direct:
+            yield each
+            if quant == "fp8":
+                yield from list(rounding_plans(each))[-1:]
 
 
 def owner_plans(tiles: tuple[Tiles, ...]) -> Iterator[Plan]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,10 @@ import torch
 from torch import Tensor
 
 from perfgate.kernels.problem import SCALE_BLOCK, MicroScales, NotApplicableError, Problem
+from perfgate.kernels.reference import decode, scale_micro, unpack_pairs
 from perfgate.kernels.tiles import Plan, Tiles
 
+WIDENED = "16 bits (widened from mxfp4)"
 FUSED_SUM_LEAST_TOP_K = 3  # upstream fuses for top-k > 2 only
 
 
@@ -44,6 +47,27 @@ def fused_experts(problem: Problem, *, is_sum_fused: bool, plan: Plan | None = N
             b1=problem.gate_up_bias, b2=problem.down_bias, **_quantisation(problem),
         )  # fmt: skip
     return answer
+
+
+def widen(problem: Problem) -> Problem:
+    """The problem as SGLang's Triton layer computes it: 4-bit weights in the layer's dtype, exactly the same values.
+
+    SGLang widens them once, when it loads a model, and so must whoever times its layer: outside the timed region. The new
+    weights take almost four times the bytes. Other problems come back as they are.
+    """
+    if not isinstance(problem.scales, MicroScales):
+        return problem
+    gate_up = _widen(problem.gate_up, problem.scales.gate_up, problem.hidden.dtype)
+    down = _widen(problem.down, problem.scales.down, problem.hidden.dtype)
+    return replace(problem, gate_up=gate_up, down=down, scales=None)
+
+
+def _widen(pairs: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """16-bit weights [E, N, K] from pairs [E, N, K / 2] and scales [E, N, K / 32], expert by expert to save memory."""
+    wide = torch.empty((*pairs.shape[:2], 2 * pairs.shape[2]), dtype=dtype, device=pairs.device)
+    for expert in range(len(pairs)):
+        wide[expert] = scale_micro(decode(unpack_pairs(pairs[expert])), scales[expert])
+    return wide
 
 
 def is_installed() -> bool:

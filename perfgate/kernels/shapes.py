@@ -21,8 +21,14 @@ SHAPES = MappingProxyType(
         "qwen3-235b-tp8": Case(E=128, k=8, H=4096, I=192, dtype="bfloat16", activation="silu", bias="off"),
         "deepseek-v3-tp8": Case(E=256, k=8, H=7168, I=256, dtype="bfloat16", activation="silu", bias="off", scaling=2.5),
         "narrow": Case(E=128, k=8, H=2048, I=192, dtype="bfloat16", activation="silu", bias="off"),
+        "deepseek-v3-tp8-fp8": Case(
+            E=256, k=8, H=7168, I=256, dtype="bfloat16", activation="silu", bias="off", scaling=2.5, quant="fp8"
+        ),
+        "gpt-oss-20b-mxfp4": Case(E=32, k=4, H=2880, I=2880, dtype="bfloat16", quant="mxfp4"),
     }
 )
+# The layers again without those that differ in their weights' format alone.
+SIXTEEN_BIT_SHAPES = MappingProxyType({name: shape for name, shape in SHAPES.items() if shape.quant == "none"})
 LAYERS = 8
 # As many sets of weights as make each layer's weights come from memory: the sets together exceed any cache.
 FEW_SETS, MANY_SETS = 4, 8

@@ -15,7 +15,7 @@ from torch import Tensor
 from perfgate.kernels.problem import SCALE_BLOCK, SILU, Activation, BlockScales, NotApplicableError, Problem, scale_blocks_of
 from perfgate.kernels.reference import FLOAT8
 from perfgate.kernels.tables import choose, sorted_plan, tuned
-from perfgate.kernels.tiles import OWNER, SMALL, Plan, Variant
+from perfgate.kernels.tiles import OWNER, Plan, Variant
 
 QUANTISED = ("use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant")
 SCALES = ("w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape")
@@ -88,10 +88,8 @@ def read_activation(call: Call) -> Activation:
 
 def choose_plan(mode: str, problem: Problem) -> Plan:
     """The plan that `SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=mode` asks for; `auto` takes measured plans that gained only."""
-    if problem.scales is not None:
-        if mode != Variant.SLOTS:
-            raise NotApplicableError(f"{mode}: 8-bit weights are computed by slots only")
-        return SMALL
+    if problem.scales is not None and mode not in {"auto", Variant.SLOTS}:
+        raise NotApplicableError(f"{mode}: 8-bit weights are computed by slots only")
     if mode == "auto":
         found = tuned(problem)
         if found is None:

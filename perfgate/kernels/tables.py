@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.errors import InputError
+from perfgate.kernels.cases import QUANTS
 from perfgate.kernels.problem import Problem
-from perfgate.kernels.tiles import SMALL, Plan, Variant, default_plan, plan_from
+from perfgate.kernels.tiles import Plan, Variant, default_plan, plan_from, small_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +31,9 @@ def choose(problem: Problem) -> Plan:
 
 
 def tuned(problem: Problem) -> Tuned | None:
-    """What was tuned for this device and shape at the nearest number of tokens; None where nothing was.
-
-    Plans are of 16-bit weights.
-    """
+    """What was tuned for this device and shape at the nearest number of tokens; None where nothing was, as for float32."""
     table = stored(_device_name(problem)).get(shape_key(problem), {})
-    if not table or problem.hidden.element_size() != 2 or problem.scales is not None:
+    if not table or problem.hidden.element_size() != 2:
         return None
     nearest = min(table, key=lambda tokens: (abs(tokens - problem.tokens), tokens))
     return table[nearest]
@@ -44,13 +42,21 @@ def tuned(problem: Problem) -> Tuned | None:
 def sorted_plan(problem: Problem, variant: Variant) -> Plan:
     """The chosen plan with another variant, and with sorting."""
     plan = choose(problem)
-    return replace(SMALL if plan.is_direct or plan.variant is Variant.OWNER else plan, variant=variant)
+    return replace(small_plan(problem) if plan.is_direct or plan.variant is Variant.OWNER else plan, variant=variant)
 
 
 def shape_key(problem: Problem) -> str:
     """The part of a problem that a tuned plan depends on, besides its number of tokens."""
-    sizes = f"E={problem.experts},k={problem.top_k},H={problem.hidden_size},I={problem.intermediate_size}"
-    return f"{sizes},{problem.activation.name}"
+    return name_shape(
+        (problem.experts, problem.top_k, problem.hidden_size, problem.intermediate_size), problem.activation.name, problem.quant
+    )
+
+
+def name_shape(sizes: tuple[int, int, int, int], activation: str, quant: str) -> str:
+    """A table's name for E, k, H and I, an activation and the weights' format, which 16-bit weights do not name."""
+    experts, top_k, hidden_size, intermediate_size = sizes
+    name = f"E={experts},k={top_k},H={hidden_size},I={intermediate_size},{activation}"
+    return name if quant == "none" else f"{name},{quant}"
 
 
 def table_path(device: str) -> Path:
@@ -73,11 +79,17 @@ def stored(device: str) -> dict[str, dict[int, Tuned]]:
     return {shape: {int(m): _read(entry) for m, entry in entries.items()} for shape, entries in content["plans"].items()}
 
 
-def stored_plans() -> tuple[Plan, ...]:
-    """Every tuned plan of every device, each once."""
+def stored_plans(quant: str = "none") -> tuple[Plan, ...]:
+    """Every tuned plan of every device for weights of one format, each once."""
     devices = sorted(path.stem for path in table_path("any").parent.glob("*.json"))
-    plans = (entry.plan for device in devices for table in stored(device).values() for entry in table.values())
-    return tuple(dict.fromkeys(plans))
+    tables = (table for device in devices for shape, table in stored(device).items() if _quant_of(shape) == quant)
+    return tuple(dict.fromkeys(entry.plan for table in tables for entry in table.values()))
+
+
+def _quant_of(shape: str) -> str:
+    """The weights' format in a table's name for a shape."""
+    last = shape.rpartition(",")[2]
+    return last if last in QUANTS else "none"
 
 
 def _read(entry: dict[str, Any]) -> Tuned:

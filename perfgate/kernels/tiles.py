@@ -21,6 +21,9 @@ class Variant(StrEnum):
 class Tiles:
     """The cut of one product: tile sizes, row tiles that share columns in L2, warps, pipeline stages, tensor copy
     engine, and whether blocks filled to at most their middle are computed at half the height (m of 32 and more).
+
+    `rounds` is for 8-bit weights: the product rounds the 16-bit rows that it reads, and no launch before it does. Such
+    products have k = 128, the depth of a scale, and quantised ones neither `tma` nor `short`.
     """
 
     m: int
@@ -31,6 +34,7 @@ class Tiles:
     stages: int = 4
     tma: bool = False
     short: bool = False
+    rounds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +86,36 @@ DEFAULT_PLANS = (DECODE, OWNER, SMALL, MEDIUM, LARGE)
 DIRECT_TOKENS = 4
 
 
+# Layers with quantised weights. 8-bit products are 128 deep; 4-bit ones unpack a tile in registers, so they are shallow.
+_FP8_FEW = Tiles(m=16, n=64, k=128, group_m=1, rounds=True)
+_FP8_SOME = Tiles(m=16, n=128, k=128, group_m=1)
+_FP8_MANY = Tiles(m=64, n=128, k=128, stages=3)
+FP8_DECODE = Plan(variant=Variant.SLOTS, gate_up=_FP8_FEW, down=_FP8_FEW, is_direct=True)
+FP8_SMALL = Plan(variant=Variant.SLOTS, gate_up=_FP8_SOME, down=_FP8_SOME)
+FP8_LARGE = Plan(variant=Variant.SLOTS, gate_up=_FP8_MANY, down=_FP8_MANY)
+_MXFP4_FEW = Tiles(m=16, n=64, k=64, group_m=1)
+_MXFP4_MANY = Tiles(m=64, n=128, k=64, warps=8)
+MXFP4_DECODE = Plan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW, is_direct=True)
+MXFP4_SMALL = Plan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW)
+MXFP4_LARGE = Plan(variant=Variant.SLOTS, gate_up=_MXFP4_MANY, down=_MXFP4_MANY)
+# By format: few tokens, few rows per expert, many.
+QUANTISED_PLANS = {"fp8": (FP8_DECODE, FP8_SMALL, FP8_LARGE), "mxfp4": (MXFP4_DECODE, MXFP4_SMALL, MXFP4_LARGE)}
+MANY_SLOTS_PER_EXPERT = 16
+
+
+def small_plan(problem: Problem) -> Plan:
+    """The plan that sorts and serves any number of tokens."""
+    return SMALL if problem.scales is None else QUANTISED_PLANS[problem.quant][1]
+
+
 def default_plan(problem: Problem) -> Plan:
     """A reasonable plan without a tuned table: by the mean number of slots per expert."""
     per_expert = problem.topk_ids.numel() / problem.experts
+    if problem.scales is not None:
+        decode, small, large = QUANTISED_PLANS[problem.quant]
+        if problem.tokens <= DIRECT_TOKENS and per_expert <= 1:
+            return decode
+        return small if per_expert <= MANY_SLOTS_PER_EXPERT else large
     if problem.tokens <= DIRECT_TOKENS and problem.topk_ids.numel() <= problem.experts:
         return DECODE
     if per_expert <= 8:

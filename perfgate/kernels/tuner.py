@@ -80,12 +80,23 @@ def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITE
     def seconds(plan: Plan) -> float:
         return searched.time(plan, lambda chosen: quick_us(runner(subject, chosen), layers))
 
-    slots = layers[0].topk_ids.numel()
-    tiles = space(slots / min(layers[0].experts, slots))
+    slots, quant = layers[0].topk_ids.numel(), layers[0].quant
+    tiles = space(slots / min(layers[0].experts, slots), quant)
     if subject == "ours-owner":
         return min(owner_plans(tiles), key=seconds), searched
     variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
-    return search(variant, tiles, seconds, is_ours=subject.startswith("ours")), searched
+    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), quant=quant), searched
+
+
+def read_weights(subject: str, weights: Sequence[Problem]) -> Sequence[Problem]:
+    """The weights as a subject reads them: SGLang's Triton layer has 4-bit ones widened to 16 bits when it loads them."""
+    return [sglang_peer.widen(each) for each in weights] if subject.startswith("sglang") else weights
+
+
+def name_weights(subject: str, layer: Problem) -> str:
+    """What a subject's weights are, for a reader: `mxfp4`, or `16 bits (widened from mxfp4)`."""
+    own = sglang_peer.WIDENED if subject.startswith("sglang") and layer.quant == "mxfp4" else layer.quant
+    return "16 bits" if own == "none" else own
 
 
 def require_gpu() -> str:
@@ -98,19 +109,23 @@ def require_gpu() -> str:
 def tune(shape: Case, token_counts: Sequence[int], weights: Sequence[Problem], budget: Budget) -> Iterator[dict[str, Any]]:
     """Tune one shape at each number of tokens; one result each, as JSON values.
 
-    Ours and SGLang's get the same tiles and the same budget, then both are timed by turns with an A/A control. Raise
-    TuningError when the best plan's answer is wrong: nothing is stored then.
+    Ours and SGLang's get the same tiles and the same budget, then both are timed by turns with an A/A control. With 4-bit
+    weights SGLang's are widened to 16 bits once, before anything is timed, and it searches the 16-bit tiles. Raise TuningError
+    when the best plan's answer is wrong: nothing is stored then.
     """
     subjects = (OURS, UPSTREAM) if sglang_peer.is_installed() else (OURS,)
+    own = {subject: read_weights(subject, weights) for subject in subjects}
     for tokens in token_counts:
-        layers = problems(shape, tokens, weights)
-        found = {subject: find_plan(subject, layers, budget) for subject in subjects}
+        layers = {subject: problems(shape, tokens, own[subject]) for subject in subjects}
+        found = {subject: find_plan(subject, layers[subject], budget) for subject in subjects}
         for subject, (plan, _) in found.items():
-            require_right(subject, plan, layers[0], shape.dtype)
-        graphs = {subject: record(runner(subject, plan), layers) for subject, (plan, _) in found.items()}
-        graphs["again"] = record(runner(subjects[-1], found[subjects[-1]][0]), layers)
-        samples = interleave(graphs, len(layers), ROUNDS, seed=tokens)
-        yield summarise(tokens, found, samples)
+            require_right(subject, plan, layers[subject][0], shape.precision)
+        graphs = {subject: record(runner(subject, plan), layers[subject]) for subject, (plan, _) in found.items()}
+        last = subjects[-1]
+        graphs["again"] = record(runner(last, found[last][0]), layers[last])
+        samples = interleave(graphs, len(layers[last]), ROUNDS, seed=tokens)
+        named = {subject: name_weights(subject, weights[0]) for subject in subjects}
+        yield summarise(tokens, found, samples) | {"weights": named}
 
 
 def summarise(tokens: int, found: dict[str, tuple[Plan, Searched]], samples: dict[str, list[float]]) -> dict[str, Any]:
@@ -132,9 +147,9 @@ def summarise(tokens: int, found: dict[str, tuple[Plan, Searched]], samples: dic
     return result
 
 
-def require_right(subject: str, plan: Plan, problem: Problem, dtype: str) -> None:
-    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows."""
+def require_right(subject: str, plan: Plan, problem: Problem, precision: str) -> None:
+    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `Case.precision`."""
     poisoned = replace(problem, out=torch.full_like(problem.out, float("nan")))
-    violations = TOLERANCES[dtype].violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
+    violations = TOLERANCES[precision].violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
     if violations:
         raise TuningError(f"{subject} with {plan_to(plan)} at {problem.tokens} tokens is wrong: {'; '.join(violations)}")

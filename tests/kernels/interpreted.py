@@ -10,12 +10,16 @@ from dataclasses import replace
 import torch
 
 from perfgate.kernels import fused
+from perfgate.kernels.accuracy import TOLERANCES, measure
 from perfgate.kernels.align import align
 from perfgate.kernels.cases import Case
 from perfgate.kernels.conformance import check, prepare
 from perfgate.kernels.fp8_rounding import round_to_codes
 from perfgate.kernels.implementations import find
-from perfgate.kernels.tiles import SMALL
+from perfgate.kernels.poison import poisoned_allocations
+from perfgate.kernels.reference import oracle
+from perfgate.kernels.sglang_peer import widen
+from perfgate.kernels.tiles import SMALL, Plan, Tiles, Variant
 
 TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
 SHORT_TILES = replace(SMALL.gate_up, m=32, n=32, k=16, short=True)
@@ -29,6 +33,57 @@ def through_tensor_copies(problem):
 def with_short_blocks(problem):
     """The slots variant that computes half-filled blocks at half the height."""
     return fused.fused_moe(problem, replace(SMALL, gate_up=SHORT_TILES, down=SHORT_TILES))
+
+
+def plan_with(problem, *, m=16, n=64, k=128, first_n=0, is_direct=False, rounds=(False, False)):
+    """A plan of quantised weights; the first product's columns may differ, and each may round what it reads."""
+    tiles = Tiles(m=m, n=n, k=k, group_m=1)
+    gate_up = replace(tiles, n=first_n or n, rounds=rounds[0])
+    plan = Plan(variant=Variant.SLOTS, gate_up=gate_up, down=replace(tiles, rounds=rounds[1]), is_direct=is_direct)
+    return fused.fused_moe(replace(problem, out=torch.full_like(problem.out, float("nan"))), plan)
+
+
+# Rounding in any place, each slot by itself or sorted, weights first or second into the matrix units: always the same bits.
+ALIKE = {
+    "fp8": [
+        {"n": 32},
+        {"n": 64},
+        {"first_n": 256},
+        {"rounds": (True, False)},
+        {"rounds": (False, True)},
+        {"rounds": (True, True), "first_n": 256},
+        {"is_direct": True},
+        {"is_direct": True, "first_n": 256},
+        {"is_direct": True, "rounds": (True, True)},
+        {"m": 64, "first_n": 128},
+        {"m": 64, "first_n": 256},
+    ],
+    "mxfp4": [{"n": 32, "k": 32}, {"k": 32}, {"k": 32, "m": 64}, {"k": 32, "is_direct": True}],
+}
+
+
+def plan_problems(text):
+    """Plans whose answer is not sound, or not bit for bit the first one's, and where rows without a slot leaked."""
+    exam = prepare(Case.parse(text))
+    answers = []
+    for options in ALIKE[exam.case.quant]:
+        with poisoned_allocations():
+            answers.append(plan_with(exam.problem, **options).clone())
+    violations = TOLERANCES[exam.case.precision].violations(measure(answers[0], exam.reference))
+    differ = [
+        options
+        for options, answer in zip(ALIKE[exam.case.quant], answers, strict=True)
+        if not torch.equal(answer.view(torch.int16), answers[0].view(torch.int16))
+    ]
+    return [*violations, *(f"{options} differs" for options in differ)]
+
+
+def widening_problems(text):
+    """Where a widened layer's oracle is not the packed one's: the values must be exactly the same."""
+    exam = prepare(Case.parse(text))
+    wide = widen(exam.problem)
+    same = torch.equal(oracle(wide), exam.reference) and wide.scales is None and wide.gate_up.dtype == wide.hidden.dtype
+    return [] if same else ["widened weights differ"]
 
 
 PLANS = {"tma": through_tensor_copies.__name__, "short": with_short_blocks.__name__}
@@ -74,6 +129,10 @@ def main():
             problems = alignment_problems(*map(int, rest.split()))
         elif name == "codes":
             problems = code_problems(int(rest))
+        elif name == "alike":
+            problems = plan_problems(rest)
+        elif name == "widen":
+            problems = widening_problems(rest)
         elif name in PLANS:
             implementation = replace(find("triton-slots"), target=f"__main__:{PLANS[name]}")
             problems = check(implementation, prepare(Case.parse(rest))).problems

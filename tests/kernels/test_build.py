@@ -17,6 +17,7 @@ from perfgate.errors import InputError
 from perfgate.kernels.build import SHARED_BYTES, build, judge, parse_arch
 from perfgate.kernels.recipes import Recipe, recipes
 from perfgate.kernels.sass import BuildError, Machine, inspect
+from perfgate.kernels.search import SPACES
 
 SOUND = Machine(registers=128, stack_bytes=0, local_bytes=0, opcodes=Counter({"HGMMA.64x128x16": 4, "REDG.E.ADD.F32": 2}))
 PRODUCT = Recipe(name="product", kernel=None, types={}, constants={}, rows=64, is_product=True)
@@ -42,9 +43,13 @@ def fenced_sum(target, values, BLOCK: tl.constexpr):
         ("gate_up/silu/bfloat16/16x64", 80, "HMMA"),
         ("down/slots/bias/bfloat16/16x64", 100, "HMMA"),
         ("fp8/gate_up/swiglu/bfloat16/64x128", 90, "QGMMA"),
-        ("fp8/down/silu/bfloat16/16x128", 90, "HMMA"),
+        ("fp8/gate_up/silu/bfloat16/64x128", 90, "QGMMA"),  # gates and ups as products by themselves
+        ("fp8/gate_up/silu/bfloat16/16x256", 90, "QGMMA"),  # ends with rounding
+        ("fp8/down/silu/bfloat16/16x128", 90, "QGMMA"),
+        ("fp8/down/silu/bfloat16/16x32", 90, "HMMA"),
         ("mxfp4/gate_up/swiglu/bfloat16/64x128", 90, "HGMMA"),
-        ("mxfp4/down/swiglu/bfloat16/16x64", 100, "HMMA"),
+        ("mxfp4/down/swiglu/bfloat16/16x64", 90, "HGMMA"),
+        ("mxfp4/down/swiglu/bfloat16/16x32", 100, "HMMA"),
     ],
 )
 def test_build__accepts_our_kernels_on_each_architecture(part, arch, opcode):
@@ -121,6 +126,36 @@ def test_recipes__have_names_of_their_own_and_every_variant():
 
     assert len(names) == len(set(names))
     assert all(any(part in name for name in names) for part in ("slots", "atomic32", "owner", "align/place", "sum/", "float16"))
+
+
+def test_recipes__cover_every_tiling_that_may_be_searched_for_quantised_weights():
+    names = [recipe.name for recipe in recipes()]
+
+    for quant, parts in SPACES.items():
+        if quant == "none":
+            continue
+        for tiles in {each for part in parts for each in part}:
+            depth = f"x{tiles.k}" if quant == "mxfp4" else ""
+            label = f"bfloat16/{tiles.m}x{tiles.n}{depth}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
+            found = [name for name in names if name.startswith(f"{quant}/") and label in name]
+            assert {name.split("/")[1] for name in found} == {"gate_up", "down"}, (quant, tiles)
+            assert any(name.endswith("/direct") for name in found) == (tiles.m == 16)
+
+
+def searched_recipes():
+    """The largest tilings of the search spaces of quantised weights: what fits least."""
+    parts = ("fp8/gate_up/silu/bfloat16/128x128", "fp8/down/silu/bfloat16/128x128", "fp8/down/silu/bfloat16/64x256")
+    parts += (
+        "mxfp4/gate_up/swiglu/bfloat16/16x64x256",
+        "mxfp4/down/swiglu/bfloat16/128x128",
+        "mxfp4/down/swiglu/bfloat16/64x256",
+    )
+    return [recipe for recipe in recipes() if any(part in recipe.name for part in parts)]
+
+
+@pytest.mark.parametrize("recipe", searched_recipes(), ids=lambda recipe: recipe.name)
+def test_build__accepts_the_largest_tilings_of_the_search(recipe):
+    assert build(recipe, 90).problems == ()
 
 
 def test_build_command__prints_a_line_for_each_kernel_and_counts():

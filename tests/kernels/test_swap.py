@@ -14,7 +14,7 @@ from perfgate.kernels.data import build
 from perfgate.kernels.problem import NotApplicableError
 from perfgate.kernels.swap import Server, choose_plan, read_call
 from perfgate.kernels.tables import Tuned
-from perfgate.kernels.tiles import DECODE, OWNER, SMALL, Variant
+from perfgate.kernels.tiles import DECODE, FP8_SMALL, OWNER, SMALL, Variant
 
 CASE = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16")
 
@@ -53,14 +53,32 @@ def test_choose_plan__owner_is_for_few_tokens():
         choose_plan("owner", build(replace(CASE, M=65)))
 
 
-@pytest.mark.parametrize("mode", ["auto", "owner", "atomic32"])
-@pytest.mark.usefixtures("on_a_tuned_device")
+@pytest.mark.parametrize("mode", ["owner", "atomic32"])
 def test_choose_plan__8_bit_weights_have_slots_only(mode):
     problem = build(replace(CASE, quant="fp8"))
 
     assert choose_plan("slots", problem).variant is Variant.SLOTS
     with pytest.raises(NotApplicableError, match=f"{mode}: 8-bit weights are computed by slots only"):
         choose_plan(mode, problem)
+
+
+@pytest.mark.parametrize("gain", [1.05, 0.99])
+def test_choose_plan__auto_takes_8_bit_weights_where_their_plan_gained(monkeypatch, gain):
+    problem = build(replace(CASE, quant="fp8"))
+    plans = {16: Tuned(plan=FP8_SMALL, gain=gain)}
+    monkeypatch.setattr(tables, "stored", lambda _: {tables.shape_key(problem): plans})
+
+    if gain > 1:
+        assert choose_plan("auto", problem) is FP8_SMALL
+    else:
+        with pytest.raises(NotApplicableError, match="auto: not faster than SGLang when it was tuned"):
+            choose_plan("auto", problem)
+
+
+@pytest.mark.usefixtures("on_a_tuned_device")
+def test_choose_plan__auto_does_not_take_16_bit_plans_for_8_bit_weights():
+    with pytest.raises(NotApplicableError, match="auto: no tuned plan for this device and shape"):
+        choose_plan("auto", build(replace(CASE, quant="fp8")))
 
 
 def call(**changes):

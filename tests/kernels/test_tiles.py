@@ -8,9 +8,22 @@ from perfgate.errors import InputError
 from perfgate.kernels import tables
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
-from perfgate.kernels.tables import Tuned, choose, is_tuned, read_table, store, stored_plans
+from perfgate.kernels.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
 from perfgate.kernels.tables import tuned as tuned_plan
-from perfgate.kernels.tiles import DECODE, LARGE, MEDIUM, SMALL, Plan, Tiles, Variant, default_plan, plan_from, plan_to
+from perfgate.kernels.tiles import (
+    DECODE,
+    FP8_SMALL,
+    LARGE,
+    MEDIUM,
+    QUANTISED_PLANS,
+    SMALL,
+    Plan,
+    Tiles,
+    Variant,
+    default_plan,
+    plan_from,
+    plan_to,
+)
 
 
 @pytest.fixture
@@ -30,11 +43,57 @@ def test_choose__takes_the_nearest_tuned_number_of_tokens(tokens, expected):
 def test_choose__unknown_shape_or_float32_falls_back_to_the_default():
     other = build(Case(M=16, H=65, dtype="bfloat16"))
     wide = build(Case(M=16))
-    quantised = build(Case(M=16, dtype="bfloat16", quant="fp8"))
 
     assert choose(other) == default_plan(other)
-    assert tuned_plan(quantised) is None
     assert choose(wide) == default_plan(wide)
+
+
+@pytest.mark.usefixtures("tuned")
+@pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
+def test_tuned__a_plan_of_16_bit_weights_is_none_for_quantised_ones(quant):
+    assert tuned_plan(build(Case(M=16, dtype="bfloat16", quant=quant))) is None
+
+
+@pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
+def test_tuned__quantised_plans_stand_under_their_format(monkeypatch, quant):
+    case = Case(M=20, dtype="bfloat16", quant=quant)
+    table = {f"E=8,k=4,H=64,I=96,swiglu,{quant}": {16: Tuned(plan=QUANTISED_PLANS[quant][1], gain=1.2)}}
+    monkeypatch.setattr(tables, "stored", lambda _: table)
+
+    assert choose(build(case)) == QUANTISED_PLANS[quant][1]
+    assert tuned_plan(build(replace(case, quant="none"))) is None
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (Case(dtype="bfloat16"), "E=8,k=4,H=64,I=96,swiglu"),
+        (Case(dtype="bfloat16", quant="fp8", activation="silu"), "E=8,k=4,H=64,I=96,silu,fp8"),
+        (Case(dtype="bfloat16", quant="mxfp4"), "E=8,k=4,H=64,I=96,swiglu,mxfp4"),
+    ],
+)
+def test_shape_key__names_the_format_of_quantised_weights_only(case, expected):
+    assert shape_key(build(case)) == expected
+
+
+@pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
+@pytest.mark.parametrize(("tokens", "index"), [(1, 0), (2, 0), (3, 1), (32, 1), (33, 2)])
+def test_default_plan__of_quantised_weights_follows_rows_per_expert(quant, tokens, index):
+    problem = build(Case(E=8, k=4, M=tokens, dtype="bfloat16", quant=quant))
+
+    assert default_plan(problem) == QUANTISED_PLANS[quant][index]
+
+
+@pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
+def test_sorted_plan__of_few_tokens_has_tiles_of_the_format(quant):
+    assert sorted_plan(build(Case(M=1, dtype="bfloat16", quant=quant)), Variant.SLOTS) == QUANTISED_PLANS[quant][1]
+
+
+def test_stored_plans__are_of_one_format(monkeypatch):
+    table = {"E=8,swiglu": {1: Tuned(plan=SMALL, gain=None)}, "E=8,swiglu,fp8": {1: Tuned(plan=FP8_SMALL, gain=None)}}
+    monkeypatch.setattr(tables, "stored", lambda _: table)
+
+    assert [stored_plans(), stored_plans("fp8"), stored_plans("mxfp4")] == [(SMALL,), (FP8_SMALL,), ()]
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,35 @@
 """The search and its budget on made-up times; the command where there is no GPU."""
 
+from dataclasses import replace
+
 import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
 import torch
+from triton.runtime.errors import OutOfResources
 
 from perfgate.cli.kernels import command, describe_tuned, parse_tokens
 from perfgate.errors import InputError
-from perfgate.kernels import tuner
+from perfgate.kernels import timing, tuner
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
-from perfgate.kernels.search import MANY_ROWS, search
+from perfgate.kernels.reference import float32, oracle
+from perfgate.kernels.search import FP8_FEW_ROWS, MANY_ROWS, search
 from perfgate.kernels.shapes import SHAPES, find_shape, problems
 from perfgate.kernels.tiles import SMALL, Variant
-from perfgate.kernels.tuner import Budget, Searched, TuningError, find_plan, require_right, summarise
+from perfgate.kernels.tuner import (
+    Budget,
+    Searched,
+    TuningError,
+    find_plan,
+    name_weights,
+    read_weights,
+    require_right,
+    summarise,
+    tune,
+)
 
 LAYERS = [build(Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16"))]
 
@@ -105,11 +119,117 @@ def test_tune_command__needs_a_gpu(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_tune_command__has_no_plans_for_other_weights():
-    done = CliRunner().invoke(command, ["tune", "--shape", "E=8,k=2,dtype=bfloat16,quant=fp8"], standalone_mode=False)
+@pytest.mark.parametrize("shape", ["deepseek-v3-tp8-fp8", "gpt-oss-20b-mxfp4", "E=8,k=2,dtype=bfloat16,quant=fp8"])
+def test_tune_command__takes_quantised_layers_as_far_as_the_gpu(shape):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    done = CliRunner().invoke(command, ["tune", "--shape", shape], standalone_mode=False)
+
+    assert "needs an NVIDIA GPU" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("E=8,k=2", "plans are tuned for layers of 16 bits, add dtype=bfloat16"),
+        ("E=8,k=2,H=64,I=48,dtype=bfloat16,quant=mxfp4", "4-bit weights need H and I that are multiples of 32"),
+        ("deepseek-v3-fp8", "choose one of gpt-oss-20b, "),
+    ],
+)
+def test_tune_command__refuses(shape, message):
+    done = CliRunner().invoke(command, ["tune", "--shape", shape], standalone_mode=False)
 
     assert isinstance(done.exception, InputError)
-    assert "plans are tuned for 16-bit weights only" in str(done.exception)
+    assert message in str(done.exception)
+
+
+QUANTISED = {quant: [build(Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant=quant))] for quant in ("fp8", "mxfp4")}
+
+
+@pytest.mark.parametrize("quant", QUANTISED)
+def test_find_plan__quantised_weights_have_a_space_of_their_own(timed, quant):
+    plan, searched = find_plan("ours-slots", QUANTISED[quant])
+
+    assert {timed_plan.gate_up.k for timed_plan in timed} == ({128} if quant == "fp8" else {64, 128, 256})
+    assert not any(tiles.tma or tiles.short for each in timed for tiles in (each.gate_up, each.down))
+    assert {each.is_direct for each in timed} == {each.is_overlapped for each in timed} == {False, True}
+    assert any(each.gate_up.rounds for each in timed) == (quant == "fp8")
+    assert (plan.gate_up.n, len(searched.seen)) == (32, len(timed))
+
+
+def test_find_plan__both_sides_see_the_same_8_bit_tiles(timed):
+    def tiles_seen():
+        return {replace(tiles, rounds=False, tma=False) for plan in timed for tiles in (plan.gate_up, plan.down)}
+
+    find_plan("ours-slots", QUANTISED["fp8"])
+    ours = tiles_seen()
+    timed.clear()
+    find_plan("sglang", QUANTISED["fp8"])
+
+    assert tiles_seen() == ours
+    assert not any(tiles.rounds for plan in timed for tiles in (plan.gate_up, plan.down))
+    assert all(plan.is_overlapped and not plan.is_direct for plan in timed)
+
+
+def test_search__looks_at_the_second_product_again_after_the_launches():
+    """Direct plans come with equal tiles, of which the second may be better as another."""
+
+    def seconds(plan):
+        return 10 - 5 * plan.is_direct - (plan.gate_up.n == 32) - (plan.down.n == 256)
+
+    best = search(Variant.SLOTS, FP8_FEW_ROWS, seconds, is_ours=True, quant="fp8")
+
+    assert (best.is_direct, best.gate_up.n, best.down.n) == (True, 32, 256)
+
+
+def test_read_weights__sglang_has_4_bit_weights_widened_and_others_as_they_are():
+    (wide,) = read_weights("sglang", QUANTISED["mxfp4"])
+
+    assert (wide.quant, wide.gate_up.dtype) == ("none", torch.bfloat16)
+    assert name_weights("sglang", QUANTISED["mxfp4"][0]) == "16 bits (widened from mxfp4)"
+    assert name_weights("ours-slots", QUANTISED["mxfp4"][0]) == "mxfp4"
+    assert read_weights("ours-slots", QUANTISED["mxfp4"]) is QUANTISED["mxfp4"]
+    assert read_weights("sglang", QUANTISED["fp8"])[0] is QUANTISED["fp8"][0]
+    assert name_weights("sglang", LAYERS[0]) == "16 bits"
+
+
+def test_tune__times_quantised_layers_and_says_what_sglang_read(monkeypatch):
+    """Without a GPU: the reference in place of both sides, so that the whole procedure runs."""
+    monkeypatch.setattr(tuner.sglang_peer, "is_installed", lambda: True)
+    monkeypatch.setattr(tuner, "runner", lambda *_: float32)
+    monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
+    case = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant="mxfp4")
+
+    (result,) = tune(case, [3], [build(case)], Budget(seconds=1e9, plans=2))
+
+    assert result["weights"] == {"ours-slots": "mxfp4", "sglang": "16 bits (widened from mxfp4)"}
+    assert result["tried"] == {"ours-slots": 2, "sglang": 2}
+    assert "SGLang with weights of 16 bits (widened from mxfp4)" in describe_tuned(result)
+
+
+@pytest.mark.parametrize(("precision", "is_right"), [("fp8", True), ("bfloat16", False)])
+def test_require_right__judges_by_the_precision_of_the_case(monkeypatch, precision, is_right):
+    answer = oracle(LAYERS[0]) * 1.01
+    monkeypatch.setattr(tuner, "runner", lambda *_: lambda _: answer)
+
+    if is_right:
+        require_right("ours-slots", SMALL, LAYERS[0], precision)
+    else:
+        with pytest.raises(TuningError, match=r"relative error 0\.01 >"):
+            require_right("ours-slots", SMALL, LAYERS[0], precision)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("PassManager::run failed"), AssertionError("tiles"), OutOfResources(1, 2, "m")])
+def test_quick_us__a_plan_that_cannot_run_is_infinitely_slow(error):
+    def run(_):
+        raise error
+
+    def capture(run, problems):
+        run(problems[0])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "record", capture)
+        assert timing.quick_us(run, LAYERS) == float("inf")
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,,2", "-1", "1.5", "eight"])
