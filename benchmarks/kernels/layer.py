@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from perfgate.kernels import search
-from perfgate.kernels.accuracy import measure
+from perfgate.kernels.accuracy import TOLERANCES, measure
 from perfgate.kernels.card import read_state
 from perfgate.kernels.cases import Case
 from perfgate.kernels.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
@@ -39,11 +39,13 @@ OWNER_TOKENS = 4
 LARGEST = 128 * 256 * 4  # rows, columns and stages of the tile that wins most often: its row groups are compiled ahead too
 
 
-def check(subject: str, plan: Plan, problem: Problem, reference: torch.Tensor) -> dict[str, float]:
-    """Distances of a subject's answer on a timed problem."""
+def check(subject: str, plan: Plan, problem: Problem, reference: torch.Tensor, precision: str) -> dict[str, object]:
+    """Distances of a subject's answer on a timed problem, and which of them the suite would not accept."""
     problem.out.fill_(float("nan"))
     errors = measure(runner(subject, plan)(problem), reference)
-    return {"relative": errors.relative, "worst_element": errors.worst_element}
+    found: dict[str, object] = {"relative": errors.relative, "worst_element": errors.worst_element}
+    problems_found = TOLERANCES[precision].violations(errors)
+    return found | ({"problems": problems_found} if problems_found else {})
 
 
 def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits: Ceilings, budget: Budget) -> dict[str, object]:
@@ -58,7 +60,8 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
         plans[subject], found = find_plan(subject, layers[subject], budget)
         searched[subject] = {"tried": len(found.seen), "seconds_us": found.seen}
     tuning_s = time.perf_counter() - began
-    errors = {subject: check(subject, plans[subject], layers[subject][0], reference) for subject in chosen}
+    precision = SHAPES[shape].precision
+    errors = {subject: check(subject, plans[subject], layers[subject][0], reference, precision) for subject in chosen}
     profiles = {subject: profile_us(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
     graphs = {subject: capture(runner(subject, plans[subject]), layers[subject]) for subject in chosen}
     if "sglang" in graphs:
@@ -87,7 +90,9 @@ def show(result: dict) -> None:
         weights = result["weights"].get(name, "")
         shown = ", ".join(f"{key[:22]} {value:.1f}" for key, value in result["kernels_us"].get(name, {}).items() if value > 0.5)
         ratio = f"x{middle:.3f} [{low:.3f}, {high:.3f}]"
-        print(f"   {name:18} {value:9.1f} us  {ratio}  relative error {error:.2e}  {weights}  {shown}")
+        wrong = "; ".join(result["errors"].get(name, {}).get("problems", ()))
+        verdict = f"WRONG ({wrong})" if wrong else f"relative error {error:.2e}"
+        print(f"   {name:18} {value:9.1f} us  {ratio}  {verdict}  {weights}  {shown}")
 
 
 def blank(case: Case) -> Problem:

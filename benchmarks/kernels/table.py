@@ -58,12 +58,15 @@ def fastest_sglang(samples: dict[str, list[float]]) -> str:
 
 
 def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Shape -> tokens -> the fastest deterministic plan of ours."""
+    """Shape -> tokens -> the fastest deterministic plan of ours whose answer was right."""
     table: dict[str, dict[str, Any]] = {}
     for cell in cells:
         case = Case.parse(cell["case"])
         key = name_shape((case.E, case.k, case.H, case.I), case.activation, case.quant)
-        names = [name for name in OURS if name in cell["plans"]]
+        names = [name for name in OURS if name in cell["plans"] and not cell["errors"][name].get("problems")]
+        if not names:
+            print(f"{cell['shape']} M={cell['tokens']}: ours was wrong, no plan of it is kept")
+            continue
         best = min(names, key=lambda name: median(cell["samples_us"][name]))
         table.setdefault(key, {})[str(cell["tokens"])] = cell["plans"][best] | {"upstream_over_ours": gain(cell, best)}
     return table

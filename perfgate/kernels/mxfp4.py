@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -42,6 +43,49 @@ def powers_of(scales: tl.tensor) -> tl.tensor:
     return (scales.to(tl.int32) << 23).to(tl.float32, bitcast=True)
 
 
+def _assemble_pair(place: int, source: str, power: int, exponent: int, sign: int) -> str:
+    """Output `place` from the codes of two bytes: their bits moved up by `exponent` and `sign`, times 2^126, times a power."""
+    return f"""
+    shl.b32 bits, {source}, {exponent};
+    and.b32 bits, bits, 0x01C001C0;
+    shl.b32 sign, {source}, {sign};
+    and.b32 sign, sign, 0x80008000;
+    or.b32 bits, bits, sign;
+    fma.rn.bf16x2 bits, bits, wide, none;
+    fma.rn.bf16x2 ${place}, bits, ${power}, none;
+"""
+
+
+# Four bytes to eight bfloat16, two at a time: the low halves of the first two bytes and of the last two, then the high ones.
+# Both products are exact; 0x80008000 is a pair of -0, which a sum leaves alone.
+_ASSEMBLY = "".join([
+    """{
+    .reg .b32 first, last, bits, sign, wide, none;
+    mov.b32 wide, 0x7E807E80;
+    mov.b32 none, 0x80008000;
+    prmt.b32 first, $4, 0, 0x4140;
+    prmt.b32 last, $4, 0, 0x4342;
+""",
+    _assemble_pair(0, "first", 5, exponent=6, sign=12),
+    _assemble_pair(1, "last", 6, exponent=6, sign=12),
+    _assemble_pair(2, "first", 5, exponent=2, sign=8),
+    _assemble_pair(3, "last", 6, exponent=2, sign=8),
+    "}",
+])  # fmt: skip
+PAIRS_TO_BFLOAT16 = tl.constexpr(_ASSEMBLY)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def bfloat16_of(pairs: tl.tensor, scales: tl.tensor) -> tl.tensor:
+    """Bfloat16 values of both codes of each byte of `pairs` [n, g, 16] times the powers of `scales` [n, g]: [n, g, 16, 2]."""
+    power = (scales.to(tl.int16) << 7).to(tl.bfloat16, bitcast=True)
+    power = tl.broadcast_to(power[:, :, None], pairs.shape)
+    low, high = tl.inline_asm_elementwise(
+        PAIRS_TO_BFLOAT16, "=r,=r,=r,=r,r,r,r", [pairs, power], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4
+    )
+    return tl.join(low, high)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def unpacked_product(
     rows: tl.tensor,
@@ -53,6 +97,7 @@ def unpacked_product(
     K: tl.tensor,
     MICRO: tl.constexpr,
     EVEN_K: tl.constexpr,
+    IN_PAIRS: tl.constexpr,
     SWAPPED: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -60,7 +105,8 @@ def unpacked_product(
 ) -> tl.tensor:
     """Rows of `rows` [., K] times rows of an expert's weight in `pairs` [., K / 2] with `scales` [., K / 32].
 
-    With SWAPPED the weight is the first operand, which the matrix units take from the registers that it is unpacked in.
+    With SWAPPED the weight is the first operand, which the matrix units take from the registers that it is unpacked in. With
+    IN_PAIRS it is unpacked two codes at a time, in bfloat16.
     """
     ks = tl.arange(0, BLOCK_K)
     halves = tl.arange(0, BLOCK_K // 2)
@@ -73,12 +119,15 @@ def unpacked_product(
         if EVEN_K:
             a = tl.load(a_tile, mask=is_row[:, None], other=0.0)
             packed = tl.load(b_tile)
-            power = powers_of(tl.load(s_tile))
+            scale = tl.load(s_tile)
         else:
             a = tl.load(a_tile, mask=is_row[:, None] & (start + ks[None, :] < K), other=0.0)
             packed = tl.load(b_tile, mask=start // 2 + halves[None, :] < K // 2, other=0)
-            power = powers_of(tl.load(s_tile, mask=start // MICRO + groups[None, :] < K // MICRO, other=0))
-        blocks = tl.reshape(values_of(packed), [BLOCK_N, BLOCK_K // MICRO, MICRO]) * power[:, :, None]
+            scale = tl.load(s_tile, mask=start // MICRO + groups[None, :] < K // MICRO, other=0)
+        if IN_PAIRS:
+            blocks = bfloat16_of(tl.reshape(packed, [BLOCK_N, BLOCK_K // MICRO, MICRO // 2]), scale)
+        else:
+            blocks = tl.reshape(values_of(packed), [BLOCK_N, BLOCK_K // MICRO, MICRO]) * powers_of(scale)[:, :, None]
         b = tl.reshape(blocks, [BLOCK_N, BLOCK_K]).to(a.dtype)
         total = tl.dot(b if SWAPPED else a, a.T if SWAPPED else b.T, total, input_precision="ieee")
         a_tile += BLOCK_K
@@ -109,6 +158,7 @@ def mxfp4_gate_up_product(
     DIRECT: tl.constexpr,
     MICRO: tl.constexpr,
     EVEN_K: tl.constexpr,
+    IN_PAIRS: tl.constexpr,
     SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -136,7 +186,7 @@ def mxfp4_gate_up_product(
     weight_row = gate_up_rows(tile_n, I, INTERLEAVED, BLOCK_N)
     total = unpacked_product(
         hidden, tl.where(is_slot, slot // top_k, 0), is_slot, pairs + expert * 2 * I * (H // 2),
-        scales + expert * 2 * I * (H // MICRO), weight_row, H, MICRO, EVEN_K, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
+        scales + expert * 2 * I * (H // MICRO), weight_row, H, MICRO, EVEN_K, IN_PAIRS, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     store_activated(
         total, bias, weight_row, expert, inner, place, is_slot, tile_n, I, HAS_BIAS, ALPHA, LIMIT, SHIFT, BLOCK_M, BLOCK_N
@@ -162,6 +212,7 @@ def mxfp4_down_product(
     DIRECT: tl.constexpr,
     MICRO: tl.constexpr,
     EVEN_K: tl.constexpr,
+    IN_PAIRS: tl.constexpr,
     SWAPPED: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -190,7 +241,7 @@ def mxfp4_down_product(
     safe = tl.minimum(columns, H - 1)
     total = unpacked_product(
         inner, place, is_slot, pairs + expert * H * (I // 2), scales + expert * H * (I // MICRO), safe, I, MICRO, EVEN_K,
-        SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
+        IN_PAIRS, SWAPPED, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     store_slots(
         total, bias, expert, target, topk_weights, slot, is_slot, columns, safe, 1, H, scaling, HAS_BIAS, WEIGHT_ON_INPUT=False,
@@ -214,14 +265,15 @@ def mxfp4_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
         problem.hidden, problem.gate_up, problem.scales.gate_up, bias, inner, *order, slot_count, problem.top_k,
         problem.hidden_size, problem.intermediate_size, INTERLEAVED=activation.interleaved,
         HAS_BIAS=problem.gate_up_bias is not None, ALPHA=activation.alpha, LIMIT=activation.limit or 0.0,
-        SHIFT=activation.shift, **_tile_arguments(plan.gate_up, problem.hidden_size, is_direct=plan.is_direct), **launch,
+        SHIFT=activation.shift, **_tile_arguments(problem, plan.gate_up, problem.hidden_size, is_direct=plan.is_direct),
+        **launch,
     )  # fmt: skip
     partial = problem.hidden.new_empty((slot_count, problem.hidden_size))
     bias = problem.hidden if problem.down_bias is None else problem.down_bias
     mxfp4_down_product[(blocks * triton.cdiv(problem.hidden_size, plan.down.n),)](
         inner, problem.down, problem.scales.down, bias, partial, problem.topk_weights, *order, slot_count, problem.hidden_size,
         problem.intermediate_size, problem.routed_scaling, HAS_BIAS=problem.down_bias is not None,
-        **_tile_arguments(plan.down, problem.intermediate_size, is_direct=plan.is_direct), **launch,
+        **_tile_arguments(problem, plan.down, problem.intermediate_size, is_direct=plan.is_direct), **launch,
     )  # fmt: skip
     return launch_sum(problem, partial, launch)
 
@@ -231,7 +283,12 @@ def is_swapped(tiles: Tiles) -> bool:
     return tiles.n >= WARPGROUP_ROWS
 
 
-def _tile_arguments(tiles: Tiles, depth: int, *, is_direct: bool) -> dict[str, Any]:
+def is_in_pairs(problem: Problem) -> bool:
+    """Whether codes are unpacked two at a time: in bfloat16, by assembly, which Triton's interpreter does not run."""
+    return bool(problem.hidden.dtype == torch.bfloat16 and problem.hidden.is_cuda)
+
+
+def _tile_arguments(problem: Problem, tiles: Tiles, depth: int, *, is_direct: bool) -> dict[str, Any]:
     sizes: dict[str, Any] = {"MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k}
-    sizes |= {"GROUP_M": tiles.group_m, "DIRECT": is_direct, "SWAPPED": is_swapped(tiles)}
+    sizes |= {"GROUP_M": tiles.group_m, "DIRECT": is_direct, "SWAPPED": is_swapped(tiles), "IN_PAIRS": is_in_pairs(problem)}
     return sizes | {"EVEN_K": depth % tiles.k == 0, "num_warps": tiles.warps, "num_stages": tiles.stages}

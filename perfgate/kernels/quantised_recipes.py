@@ -116,8 +116,8 @@ def _mxfp4_recipe(plan: Plan, dtype: str, activation: Activation, types: dict[st
     tiles = plan.gate_up if is_gate_up else plan.down
     constants = {
         "MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m,
-        "DIRECT": plan.is_direct, "SWAPPED": mxfp4.is_swapped(tiles), "EVEN_K": True, "HAS_BIAS": activation is SWIGLU,
-        "OVERLAP": True,
+        "DIRECT": plan.is_direct, "SWAPPED": mxfp4.is_swapped(tiles), "IN_PAIRS": dtype == "bfloat16",
+        "EVEN_K": True, "HAS_BIAS": activation is SWIGLU, "OVERLAP": True,
     }  # fmt: skip
     label = f"{dtype}/{tiles.m}x{tiles.n}x{tiles.k}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
     return Recipe(

@@ -94,6 +94,14 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, monkey
     assert rows[4].count("|") == table.HEAD.count("|")
 
 
+def test_table__keeps_no_plan_whose_answer_was_wrong(layer, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(layer, "runner", lambda *_: lambda problem: staged(problem) * 1.5)
+    measure(layer, monkeypatch, tmp_path / "fp8.json", "fp8", "--tokens", "1")
+
+    assert "WRONG (relative error 0.5 > 0.02" in capsys.readouterr().out
+    assert load("table").plan_table(json.loads((tmp_path / "fp8.json").read_text())["cells"]) == {}
+
+
 def test_layer__begins_no_cell_after_its_deadline(layer, monkeypatch, tmp_path, capsys):
     measure(layer, monkeypatch, tmp_path / "late.json", "fp8", "--tokens", "1", "--deadline", "-1")
 
