@@ -91,7 +91,7 @@ def show(result: dict) -> None:
         shown = ", ".join(f"{key[:22]} {value:.1f}" for key, value in result["kernels_us"].get(name, {}).items() if value > 0.5)
         ratio = f"x{middle:.3f} [{low:.3f}, {high:.3f}]"
         wrong = "; ".join(result["errors"].get(name, {}).get("problems", ()))
-        verdict = f"WRONG ({wrong})" if wrong else f"relative error {error:.2e}"
+        verdict = f"BEYOND THE LIMITS ({wrong})" if wrong else f"relative error {error:.2e}"
         print(f"   {name:18} {value:9.1f} us  {ratio}  {verdict}  {weights}  {shown}")
 
 

@@ -55,7 +55,7 @@ FP8_MANY_ROWS = (
 )
 # 4-bit weights are unpacked in registers, a tile at a time.
 MXFP4_FEW_ROWS = (
-    Tiles(m=16, n=32, k=128, group_m=1, stages=4),
+    Tiles(m=16, n=32, k=64, group_m=1, stages=5),
     Tiles(m=16, n=64, k=64, group_m=1, stages=4),
     Tiles(m=16, n=64, k=64, group_m=1, stages=6),
     Tiles(m=16, n=64, k=128, group_m=1, stages=3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 from perfgate.errors import InputError, PerfgateError
 from perfgate.kernels import fused, sglang_peer
-from perfgate.kernels.accuracy import TOLERANCES, measure
+from perfgate.kernels.accuracy import TOLERANCES, Tolerance, measure
 from perfgate.kernels.cases import Case
 from perfgate.kernels.problem import Problem
 from perfgate.kernels.reference import oracle
@@ -25,6 +25,7 @@ from perfgate.kernels.timing import Run, interleave, quick_us, ratio_interval, r
 
 ROUNDS = 20
 OURS, UPSTREAM = "ours-slots", "sglang"
+PEER_SLACK = 2.0
 
 
 class TuningError(PerfgateError):
@@ -148,8 +149,15 @@ def summarise(tokens: int, found: dict[str, tuple[Plan, Searched]], samples: dic
 
 
 def require_right(subject: str, plan: Plan, problem: Problem, precision: str) -> None:
-    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `Case.precision`."""
+    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `Case.precision`.
+
+    SGLang's may be PEER_SLACK times as far: in 8 bits it rounds between the products in its own way and crosses the limits by
+    a tenth in places. Further off, it would be another layer, and no peer.
+    """
     poisoned = replace(problem, out=torch.full_like(problem.out, float("nan")))
-    violations = TOLERANCES[precision].violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
+    limits = TOLERANCES[precision]
+    if subject.startswith(UPSTREAM):
+        limits = Tolerance(**{name: PEER_SLACK * value for name, value in asdict(limits).items()})
+    violations = limits.violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
     if violations:
         raise TuningError(f"{subject} with {plan_to(plan)} at {problem.tokens} tokens is wrong: {'; '.join(violations)}")

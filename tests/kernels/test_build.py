@@ -49,7 +49,7 @@ def fenced_sum(target, values, BLOCK: tl.constexpr):
         ("fp8/down/silu/bfloat16/16x32", 90, "HMMA"),
         ("mxfp4/gate_up/swiglu/bfloat16/64x128", 90, "HGMMA"),
         ("mxfp4/down/swiglu/bfloat16/16x64", 90, "HGMMA"),
-        ("mxfp4/down/swiglu/bfloat16/16x32", 100, "HMMA"),
+        ("mxfp4/down/swiglu/bfloat16/16x32x64", 100, "HMMA"),
     ],
 )
 def test_build__accepts_our_kernels_on_each_architecture(part, arch, opcode):

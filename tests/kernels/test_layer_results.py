@@ -98,7 +98,7 @@ def test_table__keeps_no_plan_whose_answer_was_wrong(layer, monkeypatch, tmp_pat
     monkeypatch.setattr(layer, "runner", lambda *_: lambda problem: staged(problem) * 1.5)
     measure(layer, monkeypatch, tmp_path / "fp8.json", "fp8", "--tokens", "1")
 
-    assert "WRONG (relative error 0.5 > 0.02" in capsys.readouterr().out
+    assert "BEYOND THE LIMITS (relative error 0.5 > 0.02" in capsys.readouterr().out
     assert load("table").plan_table(json.loads((tmp_path / "fp8.json").read_text())["cells"]) == {}
 
 

@@ -219,6 +219,20 @@ def test_require_right__judges_by_the_precision_of_the_case(monkeypatch, precisi
             require_right("ours-slots", SMALL, LAYERS[0], precision)
 
 
+@pytest.mark.parametrize(
+    ("subject", "error", "is_right"), [("ours-slots", 0.025, False), ("sglang", 0.025, True), ("sglang", 0.05, False)]
+)
+def test_require_right__leaves_sglang_some_room(monkeypatch, subject, error, is_right):
+    answer = oracle(LAYERS[0]) * (1 + error)
+    monkeypatch.setattr(tuner, "runner", lambda *_: lambda _: answer)
+
+    if is_right:
+        require_right(subject, SMALL, LAYERS[0], "fp8")
+    else:
+        with pytest.raises(TuningError, match=f"{subject} with .* is wrong: relative error"):
+            require_right(subject, SMALL, LAYERS[0], "fp8")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("PassManager::run failed"), AssertionError("tiles"), OutOfResources(1, 2, "m")])
 def test_quick_us__a_plan_that_cannot_run_is_infinitely_slow(error):
     def run(_):
