@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 ROUTINGS = ("uniform", "zipf", "same", "empty", "blocks", "duplicate")
 MASKS = ("none", "ep", "all", "padded")
 WEIGHTS = ("normal", "raw", "odd")
-DATA = ("normal", "exact", "edges", "outlier", "nan")
+DATA = ("normal", "exact", "edges", "outlier", "nan", "inf")
 BIASES = ("on", "off", "large")
 DTYPES = ("float32", "float16", "bfloat16")
+HALF_DTYPES = ("bfloat16", "float16")
 QUANTS = ("none", "fp8", "mxfp4")
 
 
@@ -145,6 +146,38 @@ def mxfp4_matrix() -> tuple[Case, ...]:
     return tuple(dict.fromkeys(cases))
 
 
+# Token counts beside a block's edge by one and by two: blocks are of 16, 32, 64 and 128 rows.
+EDGE_TOKENS = (0, 1, 2, 3, 7, 14, 15, 16, 17, 18, 30, 31, 32, 33, 34, 62, 63, 64, 65, 66, 126, 127, 128, 129, 130, 1000)
+# Rows of odd widths are out of reach of the tensor copy engine; those of whole 16 bytes go through it and end within a tile.
+ODD_HIDDEN = (63, 65, 127, 129, 511, 72, 136, 520)
+ODD_INTERMEDIATE = (32, 95, 511, 40, 104, 520)
+
+
+def half_matrix() -> tuple[Case, ...]:
+    """Every axis again in 16 bits, where other tiles, tensor copies and half-filled blocks are used than in float32."""
+    cases: list[Case] = []
+    for dtype in HALF_DTYPES:
+        base: dict[str, str | int | float] = {"E": 8, "k": 4, "H": 64, "I": 96, "M": 33, "dtype": dtype}
+        silu = base | {"activation": "silu", "bias": "off"}
+        chunked = base | {"activation": "swiglu-chunked"}
+        cases += [
+            *_vary(
+                base, M=EDGE_TOKENS, H=ODD_HIDDEN, I=ODD_INTERMEDIATE, k=(1, 2, 3, 8), scaling=(2.5,), activation=ACTIVATIONS
+            ),
+            *_vary(base, routing=ROUTINGS, mask=MASKS, weights=WEIGHTS, bias=BIASES, data=("edges", "nan", "inf")),
+            *_vary(chunked, M=(1, 129), H=(65, 136), I=(95, 104), mask=("ep", "padded")),
+            *_vary(
+                silu, data=("outlier", "nan", "inf"), on_input=(1,), scaling=(2.5,), mask=MASKS, M=(1, 129), H=(65,), I=(95,)
+            ),
+            *_vary(silu | {"on_input": 1}, mask=("ep",), M=(1, 129), H=(65,), I=(95,), weights=("odd",)),
+            *_vary(silu | {"bias": "on", "data": "exact"}, M=(1, 33, 65, 129), H=(63, 129), mask=("ep", "padded")),
+            *_vary(base | {"E": 5, "k": 3, "H": 80, "M": 17}, activation=ACTIVATIONS, routing=ROUTINGS),
+            *_vary(base | {"E": 16, "k": 8, "H": 128, "I": 192, "M": 48}, mask=("ep",), routing=("zipf",)),
+            *_vary(base | {"routing": "blocks", "k": 2}, M=(16, 17, 64, 65, 128, 129), mask=("ep",)),
+        ]
+    return tuple(dict.fromkeys(cases))
+
+
 # Real layers: gpt-oss-20b with its TP2 and TP4 shards, gpt-oss-120b, Qwen3-30B, and TP8 shards of Qwen3-235B, DeepSeek-V3
 # and Mixtral.
 MODEL_SHAPES: tuple[dict[str, str | int | float], ...] = (
@@ -157,17 +190,24 @@ MODEL_SHAPES: tuple[dict[str, str | int | float], ...] = (
     {"E": 256, "k": 8, "H": 7168, "I": 256, "activation": "silu", "bias": "off", "scaling": 2.5},
     {"E": 8, "k": 2, "H": 4096, "I": 1792, "activation": "silu", "bias": "off"},
 )
+# Mixtral's TP2 shard, the widest, and gpt-oss's sizes with so many experts that the first weight has more than 2^31 elements:
+# an offset of 32 bits would wrap. Both fit a GPU of 80 GB.
+WIDE_SHAPE: dict[str, str | int | float] = {"E": 8, "k": 2, "H": 4096, "I": 7168, "activation": "silu", "bias": "off"}
+LARGE_SHAPE: dict[str, str | int | float] = {"E": 160, "k": 4, "H": 2880, "I": 2880}
 FP8_SHAPES = (MODEL_SHAPES[6], MODEL_SHAPES[4])  # DeepSeek-V3 ships 8-bit blocks, and Qwen3-30B has a variant of them
 MODEL_TOKENS = (1, 2, 4, 8, 16, 17, 64, 127, 256, 1024, 1025, 4096)
 
 
 def full_matrix() -> tuple[Case, ...]:
-    """What a GPU adds to the quick matrix: the layers of real models in 16 bits, over M, routing, masks and data."""
-    cases = list(quick_matrix())
-    for shape, dtype in ((shape, dtype) for shape in MODEL_SHAPES for dtype in ("bfloat16", "float16")):
+    """What a GPU adds to the quick matrix: every axis in 16 bits; the layers of real models over M, routing, masks and data."""
+    cases = [*quick_matrix(), *half_matrix()]
+    for dtype in HALF_DTYPES:
+        cases += _vary(WIDE_SHAPE | {"dtype": dtype}, M=(1, 16, 127, 1024))
+    cases += _vary(LARGE_SHAPE | {"dtype": "bfloat16"}, M=(4, 64, 1024, 4096))
+    for shape, dtype in ((shape, dtype) for shape in MODEL_SHAPES for dtype in HALF_DTYPES):
         cases += _vary(shape | {"dtype": dtype}, M=MODEL_TOKENS)
         cases += _vary(shape | {"dtype": dtype, "M": 127}, routing=ROUTINGS, mask=MASKS, weights=WEIGHTS, data=("nan",))
-    cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16"}, M=(1023, 4095, 4097, 8192))
+    cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16"}, M=(128, 1000, 1023, 4095, 4097, 8192))
     cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16", "quant": "mxfp4"}, M=MODEL_TOKENS)
     cases += _vary(MODEL_SHAPES[0] | {"dtype": "bfloat16", "quant": "mxfp4", "M": 127}, mask=MASKS, routing=("zipf", "same"))
     for shape in FP8_SHAPES:

@@ -155,7 +155,8 @@ def _judge(answer: Tensor, exam: Exam, tolerance: Tolerance) -> tuple[Errors | N
         ]
     sound = reference.isfinite().all(dim=1)
     found = []
-    if bool(answer[~sound].isfinite().all(dim=1).any()):
+    # What a token that holds an infinity gets is left open: SiLU at minus infinity is 0 by one formula and NaN by another.
+    if exam.case.data != "inf" and bool(answer[~sound].isfinite().all(dim=1).any()):
         found.append("a token with NaN got a finite answer")
     if not bool(answer[sound].isfinite().all()):
         return None, [

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from perfgate.kernels.cases import Case
 
 # Standard deviation of gate_up rows: wide enough that the clamp at 7 cuts a few per cent of gpt-oss's values.
-GATE_UP_STD = {"normal": 3.0, "edges": 7.0, "outlier": 3.0, "nan": 3.0, "exact": 1.0}
+GATE_UP_STD = {"normal": 3.0, "edges": 7.0, "outlier": 3.0, "nan": 3.0, "inf": 3.0, "exact": 1.0}
 BIAS_STD = {"on": 0.5, "large": 5.0}
 DOWN_GAIN = 0.5  # keeps answers of wide clamped rows under a root mean square of ten
 SIZES_RMS = (sum(4.0**power for power in range(-2, 3)) / 5) ** 0.5
 OUTLIER_CHANNEL = 3
-NAN_TOKEN = 1
+NAN_TOKEN = 1  # or infinite
 
 
 def build(case: Case, device: str = "cpu") -> Problem:
@@ -98,18 +98,20 @@ def _normal(case: Case, source: Generator) -> dict[str, Tensor | None]:
     dtype = getattr(torch, case.dtype)
     hidden = _randn(source, case.M, case.H)
     gate_up = _randn(source, case.E, 2 * case.I, case.H).mul_(GATE_UP_STD[case.data] / case.H**0.5)
-    down = _randn(source, case.E, case.H, case.I).mul_(DOWN_GAIN / case.I**0.5)
     if case.data == "outlier":
         hidden[:, OUTLIER_CHANNEL] *= 1000.0
         gate_up[:, :, OUTLIER_CHANNEL] /= 100.0
-    if case.data == "nan" and case.M > NAN_TOKEN:
-        hidden[NAN_TOKEN, 0] = float("nan")
+    # Rounded before the next one is drawn: both in float32 would be the most memory that a large layer takes.
+    gate_up = gate_up.to(dtype)
+    down = _randn(source, case.E, case.H, case.I).mul_(DOWN_GAIN / case.I**0.5).to(dtype)
+    if case.data in {"nan", "inf"} and case.M > NAN_TOKEN:
+        hidden[NAN_TOKEN, 0] = float(case.data)
     has_bias = case.bias != "off"
     return {
         "hidden": hidden.to(dtype),
-        "gate_up": gate_up.to(dtype),
+        "gate_up": gate_up,
         "gate_up_bias": _randn(source, case.E, 2 * case.I).mul_(BIAS_STD[case.bias]).to(dtype) if has_bias else None,
-        "down": down.to(dtype),
+        "down": down,
         "down_bias": _randn(source, case.E, case.H).mul_(BIAS_STD[case.bias]).to(dtype) if has_bias else None,
     }
 

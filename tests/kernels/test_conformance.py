@@ -2,8 +2,10 @@
 
 import pytest
 
-from perfgate.kernels.cases import Case, full_matrix, quick_matrix
+from perfgate.kernels.cases import HALF_DTYPES, Case, full_matrix, half_matrix, quick_matrix
 from perfgate.kernels.conformance import VacuousCaseError, check, require_meaningful
+from perfgate.kernels.implementations import find
+from perfgate.kernels.mutants import MUTANTS
 from perfgate.kernels.problem import NotApplicableError
 
 
@@ -27,8 +29,6 @@ def test_require_meaningful__refuses_answers_that_make_tolerances_vacuous(exam, 
 
 
 def test_report__ends_with_a_command_that_rebuilds_the_case(exam):
-    from perfgate.kernels.implementations import find
-
     case = Case(M=3, dtype="bfloat16", scaling=2.5, mask="ep", seed=11)
 
     report = check(find("torch-staged"), exam(case))
@@ -43,3 +43,40 @@ def test_full_matrix__holds_the_quick_one_and_real_layers():
     assert set(quick_matrix()) < set(full)
     assert {(32, 4, 2880, 2880), (128, 8, 2048, 192)} <= {(case.E, case.k, case.H, case.I) for case in full}
     assert {1, 4096, 8192} <= {case.M for case in full if case.H == 2880 and case.dtype == "bfloat16"}
+
+
+def test_full_matrix__varies_every_axis_in_16_bits_too():
+    full = full_matrix()
+    for dtype in HALF_DTYPES:
+        own = [case for case in full if case.dtype == dtype and case.quant == "none"]
+
+        for name in ("routing", "mask", "weights", "bias", "data", "activation", "on_input", "scaling"):
+            assert {getattr(case, name) for case in own} >= {getattr(case, name) for case in quick_matrix()}, name
+        assert {case.M for case in own} >= {0, 14, 18, 30, 34, 62, 66, 126, 128, 130, 1000}
+        assert any(case.H % 2 and case.activation == "swiglu-chunked" for case in own)
+        assert any(case.I % 2 and case.on_input for case in own)
+
+
+def test_full_matrix__has_a_weight_that_32_bit_offsets_cannot_reach_and_the_quick_one_has_not():
+    def largest(cases):
+        return max(2 * case.E * case.I * case.H for case in cases)
+
+    assert largest(full_matrix()) > 1 << 31
+    assert largest((*quick_matrix(), *half_matrix())) < 1 << 21
+
+
+@pytest.mark.parametrize("case", half_matrix()[::7], ids=str)
+def test_half_matrix__is_answered_by_the_rounding_reference(case, exam):
+    report = check(find("torch-staged"), exam(case))
+
+    assert not report.problems, str(report)
+
+
+@pytest.mark.parametrize("case", [case for case in half_matrix() if case.data == "inf"], ids=str)
+def test_check__infinity_must_not_leak_and_its_own_token_is_left_open(case, exam):
+    prepared = exam(case)
+
+    assert not prepared.reference[1].isfinite().all()
+    assert not check(find("torch-staged"), prepared).problems
+    assert not check(MUTANTS["swallowed_nan"].implementation, prepared).problems
+    assert check(MUTANTS["leaked_nan"].implementation, prepared).problems
