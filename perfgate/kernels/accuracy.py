@@ -80,3 +80,42 @@ def _angle(answer: Tensor, reference: Tensor) -> float:
         return 0.0
     gap = answer / answer.norm() - reference / reference.norm()
     return float(gap.square().sum() / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """How far two answers of one kernel to one problem are apart.
+
+    `ulps` is the largest difference in units in the last place of the answer's dtype, `share` the part of the elements that
+    differ at all. 0 and 0 for the same bits.
+    """
+
+    ulps: float
+    share: float
+
+    def exceeds(self, most: Drift) -> bool:
+        """Whether either is more than allowed."""
+        return not (self.ulps <= most.ulps and self.share <= most.share)
+
+
+RELAXED = Drift(ulps=1.0, share=5e-4)
+"""What float32 atomics may show: another order of additions moves a sum over the edge between two 16-bit numbers, rarely."""
+
+CANCELLED = 1 / 256
+"""Elements below this share of their row's root mean square are measured in its units: where the terms of a sum cancel, the
+order of float32 additions moves what is left by more than its own last place."""
+
+
+def measure_drift(one: Tensor, other: Tensor) -> Drift:
+    """Difference of two answers [n, H] of one dtype; infinite where one holds NaN or an infinity and the other does not."""
+    if not one.numel():
+        return Drift(ulps=0.0, share=0.0)
+    differs = ~((one == other) | (one.isnan() & other.isnan()))
+    wide = torch.maximum(one.double().abs(), other.double().abs())
+    row_rms = other.double().square().mean(dim=1, keepdim=True).sqrt()
+    limits = torch.finfo(one.dtype)
+    size = torch.maximum(wide, CANCELLED * row_rms).clamp(min=limits.smallest_normal)
+    exponent = torch.frexp(size).exponent - 1
+    ulps = (one.double() - other.double()).abs() / torch.ldexp(torch.full_like(size, limits.eps), exponent)
+    largest = torch.where(differs, ulps.nan_to_num(nan=float("inf"), posinf=float("inf")), 0.0).max()
+    return Drift(ulps=float(largest), share=float(differs.double().mean()))
