@@ -31,7 +31,7 @@ lint: $(TESTS) ## check style, types, workflows and scripts
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	$(BIN)/shellcheck .ci/run .github/*.sh deploy/hooks/*.sh
+	$(BIN)/shellcheck .ci/run .github/*.sh deploy/hooks/*.sh benchmarks/kernels/*.sh
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) $(RESULTS) mutants .coverage .mypy_cache .pytest_cache .ruff_cache
