@@ -66,7 +66,7 @@ def build_kernels(  # noqa: PLR0913, PLR0917 - one parameter for each option
         raise InputError(f"--only {only}: no kernel's name contains it; run without --only to see the names")
     found = []
     for arch in [parse_arch(text) for text in archs]:
-        for recipe in (recipe for recipe in chosen if recipe.least_arch <= arch):
+        for recipe in (recipe for recipe in chosen if recipe.suits(arch)):
             found.append(build(recipe, arch))
             click.echo(str(found[-1]), err=style == "json")
     return tell_built(found, style)

@@ -18,10 +18,9 @@ from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.mxfp4 import mxfp4_moe
 from perfgate.kernels.problem import MicroScales, NotApplicableError, Problem
 from perfgate.kernels.tables import choose, sorted_plan
-from perfgate.kernels.tiles import DECODE, OWNER, Plan, Tiles, Variant
+from perfgate.kernels.tiles import DECODE, OWNER, Plan, Tiles, Variant, is_late
 
 FEW_TOKENS = 64
-LATE_CAPABILITY = (9, 0)  # Hopper brought the tensor copy engine and overlapped launches
 TMA_ALIGNMENT_BYTES = 16
 
 
@@ -62,7 +61,7 @@ def _run_quantised(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Ten
 def launch_mode(problem: Problem, plan: Plan) -> dict[str, bool]:
     """Launch options that let a kernel start while the one before it drains; empty of effect off Hopper and later."""
     device = problem.hidden.device
-    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= LATE_CAPABILITY
+    can = device.type == "cuda" and is_late(device)
     return {"OVERLAP": True, "launch_pdl": True} if can and plan.is_overlapped else {"OVERLAP": False}
 
 
@@ -114,8 +113,7 @@ def _tile_arguments(tiles: Tiles) -> dict[str, Any]:
 
 def _uses_tma(tiles: Tiles, tensor: Tensor) -> bool:
     """Whether the tensor copy engine can and should read rows of `tensor`."""
-    is_late = tensor.device.type != "cuda" or torch.cuda.get_device_capability(tensor.device) >= LATE_CAPABILITY
-    return tiles.tma and is_late and tensor.shape[-1] * tensor.element_size() % TMA_ALIGNMENT_BYTES == 0
+    return tiles.tma and is_late(tensor.device) and tensor.shape[-1] * tensor.element_size() % TMA_ALIGNMENT_BYTES == 0
 
 
 def _rows(tensor: Tensor, height: int, width: int, *, is_used: bool) -> Any:

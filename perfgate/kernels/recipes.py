@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from perfgate.kernels.align import CHUNK, SEGMENT, count_slots, place_slots
 from perfgate.kernels.combine import SUM_COLUMNS, own_down_product, sum_slots
 from perfgate.kernels.down import down_product
 from perfgate.kernels.gate_up import gate_up_product
-from perfgate.kernels.problem import SILU, SWIGLU, Activation
-from perfgate.kernels.tables import stored_plans
-from perfgate.kernels.tiles import DEFAULT_PLANS, Plan, Tiles, Variant
+from perfgate.kernels.problem import ACTIVATIONS, SILU, SWIGLU, Activation
+from perfgate.kernels.tables import stored, table_path
+from perfgate.kernels.tiles import DEFAULT_PLANS, LARGE, LARGE_EARLY, SMALL, Plan, Tiles, Variant
 
 ELEMENTS = {"bfloat16": "bf16", "float16": "fp16"}
 EXPERTS = 128
+AMPERE, HOPPER, BLACKWELL = 80, 90, 100
+EVERYWHERE = frozenset({AMPERE, HOPPER, BLACKWELL})
+# Tuned plans are built for the architecture of the device that they were tuned on: elsewhere nothing takes them.
+MODEL_ARCHS = {"A100": 80, "A800": 80, "H20": 90, "H100": 90, "H200": 90, "H800": 90, "GH200": 90, "B200": 100, "GB200": 100}
+DEFAULT_ARCHS = {LARGE: EVERYWHERE - {AMPERE}, LARGE_EARLY: frozenset({AMPERE})}
 # The hidden and intermediate sizes of the products do not enter the machine code; whether they divide the tiles does.
 COMMON_TYPES = {
     "topk_weights": "*fp32",
@@ -39,7 +46,7 @@ class Recipe:
     """One kernel with everything that the compiler must know: types, constants, warps and stages.
 
     `is_product` kernels must use the matrix units on tiles of `rows` rows; `is_atomic` ones must add without waiting. Before
-    `least_arch` there is no machine for it.
+    `least_arch` there is no machine for it; on other architectures than `archs` nothing launches it.
     """
 
     name: str
@@ -53,46 +60,92 @@ class Recipe:
     is_atomic: bool = False
     is_fp8: bool = False
     least_arch: int = 80
+    archs: frozenset[int] = EVERYWHERE
+
+    def suits(self, arch: int) -> bool:
+        """Whether anything launches it on this architecture."""
+        return self.least_arch <= arch and arch in self.archs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evenness:
+    """Whether the depths of a layer's two products, H and I, are whole steps of their tiles."""
+
+    gate_up: bool
+    down: bool
 
 
 def recipes() -> tuple[Recipe, ...]:
-    """Every kernel of every default and tuned plan, for both 16-bit types and both kinds of layer; each once."""
+    """Every kernel of every default and tuned plan, for both 16-bit types and both kinds of layer; each once.
+
+    Default plans are for sizes that divide their tiles and for others, and for every architecture; tuned ones as their layer
+    launches them, on the architecture that they were tuned on.
+    """
     from perfgate.kernels.quantised_recipes import fp8_recipes, mxfp4_recipes  # noqa: PLC0415 - it imports what stands here
 
-    plans = dict.fromkeys((*DEFAULT_PLANS, *stored_plans()))
-    made = [recipe for plan in plans for dtype in ELEMENTS for recipe in _plan_recipes(plan, dtype)]
+    made = [recipe for dtype in ELEMENTS for recipe in (*_default_recipes(dtype), *_tuned_recipes(dtype))]
     made += list(_alignment_recipes())
     made += [recipe for dtype in ELEMENTS for recipe in (*fp8_recipes(dtype), *mxfp4_recipes(dtype))]
-    return tuple({recipe.name: recipe for recipe in made}.values())
+    found: dict[str, Recipe] = {}
+    for recipe in made:
+        known = found.get(recipe.name, recipe)
+        found[recipe.name] = replace(known, archs=known.archs | recipe.archs)
+    return tuple(found.values())
 
 
-def _plan_recipes(plan: Plan, dtype: str) -> Iterator[Recipe]:
-    for activation in (SWIGLU, SILU):
-        yield _gate_up(plan, dtype, activation)
-        has_bias = activation is SWIGLU
-        if plan.variant is Variant.OWNER:
-            yield _owner(plan.down, dtype, has_bias=has_bias)
-        else:
-            for is_atomic in (False, True):
-                yield _down(plan.down, dtype, has_bias=has_bias, is_atomic=is_atomic, is_direct=plan.is_direct)
+def _default_recipes(dtype: str) -> Iterator[Recipe]:
+    for plan, activation, is_even in product(DEFAULT_PLANS, (SWIGLU, SILU), (True, False)):
+        for recipe in _plan_recipes(plan, dtype, activation, Evenness(gate_up=is_even, down=is_even)):
+            yield replace(recipe, archs=DEFAULT_ARCHS.get(plan, EVERYWHERE))
     yield _sum(dtype)
 
 
-def _label(tiles: Tiles) -> str:
+def _tuned_recipes(dtype: str) -> Iterator[Recipe]:
+    for path in sorted(table_path("any").parent.glob("*.json")):
+        for key, entries in stored(path.stem).items():
+            *pairs, activation = key.split(",")
+            if activation not in ACTIVATIONS:  # quantised layers have recipes of their own
+                continue
+            sizes = {name: int(value) for name, value in (pair.split("=") for pair in pairs)}
+            # What runs sorted where the tuned plan does not, such as atomic32 at one token.
+            for plan in dict.fromkeys((*(entry.plan for entry in entries.values()), SMALL)):
+                evenness = Evenness(gate_up=sizes["H"] % plan.gate_up.k == 0, down=sizes["I"] % plan.down.k == 0)
+                for recipe in _plan_recipes(plan, dtype, ACTIVATIONS[activation], evenness):
+                    yield replace(recipe, archs=find_archs(path.stem))
+
+
+def find_archs(device: str) -> frozenset[int]:
+    """The architecture of a device by its name, such as 90 for NVIDIA_H200; all of them for one that is not known."""
+    known = [MODEL_ARCHS[word] for word in re.split(r"[_ -]", device) if word in MODEL_ARCHS]
+    return frozenset(known[:1]) or EVERYWHERE
+
+
+def _plan_recipes(plan: Plan, dtype: str, activation: Activation, evenness: Evenness) -> Iterator[Recipe]:
+    has_bias = activation is not SILU
+    yield _gate_up(plan, dtype, activation, is_even=evenness.gate_up)
+    if plan.variant is Variant.OWNER:
+        yield _owner(plan.down, dtype, has_bias=has_bias, is_even=evenness.down)
+        return
+    for is_atomic in (False, True):
+        yield _down(plan, dtype, has_bias=has_bias, is_atomic=is_atomic, is_even=evenness.down)
+
+
+def _label(tiles: Tiles, *, is_even: bool) -> str:
     return (
         f"{tiles.m}x{tiles.n}x{tiles.k}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
         + ("tma" if tiles.tma else "")
         + ("short" if tiles.short else "")
+        + ("" if is_even else "/uneven")
     )
 
 
-def _sizes(tiles: Tiles) -> dict[str, Any]:
+def _sizes(tiles: Tiles, *, is_even: bool) -> dict[str, Any]:
     return {
         "BLOCK_M": tiles.m,
         "BLOCK_N": tiles.n,
         "BLOCK_K": tiles.k,
         "GROUP_M": tiles.group_m,
-        "EVEN_K": True,
+        "EVEN_K": is_even,
         "SHORT_BLOCKS": tiles.short,
         "OVERLAP": True,
     }
@@ -112,12 +165,12 @@ def _tensors(dtype: str, tiles: Tiles, *, is_tma: bool) -> dict[str, str]:
     return COMMON_TYPES | types
 
 
-def _gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
+def _gate_up(plan: Plan, dtype: str, activation: Activation, *, is_even: bool) -> Recipe:
     tiles, is_direct = plan.gate_up, plan.is_direct or plan.variant is Variant.OWNER
     is_tma = tiles.tma and activation.interleaved
     constants = {
         "INTERLEAVED": activation.interleaved,
-        "HAS_BIAS": activation is SWIGLU,
+        "HAS_BIAS": activation is not SILU,
         "WEIGHT_ON_INPUT": False,
         "ALPHA": activation.alpha,
         "LIMIT": activation.limit or 0.0,
@@ -127,10 +180,10 @@ def _gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
     }
     types = _tensors(dtype, tiles, is_tma=is_tma)
     return Recipe(
-        name=f"gate_up/{activation.name}/{dtype}/{_label(tiles)}" + ("/direct" if is_direct else ""),
+        name=f"gate_up/{activation.name}/{dtype}/{_label(tiles, is_even=is_even)}" + ("/direct" if is_direct else ""),
         kernel=gate_up_product,
         types=types | {"block_count": "*i32"},
-        constants=constants | _sizes(tiles),
+        constants=constants | _sizes(tiles, is_even=is_even),
         warps=tiles.warps,
         stages=tiles.stages,
         rows=tiles.m,
@@ -138,15 +191,16 @@ def _gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
     )
 
 
-def _down(tiles: Tiles, dtype: str, *, has_bias: bool, is_atomic: bool, is_direct: bool) -> Recipe:
+def _down(plan: Plan, dtype: str, *, has_bias: bool, is_atomic: bool, is_even: bool) -> Recipe:
+    tiles, is_direct = plan.down, plan.is_direct
     types = _tensors(dtype, tiles, is_tma=tiles.tma)
     constants = {"HAS_BIAS": has_bias, "WEIGHT_ON_INPUT": False, "ATOMIC": is_atomic, "DIRECT": is_direct, "TMA": tiles.tma}
+    kind = f"{'atomic32' if is_atomic else 'slots'}/{'bias' if has_bias else 'plain'}"
     return Recipe(
-        name=f"down/{'atomic32' if is_atomic else 'slots'}/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles)}"
-        + ("/direct" if is_direct else ""),
+        name=f"down/{kind}/{dtype}/{_label(tiles, is_even=is_even)}" + ("/direct" if is_direct else ""),
         kernel=down_product,
         types=types | ({"target": "*fp32"} if is_atomic else {}),
-        constants=constants | _sizes(tiles),
+        constants=constants | _sizes(tiles, is_even=is_even),
         warps=tiles.warps,
         stages=tiles.stages,
         rows=tiles.m,
@@ -155,10 +209,10 @@ def _down(tiles: Tiles, dtype: str, *, has_bias: bool, is_atomic: bool, is_direc
     )
 
 
-def _owner(tiles: Tiles, dtype: str, *, has_bias: bool) -> Recipe:
-    sizes = {"ROWS": 16, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "EVEN_K": False, "OVERLAP": True}
+def _owner(tiles: Tiles, dtype: str, *, has_bias: bool, is_even: bool) -> Recipe:
+    sizes = {"ROWS": 16, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "EVEN_K": is_even, "OVERLAP": True}
     return Recipe(
-        name=f"down/owner/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles)}",
+        name=f"down/owner/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles, is_even=is_even)}",
         kernel=own_down_product,
         types=_tensors(dtype, tiles, is_tma=False),
         constants=sizes | {"TOP_K": 4, "HAS_BIAS": has_bias, "WEIGHT_ON_INPUT": False},

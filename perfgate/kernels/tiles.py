@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
+import torch
+
 from perfgate.errors import InputError
 from perfgate.kernels.problem import Problem
 
@@ -82,8 +84,20 @@ LARGE = Plan(
     gate_up=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
     down=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
 )
-DEFAULT_PLANS = (DECODE, OWNER, SMALL, MEDIUM, LARGE)
+# Before Hopper products stay in registers, and 128 by 256 of them leave too few for the epilogue of atomics.
+LARGE_EARLY = Plan(
+    variant=Variant.SLOTS,
+    gate_up=Tiles(m=128, n=128, k=64, warps=8),
+    down=Tiles(m=128, n=128, k=64, warps=8),
+)
+DEFAULT_PLANS = (DECODE, OWNER, SMALL, MEDIUM, LARGE, LARGE_EARLY)
 DIRECT_TOKENS = 4
+LATE_CAPABILITY = (9, 0)  # Hopper brought the tensor copy engine, overlapped launches and products of whole warpgroups
+
+
+def is_late(device: torch.device) -> bool:
+    """Whether a device is Hopper or later; the interpreter, which has no device, can do what they can."""
+    return bool(device.type != "cuda" or torch.cuda.get_device_capability(device) >= LATE_CAPABILITY)
 
 
 # Layers with quantised weights. 8-bit products are 128 deep; 4-bit ones unpack a tile in registers, so they are shallow.
@@ -120,7 +134,8 @@ def default_plan(problem: Problem) -> Plan:
         return DECODE
     if per_expert <= 8:
         return SMALL
-    plan = MEDIUM if per_expert <= 64 else LARGE
+    large = LARGE if is_late(problem.hidden.device) else LARGE_EARLY
+    plan = MEDIUM if per_expert <= 64 else large
     return plan if problem.hidden.element_size() == 2 else _for_float32(plan)
 
 

@@ -15,9 +15,10 @@ from click.testing import CliRunner
 from perfgate.cli.kernels import command
 from perfgate.errors import InputError
 from perfgate.kernels.build import SHARED_BYTES, build, judge, parse_arch
-from perfgate.kernels.recipes import Recipe, recipes
+from perfgate.kernels.recipes import Recipe, find_archs, recipes
 from perfgate.kernels.sass import BuildError, Machine, inspect
 from perfgate.kernels.search import SPACES
+from perfgate.kernels.tables import table_path
 
 SOUND = Machine(registers=128, stack_bytes=0, local_bytes=0, opcodes=Counter({"HGMMA.64x128x16": 4, "REDG.E.ADD.F32": 2}))
 PRODUCT = Recipe(name="product", kernel=None, types={}, constants={}, rows=64, is_product=True)
@@ -38,7 +39,12 @@ def fenced_sum(target, values, BLOCK: tl.constexpr):
     ("part", "arch", "opcode"),
     [
         ("gate_up/swiglu/bfloat16/64x128", 90, "HGMMA"),
+        ("gate_up/swiglu/bfloat16/128x256x64g8w8s4tmashort", 90, "UTMALDG"),
+        ("down/atomic32/bias/bfloat16/64x128x64g4w4s4tma", 90, "UTMALDG"),
+        ("down/slots/bias/bfloat16/16x64x128g1w4s4/uneven", 90, "HMMA"),
+        ("gate_up/swiglu/bfloat16/64x128x64g4w4s4tma/uneven", 90, "UTMALDG"),
         ("down/atomic32/bias/bfloat16/16x64", 90, "HMMA"),
+        ("down/atomic32/bias/bfloat16/128x128x64g8w8s4", 80, "HMMA"),
         ("down/owner/bias/float16", 90, "HMMA"),
         ("gate_up/silu/bfloat16/16x64", 80, "HMMA"),
         ("down/slots/bias/bfloat16/16x64", 100, "HMMA"),
@@ -156,6 +162,38 @@ def searched_recipes():
 @pytest.mark.parametrize("recipe", searched_recipes(), ids=lambda recipe: recipe.name)
 def test_build__accepts_the_largest_tilings_of_the_search(recipe):
     assert build(recipe, 90).problems == ()
+
+
+def test_recipes__hold_what_the_shipped_plans_launch():
+    """gpt-oss-20b at one token has depths of 2880, which tiles of 128 do not divide."""
+    by_name = {recipe.name: recipe for recipe in recipes()}
+
+    for name in ("gate_up/swiglu/bfloat16/16x64x128g1w4s4/uneven", "down/slots/bias/bfloat16/16x32x128g1w4s5/uneven"):
+        assert by_name[name].constants["EVEN_K"] is False
+        assert by_name[name].suits(90)
+    assert {recipe.constants["EVEN_K"] for recipe in by_name.values() if "EVEN_K" in recipe.constants} == {True, False}
+    assert any(recipe.constants.get("SHORT_BLOCKS") for recipe in by_name.values())
+
+
+def test_recipes__tuned_plans_are_built_for_their_own_device_and_defaults_everywhere():
+    tuned = named("down/slots/bias/bfloat16/16x32x128g1w4s5/uneven")
+
+    assert [tuned.suits(arch) for arch in (80, 90, 100)] == [False, True, False]
+    assert [named("down/slots/bias/bfloat16/16x64x128g1w4s4").suits(arch) for arch in (80, 90, 100)] == [True, True, True]
+    assert [named("gate_up/swiglu/bfloat16/128x256x64g8w8s4tmashort").suits(arch) for arch in (80, 90, 100)] == [
+        False,
+        True,
+        True,
+    ]
+    assert [named("gate_up/swiglu/bfloat16/128x128x64g8w8s4").suits(arch) for arch in (80, 90, 100)] == [True, False, False]
+
+
+def test_find_archs__every_shipped_table_and_common_names():
+    shipped = [path.stem for path in table_path("any").parent.glob("*.json")]
+
+    assert all(len(find_archs(name)) == 1 for name in shipped)
+    assert [*map(find_archs, ("NVIDIA_A100-SXM4-80GB", "NVIDIA_H100_80GB_HBM3", "NVIDIA_B200"))] == [{80}, {90}, {100}]
+    assert find_archs("NVIDIA_GeForce_RTX_4090") == {80, 90, 100}
 
 
 def test_build_command__prints_a_line_for_each_kernel_and_counts():

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from perfgate.errors import InputError
-from perfgate.kernels import tables
+from perfgate.kernels import tables, tiles
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
 from perfgate.kernels.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
@@ -14,6 +15,7 @@ from perfgate.kernels.tiles import (
     DECODE,
     FP8_SMALL,
     LARGE,
+    LARGE_EARLY,
     MEDIUM,
     QUANTISED_PLANS,
     SMALL,
@@ -107,6 +109,22 @@ def test_stored_plans__are_of_one_format(monkeypatch):
 )
 def test_default_plan__follows_rows_per_expert(case, expected):
     assert default_plan(build(case)) == expected
+
+
+def test_default_plan__is_smaller_before_hopper(monkeypatch):
+    problem = build(Case(M=1024, dtype="bfloat16"))
+
+    monkeypatch.setattr(tiles, "is_late", lambda device: device.type != "cpu")
+
+    assert default_plan(problem) == LARGE_EARLY
+
+
+def test_is_late__knows_hopper(monkeypatch):
+    capabilities = {0: (8, 0), 1: (9, 0), 2: (10, 0)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capabilities[device.index])
+
+    assert [tiles.is_late(torch.device(f"cuda:{index}")) for index in capabilities] == [False, True, True]
+    assert tiles.is_late(torch.device("cpu"))
 
 
 def test_default_plan__halves_tiles_for_float32():
