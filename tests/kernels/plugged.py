@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from sglang.srt import plugins
@@ -16,6 +17,7 @@ from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
 from perfgate.kernels import plugin
 from perfgate.kernels.accuracy import TOLERANCES, measure
 from perfgate.kernels.cases import Case
+from perfgate.kernels.counters import Counters
 from perfgate.kernels.data import build
 from perfgate.kernels.reference import oracle
 
@@ -82,6 +84,27 @@ def answer(name, *, inplace):
     return found
 
 
+class KeptSwap(plugin.Swap):
+    """The plug-in's hooks, within reach: another mode costs no other process, which would load SGLang again."""
+
+    kept: ClassVar[list[plugin.Swap]] = []
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self.kept.append(self)
+
+
+def answer_in(mode, kind, name):
+    """The answer in another mode than the server's, and what computed it."""
+    (swap,) = KeptSwap.kept
+    own, swap.counters = swap.counters, Counters(mode=mode, versions={})
+    try:
+        problems = answer(name, inplace=kind == "inplace")
+        return {"problems": problems, "computed": dict(swap.counters.computed)}
+    finally:
+        swap.counters = own
+
+
 def leave(name):
     """How SGLang's own layer, which needs a GPU, ends here for a call that ours does not cover."""
     call = arguments(build(CASE), inplace=False) | OPTIONS[name]
@@ -129,10 +152,14 @@ def load_with(mode):
 def main():
     print(json.dumps({"job": "refusal", "found": refusal()}), flush=True)
     print(json.dumps({"job": "unknown mode", "found": load_with("fast")}), flush=True)
+    plugin.Swap = KeptSwap
     plugins.load_plugins()
     for job in sys.stdin.read().split():
-        kind, _, name = job.partition(":")
-        if kind == "state":
+        mode, _, task = job.rpartition("/")
+        kind, _, name = task.partition(":")
+        if mode:
+            found = answer_in(mode, kind, name)
+        elif kind == "state":
             found = [hasattr(getattr(fused_moe, target), "__wrapped__") for target in plugin.KNOWN]
         elif kind == "leave":
             found = leave(name)

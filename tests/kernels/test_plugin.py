@@ -18,6 +18,8 @@ from perfgate.kernels.plugin import COUNTERS_VARIABLE, VARIABLE, parse_mode, req
 
 REPOSITORY = Path(plugin.__file__).parents[2]
 COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked", "new:fp8"]
+# What other modes than the server's compute; 8-bit weights are computed by slots only.
+IN_MODES = [f"{mode}/{job}" for mode in ("owner", "atomic32") for job in COMPUTED if job != "new:fp8"]
 LEFT = {
     "quantised": "quantised weights (use_int8_w8a8)",
     "tensor-fp8": "quantised weights (use_fp8_w8a8)",
@@ -52,7 +54,7 @@ def site(tmp_path_factory):
 def served(site, tmp_path_factory):
     """Answers by job, the counters' file, and the log of one process with SGLang's layer and the plug-in in it."""
     counters = tmp_path_factory.mktemp("counters") / "moe.json"
-    jobs = ["state", *COMPUTED, *(f"leave:{name}" for name in LEFT)]
+    jobs = ["state", *COMPUTED, *IN_MODES, *(f"leave:{name}" for name in LEFT)]
     script = Path(__file__).with_name("plugged.py")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script)], input="\n".join(jobs), env=environment(site, "slots", counters),
@@ -81,6 +83,13 @@ def test_swap__answers_as_the_oracle(served, job):
     answers, _, _ = served
 
     assert answers[job] == []
+
+
+@pytest.mark.parametrize("job", IN_MODES)
+def test_swap__answers_as_the_oracle_in_other_modes(served, job):
+    answers, _, _ = served
+
+    assert answers[job] == {"problems": [], "computed": {f"{job.partition('/')[0]}/eager": 1}}
 
 
 @pytest.mark.parametrize("name", LEFT)
