@@ -30,8 +30,9 @@ SILENCE_S = 120.0
 BROKEN = "broken"
 DONE = "done"
 GIB = 1 << 30
-# A weight is held twice (its copy shows whether an implementation wrote to it), and the first is drawn in float32.
-BYTES_PER_WEIGHT = 14
+# Three times E * H * I numbers of 16 bits are held twice (a copy shows whether an implementation wrote to them), and where the
+# two thirds of the first product are compared, they are copied twice more.
+BYTES_PER_WEIGHT = 20
 BYTES_PER_PROCESS = 2 * GIB
 
 Entry = dict[str, object]
@@ -46,12 +47,12 @@ class Task:
     size: int = 0
 
 
-def plan_tasks(cases: tuple[Case, ...], implementations: tuple[str, ...], only: str) -> list[Task]:
+def plan_tasks(cases: tuple[Case, ...], implementations: tuple[str, ...], only: str = "", without: str = "") -> list[Task]:
     """The matrix's order: small layers of every kind first, then those of real models."""
     return [
         Task(case=str(case), implementations=implementations, size=case.E * case.H * case.I * BYTES_PER_WEIGHT)
         for case in cases
-        if only in str(case)
+        if only in str(case) and not (without and without in str(case))
     ]
 
 
@@ -233,6 +234,7 @@ def main() -> None:
     parser.add_argument("--matrix", choices=MATRICES, default="quick")
     parser.add_argument("--impl", action="append", required=True)
     parser.add_argument("--only", default="", help="cases whose text contains this")
+    parser.add_argument("--without", default="", help="no cases whose text contains this")
     parser.add_argument("--reruns", type=int, default=2, help="of implementations that promise the same bits")
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--deadline", type=float, default=1e9, help="collect no result after this many seconds")
@@ -240,7 +242,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     began = time.perf_counter()
-    tasks = plan_tasks(MATRICES[options.matrix](), tuple(options.impl), options.only)
+    tasks = plan_tasks(MATRICES[options.matrix](), tuple(options.impl), options.only, options.without)
     with options.out.open("w", encoding="utf-8") as out:
         out.write(json.dumps(describe_run(options.reruns)) + "\n")
         workers = [Worker(options.reruns, options.device) for _ in range(min(options.workers, len(tasks)))]

@@ -16,14 +16,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Any
 
 import torch
 from torch import Tensor
+from triton.errors import TritonError
 
 from perfgate.kernels.accuracy import RELAXED, Drift, measure_drift
 from perfgate.kernels.card import describe_device
 from perfgate.kernels.cases import MODEL_SHAPES, Case
+from perfgate.kernels.conformance import CRASHES
 from perfgate.kernels.data import build
 from perfgate.kernels.implementations import Implementation, find
 from perfgate.kernels.problem import NotApplicableError, Problem
@@ -198,7 +201,7 @@ def judge(
         seen = function(implementation.load(), problem)
     except NotApplicableError as reason:
         return Outcome(**about, state="skipped", reason=str(reason))
-    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except (*CRASHES, TritonError, OSError, SubprocessError) as error:  # the last two of a compiler that is started
         state = "skipped" if check in OPTIONAL else "wrong"
         line = (str(error).strip().splitlines() or ["no reason"])[0]
         return Outcome(**about, state=state, reason=f"{type(error).__name__}: {line}"[:300])

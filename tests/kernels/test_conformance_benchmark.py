@@ -8,6 +8,7 @@ import textwrap
 import threading
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,14 +87,48 @@ def test_conformance__a_process_that_ends_is_wrong_in_that_case_and_the_rest_is_
     assert found["killer:raises_late"]["problems"] == ["raised KeyError: [\"'missing'\"]"]
 
 
+def test_ask__a_broken_device_is_replaced_and_blamed_on_one_implementation_only(conformance):
+    def entry(name):
+        return {"implementation": name, "case": "M=1", "problems": []}
+
+    lives = [[entry("a"), conformance.BROKEN], ["its process ended with -11"], [entry("c"), conformance.DONE]]
+    asked = []
+
+    class Scripted(conformance.Worker):
+        """Its processes say what stands in `lives`, one life after the other."""
+
+        def _start(self):
+            self._life = iter(lives.pop(0))
+            self._pipe = SimpleNamespace(send=asked.append)
+
+        def _receive(self):
+            return next(self._life)
+
+        _restart = _start
+
+    found = list(Scripted(2, "cpu").ask(conformance.Task(case="M=1", implementations=("a", "b", "c"))))
+
+    assert [one["implementation"] for one in found] == ["a", "b", "c"]
+    assert [one["problems"] for one in found] == [[], ["its process ended with -11"], []]
+    assert [names for _, names in asked] == [("a", "b", "c"), ("b", "c"), ("c",)]
+
+
 def test_plan_tasks__a_large_layer_takes_what_it_holds(conformance):
     large = Case(E=128, k=4, H=2880, I=2880, dtype="bfloat16")
 
     (task,) = conformance.plan_tasks((Case(), large), ("triton",), "E=128")
 
-    held = 2 * 3 * 2 * large.E * large.H * large.I
-    drawn = (4 + 2) * 2 * large.E * large.H * large.I
-    assert task.size >= max(held, drawn)
+    layer = large.E * large.H * large.I
+    held, compared, drawn = 2 * 3 * 2 * layer, 2 * 2 * 2 * layer, (4 + 2) * 2 * layer
+    assert task.size >= max(held + compared, drawn)
+
+
+def test_plan_tasks__keeps_the_order_and_leaves_out_what_was_asked(conformance):
+    cases = tuple(Case(M=tokens, dtype=dtype) for tokens in (5, 3) for dtype in ("float32", "float16", "bfloat16"))
+
+    found = [task.case for task in conformance.plan_tasks(cases, ("triton",), "float16", "M=3")]
+
+    assert found == [str(Case(M=5, dtype="float16")), str(Case(M=5, dtype="bfloat16"))]
 
 
 def test_memory__a_large_task_waits_for_the_one_before_it(conformance):

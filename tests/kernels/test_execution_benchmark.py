@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+
 from perfgate.kernels.accuracy import RELAXED, Drift, measure_drift
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
