@@ -157,7 +157,7 @@ class Worker:
             return f"no answer within {SILENCE_S:.0f} s: it hangs"
         try:
             answer: Entry | str = self._pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._process.join()
             return f"its process ended with {self._process.exitcode}"
         return answer
@@ -264,6 +264,7 @@ def main() -> None:
             for entry in entries:
                 out.write(json.dumps(entry) + "\n")
                 count(entry, tally)
+    waiting.clear()
     for worker in workers:
         worker.close()
     for (name, state), number in sorted(tally.items()):
