@@ -14,7 +14,7 @@ from perfgate.kernels.down import down_product
 from perfgate.kernels.gate_up import gate_up_product
 from perfgate.kernels.problem import ACTIVATIONS, SILU, SWIGLU, Activation
 from perfgate.kernels.tables import stored, table_path
-from perfgate.kernels.tiles import DEFAULT_PLANS, LARGE, LARGE_EARLY, SMALL, Plan, Tiles, Variant
+from perfgate.kernels.tiles import DEFAULT_PLANS, LARGE, LARGE_NARROW, SMALL, Plan, Tiles, Variant
 
 ELEMENTS = {"bfloat16": "bf16", "float16": "fp16"}
 EXPERTS = 128
@@ -22,7 +22,7 @@ AMPERE, HOPPER, BLACKWELL = 80, 90, 100
 EVERYWHERE = frozenset({AMPERE, HOPPER, BLACKWELL})
 # Tuned plans are built for the architecture of the device that they were tuned on: elsewhere nothing takes them.
 MODEL_ARCHS = {"A100": 80, "A800": 80, "H20": 90, "H100": 90, "H200": 90, "H800": 90, "GH200": 90, "B200": 100, "GB200": 100}
-DEFAULT_ARCHS = {LARGE: EVERYWHERE - {AMPERE}, LARGE_EARLY: frozenset({AMPERE})}
+DEFAULT_ARCHS = {LARGE: frozenset({HOPPER}), LARGE_NARROW: EVERYWHERE - {HOPPER}}
 # The hidden and intermediate sizes of the products do not enter the machine code; whether they divide the tiles does.
 COMMON_TYPES = {
     "topk_weights": "*fp32",

@@ -84,20 +84,25 @@ LARGE = Plan(
     gate_up=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
     down=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
 )
-# Before Hopper products stay in registers, and 128 by 256 of them leave too few for the epilogue of atomics.
-LARGE_EARLY = Plan(
+# Off Hopper, 128 by 256 leave too few registers for the epilogue of atomics (`perfgate kernels build` finds spills).
+LARGE_NARROW = Plan(
     variant=Variant.SLOTS,
     gate_up=Tiles(m=128, n=128, k=64, warps=8),
     down=Tiles(m=128, n=128, k=64, warps=8),
 )
-DEFAULT_PLANS = (DECODE, OWNER, SMALL, MEDIUM, LARGE, LARGE_EARLY)
+DEFAULT_PLANS = (DECODE, OWNER, SMALL, MEDIUM, LARGE, LARGE_NARROW)
 DIRECT_TOKENS = 4
-LATE_CAPABILITY = (9, 0)  # Hopper brought the tensor copy engine, overlapped launches and products of whole warpgroups
+LATE_CAPABILITY = (9, 0)  # Hopper brought the tensor copy engine and overlapped launches
 
 
 def is_late(device: torch.device) -> bool:
     """Whether a device is Hopper or later; the interpreter, which has no device, can do what they can."""
     return bool(device.type != "cuda" or torch.cuda.get_device_capability(device) >= LATE_CAPABILITY)
+
+
+def has_warpgroups(device: torch.device) -> bool:
+    """Whether a device is Hopper, alone in multiplying with whole warpgroups; the interpreter takes Hopper's plans."""
+    return bool(device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == LATE_CAPABILITY[0])
 
 
 # Layers with quantised weights. 8-bit products are 128 deep; 4-bit ones unpack a tile in registers, so they are shallow.
@@ -134,7 +139,7 @@ def default_plan(problem: Problem) -> Plan:
         return DECODE
     if per_expert <= 8:
         return SMALL
-    large = LARGE if is_late(problem.hidden.device) else LARGE_EARLY
+    large = LARGE if has_warpgroups(problem.hidden.device) else LARGE_NARROW
     plan = MEDIUM if per_expert <= 64 else large
     return plan if problem.hidden.element_size() == 2 else _for_float32(plan)
 

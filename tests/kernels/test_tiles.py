@@ -15,7 +15,7 @@ from perfgate.kernels.tiles import (
     DECODE,
     FP8_SMALL,
     LARGE,
-    LARGE_EARLY,
+    LARGE_NARROW,
     MEDIUM,
     QUANTISED_PLANS,
     SMALL,
@@ -111,20 +111,22 @@ def test_default_plan__follows_rows_per_expert(case, expected):
     assert default_plan(build(case)) == expected
 
 
-def test_default_plan__is_smaller_before_hopper(monkeypatch):
+def test_default_plan__is_smaller_off_hopper(monkeypatch):
     problem = build(Case(M=1024, dtype="bfloat16"))
 
-    monkeypatch.setattr(tiles, "is_late", lambda device: device.type != "cpu")
+    monkeypatch.setattr(tiles, "has_warpgroups", lambda device: device.type != "cpu")
 
-    assert default_plan(problem) == LARGE_EARLY
+    assert default_plan(problem) == LARGE_NARROW
 
 
-def test_is_late__knows_hopper(monkeypatch):
+def test_is_late__knows_what_hopper_brought_and_has_alone(monkeypatch):
     capabilities = {0: (8, 0), 1: (9, 0), 2: (10, 0)}
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capabilities[device.index])
 
     assert [tiles.is_late(torch.device(f"cuda:{index}")) for index in capabilities] == [False, True, True]
+    assert [tiles.has_warpgroups(torch.device(f"cuda:{index}")) for index in capabilities] == [False, True, False]
     assert tiles.is_late(torch.device("cpu"))
+    assert tiles.has_warpgroups(torch.device("cpu"))
 
 
 def test_default_plan__halves_tiles_for_float32():
