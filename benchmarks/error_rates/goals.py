@@ -131,11 +131,21 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
 
 
 def grade(found: dict[str, Any], goal: float) -> str:
-    """Met only where verdicts that share no block bound the power from below; where they are too few, that is said."""
+    """What may be said of a power goal. Met only where verdicts that share no block bound the power from below by the goal.
+
+    Replays share blocks, so they can miss a goal, but never meet one by themselves; and fewer of them than it would take if
+    they were independent prove nothing at all.
+    """
+    alone = found["disjoint"]
     if found["rate"] < goal:
         return "NOT met"
-    alone = found["disjoint"]
-    return "met" if alone and alone["lower95"] >= goal else "met in the replays, too few blocks to prove it"
+    if alone and alone["rate"] < goal:
+        return "NOT shown"
+    if alone and alone["lower95"] >= goal:
+        return "met"
+    if found["tries"] < find_needed(1 - goal):
+        return f"found {found['count']} of {found['tries']}, proves nothing yet"
+    return "found, too few blocks to prove it"
 
 
 def find_case(goal: PowerGoal, cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from benchmarks.error_rates.replays import (
     walk,
 )
 from benchmarks.error_rates.studies import stock_shelf, study_all
+from benchmarks.verdict.record import as_rate
 from perfgate.core import Outcome, Role
 from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
@@ -286,13 +287,23 @@ def test_check_false_alarms__kinds_of_noise_judge_the_same_replays():
     assert check_false_alarms([row("none", 200, 0), row("blocks", 200, 0)], 2.0)["status"] == "NOT met"
 
 
-def test_grade__a_count_alone_proves_nothing():
-    def rate(lower):
-        return {"rate": 1.0, "disjoint": {"lower95": lower}}
+@pytest.mark.parametrize(
+    ("replays", "disjoint", "words"),
+    [
+        ((1, 1), (1, 1), "found 1 of 1, proves nothing yet"),
+        ((58, 58), None, "found 58 of 58, proves nothing yet"),
+        ((59, 59), (2, 2), "found, too few blocks to prove it"),
+        ((1, 1), (1, 2), "NOT shown"),
+        ((500, 500), (59, 60), "found, too few blocks to prove it"),
+        ((500, 500), (59, 59), "met"),
+        ((9, 10), (2, 2), "NOT met"),
+        ((0, 1), None, "NOT met"),
+    ],
+)
+def test_grade__only_verdicts_that_share_no_block_meet_a_goal(replays, disjoint, words):
+    found = {**as_rate(*replays), "disjoint": as_rate(*disjoint) if disjoint else None}
 
-    assert grade(rate(0.96), 0.95) == "met"
-    assert grade(rate(0.5), 0.95) == "met in the replays, too few blocks to prove it"
-    assert grade({"rate": 0.9, "disjoint": None}, 0.95) == "NOT met"
+    assert grade(found, 0.95) == words
 
 
 def test_find_needed__of_one_percent():
