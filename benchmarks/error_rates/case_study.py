@@ -48,7 +48,6 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
         "folders": [one.name for one in case.recordings],
         "blocks": total,
         "looks": list(case.scenario.blocks.looks),
-        "nominal": case.recordings[0].entry.nominal,
         "effect": mean(effects) if effects else None,
         "effect_from": case.recordings[0].effect_from,
         "direct": case.recordings[0].is_direct,

@@ -3,14 +3,14 @@
 The list is a TOML file of `[[session]]` tables:
 - `folder`: a result folder, relative to the file; `*` in its name takes every folder that matches;
 - `kind`: "aa" (equal arms), "injected" (candidate slowed on purpose) or "change" (a real change of unknown size);
-- `label`: what was done to the candidate, in a few words;
-- `nominal`: the slow-down that was aimed at, as a ratio of a decode step, for injected ones;
+- `label`: what was done to the candidate, in a few words; an injected one is named by its injection, and needs none;
 - `effect` and `effect_from`: the slow-down as it was measured elsewhere, and where. Left out, it is read from what the slowed
   servers said in their logs.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 from perfgate.core import Arm, Role, Session, Window
+from perfgate.environment import ABSENT
 from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
 from perfgate.evidence.journal import read_lines
@@ -32,7 +33,7 @@ from perfgate.serving.injection import VARIABLE, Injection, parse_injection
 from perfgate.serving.injection_log import read_injected_us
 
 KINDS = ("aa", "injected", "change")
-KEYS = {"folder", "kind", "label", "nominal", "effect", "effect_from"}
+KEYS = {"folder", "kind", "label", "effect", "effect_from"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,7 @@ class Entry:
 
     folder: Path
     kind: str
-    label: str
-    nominal: float | None = None
+    label: str = ""
     effect: float | None = None
     effect_from: str = ""
 
@@ -77,18 +77,29 @@ class Recording:
     begun_utc: str
     blocks: tuple[Block, ...]
     injection: Injection | None = None
+    asked: str = ""
     effect: float | None = None
     effect_from: str = ""
 
     @property
     def is_direct(self) -> bool:
         """Whether every step got longer by what was spent: not so for rare steps, nor where the GPU may hide a waiting host."""
-        return self.injection is None or self.injection.kind not in {"host", "tail"}
+        return self.injection is None or (self.injection.kind not in {"host", "tail"} and self.injection.period == 1)
 
     @property
     def name(self) -> str:
         """The name of its folder."""
         return self.entry.folder.name
+
+    @property
+    def label(self) -> str:
+        """What was done to the candidate: the words of the list, else the injection as its server was given it."""
+        return self.entry.label or self.asked or self.entry.kind
+
+    @property
+    def cores(self) -> str:
+        """How many cores the host has, as its fingerprint says."""
+        return next(iter(self.session.fingerprints.values())).facts.get("cores", ABSENT)
 
     @property
     def design(self) -> tuple[str, str, int, str]:
@@ -120,21 +131,27 @@ def read_list(path: Path) -> tuple[Entry, ...]:
 
 def _expand(entry: Entry) -> list[Entry]:
     """Every folder that an entry names; the entry itself where none matches, so that it is told as missing."""
-    matches = sorted(entry.folder.parent.glob(entry.folder.name)) if "*" in entry.folder.name else []
-    return [replace(entry, folder=match, label=f"{entry.label} ({match.name})") for match in matches] or [entry]
+    matches = sorted(entry.folder.parent.glob(entry.folder.name), key=_find_place) if "*" in entry.folder.name else []
+    return [replace(entry, folder=match) for match in matches] or [entry]
+
+
+def _find_place(folder: Path) -> list[tuple[int, str]]:
+    """Where a folder stands among others: gpu-3 before gpu-10."""
+    return [(int(part or 0), word) for word, part in re.findall(r"(\D*)(\d*)", folder.name)]
 
 
 def _read_entry(row: Mapping[str, Any], parent: Path, where: str) -> Entry:
     if unknown := sorted(row.keys() - KEYS):
         raise InputError(f"{where}: {unknown[0]}: no such key; the keys are {', '.join(sorted(KEYS))}")
-    if missing := sorted({"folder", "kind", "label"} - row.keys()):
+    if missing := sorted({"folder", "kind"} - row.keys()):
         raise InputError(f"{where}: {missing[0]} is missing")
     if row["kind"] not in KINDS:
         raise InputError(f"{where}: kind: {row['kind']!r} is none of {', '.join(KINDS)}")
-    for key in ("nominal", "effect"):
-        value = row.get(key)
-        if value is not None and (not isinstance(value, int | float) or not isfinite(value) or value <= 0):
-            raise InputError(f"{where}: {key}: {value!r} is no positive ratio")
+    if row["kind"] != "injected" and not row.get("label"):
+        raise InputError(f"{where}: label is missing; only an injected session is named by what its server was given")
+    effect = row.get("effect")
+    if effect is not None and (not isinstance(effect, int | float) or not isfinite(effect) or effect <= 0):
+        raise InputError(f"{where}: effect: {effect!r} is no positive ratio")
     if ("effect" in row) != ("effect_from" in row):
         raise InputError(f"{where}: effect and effect_from belong together: a size, and where it was measured")
     return Entry(**{**row, "folder": parent / row["folder"]})
@@ -173,6 +190,7 @@ def read_recording(entry: Entry) -> Recording:
         begun_utc=record.begun_utc,
         blocks=blocks,
         injection=injection,
+        asked=text or "",
         effect=effect,
         effect_from=effect_from,
     )

@@ -76,7 +76,7 @@ def draw(cases: Sequence[Row]) -> None:
 
     figure = Figure(figsize=(11.0, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    sized = [case for case in cases if case["kind"] == "aa" or (case["direct"] and (case["effect"] or case["nominal"]))]
+    sized = [case for case in cases if case["kind"] == "aa" or (case["direct"] and case["effect"])]
     sized.sort(key=find_size)
     for offset, name in enumerate(name for name in METRICS if any(name in case["differences"] for case in sized)):
         shown = [case for case in sized if name in case["differences"]]
@@ -105,8 +105,8 @@ def draw(cases: Sequence[Row]) -> None:
 
 
 def find_size(case: Row) -> float:
-    """The true slow-down, the one aimed at where nobody measured it, zero for equal arms."""
-    return float(case["effect"] or case["nominal"] or 0.0)
+    """The true slow-down, zero for equal arms."""
+    return float(case["effect"] or 0.0)
 
 
 if __name__ == "__main__":

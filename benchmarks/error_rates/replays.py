@@ -58,12 +58,22 @@ class Case:
 
 
 def group_cases(recordings: Sequence[Recording]) -> list[Case]:
-    """Put recordings of one design, kind and label together, in the order of the list."""
+    """All equal arms of one design together, and every other recording by itself, in the order of the list.
+
+    Two recordings of one injection are told apart by their folders.
+    """
     grouped: dict[tuple[object, ...], list[Recording]] = {}
     for recording in recordings:
-        label = "" if recording.entry.kind == "aa" else recording.entry.label
-        grouped.setdefault((recording.design, recording.entry.kind, label), []).append(recording)
-    return [Case(label=found[0].entry.label, kind=found[0].entry.kind, recordings=tuple(found)) for found in grouped.values()]
+        grouped.setdefault((recording.design, "aa" if recording.entry.kind == "aa" else recording.name), []).append(recording)
+    words = [(found[0].design, found[0].label) for found in grouped.values()]
+    return [
+        Case(
+            label=found[0].label if words.count(one) == 1 else f"{found[0].label} ({found[0].name})",
+            kind=found[0].entry.kind,
+            recordings=tuple(found),
+        )
+        for one, found in zip(words, grouped.values(), strict=True)
+    ]
 
 
 def count_replays(blocks: int, length: int, *, is_symmetric: bool) -> int:
@@ -90,7 +100,7 @@ class Composer:
     kept: dict[tuple[int, int, bool], tuple[Window, ...]] = field(default_factory=dict)
 
     def compose(self, pick: Pick) -> Session:
-        """A session of the blocks picked, numbered and timed as if it had been measured so."""
+        """A session of the blocks picked, numbered and timed as if it had been measured so, where the first one was."""
         blocks = self.case.blocks
         span_s = 1.0 + max(block.windows[-1].ended_s - block.windows[0].begun_s for block in blocks)
         windows: list[Window] = []
@@ -99,7 +109,7 @@ class Composer:
             if key not in self.kept:
                 self.kept[key] = renumber(blocks[index], position, span_s, swapped=swapped)
             windows.extend(self.kept[key])
-        first = self.case.recordings[0].session
+        first = next(one.session for one in self.case.recordings if one.name == blocks[pick[0][0]].session)
         return replace(first, windows=tuple(windows), superseded=(), is_complete=True)
 
 

@@ -40,7 +40,12 @@ def study_all(found: Sequence[Recording], skipped: Sequence[Skipped], limit: int
     return {
         "recordings": [describe_recording(one) | {"beside": count_beside(one, found)} for one in found],
         "skipped": [
-            {"folder": one.entry.folder.name, "kind": one.entry.kind, "label": one.entry.label, "reason": one.reason}
+            {
+                "folder": one.entry.folder.name,
+                "kind": one.entry.kind,
+                "label": one.entry.label or one.entry.kind,
+                "reason": one.reason,
+            }
             for one in skipped
         ],
         "designs": designs,
@@ -54,16 +59,16 @@ def describe_recording(one: Recording) -> dict[str, Any]:
     return {
         "folder": one.name,
         "kind": one.entry.kind,
-        "label": one.entry.label,
+        "label": one.label,
         "scenario": one.scenario.name,
         "begun_utc": one.begun_utc,
         "blocks": len(one.blocks),
         "gpu": facts.get("gpu"),
+        "cores": one.cores,
         "driver": facts.get("driver"),
         "sglang": facts.get("sglang"),
         "torch": facts.get("torch"),
         "minutes": sum(block.took_s for block in one.blocks) / 60,
-        "nominal": one.entry.nominal,
         "effect": one.effect,
         "effect_from": one.effect_from,
     }
@@ -72,7 +77,7 @@ def describe_recording(one: Recording) -> dict[str, Any]:
 def count_beside(one: Recording, found: Sequence[Recording]) -> int:
     """How many other sessions of the list were measured at the same time on a machine with as many cores."""
     begun, ended = find_span(one)
-    spans = [find_span(other) for other in found if other is not one and find_cores(other) == find_cores(one)]
+    spans = [find_span(other) for other in found if other is not one and other.cores == one.cores]
     return sum(other_begun < ended and begun < other_ended for other_begun, other_ended in spans)
 
 
@@ -80,11 +85,6 @@ def find_span(one: Recording) -> tuple[float, float]:
     """When a session began and ended, in seconds since 1970."""
     begun = datetime.fromisoformat(one.begun_utc).timestamp()
     return begun, begun + (one.session.timing.took_s if one.session.timing else 0.0)
-
-
-def find_cores(one: Recording) -> str | None:
-    """The cores of the machine that it was measured on."""
-    return next(iter(one.session.fingerprints.values())).facts.get("cores")
 
 
 def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from math import log1p
 
@@ -29,7 +30,7 @@ from benchmarks.error_rates.replays import (
 )
 from benchmarks.error_rates.studies import stock_shelf, study_all
 from benchmarks.verdict.record import as_rate
-from perfgate.core import Outcome, Role
+from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
 from perfgate.evidence.structure import Court
@@ -47,12 +48,9 @@ label = "equal arms"
 [[session]]
 folder = "slow"
 kind = "injected"
-label = "GPU +5 %"
-nominal = 0.05
 [[session]]
 folder = "nowhere"
 kind = "injected"
-label = "GPU +1 %"
 """
 
 
@@ -101,7 +99,7 @@ def test_read_recordings__a_missing_folder_is_told(found):
 
 def test_read_recordings__a_void_folder_and_a_wrong_kind_are_told(place):
     next((place / "quiet" / "windows").iterdir()).unlink()
-    (place / "list.toml").write_text(LIST.replace('kind = "injected"\nlabel = "GPU +5 %"', 'kind = "aa"\nlabel = "x"'))
+    (place / "list.toml").write_text(LIST.replace('kind = "injected"', 'kind = "aa"\nlabel = "x"', 1))
 
     kept, skipped = read_recordings(read_list(place / "list.toml"))
 
@@ -114,9 +112,9 @@ def test_read_recordings__a_void_folder_and_a_wrong_kind_are_told(place):
     ("old", "new", "words"),
     [
         ('kind = "aa"', 'kind = "quiet"', "session 1: kind: 'quiet' is none of"),
-        ("nominal = 0.05", "nominal = -1", "session 2: nominal: -1 is no positive ratio"),
-        ("nominal = 0.05", "effect = 0.05", "session 2: effect and effect_from belong together"),
-        ("nominal = 0.05", "size = 0.05", "session 2: size: no such key"),
+        ('"slow"', '"slow"\neffect = -1', "session 2: effect: -1 is no positive ratio"),
+        ('"slow"', '"slow"\neffect = 0.05', "session 2: effect and effect_from belong together"),
+        ('"slow"', '"slow"\nsize = 0.05', "session 2: size: no such key"),
         ('label = "equal arms"\n', "", "session 1: label is missing"),
         ("[[session]]", "[[folder]]", "expected \\[\\[session\\]\\] tables"),
     ],
@@ -129,11 +127,40 @@ def test_read_list__names_what_is_wrong(place, old, new, words):
 
 
 def test_read_list__a_star_takes_every_folder_that_matches(place):
-    (place / "list.toml").write_text(LIST.replace('"slow"', '"sl*"').replace('"nowhere"', '"no*"'))
+    for name in ("slow-10", "slow-3-long", "slow-3"):
+        (place / name).mkdir()
+    (place / "list.toml").write_text(LIST.replace('"slow"', '"slow*"').replace('"nowhere"', '"no*"'))
 
     entries = read_list(place / "list.toml")
 
-    assert [(one.folder.name, one.label) for one in entries[1:]] == [("slow", "GPU +5 % (slow)"), ("no*", "GPU +1 %")]
+    assert [one.folder.name for one in entries[1:]] == ["slow", "slow-3", "slow-3-long", "slow-10", "no*"]
+
+
+def test_group_cases__a_slowed_session_is_named_by_what_its_server_was_given(place):
+    shutil.copytree(place / "slow", place / "slow-again")
+    (place / "list.toml").write_text(LIST.replace('"slow"', '"slow*"'))
+
+    quiet, *slowed = group_cases(read_recordings(read_list(place / "list.toml"))[0])
+
+    assert (quiet.label, len(quiet.blocks)) == ("equal arms", 6)
+    assert [case.label for case in slowed] == ["gpu:20 (slow)", "gpu:20 (slow-again)"]
+
+
+def test_compose__is_a_session_of_the_host_of_its_first_block(place):
+    write_folder(place / "quiet-2", make_session(SCENARIO, blocks=2, seed=3), at="2026-01-03T00:00:00Z")
+    record = orjson.loads((place / "quiet-2" / "session.json").read_bytes())
+    for arm in record["arms"].values():
+        arm["facts"]["cores"] = "32"
+    (place / "quiet-2" / "session.json").write_bytes(orjson.dumps(record))
+    (place / "list.toml").write_text(LIST.replace('"quiet"', '"quiet*"'))
+    found, skipped = read_recordings(read_list(place / "list.toml"))
+    composer = Composer(case=group_cases(found)[0])
+
+    cores = [composer.compose(pick).fingerprints[Arm.BASE].facts.get("cores") for pick in (((0, False),), ((6, False),))]
+
+    assert [one.entry.folder.name for one in skipped] == ["nowhere"]
+    assert cores == [None, "32"]
+    assert find_stored(Shelf(quiet=found[:1]), composer.case, ((6, False),)) is not None
 
 
 def test_list_replays__every_set_in_every_labelling_once():
@@ -365,10 +392,10 @@ def test_write_page__says_what_is_missing_and_what_was_not_met(found):
 
     page = render.write_page(json.loads(json.dumps({"made": made, **study})))
 
-    assert "**nowhere** (GPU +1 %): no such result folder" in page
+    assert "**nowhere** (injected): no such result folder" in page
     assert "Median ITL: +2 % found in 90 % | no session of that size | none | **not measured**" in page
     assert "verdicts that share no block, none of them an alarm, bound the rate by 1 %" in page
-    assert "### GPU +5 %" in page
+    assert "### gpu:20\n" in page
     assert "injected +4.94 %" in page
     assert "SGLang nightly 10 %" in page
 
