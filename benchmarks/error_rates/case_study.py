@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import expm1, sqrt
 from statistics import mean, median
 from typing import Any
 
@@ -26,6 +26,7 @@ from perfgate.core import Outcome
 from perfgate.evidence.baselines import Baseline
 from perfgate.policy import fix_policy
 from perfgate.series import read_series
+from perfgate.serving.calibration import STEP
 from perfgate.stats.components import measure_variance
 from perfgate.stats.student import find_quantile
 
@@ -52,6 +53,7 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
         "effect_from": case.recordings[0].effect_from,
         "direct": case.recordings[0].is_direct,
         "differences": describe_differences(case),
+        "seen": find_seen(case),
         "tests": describe_tests(composer, full),
         "live": [describe_live(case, one, full) for one in case.recordings],
         "rows": rows,
@@ -127,6 +129,22 @@ def describe_differences(case: Case) -> dict[str, Any]:
         reach = find_quantile(0.95, len(values) - 1) * sd / sqrt(len(values)) if sd is not None else None
         shown[reading.metric] = {"mean": mean(values), "sd": sd, "reach": reach, "blocks": len(values)}
     return shown
+
+
+def find_seen(case: Case) -> dict[str, float | None] | None:
+    """What the length of a decode step showed over all blocks, as a ratio, with its two-sided 90 % interval by those blocks.
+
+    What was spent is a bound from below: a kernel between two others also costs what those two had overlapped.
+    """
+    found = describe_differences(case).get(STEP)
+    if found is None:
+        return None
+    low, high = (None, None) if found["reach"] is None else (found["mean"] - found["reach"], found["mean"] + found["reach"])
+    return {
+        "ratio": expm1(found["mean"]),
+        "low": None if low is None else expm1(low),
+        "high": None if high is None else expm1(high),
+    }
 
 
 def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ MAX_FALSE = 0.01
 MIN_REPLAYS = 300
 MAX_MINUTES = 10.0
 NEAR = (0.75, 1.15)
-"""A case answers for an effect when its true one is between these shares of it: not so large that power is given away."""
+"""A case answers for an effect when what it spent is between these shares of it: not so large that power is given away."""
 
 STALL_LOSS = 0.05
 """A window that lost so much of its start's median throughput is called stalled here."""
@@ -101,11 +101,11 @@ def count_stalls(windows: Sequence[Any]) -> tuple[int, int]:
 
 
 def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Hold one goal against the injected case whose true effect is nearest to it."""
+    """Hold one goal against the injected case that answers for it."""
     shown: dict[str, Any] = {"metric": goal.metric, "effect": goal.effect, "goal": goal.power, "status": "not measured"}
     shown["needed"] = find_needed(1 - goal.power)
     shown |= dict.fromkeys(
-        ("predicted", "gates", "cheapest", "case", "true_effect", "blocks", "found", "verdict", "test", "looks")
+        ("predicted", "gates", "cheapest", "case", "spent", "seen", "blocks", "found", "verdict", "test", "looks")
     )
     if goal.metric in study.metrics:
         looks, windows = study.scenario.blocks.looks, study.scenario.blocks.windows
@@ -120,21 +120,22 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
     found = row["alone"][goal.metric]["regression"]
     return shown | {
         "case": case["label"],
-        "true_effect": case["effect"],
+        "spent": case["effect"],
+        "seen": case["seen"],
         "blocks": row["blocks"],
         "found": found,
         "verdict": row["regression"],
         "test": case["tests"].get(goal.metric),
         "looks": case["looks"],
-        "status": grade(found, goal.power),
+        "status": grade(found, goal.power, is_larger=is_larger(case["seen"], goal.effect)),
     }
 
 
-def grade(found: dict[str, Any], goal: float) -> str:
+def grade(found: dict[str, Any], goal: float, *, is_larger: bool = False) -> str:
     """What may be said of a power goal. Met only where verdicts that share no block bound the power from below by the goal.
 
     Replays share blocks, so they can miss a goal, but never meet one by themselves; and fewer of them than it would take if
-    they were independent prove nothing at all.
+    they were independent prove nothing at all. Finding a slow-down that showed as larger than the goal's meets no goal.
     """
     alone = found["disjoint"]
     if found["rate"] < goal:
@@ -142,21 +143,27 @@ def grade(found: dict[str, Any], goal: float) -> str:
     if alone and alone["rate"] < goal:
         return "NOT shown"
     if alone and alone["lower95"] >= goal:
-        return "met"
+        return "NOT shown, the slow-down was larger" if is_larger else "met"
     if found["tries"] < find_needed(1 - goal):
         return f"found {found['count']} of {found['tries']}, proves nothing yet"
     return "found, too few blocks to prove it"
 
 
+def is_larger(seen: dict[str, float | None] | None, effect: float) -> bool:
+    """Whether a slow-down surely showed as more than may answer for `effect`."""
+    low = seen["low"] if seen else None
+    return low is not None and low > NEAR[1] * effect
+
+
 def find_case(goal: PowerGoal, cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The injected case whose true effect is nearest to the goal's, if it is near at all."""
+    """The injected case near the goal's effect that has most blocks, of several the one that spent nearest to it."""
     near = [
         case
         for case in cases
         if case["kind"] == "injected" and case["direct"] and case["rows"] and case["effect"]
         if NEAR[0] * goal.effect <= case["effect"] <= NEAR[1] * goal.effect
     ]
-    return min(near, key=lambda case: abs(case["effect"] - goal.effect), default=None)
+    return min(near, key=lambda case: (-case["blocks"], abs(case["effect"] - goal.effect)), default=None)
 
 
 def _describe_purchase(study: Study, goal: PowerGoal) -> dict[str, Any] | None:

@@ -69,7 +69,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One usable folder. `effect` is the true slow-down as a ratio of a decode step; None where nobody measured it."""
+    """One usable folder. `effect` is what was spent, as a ratio of a decode step; None where nobody measured it."""
 
     entry: Entry
     scenario: Scenario
@@ -213,7 +213,7 @@ def list_blocks(folder: Path, scenario: Scenario, session: Session) -> Iterator[
 
 
 def find_effect(entry: Entry, session: Session, injection: Injection | None) -> tuple[float | None, str]:
-    """The true slow-down as a ratio of a decode step, and where it comes from; None where nothing tells it.
+    """What the slow-down spent, as a ratio of a decode step, and where that comes from; None where nothing tells it.
 
     A decode step is as long as the base's median ITL. For a slow-down of some steps only, this is the mean over all of them.
     """

@@ -70,7 +70,7 @@ def list_cases(found: Mapping[str, Any], design: Row) -> list[Row]:
 
 
 def draw(cases: Sequence[Row]) -> None:
-    """What each metric showed of a true slow-down, and how often the rule found it in that metric alone."""
+    """What each metric showed of what a slow-down spent, and how often the rule found it in that metric alone."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -89,13 +89,13 @@ def draw(cases: Sequence[Row]) -> None:
         powers = [100 * case["rows"][-1]["alone"][name]["regression"]["rate"] for case in judged]
         right.plot([100 * find_size(case) for case in judged], powers, marker="o", label=METRICS[name].title)
     top = 100 * max(map(find_size, sized), default=0.0)
-    left.plot([0, top], [0, top], color="black", linewidth=0.8, linestyle=":", label="as injected")
-    left.set(xlabel="true slow-down of a decode step (%)", ylabel="what the metric lost (%)", title="Response, 90 % interval")
+    left.plot([0, top], [0, top], color="black", linewidth=0.8, linestyle=":", label="as spent")
+    left.set(xlabel="spent of a decode step (%)", ylabel="what the metric lost (%)", title="Response, 90 % interval")
     # Linear up to what was injected; a tail that scatters far beyond it is still in the picture.
     left.set_yscale("symlog", linthresh=max(2.0, 1.3 * top), linscale=3.0)
     left.set_yticks((-100, -10, -5, 0, 5, 10, 100))
     left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    right.set(xlabel="true slow-down of a decode step (%)", ylabel="REGRESSION (%)", title="Found in that metric alone")
+    right.set(xlabel="spent of a decode step (%)", ylabel="REGRESSION (%)", title="Found in that metric alone")
     right.set_ylim(-2, 102)
     for axes in (left, right):
         axes.grid(alpha=0.3)
@@ -105,7 +105,7 @@ def draw(cases: Sequence[Row]) -> None:
 
 
 def find_size(case: Row) -> float:
-    """The true slow-down, zero for equal arms."""
+    """What the slow-down spent, zero for equal arms."""
     return float(case["effect"] or 0.0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from benchmarks.error_rates.case_study import study_case
+from benchmarks.error_rates.case_study import find_seen, study_case
 from benchmarks.error_rates.goals import (
     MAX_MINUTES,
     POWER_GOALS,
@@ -71,6 +71,7 @@ def describe_recording(one: Recording) -> dict[str, Any]:
         "minutes": sum(block.took_s for block in one.blocks) / 60,
         "effect": one.effect,
         "effect_from": one.effect_from,
+        "seen": find_seen(Case(label=one.label, kind=one.entry.kind, recordings=(one,))),
     }
 
 

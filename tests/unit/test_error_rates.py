@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
-from math import log1p
+from math import expm1, log1p
+from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 
 from benchmarks.error_rates import render
+from benchmarks.error_rates.case_study import find_seen
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all
-from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade
+from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
 from benchmarks.error_rates.recordings import read_list, read_recordings
 from benchmarks.error_rates.replays import (
@@ -33,11 +36,13 @@ from benchmarks.verdict.record import as_rate
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
+from perfgate.evidence.baselines import load_baseline
 from perfgate.evidence.structure import Court
 from perfgate.policy import fix_policy
 from perfgate.series import read_series
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
+ROOT = Path(__file__).parents[2]
 SCENARIO = make_scenario()
 LOG = 'perfgate injection measured: {"kind": "gpu", "steps": 100, "injected_us": 50000.0}\n'
 LIST = """
@@ -338,14 +343,35 @@ def test_find_needed__of_one_percent():
 
 
 def test_find_case__an_effect_that_is_too_large_proves_nothing():
-    def case(label, effect, *, direct=True):
-        return {"label": label, "kind": "injected", "effect": effect, "direct": direct, "rows": [{}]}
+    def case(label, effect, *, direct=True, blocks=2):
+        return {"label": label, "kind": "injected", "effect": effect, "direct": direct, "blocks": blocks, "rows": [{}]}
 
     goal = PowerGoal(metric="median_itl_ms", effect=0.03, power=0.95)
     given = [case("large", 0.036), case("near", 0.027), case("far", 0.024), case("host", 0.03, direct=False)]
 
     assert find_case(goal, given)["label"] == "near"
     assert find_case(goal, given[:1]) is None
+    assert find_case(goal, [*given, case("long", 0.024, blocks=4)])["label"] == "long"
+
+
+def test_grade__a_slow_down_that_showed_as_more_meets_nothing():
+    found = {**as_rate(500, 500), "disjoint": as_rate(60, 60)}
+
+    assert grade(found, 0.95, is_larger=is_larger({"ratio": 0.035, "low": 0.031, "high": 0.04}, 0.03)) == "met"
+    assert grade(found, 0.95, is_larger=is_larger({"ratio": 0.037, "low": 0.035, "high": 0.04}, 0.03)).startswith("NOT shown")
+    assert is_larger({"ratio": 0.05, "low": None, "high": None}, 0.03) is False
+
+
+def test_find_seen__the_interval_of_the_blocks_own_differences(cases):
+    seen = find_seen(cases[1])
+    differences = read_differences(Composer(case=cases[1]), tuple((index, False) for index in range(3)))
+
+    assert seen["ratio"] == pytest.approx(expm1(np.mean(differences)))
+    # Student's t of two degrees of freedom: 2.92.
+    reach = 2.92 * np.std(differences, ddof=1) / 3**0.5
+    assert [seen["low"], seen["high"]] == pytest.approx(
+        [expm1(np.mean(differences) - reach), expm1(np.mean(differences) + reach)], rel=1e-3
+    )
 
 
 def test_count_stalls__against_the_starts_own_median(cases):
@@ -407,3 +433,22 @@ def test_write_page__without_any_equal_arms(found):
     page = render.write_page(json.loads(json.dumps({"made": made, **study})))
 
     assert "None of them can be judged" in page
+
+
+def test_injections_page__its_table_is_what_the_stored_baseline_says():
+    rows = re.findall(
+        r"^\| `gpu:.*\| ([\d.]+) % \| ([\d.]+) % \(([\d.]+) to ([\d.]+)\) \| \+(\d+) % \|$",
+        (ROOT / "docs/injections.md").read_text(),
+        flags=re.MULTILINE,
+    )
+    stored = load_baseline(ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-closed-c16.json")
+    said = {
+        (
+            *(f"{100 * share:.2f}" for share in (one.injected_ratio, one.measured_ratio, one.low, one.high)),
+            f"{100 * (one.measured_ratio / one.injected_ratio - 1):.0f}",
+        )
+        for one in stored.metrics["median_itl_ms"].sensitivity
+    }
+
+    assert len(rows) == 4
+    assert set(rows) <= said
