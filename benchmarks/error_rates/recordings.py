@@ -1,6 +1,6 @@
 """Read the list of recorded sessions, and from each folder its blocks: windows of one fresh server per arm, and what they took.
 
-The list is a TOML file of `[[session]]` tables:
+The list is a TOML file of `[[session]]` tables (`co_tenant_study.py` reads its `[[co_tenant]]` tables):
 - `folder`: a result folder, relative to the file; `*` in its name takes every folder that matches;
 - `kind`: "aa" (equal arms), "injected" (candidate slowed on purpose) or "change" (a real change of unknown size);
 - `label`: what was done to the candidate, in a few words; an injected one is named by its injection, and needs none;
@@ -123,8 +123,8 @@ def read_list(path: Path) -> tuple[Entry, ...]:
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     rows = content.get("session", [])
-    if not isinstance(rows, list) or not rows or content.keys() - {"session"}:
-        raise InputError(f"{path}: expected [[session]] tables and nothing else")
+    if not isinstance(rows, list) or not rows or content.keys() - {"session", "co_tenant"}:
+        raise InputError(f"{path}: expected [[session]] and [[co_tenant]] tables and nothing else")
     entries = [_read_entry(row, path.parent, f"{path}: session {number}") for number, row in enumerate(rows, 1)]
     return tuple(one for entry in entries for one in _expand(entry))
 

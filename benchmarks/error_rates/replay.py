@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.error_rates.co_tenant_study import read_co_tenants, study_co_tenants
 from benchmarks.error_rates.rates import SEED
 from benchmarks.error_rates.recordings import read_list, read_recordings
 from benchmarks.error_rates.studies import LIMIT, study_all
@@ -34,6 +35,8 @@ def main() -> int:
         if not found:
             raise InputError(f"{given.list}: none of its folders can be used; the first: {skipped[0].reason}")
         result = study_all(found, skipped, given.limit)
+        folders = [one.entry.folder for one in (*found, *skipped)]
+        result["co_tenants"] = study_co_tenants(read_co_tenants(given.list), folders)
     except PerfgateError as error:
         print(f"replay: {error}", file=sys.stderr)
         return 2

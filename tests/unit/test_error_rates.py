@@ -44,6 +44,7 @@ from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = make_scenario()
+NOBODY = {"gpu": [], "host": []}
 LOG = 'perfgate injection measured: {"kind": "gpu", "steps": 100, "injected_us": 50000.0}\n'
 LIST = """
 [[session]]
@@ -121,7 +122,7 @@ def test_read_recordings__a_void_folder_and_a_wrong_kind_are_told(place):
         ('"slow"', '"slow"\neffect = 0.05', "session 2: effect and effect_from belong together"),
         ('"slow"', '"slow"\nsize = 0.05', "session 2: size: no such key"),
         ('label = "equal arms"\n', "", "session 1: label is missing"),
-        ("[[session]]", "[[folder]]", "expected \\[\\[session\\]\\] tables"),
+        ("[[session]]", "[[folder]]", "expected \\[\\[session\\]\\] and"),
     ],
 )
 def test_read_list__names_what_is_wrong(place, old, new, words):
@@ -416,8 +417,9 @@ def test_write_page__says_what_is_missing_and_what_was_not_met(found):
     study = study_all(*found, limit=50)
     made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
 
-    page = render.write_page(json.loads(json.dumps({"made": made, **study})))
+    page = render.write_page(json.loads(json.dumps({"made": made, "co_tenants": NOBODY, **study})))
 
+    assert "## Co-tenants" not in page
     assert "**nowhere** (injected): no such result folder" in page
     assert "Median ITL: +2 % found in 90 % | no session of that size | none | **not measured**" in page
     assert "verdicts that share no block, none of them an alarm, bound the rate by 1 %" in page
@@ -430,7 +432,7 @@ def test_write_page__without_any_equal_arms(found):
     study = study_all([found[0][1]], found[1], limit=50)
     made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
 
-    page = render.write_page(json.loads(json.dumps({"made": made, **study})))
+    page = render.write_page(json.loads(json.dumps({"made": made, "co_tenants": NOBODY, **study})))
 
     assert "None of them can be judged" in page
 
