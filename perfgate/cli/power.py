@@ -16,7 +16,7 @@ from perfgate.metrics import METRICS
 from perfgate.power import Cost, Curve, Purchase, Study, buy_all, describe, draw_curves
 from perfgate.report.table import Table, choose_layout, lay_out
 from perfgate.rounding import format_percent
-from perfgate.scenario import Scenario, load_scenario
+from perfgate.scenario import Scenario, list_scenarios, load_scenario
 from perfgate.state import list_baseline_dirs
 
 
@@ -39,7 +39,9 @@ _SECONDS = _Positive(1e6)
 
 @click.command(name="power")
 @click.option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="A baseline file.")
-@click.option("--scenario", "scenario_name", help="A scenario by name or file; default: the one that the baseline names.")
+@click.option(
+    "--scenario", "scenario_name", help="A scenario by name or file; default: the one that the baseline names, if it ships."
+)
 @click.option(
     "--baselines",
     "folders",
@@ -71,7 +73,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument per option
     The cost counts a server start and its windows for both arms of every block, one after the other.
     """
     baseline = load_baseline(baseline_file) if baseline_file else _find_only(folders, scenario_name)
-    scenario = load_scenario(scenario_name or baseline.scenario)
+    scenario = load_scenario(scenario_name or _name_shipped(baseline))
     _check_match(baseline, scenario)
     study = Study(baseline=baseline, scenario=scenario, cost=Cost(start_s=start_s, window_s=window_s, warmups=warmups))
     curves = draw_curves(study)
@@ -98,6 +100,16 @@ def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline
     if len(found) > 1:
         raise BaselineError(f"{len(found)} baselines of {name}: choose one with --baseline {' or '.join(map(str, found))}")
     return load_baseline(found[0])
+
+
+def _name_shipped(baseline: Baseline) -> str:
+    """The scenario that a baseline names, if it ships; else only the reader knows where its file lies."""
+    if baseline.scenario not in list_scenarios():
+        raise InputError(
+            f"--baseline: was measured by {baseline.scenario}, which does not ship with perfgate; give its file with "
+            "--scenario PATH"
+        )
+    return baseline.scenario
 
 
 def _check_match(baseline: Baseline, scenario: Scenario) -> None:

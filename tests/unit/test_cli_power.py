@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.evidence.baselines import save_baseline
 from tests.unit.test_power import make_baseline
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -145,3 +148,16 @@ def test_command__picture_without_matplotlib(baseline, tmp_path, capsys, monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
     assert "sglang-perfgate[plots]" in bad(capsys, "--baseline", baseline, "--picture", tmp_path / "curve.svg")
+
+
+@pytest.mark.parametrize("name", ["closed-c16", "saturation"])
+def test_command__a_baseline_of_a_scenario_that_does_not_ship(name, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    stored = f"perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-{name}.json"
+
+    code, out, err = run(capsys, "--baseline", stored)
+    with_file = run(capsys, "--baseline", stored, "--scenario", f"benchmarks/h200/serving/{name}.toml")
+
+    assert (code, out) == (2, "")
+    assert f"gpt-oss-20b-shape-{name}, which does not ship with perfgate; give its file with --scenario PATH" in err
+    assert with_file[0] == 0
