@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import expm1, sqrt
 from statistics import mean, median
 from typing import Any
@@ -28,10 +29,14 @@ from perfgate.policy import fix_policy
 from perfgate.series import read_series
 from perfgate.serving.calibration import STEP
 from perfgate.stats.components import measure_variance
+from perfgate.stats.looks import decide
 from perfgate.stats.student import find_quantile
 
 RIVAL_BLOCKS = 2
 """Blocks of the comparison with other rules: what the verdict mostly needs, so that all see as much."""
+
+TAIL_METRICS = ("p99_itl_ms", "es5_itl_ms", "p95_itl_ms", "max_itl_ms", STEP)
+"""Where rare slow steps may show, and the middle, where they must not."""
 
 
 def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shelf | None]], limit: int) -> dict[str, Any]:
@@ -54,6 +59,7 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
         "direct": case.recordings[0].is_direct,
         "differences": describe_differences(case),
         "seen": find_seen(case),
+        "tail": describe_tail(case),
         "tests": describe_tests(composer, full),
         "live": [describe_live(case, one, full) for one in case.recordings],
         "rows": rows,
@@ -144,6 +150,34 @@ def find_seen(case: Case) -> dict[str, float | None] | None:
         "ratio": expm1(found["mean"]),
         "low": None if low is None else expm1(low),
         "high": None if high is None else expm1(high),
+    }
+
+
+def describe_tail(case: Case) -> dict[str, Any] | None:
+    """What the tail and the middle of the intervals between tokens showed of rare slow steps, by the blocks' own scatter.
+
+    Metrics are read whether or not the scenario gates them. None where not only some steps were slowed.
+    """
+    one = case.recordings[0]
+    if one.injection is None or one.injection.period == 1 or one.effect is None:
+        return None
+    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
+    policy = replace(fix_policy(session, case.scenario, None), metrics=TAIL_METRICS)
+    shown = {}
+    for reading in read_series(session, policy):
+        found = decide([replace(reading.series, gating=True)], policy.plan)
+        estimate = reading.series.estimate(len(case.blocks))
+        reach = estimate.reach(0.95) if estimate.df else None
+        shown[reading.metric] = {
+            "ratio": expm1(estimate.mean),
+            "low": expm1(estimate.mean - reach) if reach is not None else None,
+            "high": expm1(estimate.mean + reach) if reach is not None else None,
+            "outcome": found.outcome.value,
+        }
+    return {
+        "period": one.injection.period,
+        "spent_us": one.spent_us,
+        "metrics": shown,
     }
 
 

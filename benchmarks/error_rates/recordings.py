@@ -69,7 +69,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One usable folder. `effect` is what was spent, as a ratio of a decode step; None where nobody measured it."""
+    """One usable folder.
+
+    `asked` is the injection as its slowed servers were given it, `spent_us` what their logs tell of it, in microseconds a step
+    over all steps; `effect` is the same as a ratio of a decode step. None where nobody measured it.
+    """
 
     entry: Entry
     scenario: Scenario
@@ -78,6 +82,7 @@ class Recording:
     blocks: tuple[Block, ...]
     injection: Injection | None = None
     asked: str = ""
+    spent_us: float | None = None
     effect: float | None = None
     effect_from: str = ""
 
@@ -182,7 +187,8 @@ def read_recording(entry: Entry) -> Recording:
     record = read_record(entry.folder)
     text = record.arms[Arm.CANDIDATE].env.get(VARIABLE)
     injection = parse_injection(text) if text else None
-    effect, effect_from = find_effect(entry, session, injection)
+    spent_us = read_injected_us(sorted((entry.folder / LOG_DIR).glob(f"server-*-{Arm.CANDIDATE.value}.log")))
+    effect, effect_from = find_effect(entry, session, injection, spent_us)
     return Recording(
         entry=entry,
         scenario=scenario,
@@ -191,6 +197,7 @@ def read_recording(entry: Entry) -> Recording:
         blocks=blocks,
         injection=injection,
         asked=text or "",
+        spent_us=spent_us,
         effect=effect,
         effect_from=effect_from,
     )
@@ -212,7 +219,9 @@ def list_blocks(folder: Path, scenario: Scenario, session: Session) -> Iterator[
         yield Block(session=folder.name, number=number, windows=windows, took_s=took_s)
 
 
-def find_effect(entry: Entry, session: Session, injection: Injection | None) -> tuple[float | None, str]:
+def find_effect(
+    entry: Entry, session: Session, injection: Injection | None, spent_us: float | None
+) -> tuple[float | None, str]:
     """What the slow-down spent, as a ratio of a decode step, and where that comes from; None where nothing tells it.
 
     A decode step is as long as the base's median ITL. For a slow-down of some steps only, this is the mean over all of them.
@@ -223,7 +232,6 @@ def find_effect(entry: Entry, session: Session, injection: Injection | None) -> 
         return entry.effect, entry.effect_from
     base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
     step_ms = median(values["median_itl_ms"] for values in base)
-    spent_us = read_injected_us(sorted((entry.folder / LOG_DIR).glob(f"server-*-{Arm.CANDIDATE.value}.log")))
     if spent_us is not None:
         return spent_us / (1000 * step_ms), "its servers' logs"
     if injection is not None and injection.is_ratio:

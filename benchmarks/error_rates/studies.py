@@ -21,6 +21,7 @@ from benchmarks.error_rates.replays import (
     Shelf,
     group_cases,
 )
+from benchmarks.error_rates.storing import describe_effects, describe_storing
 from perfgate.errors import CalibrationError
 from perfgate.evidence.noise import Response
 from perfgate.serving.calibration import RESPONSE_BLOCKS, read_responses
@@ -102,16 +103,19 @@ def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:
         "cases": rows,
     }
     baseline = shelf.take() if shelf else None
-    if quiet is None or baseline is None:
-        return shown | {"noise": None, "goals": None}
+    if quiet is None or shelf is None or baseline is None:
+        return shown | {"noise": None, "goals": None, "storing": None, "effects": None}
     study = make_study(baseline, quiet.recordings)
     noise = describe_noise(study, quiet.recordings)
     equal = next(row for row in rows if row["kind"] == "aa")
     stored = [row for row in equal["rows"] if row["stored"]] or equal["rows"]
     minutes = {row["noise"]: row["minutes"]["median"] for row in stored}
     last = list(minutes.values())[-1] if minutes else None
+    injected = [case for case in cases if case.kind == "injected"]
     return shown | {
         "noise": noise,
+        "storing": describe_storing(quiet, shelf, injected),
+        "effects": describe_effects(injected),
         "goals": {
             "false_alarms": check_false_alarms(equal["rows"], noise["block_minutes"]),
             "power": [check_power(goal, study, rows) for goal in POWER_GOALS],
@@ -152,10 +156,16 @@ def stock_shelf(quiet: Case, cases: Sequence[Case]) -> Shelf:
 def find_responses(case: Case, shelf: Shelf) -> dict[str, Response]:
     """What each metric showed of an injected slow-down, as a calibration would store it.
 
-    Empty where its size is unknown, and where a calibration would refuse the folder.
+    Empty where its size is unknown or holds of some steps only, and where a calibration would refuse the folder.
     """
     one, baseline = case.recordings[0], shelf.take()
-    if case.kind != "injected" or one.effect is None or baseline is None or len(one.blocks) < RESPONSE_BLOCKS:
+    if (
+        case.kind != "injected"
+        or not one.is_direct
+        or one.effect is None
+        or baseline is None
+        or len(one.blocks) < RESPONSE_BLOCKS
+    ):
         return {}
     try:
         return read_responses(one.scenario, one.entry.folder, baseline, one.effect)

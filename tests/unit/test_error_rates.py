@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 import pytest
 
-from benchmarks.error_rates import render
-from benchmarks.error_rates.case_study import find_seen
+from benchmarks.error_rates import render, storing
+from benchmarks.error_rates.case_study import describe_tail, find_seen
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all
 from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
@@ -31,12 +31,14 @@ from benchmarks.error_rates.replays import (
     replay,
     walk,
 )
+from benchmarks.error_rates.storing import describe_effects, describe_storing
 from benchmarks.error_rates.studies import stock_shelf, study_all
 from benchmarks.verdict.record import as_rate
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
 from perfgate.evidence.baselines import load_baseline
+from perfgate.evidence.noise import Response
 from perfgate.evidence.structure import Court
 from perfgate.policy import fix_policy
 from perfgate.series import read_series
@@ -58,6 +60,11 @@ kind = "injected"
 folder = "nowhere"
 kind = "injected"
 """
+
+
+def write_page(study):
+    made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
+    return render.write_page(json.loads(json.dumps({"made": made, "co_tenants": NOBODY, **study})))
 
 
 @pytest.fixture
@@ -167,6 +174,37 @@ def test_compose__is_a_session_of_the_host_of_its_first_block(place):
     assert [one.entry.folder.name for one in skipped] == ["nowhere"]
     assert cores == [None, "32"]
     assert find_stored(Shelf(quiet=found[:1]), composer.case, ((6, False),)) is not None
+
+
+def make_tail(place, period=200):
+    """The slowed folder of `place` as one in which one batch of `period` was: its worst intervals and nothing else."""
+    path = place / "slow" / "session.json"
+    record = orjson.loads(path.read_bytes())
+    record["arms"]["candidate"]["env"] = {"PERFGATE_INJECT": f"host:10000/{period}"}
+    path.write_bytes(orjson.dumps(record))
+    return read_recordings(read_list(place / "list.toml"))
+
+
+def test_describe_tail__change_and_interval_of_the_tail_and_the_middle(place):
+    found, skipped = make_tail(place)
+    case = group_cases(found)[1]
+
+    tail = describe_tail(case)
+    differences = read_differences(Composer(case=case), tuple((index, False) for index in range(3)))
+
+    assert (case.label, tail["period"], tail["spent_us"]) == ("host:10000/200", 200, pytest.approx(500.0))
+    middle = tail["metrics"]["median_itl_ms"]
+    assert middle["ratio"] == pytest.approx(expm1(np.mean(differences)))
+    assert middle["low"] < middle["ratio"] < middle["high"]
+    assert {"p99_itl_ms", "median_itl_ms"} <= tail["metrics"].keys()
+    assert describe_tail(group_cases(found)[0]) is None
+    page = write_page(study_all(found, skipped, limit=10))
+    assert "Slowed was one batch in 200, by 100000 us each as its logs say, 500 us a batch over all." in page
+    assert re.search(r"^\| P99 ITL \| \+\d+\.\d+ % \(.* to .*\) \| [A-Z]+ \|$", page, flags=re.MULTILINE)
+
+
+def test_describe_tail__every_step_slowed_is_no_tail(cases):
+    assert describe_tail(cases[1]) is None
 
 
 def test_list_replays__every_set_in_every_labelling_once():
@@ -415,9 +453,7 @@ def test_judge_all__a_loss_of_five_percent(cases):
 
 def test_write_page__says_what_is_missing_and_what_was_not_met(found):
     study = study_all(*found, limit=50)
-    made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
-
-    page = render.write_page(json.loads(json.dumps({"made": made, "co_tenants": NOBODY, **study})))
+    page = write_page(study)
 
     assert "## Co-tenants" not in page
     assert "**nowhere** (injected): no such result folder" in page
@@ -430,11 +466,55 @@ def test_write_page__says_what_is_missing_and_what_was_not_met(found):
 
 def test_write_page__without_any_equal_arms(found):
     study = study_all([found[0][1]], found[1], limit=50)
-    made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
-
-    page = render.write_page(json.loads(json.dumps({"made": made, "co_tenants": NOBODY, **study})))
+    page = write_page(study)
 
     assert "None of them can be judged" in page
+
+
+@pytest.fixture
+def shelved(place, monkeypatch):
+    """The list's folders as the only ones there are, with the scenario file that they were measured by."""
+    monkeypatch.setattr(storing, "ROOT", place)
+    monkeypatch.setattr(storing, "BASELINES", place / "baselines")
+    monkeypatch.setattr(storing, "SCENARIOS", place / "quiet")
+
+
+@pytest.mark.usefixtures("shelved")
+def test_describe_storing__the_command_follows_the_recordings(cases):
+    found = describe_storing(cases[0], stock_shelf(cases[0], cases), cases[1:])
+
+    assert (found["scenario"], found["quiet"], found["injected"]) == ("quiet/scenario.toml", ["quiet"], ["slow"])
+    assert found["baseline"].startswith("baselines/")
+    assert (found["silenced"], found["silenced_by"]) == ([], [])
+
+
+@pytest.mark.usefixtures("shelved")
+def test_describe_storing__a_slow_down_that_silences_a_gate_is_not_stored(cases):
+    response = Response(injected_ratio=0.05, measured_ratio=0.001, low=-0.01, high=0.01)
+    shelf = Shelf(quiet=cases[0].recordings, responses={cases[1].label: {"median_itl_ms": response}})
+
+    found = describe_storing(cases[0], shelf, cases[1:])
+
+    assert (found["injected"], found["silenced"], found["silenced_by"]) == ([], ["median_itl_ms"], ["slow"])
+
+
+def test_describe_storing__no_scenario_file_fits(cases):
+    assert describe_storing(cases[0], stock_shelf(cases[0], cases), cases[1:]) is None
+
+
+def test_stock_shelf__rare_slow_steps_are_no_response(place):
+    made = group_cases(make_tail(place)[0])
+
+    assert stock_shelf(made[0], made).responses == {}
+
+
+def test_describe_effects__what_was_recorded_and_what_a_launch_costs(cases):
+    found = describe_effects(cases[1:])
+
+    # 500 us were spent where 4 layers were asked to spin for 20 us each.
+    assert found["launch_us"] == pytest.approx(420.0)
+    assert [(row["effect"], row["folders"]) for row in found["rows"] if row["folders"]] == [(0.05, ["slow"])]
+    assert found["step_us"] == pytest.approx(10_000, rel=0.05)
 
 
 def test_injections_page__its_table_is_what_the_stored_baseline_says():

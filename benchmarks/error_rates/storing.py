@@ -1,0 +1,96 @@
+"""What a design's recordings would store: the command that makes its baseline from them, and which slow-downs are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.error_rates.goals import NEAR
+from benchmarks.error_rates.recordings import Recording
+from benchmarks.error_rates.replays import Case, Composer, Shelf
+from perfgate.core import Arm
+from perfgate.evidence.baselines import Baseline, find_path
+from perfgate.policy import fix_policy
+from perfgate.scenario import Scenario, load_scenario
+
+ROOT = Path(__file__).parents[2]
+BASELINES = ROOT / "perfgate/baselines"
+SCENARIOS = ROOT / "benchmarks/h200/serving"
+EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.10)
+"""The slow-downs that a calibration ought to know the answer to."""
+
+
+def describe_storing(quiet: Case, shelf: Shelf, injected: Sequence[Case]) -> dict[str, Any] | None:
+    """The folders that `perfgate calibrate --from` builds this design's baseline from; None where no scenario file fits.
+
+    Slow-downs are stored where every gate still gates with them: one that is too small to be seen would say of a metric that
+    it does not respond.
+    """
+    path = find_scenario(quiet.recordings[0])
+    if path is None:
+        return None
+    fingerprint = quiet.recordings[0].session.fingerprints[Arm.BASE]
+    lost = find_silenced(quiet, shelf)
+    answered = [case for case in injected if case.label in shelf.responses]
+    return {
+        "scenario": str(path.relative_to(ROOT)),
+        "baseline": str(find_path(BASELINES, fingerprint, quiet.scenario.name).relative_to(ROOT)),
+        "quiet": [name_folder(one.entry.folder) for one in quiet.recordings],
+        "injected": [] if lost else [name_folder(one.entry.folder) for case in answered for one in case.recordings],
+        "silenced": list(lost),
+        "silenced_by": [one.name for case in answered for one in case.recordings] if lost else [],
+    }
+
+
+def find_scenario(one: Recording) -> Path | None:
+    """The scenario file that a recording was measured by."""
+    return next((path for path in sorted(SCENARIOS.glob("*.toml")) if _design(load_scenario(str(path))) == one.design), None)
+
+
+def _design(scenario: Scenario) -> tuple[str, str, int, str]:
+    return scenario.name, scenario.workload_hash, scenario.blocks.windows, scenario.blocks.resident
+
+
+def name_folder(folder: Path) -> str:
+    """A folder as somebody in the repository's root would type it."""
+    resolved = folder.resolve()
+    return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else str(resolved)
+
+
+def find_silenced(quiet: Case, shelf: Shelf) -> tuple[str, ...]:
+    """The metrics that gate by the A/A blocks alone, and no more where the responses are stored beside them."""
+    before, after = (list_gated(quiet, one.take()) for one in (shelf.bare, shelf))
+    return tuple(name for name in before if name not in after)
+
+
+def list_gated(case: Case, baseline: Baseline | None) -> tuple[str, ...]:
+    """The metrics that may fail a verdict by this stored noise."""
+    return fix_policy(Composer(case=case).compose(((0, False),)), case.scenario, baseline).gated
+
+
+def describe_effects(injected: Sequence[Case]) -> dict[str, Any]:
+    """Which of EFFECTS was recorded, and what calls of the spinning kernel cost by themselves, microseconds a step.
+
+    An effect is recorded where a session that slowed every step spent about as much.
+    """
+    sized = [one for case in injected for one in case.recordings if one.is_direct and one.effect]
+    launches = [
+        one.spent_us - one.injection.amount * one.scenario.model.layers
+        for one in sized
+        if one.injection is not None and one.injection.kind == "gpu" and one.spent_us is not None
+    ]
+    steps_us = [one.spent_us / one.effect for one in sized if one.spent_us is not None and one.effect]
+    return {
+        "rows": [
+            {
+                "effect": effect,
+                "folders": [one.name for one in sized if NEAR[0] * effect <= (one.effect or 0) <= NEAR[1] * effect],
+            }
+            for effect in EFFECTS
+        ],
+        "launch_us": median(launches) if launches else None,
+        "step_us": median(steps_us) if steps_us else None,
+        "smallest": min((one.effect for one in sized if one.effect), default=None),
+    }
