@@ -38,6 +38,7 @@ def study_all(found: Sequence[Recording], skipped: Sequence[Skipped], limit: int
     for design in dict.fromkeys(recording.design for recording in found):
         mine = [case for case in cases if case.recordings[0].design == design]
         designs.append(study_design(mine, limit))
+    keep_first_storing(designs)
     return {
         "recordings": [describe_recording(one) | {"beside": count_beside(one, found)} for one in found],
         "skipped": [
@@ -52,6 +53,17 @@ def study_all(found: Sequence[Recording], skipped: Sequence[Skipped], limit: int
         "designs": designs,
         "cases": [row for design in designs for row in design.pop("cases")],
     }
+
+
+def keep_first_storing(designs: Sequence[dict[str, Any]]) -> None:
+    """Leave only the first design of each baseline file its command: a later one would overwrite the file."""
+    taken: set[str] = set()
+    for design in designs:
+        storing = design["storing"]
+        if storing and storing["baseline"] in taken:
+            design["storing"] = None
+        elif storing:
+            taken.add(storing["baseline"])
 
 
 def describe_recording(one: Recording) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from benchmarks.error_rates.replays import (
     walk,
 )
 from benchmarks.error_rates.storing import describe_effects, describe_storing
-from benchmarks.error_rates.studies import stock_shelf, study_all
+from benchmarks.error_rates.studies import keep_first_storing, stock_shelf, study_all
 from benchmarks.verdict.record import as_rate
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import InputError
@@ -496,6 +496,14 @@ def test_describe_storing__a_slow_down_that_silences_a_gate_is_not_stored(cases)
     found = describe_storing(cases[0], shelf, cases[1:])
 
     assert (found["injected"], found["silenced"], found["silenced_by"]) == ([], ["median_itl_ms"], ["slow"])
+
+
+def test_keep_first_storing__a_later_design_does_not_overwrite_the_file():
+    designs = [{"storing": one} for one in ({"baseline": "a"}, None, {"baseline": "a"}, {"baseline": "b"})]
+
+    keep_first_storing(designs)
+
+    assert [one["storing"] for one in designs] == [{"baseline": "a"}, None, None, {"baseline": "b"}]
 
 
 def test_describe_storing__no_scenario_file_fits(cases):
