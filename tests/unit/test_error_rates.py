@@ -525,6 +525,19 @@ def test_describe_effects__what_was_recorded_and_what_a_launch_costs(cases):
     assert found["step_us"] == pytest.approx(10_000, rel=0.05)
 
 
+def test_write_page__is_the_page_that_is_published():
+    found = json.loads(render.RESULTS.read_text())
+
+    assert render.write_page(found) == render.PAGE.read_text()
+
+
+def test_published_page__its_commands_name_folders_that_are_there():
+    named = re.findall(r"--(?:from|injected) (\S+/results/\S+)", render.PAGE.read_text())
+
+    assert len(named) >= 6
+    assert [folder for folder in named if not (ROOT / folder / "session.json").exists()] == []
+
+
 def test_injections_page__its_table_is_what_the_stored_baseline_says():
     rows = re.findall(
         r"^\| `gpu:.*\| ([\d.]+) % \| ([\d.]+) % \(([\d.]+) to ([\d.]+)\) \| \+(\d+) % \|$",
