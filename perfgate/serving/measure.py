@@ -27,6 +27,7 @@ from perfgate.scenario import Model, Scenario
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engines import ENGINES
+from perfgate.serving.hub_cache import find_cache, find_snapshot, is_hub_id
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
 from perfgate.serving.plan import Plan
@@ -181,11 +182,14 @@ def prepare_model(request: Request, progress: Progress) -> Path:
 
 
 def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
-    """Return the model's folder: the one given, else the scenario's, generated first where the scenario says so."""
+    """Return the model's folder: the one given, else the scenario's, generated first where the scenario says so.
+
+    A hub id is looked up in the cache of this machine. Raise InputError when it is not there.
+    """
     if given is not None:
         return given
     if not model.path.startswith(GENERATED):
-        return Path(model.path)
+        return find_snapshot(model.path, find_cache()) if is_hub_id(model.path) else Path(model.path)
     name = model.path.removeprefix(GENERATED)
     folder = find_state_dir() / "models" / name
     if not folder.exists():

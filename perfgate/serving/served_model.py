@@ -84,19 +84,29 @@ def read_option(args: Sequence[str], *names: str) -> str | None:
 
 
 def digest_weights(folder: Path) -> str:
-    """Twelve hex digits over the weight files' names, sizes, first and last MiB; "none" where there is none."""
+    """Twelve hex digits over the weight files' names, sizes, first and last MiB; "none" where there is none.
+
+    Raise InputError for one that cannot be read: a link whose file is gone, as a cache that was half emptied leaves it.
+    """
     files = sorted(path for pattern in WEIGHTS for path in folder.glob(pattern)) if folder.is_dir() else []
     if not files:
         return NO_WEIGHTS
     total = hashlib.sha256()
     for path in files:
-        size = path.stat().st_size
-        total.update(f"{path.name}\0{size}\0".encode())
-        with path.open("rb") as file:
-            total.update(file.read(END_BYTES))
-            file.seek(max(END_BYTES, size - END_BYTES))
-            total.update(file.read())
+        try:
+            total.update(_read_ends(path))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror}); fetch or make the model again") from None
     return total.hexdigest()[:12]
+
+
+def _read_ends(path: Path) -> bytes:
+    """A file's name and size, its first and its last MiB."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(END_BYTES)
+        file.seek(max(END_BYTES, size - END_BYTES))
+        return f"{path.name}\0{size}\0".encode() + head + file.read()
 
 
 def describe_model(folder: Path, expected: scenario.Model) -> dict[str, str]:

@@ -1,0 +1,48 @@
+"""Where a model of the Hugging Face hub lies on this machine; its cache is read, and nothing is downloaded.
+
+The layout is the hub's own: `models--ORG--NAME/refs/main` names a commit, whose files are `snapshots/COMMIT`, links into
+`blobs`. It is read here, so that the judging Python needs no package of the hub.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from perfgate.errors import InputError
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def is_hub_id(path: str) -> bool:
+    """Whether a scenario's `path` is ORG/NAME of the hub, and nothing of that name lies here."""
+    return _HUB_ID.fullmatch(path) is not None and not Path(path).exists()
+
+
+def find_cache(variables: Mapping[str, str] = os.environ) -> Path:
+    """The folder in which the hub's tools keep what they downloaded, by the variables that they read, in their order."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if place := variables.get(name):
+            return Path(place).expanduser()
+    for name, below in (("HF_HOME", "hub"), ("XDG_CACHE_HOME", "huggingface/hub")):
+        if place := variables.get(name):
+            return Path(place).expanduser() / below
+    return Path("~/.cache/huggingface/hub").expanduser()
+
+
+def find_snapshot(hub_id: str, cache: Path) -> Path:
+    """The folder of the downloaded branch `main`. Raise InputError, with what to do, when there is none with a config."""
+    place = cache / f"models--{hub_id.replace('/', '--')}"
+    try:
+        commit = (place / "refs" / "main").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        commit = ""
+    folder = place / "snapshots" / commit
+    if not commit or not (folder / "config.json").is_file():
+        raise InputError(
+            f"model.path: {hub_id}: no such folder, and {cache} holds no snapshot of it with a config.json; "
+            f"run `hf download {hub_id}` or give --model FOLDER"
+        )
+    return folder
