@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfgate.moe_path import PROOF
+
 INTERVAL_S = 5.0
-# Stands in the server's log once a layer was computed by our kernels; a session can demand it, as it does for injections.
-PROOF = "perfgate moe active"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """SGLang plug-in: put our MoE layer into a live server, count what it does, and refuse what it does not know.
 
-`SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=auto|slots|owner|atomic32` asks for it; unset or `off` leaves the server alone. A server that
-asks for it and cannot have it does not start: SGLang swallows a plug-in's exceptions, so a refusal ends the process.
+`SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=auto|slots|owner|atomic32` asks for it, and `1` means `auto`; unset, `0` or `off` leaves the
+server alone. A server that asks for it and cannot have it does not start: SGLang swallows a plug-in's exceptions, so a refusal
+ends the process.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perfgate.errors import InputError
+from perfgate.moe_path import OFF, ON, VARIABLE
 
 if TYPE_CHECKING:
     from perfgate.kernels.counters import Counters
     from perfgate.kernels.swap import Server
 
-VARIABLE = "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE"
 COUNTERS_VARIABLE = "PERFGATE_MOE_COUNTERS"
 MODES = ("auto", "slots", "owner", "atomic32")
 MODULE = "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe"
@@ -62,10 +63,12 @@ def register() -> None:
 
 def parse_mode(text: str) -> str | None:
     """The mode that the variable names, None for off. InputError for anything else."""
-    if text in {"", "off"}:
+    if text in OFF:
         return None
+    if text in ON:
+        return "auto"
     if text not in MODES:
-        raise InputError(f"{text!r} is no mode: choose one of {', '.join(MODES)} or off")
+        raise InputError(f"{text!r} is no mode: choose one of {', '.join(MODES)}, 1 (auto), 0 or off")
     return text
 
 

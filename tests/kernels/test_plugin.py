@@ -14,7 +14,8 @@ pytest.importorskip("sglang", reason="the plug-in goes into SGLang: run `perfgat
 from perfgate.errors import InputError
 from perfgate.kernels import plugin
 from perfgate.kernels.checkout_site import write_site
-from perfgate.kernels.plugin import COUNTERS_VARIABLE, VARIABLE, parse_mode, require_known, signature_hash
+from perfgate.kernels.plugin import COUNTERS_VARIABLE, parse_mode, require_known, signature_hash
+from perfgate.moe_path import VARIABLE
 
 REPOSITORY = Path(plugin.__file__).parents[2]
 COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked", "new:fp8"]
@@ -112,12 +113,14 @@ def test_counters__hold_every_call_once(served):
 
 def test_register__unknown_mode_ends_the_process_although_sglang_swallows_exceptions(served):
     answers, _, _ = served
-    message = "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE: 'fast' is no mode: choose one of auto, slots, owner, atomic32 or off"
+    message = (
+        "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE: 'fast' is no mode: choose one of auto, slots, owner, atomic32, 1 (auto), 0 or off"
+    )
 
     assert message in answers["unknown mode"]
 
 
-@pytest.mark.parametrize("mode", ["", "off"])
+@pytest.mark.parametrize("mode", ["", "0", "false", "off"])
 def test_register__does_nothing_unless_asked(monkeypatch, mode):
     monkeypatch.setenv(VARIABLE, mode)
     monkeypatch.setattr(plugin, "import_module", lambda name: pytest.fail(f"{name} was imported"))
@@ -125,6 +128,19 @@ def test_register__does_nothing_unless_asked(monkeypatch, mode):
     plugin.register()
 
     assert parse_mode(mode) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"), [("1", "auto"), ("true", "auto"), ("on", "auto"), ("auto", "auto"), ("owner", "owner")]
+)
+def test_parse_mode__asked_for(text, mode):
+    assert parse_mode(text) == mode
+
+
+@pytest.mark.parametrize("text", ["2", "yes", "atomic", " 1"])
+def test_parse_mode__other_words_are_refused(text):
+    with pytest.raises(InputError, match=f"'{text}' is no mode: choose one of auto, slots"):
+        parse_mode(text)
 
 
 def test_signature_hash__changes_with_every_name_kind_and_default():

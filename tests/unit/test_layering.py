@@ -15,7 +15,7 @@ PACKAGE = Path(perfgate.__file__).parent
 
 # From what knows nothing to what wires everything; a module may import from its own layer and those above it in this list.
 LAYERS = (
-    {"core", "errors", "rounding", "settings_file", "state"},
+    {"core", "errors", "moe_path", "rounding", "settings_file", "state"},
     {"metrics", "stats"},
     {
         "kernel_proof",
