@@ -13,3 +13,6 @@ ON = ("1", "true", "on")
 
 PROOF = "perfgate moe active"
 """Stands in the server's log once the plug-in has computed a layer, at the first one that it computes."""
+
+SUM_OPTION, SUM_KERNEL = "--enable-fused-moe-sum-all-reduce", "fused_moe_kernel"
+"""SGLang's own fusion of the MoE sum, and the kernel of the Triton runner that it is a part of."""

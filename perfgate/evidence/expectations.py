@@ -11,12 +11,14 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.evidence.profiles import Profile, load_profiles
 from perfgate.evidence.traces import Trace
+from perfgate.moe_path import PROOF, VARIABLE
 from perfgate.safeguards import Expect
 
 LOG_EVENT = "log_expected"
 """Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
 
 _ADVICE = "what was measured is not what was asked for; check the candidate's options and its log"
+_BRANCH_ADVICE = f"a branch of SGLang that reads {VARIABLE} itself needs its own --expect-log or --expect-kernel"
 _SHOWN_KERNELS, _SHOWN_CHARACTERS = 3, 60
 
 
@@ -25,12 +27,18 @@ def check_expectations(folder: Path, expect: Expect, events: Iterable[Mapping[st
     seen = {str(event.get("pattern")) for event in events if event.get("event") == LOG_EVENT and event.get("line")}
     for pattern in expect.log:
         if pattern not in seen:
-            yield f"candidate: no line of its log matches {pattern!r}: {_ADVICE}"
+            yield describe_missing(pattern)
     if expect.needs_profile:
         try:
             yield from _check_kernels(expect, load_profiles(folder))
         except EvidenceError as error:
             yield f"candidate: {error}"
+
+
+def describe_missing(pattern: str) -> str:
+    """Say that no line of the candidate's log matches, and what to do."""
+    advice = f"{_ADVICE}; {_BRANCH_ADVICE}" if pattern == PROOF else _ADVICE
+    return f"candidate: no line of its log matches {pattern!r}: {advice}"
 
 
 def _check_kernels(expect: Expect, profiles: Sequence[Profile]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from perfgate.serving.engines import ENGINES
 from perfgate.serving.hub_cache import find_cache, find_snapshot, is_hub_id
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
+from perfgate.serving.path_under_test import describe_expect, find_expect
 from perfgate.serving.plan import Plan
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
@@ -49,7 +50,8 @@ class Request:
     `is_decided` is asked after each look, with the folder as it then stands. `fix_noise` is asked once, before the first
     window, for the stored deviations of a window by metric: the verdict will know a stalled one by them. `model` is the model's
     folder on this machine where it is not the scenario's path. `resume` goes on with a session that was cut off. `expect` is
-    what must be seen of the candidate besides what the scenario says; `is_profiled` profiles both arms after their first block.
+    what must be seen of the candidate besides what the scenario says; where both say nothing, its settings may imply something
+    (`path_under_test`). `is_profiled` profiles both arms after their first block.
     `scenarios_in_pr` share the error budget of one pull request. `kernels` is what was found out of the arms' kernels before:
     no server starts where that voids the session.
     """
@@ -89,6 +91,8 @@ def measure(request: Request, progress: Progress) -> None:
             return
         writer = open_writer(request, record, found, progress)
         plan = build_plan(request, model)
+        if read_given_expect(request).is_empty and not plan.expect.is_empty:
+            progress.step(describe_expect(plan.expect))
         if not is_model_right(plan, model, writer) or not are_kernels_right(request, writer):
             return
         telemetry = open_telemetry(plan, writer)
@@ -133,8 +137,19 @@ def build_record(request: Request, model: Path) -> SessionRecord:
 
 
 def read_expect(request: Request) -> Expect:
-    """What must be seen of the candidate; equal arms of a calibration have no path under test."""
-    return request.scenario.expect.extend(request.expect) if request.purpose == "ab" else Expect()
+    """What must be seen of the candidate: what was said, else what its settings imply.
+
+    Equal arms of a calibration have no path under test.
+    """
+    if request.purpose != "ab":
+        return Expect()
+    given = read_given_expect(request)
+    return find_expect(request.scenario, request.arms) if given.is_empty else given
+
+
+def read_given_expect(request: Request) -> Expect:
+    """What the scenario and the user say that must be seen of the candidate."""
+    return request.scenario.expect.extend(request.expect)
 
 
 def write_utc() -> str:

@@ -1,6 +1,7 @@
 """Once a session, after the windows of its first block: see that the path under test ran, and keep where the time went.
 
-Not before the windows, though a wrong candidate would cost less then: a server that was profiled may be slower ever after.
+Not before the windows, though a wrong candidate would cost less then: a server that was profiled may be slower ever after. The
+line of perfgate's own plug-in alone is looked for earlier: reading a log disturbs nobody, and it is known when it is written.
 """
 
 from __future__ import annotations
@@ -9,16 +10,27 @@ from typing import TYPE_CHECKING
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.evidence.expectations import LOG_EVENT, check_expectations, find_line
+from perfgate.evidence.expectations import LOG_EVENT, check_expectations, describe_missing, find_line
 from perfgate.evidence.journal import read_lines
 from perfgate.evidence.profiles import Profile
 from perfgate.evidence.records import EVENTS_FILE
 from perfgate.evidence.writer import ResultWriter
+from perfgate.moe_path import PROOF
 from perfgate.serving.profiling import profile_server
 
 if TYPE_CHECKING:
     from perfgate.serving.plan import Plan
     from perfgate.serving.session import Start
+
+
+def prove_warm(plan: Plan, start: Start) -> None:
+    """Hold a warm candidate against what the plug-in writes at the first layer that it computes.
+
+    Raise ServerError where that is expected and missing: the load of the windows that count is the one of the warm-up.
+    """
+    is_expected = start.arm is Arm.CANDIDATE and PROOF in plan.expect.log
+    if is_expected and find_line(start.server.log, PROOF) is None:
+        raise ServerError(describe_missing(PROOF))
 
 
 def prove(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:

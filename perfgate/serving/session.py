@@ -24,7 +24,7 @@ from perfgate.serving.injection import VARIABLE
 from perfgate.serving.injection_log import INJECTED, PROOF, read_spent
 from perfgate.serving.plan import Plan, order_arms
 from perfgate.serving.progress import Progress
-from perfgate.serving.proof import prove
+from perfgate.serving.proof import prove, prove_warm
 from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Server
 from perfgate.serving.startup import note_start
@@ -150,6 +150,8 @@ class Driver:
         self.client.wait_ready_once()
         for start in starts:
             self._warm(start)
+            if not self.blocks:
+                prove_warm(self.plan, start)
             self._freeze(start)
             self._ask(start)
 

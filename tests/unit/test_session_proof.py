@@ -7,17 +7,19 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.cli import main
-from perfgate.core import Arm, Outcome
+from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import EvidenceError, ScenarioError
 from perfgate.evidence.expectations import find_line
 from perfgate.evidence.profiles import load_profiles, read_attribution
+from perfgate.evidence.records import read_record
 from perfgate.evidence.results import load_results
 from perfgate.gate import Job, run_gate
 from perfgate.kernel_proof import Build, Exam, Finding, KernelProof
 from perfgate.safeguards import Expect
 from perfgate.scenario import parse_scenario
 from perfgate.serving.arms import ArmSpec
-from perfgate.serving.measure import measure
+from perfgate.serving.measure import measure, read_expect
+from perfgate.serving.path_under_test import find_expect
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
 FUSED = {"FAKE_KERNELS": "fused_moe_kernel:33,attention:20"}
@@ -121,6 +123,91 @@ def test_measure__line_of_the_log_is_seen(tmp_path):
 
     assert session.problems == ()
     assert event["line"] == "perfgate moe active: fused down-sum"
+
+
+ASKED = {"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": "1"}
+
+
+def test_measure__variable_of_the_moe_path_brings_its_expectation(tmp_path):
+    progress = Silent()
+    candidate = ArmSpec(env={**ASKED, "FAKE_LOG": "perfgate moe active: auto: slots/eager 1"})
+    measure(build_request(tmp_path / "out", candidate=candidate), progress)
+    _, session = load_results(tmp_path / "out")
+
+    assert session.problems == ()
+    assert read_record(tmp_path / "out").expect == Expect(log=("perfgate moe active",))
+    [told] = [line for line in progress.lines if "must show" in line]
+    assert told.startswith("the candidate asks for another MoE path, so it must show a line 'perfgate moe active' in its log;")
+
+
+def test_measure__variable_that_nobody_reads_is_found_before_the_windows_that_count(tmp_path):
+    measure(build_request(tmp_path / "out", candidate=ArmSpec(env=ASKED)), Silent())
+    scenario, session = load_results(tmp_path / "out")
+    verdict = judge(session, scenario, None)
+
+    assert {window.role for window in session.windows if window.arm is Arm.CANDIDATE} == {Role.WARMUP}
+    [problem] = session.problems
+    assert problem.startswith("candidate: no line of its log matches 'perfgate moe active': what was measured is not what was")
+    assert problem.endswith(
+        "a branch of SGLang that reads SGLANG_MOE_FUSE_DOWN_SUM_REDUCE itself needs its own --expect-log or --expect-kernel"
+    )
+    assert verdict.outcome is Outcome.INVALID
+    assert problem in verdict.reasons
+
+
+def test_measure__what_the_user_expects_replaces_it(tmp_path):
+    progress = Silent()
+    expect = Expect(log=("own line",))
+    candidate = ArmSpec(env={**ASKED, "FAKE_LOG": "own line"})
+    measure(build_request(tmp_path / "out", candidate=candidate, fields={"expect": expect}), progress)
+    _, session = load_results(tmp_path / "out")
+
+    assert session.problems == ()
+    assert read_record(tmp_path / "out").expect == expect
+    assert not any("must show" in line for line in progress.lines)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "words"),
+    [("fused_moe_kernel:33", []), ("other_gemm:33", ["block 1, candidate, start 2: no kernel matches 'fused_moe_kernel'"])],
+)
+def test_measure__fused_sum_brings_its_kernel(tmp_path, kernels, words):
+    candidate = ArmSpec(args=("--enable-fused-moe-sum-all-reduce",), env={"FAKE_KERNELS": kernels})
+    measure(build_request(tmp_path / "out", candidate=candidate), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert read_record(tmp_path / "out").expect == Expect(kernels=("fused_moe_kernel",))
+    assert [problem.split(" among")[0] for problem in session.problems] == words
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "log"),
+    [
+        ({}, "slots", ("perfgate moe active",)),
+        ({}, "true", ("perfgate moe active",)),
+        ({"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": "slots"}, "owner", ("perfgate moe active",)),
+        ({"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": "slots"}, "slots", ()),
+        ({}, "0", ()),
+        ({}, "off", ()),
+        ({}, "", ()),
+    ],
+)
+def test_find_expect__variable_that_sets_the_candidate_apart(base, candidate, log):
+    arms = {Arm.BASE: ArmSpec(env=base), Arm.CANDIDATE: ArmSpec(env={"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": candidate})}
+
+    assert find_expect(parse_scenario(build_text(), "test"), arms) == Expect(log=log)
+
+
+def test_find_expect__fused_sum_of_both_arms_is_no_change():
+    arms = dict.fromkeys(Arm, ArmSpec(args=("--enable-fused-moe-sum-all-reduce",)))
+
+    assert find_expect(parse_scenario(build_text(), "test"), arms).is_empty
+
+
+def test_read_expect__calibration_has_no_path_under_test(tmp_path):
+    request = build_request(tmp_path / "out", candidate=ArmSpec(env=ASKED), fields={"purpose": "calibration"})
+
+    assert read_expect(request).is_empty
 
 
 @pytest.mark.parametrize("fault", ["refuse", "silent", "truncated", "empty", "page"])
