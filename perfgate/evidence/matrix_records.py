@@ -20,7 +20,7 @@ from perfgate.core import Role
 from perfgate.errors import EvidenceError
 from perfgate.evidence.journal import read_bytes, read_lines
 from perfgate.evidence.records import EVENTS_FILE, INDEX_FILE, ArmRecord, Seconds, describe_first, find_superseded
-from perfgate.evidence.resumption import require_equal
+from perfgate.evidence.resumption import require_equal, require_same_inherited
 from perfgate.evidence.writer import FolderWriter, begin_folder, format_record
 from perfgate.matrix import Matrix, parse_matrix
 
@@ -35,7 +35,7 @@ Key = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class MatrixRecord:
-    """What was fixed before the first window."""
+    """What was fixed before the first window. `inherited` is as in a session's record."""
 
     schema: Literal[1]
     perfgate: str
@@ -43,6 +43,7 @@ class MatrixRecord:
     begun_utc: str
     servers: Mapping[str, ArmRecord]
     model: Mapping[str, str]
+    inherited: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -138,7 +139,9 @@ def require_same_matrix(folder: Path, record: MatrixRecord, matrix: Matrix) -> N
     """Raise EvidenceError naming the first thing that is not as it was when the matrix in `folder` began."""
     adapter = TypeAdapter(Matrix)
     stored = read_text(folder)
-    require_equal(folder, dump_matrix_record(_read_record(folder)), dump_matrix_record(record))
+    began, begins = dump_matrix_record(_read_record(folder)), dump_matrix_record(record)
+    require_same_inherited(folder, began, begins)
+    require_equal(folder, began, begins)
     require_equal(folder, adapter.dump_python(stored), adapter.dump_python(matrix))
 
 

@@ -58,7 +58,8 @@ class SessionRecord:
     `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
     `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
     `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
-    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if anybody asked.
+    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if anybody asked. `inherited` are the
+    variables that steer engines and that servers of both arms took over from the measuring command; None in older folders.
     """
 
     schema: Literal[1]
@@ -77,6 +78,7 @@ class SessionRecord:
     scenarios_in_pr: Annotated[int, Field(ge=1)] = 1
     has_base: bool = True
     kernels: KernelProof | None = None
+    inherited: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -80,13 +80,28 @@ def require_same(folder: Path, record: SessionRecord, scenario: Scenario) -> Non
     """Raise EvidenceError naming the first thing that is not as it was when the session in `folder` began."""
     stored = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
     adapter = TypeAdapter(Scenario)
+    began, begins = dump_record(read_record(folder)), dump_record(record)
+    require_same_inherited(folder, began, begins)
     # What the machine and the arms are comes first: it explains the rest.
     pairs = (
-        (dump_record(read_record(folder)), dump_record(record)),
+        (began, begins),
         (adapter.dump_python(stored), adapter.dump_python(scenario)),
     )
     for before, now in pairs:
         require_equal(folder, before, now)
+
+
+def require_same_inherited(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise EvidenceError naming the first variable that servers inherit otherwise than when the work in `folder` began.
+
+    Takes the variables out of both records; a folder from before they were kept cannot be asked.
+    """
+    was, is_now = before.pop("inherited", None), now.pop("inherited", None)
+    for name, old, new in find_differences(was, is_now) if was is not None else ():
+        raise EvidenceError(
+            f"{folder}: cannot go on: the variable {name}, which servers inherit, was {_show(old)} and is {_show(new)}; "
+            "set it as it was, or measure into a new folder"
+        )
 
 
 def require_equal(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

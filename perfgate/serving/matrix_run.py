@@ -27,6 +27,7 @@ from perfgate.rounding import format_percent
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engines import ENGINES
+from perfgate.serving.inheritance import inherit, read_steering
 from perfgate.serving.measure import locate_model, raise_on_signals, require_engine, write_utc
 from perfgate.serving.model_guard import verify_model
 from perfgate.serving.progress import Progress
@@ -99,6 +100,7 @@ def build_record(matrix: Matrix, model: Path) -> MatrixRecord:
         begun_utc=write_utc(),
         servers=servers,
         model={"path": str(model), "weights": matrix.model.weights},
+        inherited=read_steering(inherit()),
     )
 
 

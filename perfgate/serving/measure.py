@@ -28,6 +28,7 @@ from perfgate.serving.arms import ArmSpec
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.hub_cache import find_cache, find_snapshot, is_hub_id
+from perfgate.serving.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.model_guard import verify_model
 from perfgate.serving.path_under_test import describe_expect, find_expect
@@ -77,12 +78,14 @@ def measure(request: Request, progress: Progress) -> None:
     """Measure `request` into its folder, or go on there if `resume` is asked for and a session was cut off.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise EngineError when an arm cannot serve at all, InterruptedRunError when somebody stopped it,
-    EvidenceError when the folder cannot be written or holds another session. A session that has ended is left as it is.
+    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, EngineError when an arm cannot
+    serve at all, InterruptedRunError when somebody stopped it, EvidenceError when the folder cannot be written or holds another
+    session. A session that has ended is left as it is.
     """
     verify_files(request.scenario)
     model = prepare_model(request, progress)
     record = build_record(request, model)
+    require_apart(record.arms, inherit())
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         found = find_progressed(request, record)
@@ -133,6 +136,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         looks=request.looks,
         scenarios_in_pr=request.scenarios_in_pr,
         kernels=request.kernels,
+        inherited=read_steering(inherit()),
     )
 
 

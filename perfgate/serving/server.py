@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from perfgate.errors import ServerError
 from perfgate.serving.engines import Engine
-from perfgate.serving.injection import VARIABLE
+from perfgate.serving.inheritance import inherit
 from perfgate.serving.interruption import INTERRUPTION
 from perfgate.serving.loopback import open_http
 from perfgate.serving.processes import end_session
@@ -124,8 +123,7 @@ class Server:
         self.port = find_free_port()
         self._segments = _list_segments()
         self._begun = time.monotonic()
-        inherited = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        environment = {**inherited, **self.launch.engine.env, **self.launch.env, **self._reaper.mark}
+        environment = {**inherit(), **self.launch.engine.env, **self.launch.env, **self._reaper.mark}
         with INTERRUPTION.defer(), self.log.open("ab") as output:
             try:
                 self._process = subprocess.Popen(

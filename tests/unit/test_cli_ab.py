@@ -79,3 +79,20 @@ def test_ab__bad_input(arguments, words, tmp_path, monkeypatch, capsys):
     assert words in told
     assert told.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ab__variable_that_the_base_inherits_alike(scenario, tmp_path, monkeypatch, capsys):
+    """Both servers would have it: a silent A/A."""
+    monkeypatch.setenv("SGLANG_X", "1")
+    code = main(["ab", str(scenario), "--env", "SGLANG_X=1", "--out", str(tmp_path / "out")])
+
+    assert code == 2
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .endswith(
+            "SGLANG_X: the candidate sets it to what the base inherits from this shell, so the arms would not differ; "
+            "`unset SGLANG_X` first"
+        )
+    )
+    assert not (tmp_path / "out").exists()

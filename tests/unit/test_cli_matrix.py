@@ -137,6 +137,16 @@ def test_matrix__another_one_is_not_gone_on_with(write, tmp_path, capsys):
     assert "cannot go on: rounds was 1 and is 2" in capsys.readouterr().err
 
 
+def test_matrix__inherited_variable_that_changed(write, tmp_path, monkeypatch, capsys):
+    code = main(["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out")])
+    capsys.readouterr()
+    monkeypatch.setenv("SGLANG_X", "1")
+    other = main(["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out"), "--resume"])
+
+    assert (code, other) == (0, 2)
+    assert "the variable SGLANG_X, which servers inherit, was absent and is 1; set it as it was" in capsys.readouterr().err
+
+
 def test_matrix__nothing_to_resume(write, tmp_path, capsys):
     code = main(["matrix", write(), "--out", str(tmp_path / "none"), "--resume"])
 

@@ -17,7 +17,8 @@ import pytest
 from perfgate.check import judge
 from perfgate.cli import main
 from perfgate.core import Arm, Role
-from perfgate.report.html.arms import group_arguments
+from perfgate.evidence.records import read_record
+from perfgate.report.html.arms import group_arguments, list_arguments, list_differences
 from perfgate.report.html.distributions import find_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
 from perfgate.report.html.places import Fate, pick_evidence, place_windows
@@ -268,3 +269,26 @@ def test_link__cannot_become_a_scheme(tmp_path, monkeypatch):
 
     assert link == "./javascript%3Aalert%281%29/a%22b%23c%3F.log"
     assert os.sep not in link.removeprefix("./").replace("/a%22", "")
+
+
+def build_record(folder, **changes):
+    record = read_record(write_folder(folder, make_session(make_scenario())))
+    candidate = replace(record.arms[Arm.CANDIDATE], env={"SGLANG_X": "2"})
+    return replace(record, arms={**record.arms, Arm.CANDIDATE: candidate}, **changes)
+
+
+def test_list_differences__what_the_base_inherits(tmp_path):
+    record = build_record(tmp_path / "out", inherited={"SGLANG_X": "1", "OMP_NUM_THREADS": "4"})
+
+    assert list_differences(record).rows == [("variable SGLANG_X", "1 (inherited)", "2")]
+    assert list_arguments(record).rows == [
+        ("variable SGLANG_X", "1 (inherited)", "2"),
+        ("variable OMP_NUM_THREADS", "4 (inherited)", "4 (inherited)"),
+    ]
+
+
+def test_list_differences__folder_from_before_inherited_variables_were_kept(tmp_path):
+    record = build_record(tmp_path / "out")
+
+    assert record.inherited is None
+    assert list_arguments(record).rows == [("variable SGLANG_X", "not set", "2")]

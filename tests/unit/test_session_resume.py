@@ -170,6 +170,38 @@ def test_measure__another_session_is_not_gone_on_with(tmp_path, changes, words):
 
 
 @pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [(None, "1", "was absent and is 1"), ("1", "2", "was 1 and is 2"), ("1", None, "was 1 and is absent")],
+)
+def test_measure__inherited_variable_that_changed(tmp_path, monkeypatch, before, now, words):
+    def export(value):
+        monkeypatch.delenv("SGLANG_X", raising=False)
+        if value is not None:
+            monkeypatch.setenv("SGLANG_X", value)
+
+    export(before)
+    cut_off(tmp_path / "out", 1)
+    export(now)
+
+    with pytest.raises(EvidenceError, match=f"cannot go on: the variable SGLANG_X, which servers inherit, {words}; set it as"):
+        resume(tmp_path / "out")
+
+
+def test_measure__folder_from_before_inherited_variables_were_kept(tmp_path, monkeypatch):
+    cut_off(tmp_path / "out", 1)
+    path = tmp_path / "out" / "session.json"
+    record = json.loads(path.read_text())
+    del record["inherited"]
+    path.write_text(json.dumps(record))
+    monkeypatch.setenv("SGLANG_X", "1")
+    resume(tmp_path / "out")
+    _, session = load_results(tmp_path / "out")
+
+    assert session.is_complete
+    assert session.problems == ()
+
+
+@pytest.mark.parametrize(
     ("key", "words"),
     [("perfgate", "perfgate was 0.0 and is"), ("rule", "rule was 0.0 and is"), ("facts", "facts.kernel was 0.0 and is")],
 )

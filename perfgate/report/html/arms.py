@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shlex import join
 
 from perfgate.core import Arm
-from perfgate.evidence.records import ArmRecord
+from perfgate.evidence.records import SessionRecord
 from perfgate.report import wording
 from perfgate.report.table import Table
 
@@ -28,25 +28,26 @@ def group_arguments(argv: Sequence[str]) -> dict[str, str]:
     return {name: join(words) if words else "on" for name, words in grouped.items()}
 
 
-def list_differences(arms: Mapping[Arm, ArmRecord]) -> Table:
+def list_differences(record: SessionRecord) -> Table:
     """Everything in which the arms were started differently, a row each; an arm alone differs from nothing."""
-    rows = [row for row in _compare(arms) if len(set(row[1:])) > 1]
-    return Table(header=("what", *(arm.value for arm in arms)), rows=rows)
+    rows = [row for row in _compare(record) if len(set(row[1:])) > 1]
+    return Table(header=("what", *(arm.value for arm in record.arms)), rows=rows)
 
 
-def list_arguments(arms: Mapping[Arm, ArmRecord]) -> Table:
-    """Every server argument and variable of both arms."""
-    return Table(header=("what", *(arm.value for arm in arms)), rows=list(_compare_settings(arms)))
+def list_arguments(record: SessionRecord) -> Table:
+    """Every server argument and variable of both arms, those that they inherited alike included."""
+    return Table(header=("what", *(arm.value for arm in record.arms)), rows=list(_compare_settings(record)))
 
 
-def _compare(arms: Mapping[Arm, ArmRecord]) -> Iterator[tuple[str, ...]]:
-    yield from _compare_settings(arms)
-    yield from _align("", {arm: record.facts for arm, record in arms.items()}, wording.MISSING)
+def _compare(record: SessionRecord) -> Iterator[tuple[str, ...]]:
+    yield from _compare_settings(record)
+    yield from _align("", {arm: found.facts for arm, found in record.arms.items()}, wording.MISSING)
 
 
-def _compare_settings(arms: Mapping[Arm, ArmRecord]) -> Iterator[tuple[str, ...]]:
-    yield from _align("", {arm: group_arguments(record.argv) for arm, record in arms.items()}, ABSENT)
-    yield from _align("variable ", {arm: record.env for arm, record in arms.items()}, ABSENT)
+def _compare_settings(record: SessionRecord) -> Iterator[tuple[str, ...]]:
+    inherited = {name: f"{value} (inherited)" for name, value in (record.inherited or {}).items()}
+    yield from _align("", {arm: group_arguments(found.argv) for arm, found in record.arms.items()}, ABSENT)
+    yield from _align("variable ", {arm: {**inherited, **found.env} for arm, found in record.arms.items()}, ABSENT)
 
 
 def _align(kind: str, arms: Mapping[Arm, Mapping[str, str]], absent: str) -> Iterator[tuple[str, ...]]:

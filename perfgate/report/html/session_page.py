@@ -177,7 +177,7 @@ def _describe_profile(attribution: Attribution | str | None) -> Iterator[Part]:
 
 
 def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[Part]:
-    differences = list_differences(record.arms)
+    differences = list_differences(record)
     if len(record.arms) < 2:
         yield Text(text="One arm was measured; there is nothing to compare it with.")
     elif differences.rows:
@@ -188,7 +188,7 @@ def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iter
         table = Table(header=("setting", "base", "candidate"), rows=resolved)
         yield make_sheet(table, "Settings that the servers resolved differently", is_numeric=False)
     if record.arms:
-        sheet = make_sheet(list_arguments(record.arms), "Server arguments and variables", is_numeric=False)
+        sheet = make_sheet(list_arguments(record), "Server arguments and variables", is_numeric=False)
         yield Fold(title="All server arguments and variables", parts=(sheet,))
 
 
