@@ -68,7 +68,7 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
         begun = read_begun(read_record(folder).begun_utc)
         scenario, session = load_results(folder)
         verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
-        judged.append(Judged(session=session, begun=begun, verdict=verdict))
+        judged.append(Judged(name=folder.resolve().name, session=session, begun=begun, verdict=verdict))
     _write(path, format_openmetrics(judged))
     click.echo(f"{path}: {len(judged)} sessions", err=True)
 

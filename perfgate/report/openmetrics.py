@@ -1,15 +1,17 @@
 """Sessions as OpenMetrics text: what was measured, what the machine did meanwhile, and what the verdict said, each at its time.
 
 Samples carry the time at which a window ended, or a session began, so that `promtool tsdb create-blocks-from openmetrics` puts
-them where they belong.
+them where they belong. Sessions of one scenario and hardware follow each other on the same lines. Those that ran side by side,
+as on two GPUs of one host, would tell two numbers of one moment there: they carry their names as a label and have lines of
+their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from perfgate.core import Outcome, Session, Verdict, Window
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 Labels = tuple[tuple[str, str], ...]
 
-_SESSION = ("scenario", "hardware")
+_SESSION = ("scenario", "hardware", "session")
 _WINDOW = (*_SESSION, "arm", "role")
 _METRIC = (*_SESSION, "metric")
 _JUDGED = {
@@ -36,7 +38,7 @@ _JUDGED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One metric of the export: its help text and the labels that its samples carry."""
+    """One metric of the export: its help text and the labels that its samples may carry; `session` only where it is needed."""
 
     help: str
     labels: tuple[str, ...]
@@ -63,11 +65,28 @@ FAMILIES: Mapping[str, Family] = _list_families()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A session, when it began (seconds since 1970), and what was found in it."""
+    """A session by the name of its folder, when it began (seconds since 1970), and what was found in it."""
 
+    name: str
     session: Session
     begun: float
     verdict: Verdict
+
+    @property
+    def ended(self) -> float:
+        """When its last window ended, in seconds since 1970."""
+        return self.begun + max((window.ended_s for window in self.session.windows), default=0.0)
+
+    @property
+    def place(self) -> Labels:
+        """What all its samples carry."""
+        fingerprints = self.session.fingerprints
+        facts = next(iter(fingerprints.values())).facts if fingerprints else {}
+        return (("scenario", self.session.scenario), ("hardware", facts.get("hardware", "unknown")))
+
+    def is_beside(self, other: Judged) -> bool:
+        """Whether both measured the same scenario on the same hardware for a while at the same time."""
+        return self.place == other.place and self.begun <= other.ended and other.begun <= self.ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,20 +107,31 @@ def read_begun(begun_utc: str) -> float:
         raise InputError(f"begun_utc {begun_utc!r} is no time; a session that has none cannot be put on a time line") from None
 
 
-def format_openmetrics(sessions: Iterable[Judged]) -> bytes:
-    """Write all sessions as one OpenMetrics text. Raise InputError when two of them tell the same of one moment."""
+def format_openmetrics(sessions: Sequence[Judged]) -> bytes:
+    """Write all sessions as one OpenMetrics text. Raise InputError when two that ran side by side have the same name."""
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - a tenth of a second that only this needs
     from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
 
-    told = (sample for one in sessions for sample in _list_samples(one))
+    named = _find_named(sessions)
+    told = (sample for one, is_named in zip(sessions, named, strict=True) for sample in _list_samples(one, is_named=is_named))
     samples = sorted(told, key=lambda sample: (sample.name, sample.labels, sample.at))
-    for first, second in pairwise(samples):
-        if (first.name, first.labels, first.at) == (second.name, second.labels, second.at):
-            place = ", ".join(f"{name} {value}" for name, value in first.labels)
-            raise InputError(f"two sessions tell {first.name} ({place}) of the same moment; give each session once")
     registry = CollectorRegistry()
     registry.register(_Collector(samples))
     return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
+
+
+def _find_named(sessions: Sequence[Judged]) -> list[bool]:
+    """Which of the sessions ran beside another one, in their order."""
+    named = [False] * len(sessions)
+    for (left, one), (right, other) in combinations(enumerate(sessions), 2):
+        if not one.is_beside(other):
+            continue
+        if one.name == other.name:
+            raise InputError(
+                f"two sessions called {one.name} tell of the same moment; give each session once, or rename a folder"
+            )
+        named[left] = named[right] = True
+    return named
 
 
 class _Collector:
@@ -117,23 +147,21 @@ class _Collector:
         for name, family in FAMILIES.items():
             found = [sample for sample in self._samples if sample.name == name]
             if found:
-                metric = GaugeMetricFamily(name, family.help, labels=family.labels)
+                metric = GaugeMetricFamily(name, family.help)
                 for sample in found:
-                    metric.add_metric([value for _, value in sample.labels], sample.value, timestamp=sample.at)
+                    metric.add_sample(name, dict(sample.labels), sample.value, timestamp=sample.at)
                 yield metric
 
 
-def _list_samples(judged: Judged) -> Iterator[Sample]:
+def _list_samples(judged: Judged, *, is_named: bool) -> Iterator[Sample]:
     session, verdict = judged.session, judged.verdict
-    facts = next(iter(session.fingerprints.values())).facts if session.fingerprints else {}
-    place = (("scenario", session.scenario), ("hardware", facts.get("hardware", "unknown")))
+    place = (*judged.place, ("session", judged.name)) if is_named else judged.place
     for window in session.windows:
         yield from _list_window(window, place, judged.begun)
-    ended = max((window.ended_s for window in session.windows), default=0.0)
     whole = {
         "perfgate_blocks": float(verdict.blocks),
         "perfgate_session_problems": float(len(session.problems)),
-        "perfgate_session_seconds": ended,
+        "perfgate_session_seconds": max((window.ended_s for window in session.windows), default=0.0),
     }
     for name, value in whole.items():
         yield Sample(name=name, labels=place, value=value, at=judged.begun)

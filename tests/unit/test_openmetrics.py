@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +22,14 @@ DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "perfga
 BEGUN = 1_767_225_600.0
 
 
-def build_judged(*, begun=BEGUN, worse=0.0, **changes):
+def build_judged(*, name="unit-1", begun=BEGUN, worse=0.0, **changes):
     scenario = make_scenario()
     session = make_session(scenario, worse=worse)
     windows = [replace(window, telemetry={"sm_clock_mhz": 1980.0, "foreign_processes": 0.0}) for window in session.windows]
     session = replace(session, windows=tuple(windows), **changes)
-    return Judged(session=session, begun=begun, verdict=judge(session, scenario, make_baseline(scenario, sessions=20)))
+    return Judged(
+        name=name, session=session, begun=begun, verdict=judge(session, scenario, make_baseline(scenario, sessions=20))
+    )
 
 
 def read_back(*judged):
@@ -63,17 +66,40 @@ def test_format_openmetrics__several_sessions_on_one_time_line():
     times = [float(sample.timestamp) for sample in found["perfgate_blocks"]]
 
     assert times == [BEGUN, BEGUN + 86400]
+    assert not any("session" in sample.labels for samples in found.values() for sample in samples)
+
+
+@pytest.mark.parametrize("later_s", [0.0, 30.0])
+def test_format_openmetrics__sessions_side_by_side_have_lines_of_their_own(later_s):
+    """Two GPUs of one host; a third session, a day later, follows on the common line."""
+    found = read_back(
+        build_judged(name="aa"), build_judged(name="slow", worse=0.3, begun=BEGUN + later_s), build_judged(begun=BEGUN + 86400)
+    )
+    blocks = {sample.labels.get("session"): float(sample.timestamp) for sample in found["perfgate_blocks"]}
+    verdicts = {sample.labels.get("session"): sample.labels["outcome"] for sample in found["perfgate_verdict"] if sample.value}
+    counts = Counter(sample.labels.get("session") for sample in found["perfgate_output_tok_per_s"])
+
+    assert blocks == {"aa": BEGUN, "slow": BEGUN + later_s, None: BEGUN + 86400}
+    assert verdicts["slow"] == "REGRESSION" != verdicts["aa"]
+    assert counts["aa"] == counts["slow"] == counts[None] > 0
+
+
+def test_format_openmetrics__other_scenario_at_the_same_time_needs_no_name():
+    one = build_judged(name="one")
+    other = replace(one, name="other", session=replace(one.session, scenario="another"))
+
+    assert [sample.labels.keys() for sample in read_back(one, other)["perfgate_blocks"]] == [{"scenario", "hardware"}] * 2
 
 
 def test_format_openmetrics__one_session_given_twice():
-    with pytest.raises(InputError, match="two sessions tell perfgate_"):
+    with pytest.raises(InputError, match="two sessions called unit-1 tell of the same moment; give each session once"):
         format_openmetrics([build_judged(), build_judged()])
 
 
 def test_format_openmetrics__session_without_windows():
     scenario = make_scenario()
     session = replace(make_session(scenario), windows=(), fingerprints={}, problems=("the server died",))
-    found = read_back(Judged(session=session, begun=BEGUN, verdict=judge(session, scenario, None)))
+    found = read_back(Judged(name="unit-1", session=session, begun=BEGUN, verdict=judge(session, scenario, None)))
 
     assert found["perfgate_session_problems"][0].value == 1
     assert found["perfgate_session_problems"][0].labels == {"scenario": "unit", "hardware": "unknown"}
@@ -108,8 +134,11 @@ def test_dashboard__legends_name_labels_that_are_there():
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
             name = re.search(r"perfgate_\w+", target["expr"])[0]
+            labels = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
 
-            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= set(FAMILIES[name].labels)
+            assert set(labels) <= set(FAMILIES[name].labels)
+            # Where sessions ran side by side, two lines of one name would not be told apart.
+            assert "session" in labels
 
 
 def test_dashboard__panels_are_distinct_and_do_not_overlap():
@@ -141,6 +170,19 @@ def test_command__writes_openmetrics(tmp_path, capsys):
     assert code == 0
     assert capsys.readouterr().err == f"{target}: 2 sessions\n"
     assert target.read_text().endswith("# EOF\n")
+
+
+def test_command__the_measured_sessions_of_one_host(tmp_path, capsys):
+    """Three of them began in the same second, each on a GPU of its own."""
+    results = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving" / "results"
+    folders = [results / f"closed-aa-{number}" for number in (2, 3, 4)]
+    target = tmp_path / "perfgate.om"
+
+    code = main(["export", *map(str, folders), "--openmetrics", str(target)])
+    families = {family.name: family for family in text_string_to_metric_families(target.read_text())}
+
+    assert code == 0, capsys.readouterr().err
+    assert {sample.labels["session"] for sample in families["perfgate_blocks"].samples} == {path.name for path in folders}
 
 
 def test_command__a_file_has_no_time(tmp_path, capsys):
