@@ -6,7 +6,7 @@ need that window, for whatever broke it was there while its neighbours were meas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from statistics import median
 
@@ -23,6 +23,7 @@ from perfgate.evidence.structure import (
     name_arms,
     sort_by_time,
 )
+from perfgate.load import Load
 from perfgate.rounding import format_percent
 
 FOREIGN_PROCESSES = "foreign_processes"
@@ -146,27 +147,31 @@ def _check_length(window: Window, court: Court) -> Iterator[str]:
 
 
 def _check_telemetry(window: Window, court: Court) -> Iterator[str]:
-    if (found := window.telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
+    yield from check_telemetry(window.telemetry, window.ended_s - window.begun_s, court.scenario.load)
+
+
+def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load) -> Iterator[str]:
+    """Name what disturbed a window of `load` that took `lasted_s` seconds, as its own readings tell."""
+    if (found := telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
         yield f"{found:g} foreign process(es) used the GPU; stop them, or take another runner"
-    if (share := window.telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
+    if (share := telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
         lost = format_percent(share, 0)
         yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
-    if (share := _sum_lost_cpu(window) or 0.0) > MAX_LOST_CPU_SHARE:
+    if (share := _sum_lost_cpu(telemetry, lasted_s) or 0.0) > MAX_LOST_CPU_SHARE:
         yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
-    rate = window.telemetry.get(CACHE_HIT_RATE, 0)
-    if court.scenario.load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / court.scenario.load.num_prompts:
+    rate = telemetry.get(CACHE_HIT_RATE, 0)
+    if load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / load.num_prompts:
         yield f"{format_percent(rate, 0)} of random prompts came from the prefix cache, which is emptied before; find out why"
 
 
-def _sum_lost_cpu(window: Window) -> float | None:
+def _sum_lost_cpu(telemetry: Mapping[str, float], lasted_s: float) -> float | None:
     """The share of the CPU that others had; None where nobody read it, the window was too short to tell, or no GPU was read.
 
     A CPU engine shares its cores with whatever else a laptop or a test run does, and claims no more than relative change.
     """
-    is_told = {FOREIGN_CPU, SM_CLOCK_MHZ} <= window.telemetry.keys()
-    if not is_told or window.ended_s - window.begun_s < MIN_TOLD_S:
+    if not {FOREIGN_CPU, SM_CLOCK_MHZ} <= telemetry.keys() or lasted_s < MIN_TOLD_S:
         return None
-    return window.telemetry.get(FOREIGN_CPU, 0.0) + window.telemetry.get(STOLEN_CPU, 0.0)
+    return telemetry.get(FOREIGN_CPU, 0.0) + telemetry.get(STOLEN_CPU, 0.0)
 
 
 def check_arms(starts: Iterable[Start]) -> Iterator[str]:
@@ -205,7 +210,10 @@ def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
 
 
 def _check_lost_cpu(block: int, base: Start, candidate: Start) -> Iterator[str]:
-    told = [[_sum_lost_cpu(window) for window in start.measured] for start in (base, candidate)]
+    told = [
+        [_sum_lost_cpu(window.telemetry, window.ended_s - window.begun_s) for window in start.measured]
+        for start in (base, candidate)
+    ]
     shares = [[share for share in found if share is not None] for found in told]
     if not all(shares) or shares != told:
         return

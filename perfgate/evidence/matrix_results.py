@@ -9,10 +9,12 @@ from statistics import median
 
 from perfgate.core import Role, Run
 from perfgate.errors import EvidenceError
+from perfgate.evidence.admission import check_telemetry
 from perfgate.evidence.bench_serving import read_window
 from perfgate.evidence.journal import find_damage, read_lines
 from perfgate.evidence.matrix_records import Key, MatrixEntry, read_entries, read_key, read_text
 from perfgate.evidence.records import EVENTS_FILE, find_superseded
+from perfgate.load import Load
 from perfgate.matrix import Matrix
 
 
@@ -46,19 +48,23 @@ def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellResult, ...]]:
     gone = find_superseded(events)
     counted = [entry for entry in read_entries(folder) if entry.role is not Role.WARMUP and entry.file not in gone]
     failures = [(read_key(event), str(event.get("message"))) for event in events if event.get("event") == "cell_failed"]
-    cells = [_load_cell(folder, (server, load), counted, failures) for server in matrix.servers for load in matrix.loads]
+    cells = [
+        _load_cell(folder, (server, name), load, counted, failures)
+        for server in matrix.servers
+        for name, load in matrix.loads.items()
+    ]
     return matrix, tuple(cells)
 
 
 def _load_cell(
-    folder: Path, name: tuple[str, str], entries: Sequence[MatrixEntry], failures: Sequence[tuple[Key, str]]
+    folder: Path, name: tuple[str, str], load: Load, entries: Sequence[MatrixEntry], failures: Sequence[tuple[Key, str]]
 ) -> CellResult:
     problems = [f"round {key[0]}: {message}" for key, message in failures if key[1:] == name]
     failed = {key for key, _ in failures}
     runs = []
     for entry in entries:
         if (entry.server, entry.load) == name and entry.key not in failed:
-            run, found = _load_run(folder, entry)
+            run, found = _load_run(folder, entry, load)
             problems.extend(f"round {entry.round}, window {entry.index}: {problem}" for problem in found)
             runs.extend([(entry, run)] if run else [])
     if not runs and not problems:
@@ -66,11 +72,13 @@ def _load_cell(
     return CellResult(server=name[0], load=name[1], runs=tuple(runs), problems=tuple(problems))
 
 
-def _load_run(folder: Path, entry: MatrixEntry) -> tuple[Run | None, tuple[str, ...]]:
+def _load_run(folder: Path, entry: MatrixEntry, load: Load) -> tuple[Run | None, tuple[str, ...]]:
+    """A window's run, and why it is no evidence; no run where it was damaged, or disturbed by what a verdict would not bear."""
     if damage := find_damage(folder, entry.file, entry.sha256):
         return None, (damage,)
     try:
         run = read_window(folder / entry.file)
     except EvidenceError as error:
         return None, (str(error),)
-    return run, run.problems
+    disturbed = tuple(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, load))
+    return None if disturbed else run, (*run.problems, *disturbed)

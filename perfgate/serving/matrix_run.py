@@ -32,6 +32,7 @@ from perfgate.serving.measure import locate_model, raise_on_signals, require_eng
 from perfgate.serving.model_guard import verify_model
 from perfgate.serving.progress import Progress
 from perfgate.serving.reaper import Reaper
+from perfgate.serving.served_model import verify_served
 from perfgate.serving.server import Launch, Server
 from perfgate.serving.session import agree
 from perfgate.serving.telemetry import Telemetry, open_monitor
@@ -60,12 +61,14 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     verify_model(model, matrix.model)
     for load in matrix.loads.values():
         verify_dataset(load)
+    scenarios = {name: matrix.build_scenario(name, next(iter(matrix.loads))) for name in matrix.servers}
+    launches = {name: ArmSpec().build_launch(scenario, model) for name, scenario in scenarios.items()}
+    for name, launch in launches.items():
+        verify_served(name, launch.args, model, matrix.model)
     record = build_record(matrix, model)
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         found, writer = open_matrix(request, record, progress)
-        scenarios = {name: matrix.build_scenario(name, next(iter(matrix.loads))) for name in matrix.servers}
-        launches = {name: ArmSpec().build_launch(scenario, model) for name, scenario in scenarios.items()}
         telemetry = Telemetry(writer.folder, open_monitor(launches.values()))
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)

@@ -167,6 +167,51 @@ def test_load_matrix__damaged_raw_data_is_no_level(write, tmp_path):
     assert "is missing although the index names it" in cells[1].problems[0]
 
 
+@pytest.mark.parametrize(
+    ("telemetry", "words"),
+    [
+        ({"throttled_share": 0.5}, "round 1, window 2: the GPU throttled for 50 % of the window; let it cool"),
+        ({"foreign_processes": 1.0}, "round 1, window 2: 1 foreign process(es) used the GPU; stop them"),
+        ({"cache_hit_rate": 0.9}, "round 1, window 2: 90 % of random prompts came from the prefix cache"),
+    ],
+)
+def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, telemetry, words):
+    command = ["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out")]
+    clean = main(command)
+    index = tmp_path / "out" / "windows.jsonl"
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    first = next(line for line in lines if line["role"] == "measured")
+    first["telemetry"] |= telemetry
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code = main([*command, "--resume"])
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert (clean, code) == (0, 3)
+    assert [len(cell.runs) for cell in cells] == [1, 2, 2, 2]
+    assert cells[0].problems[0].startswith(words)
+    assert f"PROBLEM plain x closed: {words}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("['--json-model-override-args', '{\"num_experts_per_tok\": 1}']", "top_k is 1, the scenario wants 2"),
+        ("['--quantization', 'fp8']", "quantization is fp8, the scenario wants none"),
+        ("['--model-path', '/elsewhere']", "its arguments serve /elsewhere instead of"),
+    ],
+)
+def test_matrix__a_server_whose_arguments_make_another_model(write, tmp_path, capsys, args, words):
+    """Refused as `perfgate run` refuses it, before anything starts: the other servers' numbers would stand beside nothing."""
+    file = write([('env = { FAKE_SLOW = "2.0" }', f"args = {args}")])
+    code = main(["matrix", file, "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().err.splitlines()[-1]
+
+    assert code == 3
+    assert "slowed: " in told
+    assert words in told
+    assert not (tmp_path / "out").exists()
+
+
 def test_tabulate__a_cell_that_was_not_measured_yet(write, tmp_path):
     folder = tmp_path / "out"
     process = start_perfgate(tmp_path / "state", "matrix", write(), "--out", folder)
