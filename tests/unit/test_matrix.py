@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfgate.errors import ScenarioError
+from perfgate.evidence.matrix_log import parse_matrix_log
 from perfgate.matrix import find_matrix, list_matrices, parse_matrix, read_matrix_text
 from perfgate.scenario import load_scenario
 
@@ -74,7 +75,7 @@ def test_find_matrix__the_sweep_that_ships():
     matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-sweep")), "sweep")
     widths = [load.max_concurrency for load in matrix.loads.values()]
 
-    assert list_matrices() == ("gpt-oss-20b-sweep",)
+    assert list_matrices() == ("gpt-oss-20b-backends", "gpt-oss-20b-sweep")
     assert widths == [2**power for power in range(8)]
     assert list(matrix.loads) == [f"c{width}" for width in widths]
     # A window shorter than a few turns of all its requests is mostly begin and end.
@@ -82,10 +83,29 @@ def test_find_matrix__the_sweep_that_ships():
     assert matrix.model == load_scenario("gpt-oss-20b-closed-c16").model
 
 
+def test_find_matrix__the_founding_matrix_that_ships():
+    """The loads are those of the founding log, by name and by number."""
+    matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-backends")), "backends")
+    cells = parse_matrix_log((FILE.parents[1] / "fixtures" / "runs" / "matrix.log").read_text(), "matrix.log")
+    logged = {cell.client: cell.run.workload for cell in cells}
+
+    assert len(list(matrix.order())) == 2 * 2
+    assert list(matrix.loads) == list(logged)
+    for name, load in matrix.loads.items():
+        assert (load.num_prompts, load.max_concurrency) == tuple(map(int, name.removeprefix("rand").split("x")))
+        assert (load.input_len, load.output_len) == (logged[name]["random_input_len"], logged[name]["random_output_len"])
+    assert [server.args[:2] for server in matrix.servers.values()] == [
+        ("--moe-runner-backend", "triton"),
+        ("--moe-runner-backend", "triton_kernel"),
+    ]
+    assert len({server.args[2:] for server in matrix.servers.values()}) == 1
+    assert matrix.model == load_scenario("gpt-oss-20b-closed-c16").model
+
+
 def test_find_matrix__names_and_paths():
     assert find_matrix("here.toml") == Path("here.toml")
     assert find_matrix("some/where") == Path("some/where")
-    with pytest.raises(ScenarioError, match="unknown matrix 'sweep': choose from gpt-oss-20b-sweep"):
+    with pytest.raises(ScenarioError, match="unknown matrix 'sweep': choose from gpt-oss-20b-backends, gpt-oss-20b-sweep"):
         find_matrix("sweep")
 
 
