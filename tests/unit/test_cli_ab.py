@@ -2,12 +2,17 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm
-from tests.fakes.requests import build_text, use_fake_engine
+from perfgate.evidence.results import load_results
+from perfgate.serving.engines import ENGINES
+from tests.fakes.requests import build_fake_engine, build_text, use_fake_engine
+
+DOCS = Path(__file__).parents[2] / "docs" / "sessions.md"
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +101,46 @@ def test_ab__variable_that_the_base_inherits_alike(scenario, tmp_path, monkeypat
         )
     )
     assert not (tmp_path / "out").exists()
+
+
+CONFIG = {
+    "architectures": ["GptOssForCausalLM"],
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 24,
+    "hidden_size": 2880,
+    "vocab_size": 201088,
+    "quantization_config": {"quant_method": "mxfp4"},
+}
+
+
+@pytest.fixture
+def snapshot(tmp_path, monkeypatch):
+    """What `hf download openai/gpt-oss-20b` leaves, with a fake engine in SGLang's place."""
+    place = tmp_path / "hub" / "models--openai--gpt-oss-20b"
+    folder = place / "snapshots" / "6cee5e8"
+    folder.mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("6cee5e8")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setitem(ENGINES, "sglang", build_fake_engine())
+
+
+@pytest.mark.parametrize(("log", "is_seen"), [("perfgate moe active: auto: slots/eager 1", True), ("loading", False)])
+@pytest.mark.usefixtures("snapshot")
+def test_ab__the_one_line_of_the_documentation(tmp_path, monkeypatch, log, is_seen):
+    """Nothing but the scenario's name and the variable: model and expectation are found. The fakes' windows are no verdict."""
+    monkeypatch.setenv("FAKE_LOG", log)
+    line = ["ab", "gpt-oss-20b-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
+    main(line)
+    record = json.loads((tmp_path / "out" / "session.json").read_text())
+    _, session = load_results(tmp_path / "out")
+
+    assert line[:4] == next(text for text in DOCS.read_text().splitlines() if "ab gpt" in text).split()[2:]
+    assert record["model"]["path"] == str(tmp_path / "hub" / "models--openai--gpt-oss-20b" / "snapshots" / "6cee5e8")
+    assert record["expect"]["log"] == ["perfgate moe active"]
+    assert record["arms"]["candidate"]["env"]["SGLANG_MOE_FUSE_DOWN_SUM_REDUCE"] == "1"
+    assert (session.problems == ()) == is_seen
+    assert all("no line of its log matches 'perfgate moe active'" in problem for problem in session.problems)
