@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, dropwhile
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ from perfgate.stats.tails import average_worst, estimate_quantile
 MAX_MISSING_ITL_RATIO = 0.05
 MS_PER_S = 1e3
 FIELDS = ("ttfts", "itls", "output_lens")
+# As bench_serving tells an error: the whole traceback, of which the exception comes last.
+TRACEBACK = "Traceback (most recent call last):"
+MAX_ERROR = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +142,16 @@ def detail_findings(details: Details, *, shares_events: bool) -> tuple[list[str]
 def _count_problem(count: int, details: Details, what: str, first: str = "") -> list[str]:
     if not count:
         return []
-    example = f" ({' '.join(first.split())[-100:]})" if first else ""
+    example = f" ({name_error(first)[:MAX_ERROR]})" if first else ""
     return [f"{count} of {details.requests} requests {what}{example}: read the server's log, then measure again"]
+
+
+def name_error(text: str) -> str:
+    """The line of a request's error that says what went wrong: of a traceback its last exception, else all of it."""
+    _, mark, traced = text.rpartition(TRACEBACK)
+    # Below that headline the frames are indented; the exception is not, nor is what it says on further lines.
+    told = list(dropwhile(lambda line: not line.strip() or line[0].isspace(), traced.splitlines())) if mark else []
+    return " ".join(" ".join(told or [text]).split())
 
 
 def _check_gaps(details: Details) -> tuple[list[str], list[str]]:

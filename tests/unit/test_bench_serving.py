@@ -142,10 +142,33 @@ def test_read_runs__details_name_their_estimator(write):
     assert 17.0 < run.values["p99_itl_ms"] <= 18.0
 
 
+# As bench_serving keeps an error: the cause's traceback, then that of the exception, then what it says.
+DROPPED = """Traceback (most recent call last):
+  File "aiohttp/_http_parser.pyx", line 620, in aiohttp._http_parser.HttpParser.feed_eof
+aiohttp.http_exceptions.TransferEncodingError: 400, message:
+  Not enough data to satisfy transfer length header.
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "sglang/benchmark/serving.py", line 686, in async_request_sglang_generate
+    async for chunk_bytes in response.content:
+aiohttp.ClientPayloadError: Response payload is not completed: <TransferEncodingError: 400,
+    message='Not enough data to satisfy transfer length header.'>
+"""
+SHORTENED = DROPPED[:80]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"errors": ["", "connection reset", "", ""]}, "1 of 4 requests failed (connection reset)"),
+        (
+            {"errors": ["", DROPPED, "", ""]},
+            "1 of 4 requests failed (aiohttp.ClientPayloadError: Response payload is not compl",
+        ),
+        ({"errors": ["", "x" * 999, "", ""]}, f"1 of 4 requests failed ({'x' * 200}): read the server's log"),
+        ({"errors": ["", SHORTENED, "", ""]}, "1 of 4 requests failed (Traceback (most recent call last): File"),
         ({"ttfts": [0.05, 0.0, 0.07, 0.08]}, "1 of 4 requests never saw a first token"),
         ({"output_lens": [10, 0, 10, 10]}, "1 of 4 requests have no output token"),
         ({"generated_texts": ["text", "", "", "text"]}, "2 of 4 requests have no text"),
