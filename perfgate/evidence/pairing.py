@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import expm1, inf
 from statistics import median
 
-from perfgate.core import Arm, Role, Session, Window
+from perfgate.core import Arm, Role, Run, Session, Window
 from perfgate.metrics import METRICS
+from perfgate.rounding import format_percent
 from perfgate.stats.components import measure_variance
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_METRICS, find_stalled
 
@@ -115,5 +116,16 @@ def measure_spread(windows: Iterable[Window], metric: str) -> float | None:
 
 def read_badness(window: Window, metrics: Iterable[str] = STEADY_METRICS) -> dict[str, float]:
     """Log badness of those of `metrics` that the window carries as a positive number."""
-    values = window.run.values
-    return {name: METRICS[name].badness(values[name]) for name in metrics if 0.0 < values.get(name, 0.0) < inf}
+    return read_run_badness(window.run, metrics)
+
+
+def read_run_badness(run: Run, metrics: Iterable[str] = STEADY_METRICS) -> dict[str, float]:
+    """Log badness of those of `metrics` that the run carries as a positive number."""
+    return {name: METRICS[name].badness(run.values[name]) for name in metrics if 0.0 < run.values.get(name, 0.0) < inf}
+
+
+def describe_curve(runs: Iterable[Run]) -> str:
+    """Tell how slow successive runs of one start were against its first one, over throughput and mean ITL together."""
+    sums = [(sum(found.values()), len(found)) for found in map(read_run_badness, runs)]
+    shape = [format_percent(expm1((total - sums[0][0]) / max(count, 1)), is_signed=True) for total, count in sums]
+    return f"slowness against its first window: {', '.join(shape)}"

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import expm1, isfinite
+from math import isfinite
 
 from perfgate.core import Arm, Session, Window
-from perfgate.evidence.pairing import Start, read_badness
-from perfgate.rounding import format_percent
+from perfgate.evidence.pairing import Start, describe_curve, read_badness
 from perfgate.scenario import Scenario
 from perfgate.stats.steady import is_steady
 
@@ -95,13 +94,9 @@ def _check_warmth(start: Start, court: Court) -> Iterator[str]:
     if not start.warmups:
         yield f"start {start.number}: no window was discarded, so a cold one would be judged; measure again with warm-up"
         return
-    curve = [read_badness(window) for window in (*start.warmups, *start.measured[:2])]
-    if not is_steady(curve, court.scenario.warmup.steady_ratio, court.noise):
-        first = sum(curve[0].values())
-        shape = ", ".join(
-            format_percent(expm1((sum(later.values()) - first) / max(len(later), 1)), is_signed=True) for later in curve
-        )
-        yield f"start {start.number}: never steady (slowness against its first window: {shape}); quieten the machine"
+    curve = (*start.warmups, *start.measured[:2])
+    if not is_steady([read_badness(window) for window in curve], court.scenario.warmup.steady_ratio, court.noise):
+        yield f"start {start.number}: never steady ({describe_curve(window.run for window in curve)}); quieten the machine"
 
 
 def _check_reruns(start: Start, court: Court) -> Iterator[str]:

@@ -22,6 +22,7 @@ from perfgate.evidence.matrix_records import (
     read_matrix_progress,
     require_same_matrix,
 )
+from perfgate.evidence.pairing import describe_curve
 from perfgate.matrix import Matrix
 from perfgate.rounding import format_percent
 from perfgate.serving.arms import ArmSpec
@@ -197,15 +198,14 @@ class MatrixDriver:
     def _warm(self, key: Key, server: Server, bench: Bench) -> int:
         """Discard windows until two in a row agree; return how many. Raise ServerError when they never do."""
         warmup = self.matrix.warmup
-        before = self._measure((key, 0, Role.WARMUP), server, bench)
+        runs = [self._measure((key, 0, Role.WARMUP), server, bench)]
         for index in range(1, warmup.max_discards):
-            after = self._measure((key, index, Role.WARMUP), server, bench)
-            if agree(before, after, warmup.steady_ratio):
+            runs.append(self._measure((key, index, Role.WARMUP), server, bench))
+            if agree(runs[-2], runs[-1], warmup.steady_ratio):
                 return index + 1
-            before = after
         raise ServerError(
             f"never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed within "
-            f"{format_percent(warmup.steady_ratio, 0)}; is something else running on this machine?"
+            f"{format_percent(warmup.steady_ratio, 0)} ({describe_curve(runs)}); is something else running on this machine?"
         )
 
     def _measure(self, window: tuple[Key, int, Role], server: Server, bench: Bench) -> Run:

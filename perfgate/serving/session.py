@@ -13,7 +13,7 @@ from perfgate.errors import ClientError, InterruptedRunError, ServerError, Telem
 from perfgate.evidence.answers import Answers, store_answers
 from perfgate.evidence.gsm8k import GSM8K_EVENT
 from perfgate.evidence.journal import explain_stop
-from perfgate.evidence.pairing import group_windows
+from perfgate.evidence.pairing import describe_curve, group_windows
 from perfgate.evidence.resumption import Progressed
 from perfgate.evidence.writer import ResultWriter
 from perfgate.rounding import format_percent
@@ -176,7 +176,8 @@ class Driver:
                 return
         raise ServerError(
             f"{start.arm.value} server never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed "
-            f"within {format_percent(warmup.steady_ratio, 0)}; is something else running on this machine?"
+            f"within {format_percent(warmup.steady_ratio, 0)} ({describe_curve(window.run for window in start.windows)}); is "
+            "something else running on this machine?"
         )
 
     def _freeze(self, start: Start) -> None:

@@ -1,6 +1,7 @@
 """Whole sessions with a fake engine and a fake load generator: real processes, real files, seconds instead of minutes."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -88,6 +89,10 @@ def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
     _, session = load_results(tmp_path / "out")
 
     assert "never got steady" in session.problems[0]
+    # Each window takes twice as long as the one before, and its numbers scatter by 2 %.
+    curve = re.search(r"within 50 % \(slowness against its first window: (.*) %\); is something else", session.problems[0])
+    slowness = [float(one) for one in curve[1].split(" %, ")]
+    assert slowness == pytest.approx([0, 100, 300, 700], rel=0.1)
     assert {window.role for window in session.windows} == {Role.WARMUP}
 
 
