@@ -6,8 +6,10 @@ import contextlib
 import random
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -99,6 +101,11 @@ class Server:
         return f"http://{HOST}:{self.port}"
 
     @property
+    def age_s(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._begun
+
+    @property
     def metrics_url(self) -> str | None:
         """The address of the engine's metrics; None where it has none."""
         path = self.launch.engine.metrics_path
@@ -140,13 +147,18 @@ class Server:
                 ) from None
             self._reaper.add(self._process.pid)
 
-    def wait_ready(self, on_wait: Callable[[float], None] = lambda _: None) -> None:
-        """Wait until the server has generated a token. Raise ServerError if it dies first or takes too long."""
+    def wait_ready(
+        self, on_wait: Callable[[float], None] = lambda _: None, is_given_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until the server has generated a token, or return once `is_given_up`.
+
+        `on_wait` is told the seconds since the start. Raise ServerError if the server dies first or takes too long.
+        """
         import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
 
         with open_http(10.0) as client:
-            while True:
-                elapsed = time.monotonic() - self._begun
+            while not is_given_up():
+                elapsed = self.age_s
                 self.raise_if_dead()
                 with contextlib.suppress(httpx.HTTPError):
                     if self._probe(client) == httpx.codes.OK:
@@ -232,6 +244,30 @@ class Server:
     def _tell(self) -> str:
         lines = read_telling_lines(self.log, self.launch.engine.fault_words)
         return f" (log {self.log}" + (f", it says: {' | '.join(lines)})" if lines else ")")
+
+
+def wait_all_ready(servers: Sequence[Server], on_wait: Callable[[Server, float], None]) -> None:
+    """Wait until each of `servers` has generated a token, each asked on its own, so that none waits for another's answer.
+
+    An engine may take a second over the answer that says it is ready: one after the other, the second server would seem to need
+    that second longer. `on_wait` is told, by the caller's thread, a server that is not ready and the seconds since its start.
+    Raise ServerError if one dies first or takes too long; the others are then no longer waited for.
+    """
+    given_up = threading.Event()
+    pool = ThreadPoolExecutor(max_workers=len(servers), thread_name_prefix="ready")
+    waits = {pool.submit(server.wait_ready, is_given_up=given_up.is_set): server for server in servers}
+    try:
+        while waits:
+            ended, _ = wait(waits, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            for one in ended:
+                del waits[one]
+                one.result()
+            for server in waits.values():
+                on_wait(server, server.age_s)
+    finally:
+        given_up.set()
+        # A question under way ends with its server, at the latest when its time is up.
+        pool.shutdown(wait=False)
 
 
 def _list_segments() -> set[Path]:

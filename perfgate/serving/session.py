@@ -26,7 +26,7 @@ from perfgate.serving.plan import Plan, order_arms
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import prove, prove_warm
 from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Server
+from perfgate.serving.server import Server, wait_all_ready
 from perfgate.serving.startup import note_start
 from perfgate.serving.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run
@@ -140,13 +140,13 @@ class Driver:
             self.writer.add_event(INJECTED, self.elapsed_s, arm=arm.value, steps=spent.steps, injected_us=spent.injected_us)
 
     def _make_ready(self, starts: list[Start]) -> None:
+        arms = {start.server: start.arm.value for start in starts}
+        wait_all_ready(list(arms), lambda server, waited: self.progress.wait(f"{arms[server]} server loading, {waited:.0f} s"))
         for start in starts:
-            name = f"{start.arm.value} server"
-            start.server.wait_ready(lambda waited, name=name: self.progress.wait(f"{name} loading, {waited:.0f} s"))  # type: ignore[misc]
             self.telemetry.note_ready()
             self._require_injection(start)
             note_start(start.server, self.writer, arm=start.arm, start=start.number, at_s=self.elapsed_s)
-            self.progress.step(f"{name} ready after {start.server.ready_s:.0f} s")
+            self.progress.step(f"{start.arm.value} server ready after {start.server.ready_s:.0f} s")
         self.client.wait_ready_once()
         for start in starts:
             self._warm(start)

@@ -2,12 +2,15 @@
 
 The environment variable FAKE_ENGINE chooses the behaviour: ok, die, never_ready, deaf (ignores SIGTERM), child (leaves one
 behind that is deaf too), busy (never flushes), no_freeze (knows no /freeze_gc), no_info (tells half of its
-settings), die_later (ends itself at the first flush),
-stall:N (hangs a moment in its Nth window and is ten times slower in it), hang:N (never answers in its Nth window), gpu_full:N
-and ram_full:N (it dies in its Nth window for want of memory, with the words that PyTorch and Python have for it). FAKE_SLOW is
-how many times slower than usual the fake load generator finds it. FAKE_SAYS is what it writes to its log at its start.
-FAKE_START_S is how long it takes to start, FAKE_LEAK_MIB what it keeps of every window. Where FAKE_NVML names a fake GPU, the
-server holds memory of it as long as it lives.
+settings), die_later (ends itself at the first flush), stall:N (hangs in its Nth window), hang:N (never answers in its Nth
+window), gpu_full:N and ram_full:N (it dies in its Nth window for want of memory, with the words that PyTorch and Python have
+for it).
+
+A stall lasts FAKE_STALL_S seconds, which the fake load generator finds in one token. Left out, it is scaled down: a moment,
+and a window that is told to be ten times slower. Where FAKE_STALL_ONCE names a file, only the server that makes it stalls.
+FAKE_SLOW is how many times slower than usual the fake load generator finds the server. FAKE_SAYS is what it writes to its log
+at its start. FAKE_START_S is how long it takes to start, FAKE_HEALTH_S how long it takes to say that it is ready,
+FAKE_LEAK_MIB what it keeps of every window. Where FAKE_NVML names a fake GPU, the server holds memory of it while it lives.
 """
 
 import json
@@ -24,6 +27,7 @@ import fake_answers
 import fake_profiler
 
 BEHAVIOUR = os.environ.get("FAKE_ENGINE", "ok")
+STALL_S = os.environ.get("FAKE_STALL_S")
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 
@@ -87,10 +91,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def answer(self, code):
-        is_stalled = self.path == "/slow" and f"stall:{self.windows}" == BEHAVIOUR
-        time.sleep(0.2 if is_stalled else 0.0)
+        is_stalled = self.path == "/slow" and f"stall:{self.windows}" == BEHAVIOUR and is_first_to_stall()
+        time.sleep(float(STALL_S or "0.2") if is_stalled else 0.0)
+        if self.path == "/health_generate":
+            time.sleep(float(os.environ.get("FAKE_HEALTH_S", "0")))
         self.send_response(code)
-        self.send_header("X-Slow", str(self.slow * (10.0 if is_stalled else 1.0)))
+        self.send_header("X-Slow", str(self.slow * (10.0 if is_stalled and STALL_S is None else 1.0)))
         self.end_headers()
 
     def answer_metrics(self):
@@ -102,6 +108,16 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         """Stay silent."""
+
+
+def is_first_to_stall():
+    path = os.environ.get("FAKE_STALL_ONCE")
+    try:
+        if path:
+            open(path, "x").close()
+    except FileExistsError:
+        return False
+    return True
 
 
 def run_out_of_memory():

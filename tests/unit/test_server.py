@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,16 @@ from perfgate.errors import ServerError
 from perfgate.serving.engines import Engine
 from perfgate.serving.processes import end_session, list_session
 from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import HOST, SECOND_PORT, Launch, Server, find_free_port, is_free, read_telling_lines
+from perfgate.serving.server import (
+    HOST,
+    SECOND_PORT,
+    Launch,
+    Server,
+    find_free_port,
+    is_free,
+    read_telling_lines,
+    wait_all_ready,
+)
 
 GATE = """
 import subprocess, sys, time
@@ -38,8 +48,9 @@ def reaper():
     reaper.close()
 
 
-def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=20.0, stop_timeout_s=0.5):
-    engine = Engine(name="fake", package="fake", module="fake_engine", env={"PYTHONPATH": str(FAKES), "FAKE_ENGINE": behaviour})
+def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=20.0, stop_timeout_s=0.5, **env):
+    env = {"PYTHONPATH": str(FAKES), "FAKE_ENGINE": behaviour, **env}
+    engine = Engine(name="fake", package="fake", module="fake_engine", env=env)
     launch = Launch(
         engine=engine,
         python=python,
@@ -82,6 +93,42 @@ def test_wait_ready__never_ready_leaves_no_process(tmp_path, reaper):
             server.wait_ready()
 
     assert list_session(pid) == []
+
+
+def test_wait_all_ready__a_slow_answer_of_one_is_no_start_time_of_the_other(tmp_path, reaper):
+    slow = {"FAKE_HEALTH_S": "2"}
+    with build_server(tmp_path, reaper, "ok", **slow) as first, build_server(tmp_path, reaper, "ok", **slow) as second:
+        told = []
+        wait_all_ready([first, second], lambda server, waited: told.append((server.port, waited)))
+
+        # One after the other, the second would be 2 s behind.
+        assert abs(second.ready_s - first.ready_s) < 1.5
+        assert 0 < first.ready_s < first.age_s - 2
+
+    assert {port for port, _ in told} == {first.port, second.port}
+
+
+def test_wait_all_ready__each_has_a_time_of_its_own(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "ok", FAKE_START_S="3") as first, build_server(tmp_path, reaper, "ok") as second:
+        wait_all_ready([first, second], lambda *_: None)
+
+        assert second.ready_s + 1 < first.ready_s
+        assert first.ready_s > 3
+
+
+def test_wait_all_ready__one_that_dies_ends_the_wait_for_the_other(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "never_ready") as first, build_server(tmp_path, reaper, "die") as second:
+        with pytest.raises(ServerError, match=r"exit code 7.*RuntimeError: no memory for the weights"):
+            wait_all_ready([first, second], lambda *_: None)
+        deadline = time.monotonic() + 10
+        while (left := find_waits()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+        assert left == []
+
+
+def find_waits():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ready")]
 
 
 @pytest.mark.parametrize("behaviour", ["deaf", "child"])
