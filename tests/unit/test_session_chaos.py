@@ -135,6 +135,22 @@ def test_run_gate__an_engine_that_stalls_once_is_not_slow(tmp_path):
     assert [warning for warning in verdict.warnings if "a window stalled and was measured again" in warning] != []
 
 
+def test_run_gate__one_token_of_a_session_stalls_for_ten_seconds(tmp_path):
+    """The engine really hangs for those 10 s, and the window's numbers are what that wait makes of them."""
+    env = {"FAKE_ENGINE": "stall:4", "FAKE_STALL_S": "10", "FAKE_STALL_ONCE": str(tmp_path / "stalled")}
+    verdict, session = run_job(tmp_path, ArmSpec(env=env))
+    [rerun] = [window for window in session.windows if window.role is Role.RERUN]
+    [stalled] = [window for window in session.windows if window.run.values["max_itl_ms"] >= 10_000]
+
+    assert session.problems == ()
+    assert (stalled.arm, stalled.block, stalled.role, stalled.index) == (Arm.CANDIDATE, 1, Role.MEASURED, 3)
+    assert stalled.ended_s - stalled.begun_s >= 10
+    assert (rerun.arm, rerun.start) == (stalled.arm, stalled.start)
+    assert rerun.run.values["output_tok_per_s"] > 10 * stalled.run.values["output_tok_per_s"]
+    assert verdict.outcome is not Outcome.REGRESSION
+    assert verdict.warnings.count("block 1, candidate: a window stalled and was measured again") == 1
+
+
 def test_gate__a_disk_that_is_full_costs_no_line(tmp_path):
     """The gate's own files may grow no further: what a full disk does, at an instant of our choice."""
     path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"

@@ -13,6 +13,8 @@ import time
 import urllib.request
 
 BEHAVIOUR = os.environ.get("FAKE_BENCH", "ok")
+# A shorter wait for the engine's answer is this machine's; a longer one is the engine's stall, in the midst of an answer.
+MIN_STALL_S = 2.0
 calls = 0
 
 
@@ -36,20 +38,28 @@ def cli_main():
         sys.exit(1)
     if BEHAVIOUR == "hang":
         time.sleep(600)
+    begun = time.monotonic()
     with urllib.request.urlopen(args.base_url + "/slow") as answer:
         slow = float(answer.headers["X-Slow"])
+    waited = time.monotonic() - begun
     if BEHAVIOUR == "unsteady":
         slow *= 2.0**calls
     with open(args.output_file, "a") as file:
-        file.write("<html>502</html>\n" if BEHAVIOUR == "garbage" else json.dumps(build_line(args, slow)) + "\n")
+        file.write(
+            "<html>502</html>\n"
+            if BEHAVIOUR == "garbage"
+            else json.dumps(build_line(args, slow, waited if waited >= MIN_STALL_S else 0.0)) + "\n"
+        )
 
 
-def build_line(args, slow):
+def build_line(args, slow, stalled):
     count, length = args.num_prompts, args.random_output_len
     itls = [[0.010 * slow * random.uniform(0.98, 1.02) for _ in range(length - 1)] for _ in range(count)]
+    itls[0][0] += stalled
     ttfts = [0.050 * slow * random.uniform(0.98, 1.02) for _ in range(count)]
     e2e_ms = [1000 * (ttft + sum(gaps)) for ttft, gaps in zip(ttfts, itls)]
-    duration = sum(e2e_ms) / 1000 / args.max_concurrency
+    # The other requests went on while one stalled: it is not divided by their number.
+    duration = (sum(e2e_ms) / 1000 - stalled) / args.max_concurrency + stalled
     tokens = count * length
     flat = [1000 * gap for gaps in itls for gap in gaps]
     lost = 1 if BEHAVIOUR == "drop_one" else 0
