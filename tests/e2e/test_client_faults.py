@@ -1,0 +1,141 @@
+"""The real load generator against servers that fail one request of a hundred: what perfgate says of such windows."""
+
+import contextlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfgate.core import Arm, Outcome, Role
+from perfgate.evidence.bench_serving import read_window
+from perfgate.evidence.pairing import read_run_badness
+from perfgate.evidence.results import load_results
+from perfgate.gate import Job, run_gate
+from perfgate.load import Load
+from perfgate.scenario import parse_scenario
+from perfgate.serving import engines
+from perfgate.serving.arms import ArmSpec
+from perfgate.serving.client import Client
+from perfgate.serving.reaper import Reaper
+from perfgate.serving.server import Launch, Server, wait_all_ready
+from perfgate.serving.tiny_model import write_tiny_model
+from perfgate.stats.steady import SENTINEL_METRICS, find_stalled
+from tests.fakes.requests import Silent, build_text
+
+# One group: what a real engine measures meanwhile would be this one's noise.
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]
+
+STREAMING = Path(__file__).parents[1] / "fakes" / "streaming"
+REQUESTS = 100
+STALL_S = 10.0
+LOAD = Load(num_prompts=REQUESTS, input_len=16, output_len=16, max_concurrency=16, timeout_s=60.0)
+TOLERANCE = 0.5  # as in the scenario cpu-moe
+
+
+def build_engine():
+    """SGLang's adapter in front of the small server; the load generator stays the installed SGLang's."""
+    real = engines.ENGINES["sglang-cpu"]
+    return replace(real, module="streaming_server", metrics_path=None, env={**real.env, "PYTHONPATH": str(STREAMING)})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One window of each server, as perfgate reads it, by the server's fault; "" is a server that answers all."""
+    folder = tmp_path_factory.mktemp("windows")
+    model = write_tiny_model(folder / "model", "tiny-qwen3-moe")
+    with contextlib.ExitStack() as stack:
+        reaper = Reaper()
+        stack.callback(reaper.close)
+        client = stack.enter_context(Client(sys.executable, engines.ENGINES["sglang-cpu"], folder / "client.log", reaper))
+        servers = {
+            fault: stack.enter_context(Server(build_launch(model, fault), folder / f"{fault}.log", reaper))
+            for fault in ("", "drop", "garbage", "stall")
+        }
+        wait_all_ready(list(servers.values()), lambda *_: None)
+        client.wait_ready_once()
+        return {fault: take_window(client, server, folder / f"{fault}.jsonl") for fault, server in servers.items()}
+
+
+def build_launch(model, fault):
+    env = {"STREAM_FAULT": fault, "STREAM_STALL_S": str(STALL_S)}
+    return Launch(
+        engine=build_engine(), python=sys.executable, model=model, args=(), env=env, ready_timeout_s=60, stop_timeout_s=2
+    )
+
+
+def take_window(client, server, path):
+    path.write_bytes(client.measure(LOAD, server.launch.model, server.url))
+    return read_window(path)
+
+
+def test_measure__a_server_that_answers_all(runs):
+    control = runs[""]
+
+    assert control.problems == ()
+    assert control.completed == control.requested == REQUESTS
+    assert control.values["max_itl_ms"] < 1000 * STALL_S / 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("drop", "aiohttp.client_exceptions.ClientPayloadError: Response payload is not completed"),
+        ("garbage", "json.decoder.JSONDecodeError: Expecting value: line 1 column 1"),
+    ],
+)
+def test_measure__one_request_of_a_hundred_fails(runs, fault, error):
+    run = runs[fault]
+
+    assert run.completed == REQUESTS - 1
+    assert f"{REQUESTS - 1} of {REQUESTS} requests completed" in " ".join(run.problems)
+    assert f"1 of {REQUESTS} requests failed ({error}" in " ".join(run.problems)
+
+
+def test_measure__one_token_stalls_for_ten_seconds(runs):
+    control, stalled = runs[""], runs["stall"]
+
+    assert stalled.problems == ()
+    assert stalled.completed == REQUESTS
+    assert stalled.values["max_itl_ms"] >= 1000 * STALL_S
+    assert stalled.duration_s >= STALL_S
+    # The window lasts as long as its last request, and each of a hundred carries a hundredth of the stall in the mean.
+    assert stalled.values["output_tok_per_s"] <= stalled.output_tokens / STALL_S
+    assert stalled.values["mean_e2e_ms"] > control.values["mean_e2e_ms"] + 0.5 * 1000 * STALL_S / REQUESTS
+    # One token of 1600 is no median.
+    assert stalled.values["median_itl_ms"] < 2 * control.values["median_itl_ms"]
+
+
+def test_find_stalled__the_window_that_stalled_and_no_other(runs):
+    control, stalled = (read_run_badness(runs[fault], SENTINEL_METRICS) for fault in ("", "stall"))
+
+    assert find_stalled([control, stalled, control], TOLERANCE, {}) == 1
+    assert find_stalled([control, control, control], TOLERANCE, {}) is None
+
+
+@pytest.mark.long
+def test_run_gate__a_session_whose_server_stalls_once(tmp_path, monkeypatch):
+    """A whole session of the real load generator: 20 windows, in one of which a token of one request takes 10 s."""
+    monkeypatch.setitem(engines.ENGINES, "sglang-cpu", build_engine())
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    changes = {"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4, 6]": "looks = [2]"}
+    text = build_text(**changes, **{"output_len = 6": "output_len = 16"}).replace(
+        "num_prompts = 8", f"num_prompts = {REQUESTS}"
+    )
+    text += "[equivalence]\nenabled = false\n"
+    # In the fourth window: each has one request of bench_serving's own.
+    env = {"STREAM_FAULT": "stall", "STREAM_AT": str(3 * (REQUESTS + 1) + 50), "STREAM_STALL_S": str(STALL_S)}
+    arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env=env)}
+    job = Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out", profile="never")
+    verdict = run_gate(job, Silent()).verdict
+    _, session = load_results(tmp_path / "out")
+    stalled = [window for window in session.windows if window.run.values["max_itl_ms"] >= 1000 * STALL_S]
+
+    assert session.problems == ()
+    # Each block has a fresh server, and each of them stalls once.
+    assert [(window.arm, window.block, window.role) for window in stalled] == [
+        (Arm.CANDIDATE, block, Role.MEASURED) for block in (1, 2)
+    ]
+    assert [window.role for window in session.windows].count(Role.RERUN) == len(stalled)
+    assert verdict.outcome is not Outcome.REGRESSION, verdict.reasons
+    assert sum("a window stalled and was measured again" in warning for warning in verdict.warnings) == len(stalled)
