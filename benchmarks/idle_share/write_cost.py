@@ -2,7 +2,11 @@
 
     python -m benchmarks.idle_share.write_cost
 
-Everything is computed from the committed result folders and from `cpu.json`, which `live.py` wrote.
+Everything is computed from the committed result folders and from `cpu.json`, which `live.py` wrote, as it writes `h200.json`
+on a machine with that GPU:
+
+    python -m benchmarks.idle_share.live --scenario benchmarks/h200/serving/closed-c16.toml --model MODEL --windows 6 \
+        --peer-windows 3 --out benchmarks/idle_share/h200.json
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.error_rates.recordings import list_blocks
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
 from perfgate.baseline_choice import choose_baseline
 from perfgate.check import judge
@@ -22,18 +27,23 @@ from perfgate.evidence.results import load_results
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 LIVE = Path(__file__).with_name("cpu.json")
+# Not every checkout has been to such a machine.
+GPU_LIVE = Path(__file__).with_name("h200.json")
 PAGE = ROOT / "docs" / "cost.md"
 MINUTE_S = 60.0
+UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 # What bench_serving rested before a load, and what the worker has it rest since.
 REST_S, SHORT_REST_S = 1.0, 0.05
 INTRODUCTION = """# What a verdict costs
 
 Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/results` and from
-`benchmarks/idle_share/cpu.json`.
+{files}.
 
 ## GPU-minutes of a verdict
 
-One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same.
+One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same. Blocks are
+those that ended with all windows of both arms. Sessions were asked for a fixed number of blocks, and many went on behind the
+look that had decided: a verdict costs the minutes to its look, the session all of them. The shares are of the whole session.
 """
 ALONE = """The last column is what the same windows would cost at least with a process of `bench_serving` for each of them:
 {extra:.1f} s more a window, the CPU time of its imports ({hardware}, SGLang {sglang}). The GPU waits for it.
@@ -47,9 +57,13 @@ While the load generator prepares a window, or perfgate flushes, watches and sto
 `bench_serving` rests one second before each load, reads the tokenizer anew and draws the same prompts again.
 Since 21 November 2026 the worker rests 0.05 s and keeps tokenizer and prompts; what it sends, and when, is the same.
 The last column says what an older session's share would be without that second; tokenizer and prompts are not counted in it.
+What took less than that second to prepare a window was measured since then.
+{since}
 """
+SINCE = "Here these are {names}: their idle share is the one that counts."
+NOT_SINCE = "None of the sessions here is one: no idle share of this table is that of today's worker."
 LIVE_TEXT = """
-Both ways at one server of the scenario `{scenario}`, SGLang {sglang} on {hardware} without a GPU, in one run of
+Both ways at one server of the scenario `{scenario}`, SGLang {sglang} on {hardware}, in one run of
 `python -m benchmarks.idle_share.live` (load average {load:.1f}):
 
 {table}
@@ -60,11 +74,17 @@ Where the load average is above the number of cores, both ways wait for a core a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one session cost. `windows` are all of them, warm-up included."""
+    """What one session cost. `windows` are all of them, warm-up included.
+
+    `blocks` are those that ended whole. `decided` is how many of them the verdict needed, and `decided_s` the seconds that
+    these took; None for a session that never came to one.
+    """
 
     name: str
     outcome: Outcome
     blocks: int
+    decided: int | None
+    decided_s: float | None
     windows: int
     timing: Timing
     idle: Idle
@@ -72,7 +92,8 @@ class Cost:
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(build_page(read_costs(RESULTS), json.loads(LIVE.read_text())))
+    gpu = json.loads(GPU_LIVE.read_text()) if GPU_LIVE.exists() else None
+    PAGE.write_text(build_page(read_costs(RESULTS), json.loads(LIVE.read_text()), gpu))
 
 
 def read_costs(parent: Path) -> list[Cost]:
@@ -86,31 +107,50 @@ def read_cost(folder: Path) -> Cost | None:
     if session.timing is None:
         return None
     verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
+    blocks = list(list_blocks(folder, scenario, session))
+    decided = None if verdict.outcome in UNDECIDED else verdict.blocks
     return Cost(
         name=folder.name,
         outcome=verdict.outcome,
-        blocks=len({window.block for window in session.windows}),
+        blocks=len(blocks),
+        decided=decided,
+        decided_s=None if decided is None else sum(block.took_s for block in blocks[:decided]),
         windows=len(session.windows),
         timing=session.timing,
         idle=summarize(split_parts(session, resident=scenario.blocks.resident)),
     )
 
 
-def build_page(costs: Sequence[Cost], live: dict[str, Any]) -> str:
-    """The page as text."""
-    extra_s = live.get("import_cpu_s")
-    head = ("session", "verdict", "blocks", "GPU-minutes", "measuring", "warming up", "starting", "rest", "one process a run")
+def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] | None = None) -> str:
+    """The page as text; `live` was measured without a GPU, `gpu` with one."""
+    files = {LIVE: live, **({GPU_LIVE: gpu} if gpu else {})}
+    # The imports of the machine that the sessions ran on, where somebody timed them there.
+    imported = next((one for one in (gpu, live) if one and "import_cpu_s" in one), {})
+    extra_s = imported.get("import_cpu_s")
+    head = (
+        "session",
+        "verdict",
+        "blocks",
+        "decided after",
+        "GPU-minutes to the verdict",
+        "GPU-minutes",
+        "measuring",
+        "warming up",
+        "starting",
+        "rest",
+        "one process a run",
+    )
     rows = [list_cost(cost, extra_s or 0.0) for cost in costs]
     parts = [
-        INTRODUCTION,
-        *([ALONE.format(extra=extra_s, **live["environment"])] if extra_s else []),
+        INTRODUCTION.format(files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files)),
+        *([ALONE.format(extra=extra_s, **imported["environment"])] if extra_s else []),
         build_table(head, rows) if extra_s else build_table(head[:-1], [row[:-1] for row in rows]),
-        WAITING,
+        WAITING.format(since=describe_since(costs)),
         build_table(
             ("session", "windows", "load of a window", "preparing it", "between two", "idle share", "without the rest"),
             (list_idle(cost) for cost in costs),
         ),
-        *([describe_live(live)] if "worker" in live else []),
+        *(describe_live(one) for one in files.values() if "worker" in one),
     ]
     return "\n".join(parts)
 
@@ -132,6 +172,8 @@ def list_cost(cost: Cost, extra_s: float) -> list[str]:
         cost.name,
         cost.outcome.value,
         str(cost.blocks),
+        "-" if cost.decided is None else str(cost.decided),
+        "-" if cost.decided_s is None else f"{cost.decided_s / MINUTE_S:.1f}",
         f"{timing.took_s / MINUTE_S:.1f}",
         *shares,
         f"{alone_s / MINUTE_S:.1f}",
@@ -145,16 +187,28 @@ def list_idle(cost: Cost) -> list[str]:
     return [cost.name, str(idle.windows), *seconds, f"{idle.share:.0%}", describe_without_rest(idle)]
 
 
+def has_short_rest(idle: Idle) -> bool:
+    """Whether windows were prepared in less time than the long rest alone takes."""
+    return idle.preparing_s < REST_S
+
+
+def describe_since(costs: Iterable[Cost]) -> str:
+    """Say which sessions were measured since the rest is short."""
+    names = [f"`{cost.name}`" for cost in costs if has_short_rest(cost.idle)]
+    return SINCE.format(names=", ".join(names)) if names else NOT_SINCE
+
+
 def describe_without_rest(idle: Idle) -> str:
     """The idle share of the same windows with the short rest, all else as it was; nothing for those that had it already."""
-    if idle.preparing_s < REST_S:
+    if has_short_rest(idle):
         return ""
     waiting_s = idle.waiting_s - (REST_S - SHORT_REST_S)
     return f"{waiting_s / (waiting_s + idle.load_s):.0%}"
 
 
 def describe_live(live: dict[str, Any]) -> str:
-    """Tell what both ways took on a CPU."""
+    """Tell what both ways took on one machine."""
+    hardware = live["environment"]["hardware"]
     ways = {"perfgate's worker": live["worker"], "one process a run": live["process_per_run"]}
     idle = {name: Idle(**way["idle"]) for name, way in ways.items()}
     worker, peer = idle.values()
@@ -180,7 +234,7 @@ def describe_live(live: dict[str, Any]) -> str:
     return LIVE_TEXT.format(
         scenario=live["scenario"],
         sglang=live["environment"]["sglang"],
-        hardware=live["environment"]["hardware"],
+        hardware=f"{hardware} without a GPU" if hardware.startswith("cpu-") else hardware,
         load=live["load_average"][0],
         table=build_table(head, rows),
         ratio=peer.waiting_s / worker.waiting_s,

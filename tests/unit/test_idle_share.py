@@ -1,10 +1,22 @@
 """What the page of costs computes from result folders."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.idle_share.shares import Idle, Stay, split_parts, summarize
-from benchmarks.idle_share.write_cost import build_page, describe_without_rest, read_costs
-from perfgate.core import Role
+from benchmarks.idle_share.write_cost import (
+    PAGE,
+    RESULTS,
+    build_page,
+    describe_since,
+    describe_without_rest,
+    list_cost,
+    main,
+    read_cost,
+    read_costs,
+)
+from perfgate.core import Outcome, Role
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 LIVE = {
@@ -58,7 +70,57 @@ def test_build_page__of_a_folder(tmp_path):
     page = build_page([cost], LIVE)
     row = next(line for line in page.splitlines() if line.startswith("| one |"))
 
+    assert "None of the sessions here is one" in page
+    assert "on cpu-x-2c without a GPU, in one run" in page
+    assert "h200.json" not in page
     assert "10.0 s more" in page
     assert "waits" not in build_page([cost], {key: value for key, value in LIVE.items() if key != "worker"}).rpartition("|")[2]
     assert f"| {(cost.timing.took_s + 10 * cost.windows) / 60:.1f} |" in row
     assert "waits 40.0 times as long" in page
+
+
+def test_build_page__with_a_live_run_on_a_gpu(tmp_path):
+    write_folder(tmp_path / "one", make_session(make_scenario()))
+    [cost] = read_costs(tmp_path)
+    gpu = {**LIVE, "import_cpu_s": 7.5, "environment": {"sglang": "0.5.16", "hardware": "nvidia-x-80gb"}}
+    page = build_page([cost], LIVE, gpu)
+
+    assert "`benchmarks/idle_share/cpu.json` and `benchmarks/idle_share/h200.json`" in page
+    assert "7.5 s more a window, the CPU time of its imports (nvidia-x-80gb, SGLang 0.5.16)" in page
+    assert "SGLang 0.5.16 on nvidia-x-80gb, in one run" in page
+    assert page.count("waits 40.0 times as long") == 2
+
+
+def test_describe_since__decides_by_the_data(tmp_path):
+    write_folder(tmp_path / "one", make_session(make_scenario()))
+    [cost] = read_costs(tmp_path)
+    slow = replace(cost, name="old", idle=replace(cost.idle, preparing_s=1.5))
+    fast = replace(cost, name="new", idle=replace(cost.idle, preparing_s=0.4))
+
+    assert describe_since([slow, fast]) == "Here these are `new`: their idle share is the one that counts."
+    assert describe_since([slow]).startswith("None of the sessions here is one")
+
+
+def test_read_cost__counts_whole_blocks_and_the_minutes_to_the_look():
+    """The recorded session was asked for five blocks, of which the last was cut off; its first look decided."""
+    cost = read_cost(RESULTS / "closed-aa")
+
+    assert (cost.outcome, cost.blocks, cost.decided) == (Outcome.PASS, 4, 2)
+    # As the folder's events tell: the second block ended 259.6 s after the first server's start.
+    assert cost.decided_s == pytest.approx(259.55, abs=0.05)
+    assert cost.timing.took_s == pytest.approx(539.1, abs=0.1)
+    assert list_cost(cost, 0.0)[1:6] == ["PASS", "4", "2", "4.3", "9.0"]
+
+
+def test_read_cost__of_what_was_never_decided():
+    cost = read_cost(RESULTS / "saturation-gpu-3")
+
+    assert (cost.outcome, cost.blocks, cost.decided, cost.decided_s) == (Outcome.INCONCLUSIVE, 1, None, None)
+    assert list_cost(cost, 0.0)[3:5] == ["-", "-"]
+
+
+def test_write_cost__the_page_is_what_the_folders_give(monkeypatch, tmp_path):
+    monkeypatch.setattr("benchmarks.idle_share.write_cost.PAGE", tmp_path / "cost.md")
+    main()
+
+    assert (tmp_path / "cost.md").read_text() == PAGE.read_text()
