@@ -3,7 +3,9 @@
 import errno
 import json
 import resource
+import signal
 import socket
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +19,7 @@ from perfgate.serving.arms import ArmSpec
 from perfgate.serving.server import HOST, Server
 from perfgate.serving.window import blame
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
-from tests.fakes.commands import run_perfgate, start_perfgate, wait_for_lines
+from tests.fakes.commands import read_lines, run_perfgate, start_perfgate, wait_for_lines
 from tests.fakes.requests import Silent, build_fake_engine, build_text, use_fake_engine
 
 STOP = {"stop_timeout_s = 2.0": "stop_timeout_s = 0.2"}
@@ -149,6 +151,27 @@ def test_run_gate__one_token_of_a_session_stalls_for_ten_seconds(tmp_path):
     assert rerun.run.values["output_tok_per_s"] > 10 * stalled.run.values["output_tok_per_s"]
     assert verdict.outcome is not Outcome.REGRESSION
     assert verdict.warnings.count("block 1, candidate: a window stalled and was measured again") == 1
+
+
+def test_gate__stopped_while_both_servers_load(tmp_path):
+    """Each is waited for by a thread of its own, and none of them may keep the gate from its end."""
+    path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"
+    path.write_text(build_text(**{"calibrate_first = true": "calibrate_first = false"}))
+    process = start_perfgate(state, "gate", path, "--out", folder, FAKE_ENGINE="never_ready")
+    logs = [folder / "logs" / name for name in ("server-01-base.log", "server-02-candidate.log")]
+    while not all(log.exists() and log.stat().st_size for log in logs):
+        time.sleep(0.05)
+    time.sleep(0.5)  # by then both are asked
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert time.monotonic() - begun < 20
+    assert "stopped by SIGTERM" in err
+    assert "Traceback" not in err
+    assert [line["event"] for line in read_lines(folder, "events.jsonl")].count("server_started") == 2
+    assert wait_for_leftovers(state) == []
 
 
 def test_gate__a_disk_that_is_full_costs_no_line(tmp_path):
