@@ -1,14 +1,16 @@
-"""What the engine says of itself at its Prometheus endpoint: requests that run and wait, tokens held, prefixes found.
+"""What the engine says of itself, at its endpoint and in its log: requests that run and wait, tokens held, prefixes found.
 
 Gauges are read while the window runs, counters before and after. A reading stops the server's HTTP loop for as long as it takes
-to put all metrics together, so it is made seldom, and its length is recorded.
+to put all metrics together, so it is made seldom, and its length is recorded. The log's lines cost the server nothing more.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from perfgate.serving.loopback import open_http
 
@@ -80,11 +82,28 @@ def _first(found: Mapping[str, list[float]], names: Iterable[str]) -> list[float
     return next((found[name] for name in names if name in found), [])
 
 
-def summarize_engine(before: Scrape | None, during: Sequence[Scrape], after: Scrape | None) -> dict[str, float]:
-    """Reduce a window's readings; a gauge that nobody read while the engine worked is absent."""
+def read_batches(log: Path, known: int, pattern: str | None) -> list[Mapping[str, float]]:
+    """The gauges of each batch that a server's log tells of behind its first `known` bytes; a torn line is left out."""
+    if pattern is None or not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(known)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    found = (re.search(pattern, line) for line in lines)
+    return [{name: float(value) for name, value in match.groupdict().items()} for match in found if match]
+
+
+def summarize_engine(
+    before: Scrape | None, during: Sequence[Scrape], after: Scrape | None, batches: Sequence[Mapping[str, float]] = ()
+) -> dict[str, float]:
+    """Reduce a window's readings; a gauge that nobody read while the engine worked is absent.
+
+    What the log told of `batches` goes before what the endpoint said: there are more of them, and none is stale.
+    """
     told: dict[str, float] = {"engine_scrapes": float(len(during))}
+    gauges = batches or [one.gauges for one in during if not one.is_idle]
     for name, reduce in (("running_requests", _mean), ("queued_requests", _mean), ("token_usage", max)):
-        values = [one.gauges[name] for one in during if name in one.gauges and not one.is_idle]
+        values = [one[name] for one in gauges if name in one]
         if values:
             told[name] = reduce(values)
     everything = [one for one in (before, *during, after) if one is not None]

@@ -16,6 +16,11 @@ _SGLANG_PHASES = {
     # Graphs of prefill and decode are captured one after the other; kernels that no cache holds are compiled meanwhile.
     "capture_s": r"Capture [^.]*graph[^.]* end\. (?:Time )?elapsed[=:] ?([0-9]+(?:\.[0-9]+)?) s",
 }
+# Written every 40 decode steps. At the endpoint the same number stands at zero from each prefill to the next such line.
+_SGLANG_BATCH = (
+    r"Decode batch.*?#running-req: (?P<running_requests>\d+).*?token usage: (?P<token_usage>\d+\.\d+)"
+    r".*?#queue-req: (?P<queued_requests>\d+)"
+)
 _VLLM_PHASES = {
     "weights_s": r"Loading weights took ([0-9]+(?:\.[0-9]+)?) seconds",
     "compile_s": r"torch\.compile (?:takes|took) ([0-9]+(?:\.[0-9]+)?) s in total",
@@ -36,7 +41,8 @@ class Engine:
     `metrics_path` serves Prometheus text. `uses_gpu` is False where what happens on the machine's GPU is nothing to the
     measurement. `package` is the distribution whose version names the engine. `fault_words` mark the telling lines of a log.
     `info_path` tells the settings that a server resolved to. `phases` are regular expressions of the log's lines that say how
-    long a part of a start took, in seconds, by the metric that it becomes.
+    long a part of a start took, in seconds, by the metric that it becomes. `batch` is one of the lines that tell of a running
+    batch, with a group for each gauge; None where the log has none that are frequent enough for a window of a few seconds.
     """
 
     name: str
@@ -55,6 +61,7 @@ class Engine:
     metrics_path: str | None = "/metrics"
     uses_gpu: bool = True
     phases: Mapping[str, str] = field(default_factory=lambda: _SGLANG_PHASES)
+    batch: str | None = _SGLANG_BATCH
     fault_words: tuple[str, ...] = (
         "Traceback",
         "Error",
@@ -92,6 +99,7 @@ _VLLM = Engine(
     is_profiled=False,
     has_client=False,
     phases=_VLLM_PHASES,
+    batch=None,
 )
 
 _ROWS = (

@@ -112,6 +112,11 @@ class Server:
         return None if path is None else self.url + path
 
     @property
+    def log_bytes(self) -> int:
+        """How many bytes the server's log has; what it writes from now on comes behind them."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    @property
     def leader(self) -> int | None:
         """The process that leads the server's session; None unless it lives."""
         return None if self._process is None else self._process.pid

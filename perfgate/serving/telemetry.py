@@ -22,7 +22,7 @@ from perfgate.errors import ServerError, TelemetryError
 from perfgate.evidence.footprint import SERVER_MEMORY
 from perfgate.evidence.journal import cut_torn_member
 from perfgate.evidence.machine_samples import TELEMETRY_FILE
-from perfgate.serving.engine_metrics import Scrape, scrape, summarize_engine
+from perfgate.serving.engine_metrics import Scrape, read_batches, scrape, summarize_engine
 from perfgate.serving.gpu_summary import summarize_gpu
 from perfgate.serving.gpu_tenants import Tenants
 from perfgate.serving.host_load import HostTimes, compare_times, read_run_queue, read_times
@@ -117,6 +117,7 @@ class Telemetry:
         live = url if server.launch.engine.uses_gpu else None
         gauges = Ticker(lambda: scrape(live) if live else None, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
         ticks = Ticker(self._tick, PERIOD_S)
+        known = server.log_bytes
         before = (read_times(os.getpid()), scrape(url) if url else None)
         ticks.start()
         gauges.start()
@@ -126,10 +127,11 @@ class Telemetry:
             gauges.stop()
             ticks.stop()
         after = (read_times(os.getpid()), scrape(url) if url else None)
-        watch.readings |= self._summarize(ticks, gauges, before, after)
+        batches = read_batches(server.log, known, server.launch.engine.batch)
+        watch.readings |= self._summarize(ticks, gauges, before, after, batches)
         if server.leader is not None:
             watch.readings[SERVER_MEMORY] = float(measure_memory(server.leader))
-        self._keep(place, ticks, gauges, before[1], after[1])
+        self._keep({**place, "batches": batches}, ticks, gauges, before[1], after[1])
         watch.failure = self._find_loss(ticks)
 
     def _tick(self) -> Tick:
@@ -146,6 +148,7 @@ class Telemetry:
         gauges: Ticker[Scrape | None],
         before: tuple[HostTimes | None, Scrape | None],
         after: tuple[HostTimes | None, Scrape | None],
+        batches: Sequence[Mapping[str, float]],
     ) -> dict[str, float]:
         seen = [tick for _, tick in ticks.answers]
         readings = compare_times(before[0], after[0])
@@ -153,7 +156,8 @@ class Telemetry:
         if queues:
             readings["run_queue"] = queues[len(queues) // 2]
         if before[1] is not None or after[1] is not None:
-            readings |= summarize_engine(before[1], [one for _, one in gauges.answers if one is not None], after[1])
+            during = [one for _, one in gauges.answers if one is not None]
+            readings |= summarize_engine(before[1], during, after[1], batches)
         if self._gpu is not None:
             readings |= summarize_gpu([tick.devices for tick in seen])
             readings |= self._summarize_tenants(seen)

@@ -52,7 +52,7 @@ class Bench:
 
     def take(self, server: Server, load: Load, place: Mapping[str, Any]) -> Taken:
         """Drive `server` by `load` once; `place` names the window. Raise ClientError or ServerError when there is no result."""
-        known = measure_log(server)
+        known = server.log_bytes
         server.flush_cache()
         with self.telemetry.watch(server, place) as watch:
             begun_s = self.read_clock()
@@ -72,14 +72,9 @@ class Bench:
         return Taken(raw=raw, facts={**times, "telemetry": watch.readings}, watch=watch)
 
 
-def measure_log(server: Server) -> int:
-    """How many bytes the server's log has."""
-    return server.log.stat().st_size if server.log.exists() else 0
-
-
 def blame(error: ClientError, server: Server, known: int) -> ClientError:
     """Add what a living server's log says of a fault behind its first `known` bytes, for that may be the cause."""
-    if measure_log(server) <= known:
+    if server.log_bytes <= known:
         return error
     lines = server.log.read_bytes()[known:].decode("utf-8", "replace").splitlines()
     telling = [line.strip()[:200] for line in lines if any(word in line for word in server.launch.engine.fault_words)]

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from perfgate.evidence.readings import READINGS
-from perfgate.serving.engine_metrics import Scrape, parse_metrics, summarize_engine
+from perfgate.serving.engine_metrics import Scrape, parse_metrics, read_batches, summarize_engine
+from perfgate.serving.engines import ENGINES
 from perfgate.serving.gpu_summary import summarize_gpu
 from perfgate.serving.gpu_tenants import HIDDEN_BYTES, Tenants
 from perfgate.serving.nvml import DeviceSample
@@ -239,6 +240,43 @@ def test_summarize_engine__an_engine_without_work_says_nothing_of_the_load():
 
     assert (told["running_requests"], told["engine_scrapes"]) == (96.0, 3.0)
     assert "running_requests" not in summarize_engine(build_scrape(), during[:1], build_scrape())
+
+
+# As SGLang 0.5.16 wrote them on an H200, in a window of the closed loop.
+BATCH_LOG = (
+    "[2026-11-21 21:09:21] Prefill batch, #new-seq: 15, #new-token: 7680, #cached-token: 0, full token usage: 0.13, "
+    "swa token usage: 0.04, #running-req: 1, #queue-req: 0, #pending-token: 0, cuda graph: False\n"
+    "[2026-11-21 21:09:21] Decode batch, #running-req: 16, #full token: 8336, full token usage: 0.13, #swa token: 2176, "
+    "swa token usage: 0.04, cuda graph: True, gen throughput (token/s): 9.02, #queue-req: 0\n"
+    "[2026-11-21 21:09:21] Decode batch, #running-req: 12, #full token: 9616, full token usage: 0.15, #swa token: 3456, "
+    "swa token usage: 0.07, cuda graph: True, gen throughput (token/s): 4381.40, #queue-req: 2\n"
+)
+# And 0.5.15 on a CPU.
+CPU_LINE = (
+    "[2026-11-21 17:00:46] Decode batch, #running-req: 14, #token: 0, token usage: 0.00, cpu graph: False, "
+    "gen throughput (token/s): 21.47, #queue-req: 0\n"
+)
+
+
+def test_read_batches__what_the_log_told_since_the_window_began(tmp_path):
+    log = tmp_path / "server.log"
+    log.write_text(CPU_LINE + BATCH_LOG + "[2026-11-21 21:09:22] Decode batch, #running-req: 1")
+    pattern = ENGINES["sglang"].batch
+    batches = read_batches(log, len(CPU_LINE), pattern)
+    told = summarize_engine(build_scrape(), [], build_scrape(), batches)
+
+    assert [batch["running_requests"] for batch in batches] == [16.0, 12.0]
+    assert (told["running_requests"], told["queued_requests"], told["token_usage"]) == (14.0, 1.0, 0.15)
+    assert read_batches(log, 0, pattern)[0] == {"running_requests": 14.0, "token_usage": 0.0, "queued_requests": 0.0}
+    assert read_batches(log, 0, ENGINES["vllm"].batch) == read_batches(tmp_path / "none", 0, pattern) == []
+
+
+def test_summarize_engine__the_log_goes_before_a_gauge_that_may_be_stale():
+    stale = build_scrape(running_requests=0.0, queued_requests=0.0, token_usage=0.15)
+    batches = [{"running_requests": 16.0, "queued_requests": 0.0, "token_usage": 0.2}]
+
+    assert "running_requests" not in summarize_engine(None, [stale], None)
+    assert summarize_engine(None, [stale], None, batches)["running_requests"] == 16.0
 
 
 def test_summarize_engine__counters_begin_when_somebody_increases_them():
