@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import expm1, sqrt
@@ -41,7 +42,7 @@ TAIL_METRICS = ("p99_itl_ms", "es5_itl_ms", "p95_itl_ms", "max_itl_ms", STEP)
 
 def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shelf | None]], limit: int) -> dict[str, Any]:
     """All replays of one case, at each length that the blocks allow, with every kind of stored noise."""
-    composer, total = Composer(case=case), len(case.blocks)
+    composer, total = Composer(case=case), max(Counter(case.rigs).values())
     lengths = [look for look in case.scenario.blocks.looks if look <= total]
     rows = [row for kind in shelves for length in lengths if (row := study_length(composer, length, kind, limit))]
     effects = [one.effect for one in case.recordings if one.effect is not None]
@@ -52,7 +53,7 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
         "kind": case.kind,
         "label": case.label,
         "folders": [one.name for one in case.recordings],
-        "blocks": total,
+        "blocks": len(case.blocks),
         "looks": list(case.scenario.blocks.looks),
         "effect": mean(effects) if effects else None,
         "effect_from": case.recordings[0].effect_from,
@@ -71,8 +72,8 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
 def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None], limit: int) -> dict[str, Any] | None:
     """The replays of one length by one kind of stored noise; None where that would be no noise, or the same as without."""
     case, (name, shelf) = composer.case, kind
-    total, symmetric = len(case.blocks), case.is_symmetric
-    picks = list_replays(total, length, is_symmetric=symmetric, limit=limit, seed=SEED)
+    symmetric = case.is_symmetric
+    picks = list_replays(case.rigs, length, is_symmetric=symmetric, limit=limit, seed=SEED)
     baseline = find_stored(shelf, case, picks[0])
     gated = find_gated(composer, picks[0], baseline)
     if shelf and baseline is None:
@@ -88,8 +89,8 @@ def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None]
         "stored_blocks": baseline.blocks if baseline else 0,
         "gated": gated,
         "blocks": length,
-        "distinct": count_replays(total, length, is_symmetric=symmetric),
-        **tally(found, list(walk(composer, length, shelf)), total, whole_s),
+        "distinct": count_replays(case.rigs, length, is_symmetric=symmetric),
+        **tally(found, list(walk(composer, length, shelf)), len(case.blocks), whole_s),
     }
 
 
@@ -200,10 +201,10 @@ def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, 
 
 def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
     """The other rules on the same windows, over the metrics that gate, at a length at which blocks are left as history."""
-    looks = [look for look in case.scenario.blocks.looks if look <= min(len(case.blocks), RIVAL_BLOCKS)]
+    looks = [look for look in case.scenario.blocks.looks if look <= min(max(Counter(case.rigs).values()), RIVAL_BLOCKS)]
     if not looks:
         return None
     session = Composer(case=case).compose(((0, False),))
     gated = fix_policy(session, case.scenario, shelf.take() if shelf else None).gated
-    picks = list_replays(len(case.blocks), looks[-1], is_symmetric=case.is_symmetric, limit=limit, seed=SEED)
+    picks = list_replays(case.rigs, looks[-1], is_symmetric=case.is_symmetric, limit=limit, seed=SEED)
     return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}

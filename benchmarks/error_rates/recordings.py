@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from perfgate.core import Arm, Role, Session, Window
-from perfgate.environment import ABSENT
+from perfgate.environment import ABSENT, HOST_FACTS
 from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
 from perfgate.evidence.journal import read_lines
@@ -105,6 +105,12 @@ class Recording:
     def cores(self) -> str:
         """How many cores the host has, as its fingerprint says."""
         return next(iter(self.session.fingerprints.values())).facts.get("cores", ABSENT)
+
+    @property
+    def rig(self) -> tuple[object, ...]:
+        """What the blocks of one session share: the host, and what its load generator and perfgate tell of a window."""
+        facts = next(iter(self.session.fingerprints.values())).facts
+        return (*(facts.get(name, ABSENT) for name in HOST_FACTS), frozenset(self.session.windows[0].run.values))
 
     @property
     def design(self) -> tuple[str, str, int, str]:

@@ -1,11 +1,12 @@
 """Verdict replays: sessions put together from recorded blocks, judged by `perfgate.check.judge` and by nothing else.
 
-A replay is a set of recorded blocks in the order of time. In an A/A block nothing tells base from candidate, so its labels may
-stand either way; each way is another replay. Stored noise comes only from blocks that are not in the replay.
+A replay is a set of recorded blocks of one rig in the order of time. In an A/A block nothing tells base from candidate, so its
+labels may stand either way; each way is another replay. Stored noise comes only from blocks that are not in the replay.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,6 +52,12 @@ class Case:
         ordered = sorted(self.recordings, key=lambda one: one.begun_utc)
         return tuple(block for recording in ordered for block in recording.blocks)
 
+    @cached_property
+    def rigs(self) -> tuple[object, ...]:
+        """By block: where and with what it was measured. No session holds blocks of two rigs."""
+        known = {block.key: one.rig for one in self.recordings for block in one.blocks}
+        return tuple(known[block.key] for block in self.blocks)
+
     @property
     def is_symmetric(self) -> bool:
         """Whether the arms' labels may be exchanged."""
@@ -76,16 +83,21 @@ def group_cases(recordings: Sequence[Recording]) -> list[Case]:
     ]
 
 
-def count_replays(blocks: int, length: int, *, is_symmetric: bool) -> int:
-    """How many distinct replays of `length` blocks there are."""
-    return comb(blocks, length) * (2**length if is_symmetric else 1)
+def list_sets(rigs: Sequence[object], length: int) -> list[tuple[int, ...]]:
+    """All sets of `length` blocks of one rig, by index in the order of time."""
+    return [chosen for chosen in combinations(range(len(rigs)), length) if len({rigs[index] for index in chosen}) == 1]
 
 
-def list_replays(blocks: int, length: int, *, is_symmetric: bool, limit: int, seed: int) -> list[Pick]:
+def count_replays(rigs: Sequence[object], length: int, *, is_symmetric: bool) -> int:
+    """How many distinct replays of `length` blocks there are; `rigs` tells each block's."""
+    return sum(comb(blocks, length) for blocks in Counter(rigs).values()) * (2**length if is_symmetric else 1)
+
+
+def list_replays(rigs: Sequence[object], length: int, *, is_symmetric: bool, limit: int, seed: int) -> list[Pick]:
     """All distinct replays of `length` blocks; of more than `limit`, a seeded sample without repetition."""
-    total = count_replays(blocks, length, is_symmetric=is_symmetric)
+    total = count_replays(rigs, length, is_symmetric=is_symmetric)
     swaps = list(product((False, True), repeat=length)) if is_symmetric else [(False,) * length]
-    subsets = list(combinations(range(blocks), length))
+    subsets = list_sets(rigs, length)
     chosen = (
         range(total) if total <= limit else sorted(np.random.default_rng(seed).choice(total, limit, replace=False).tolist())
     )
@@ -210,18 +222,20 @@ def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
 
 
 def walk(composer: Composer, length: int, shelf: Shelf | None) -> Iterator[Replayed]:
-    """Verdicts that share no block: each takes the next blocks in the order of time until it is decided.
+    """Verdicts that share no block: each takes the next blocks of its rig in the order of time until it is decided.
 
     One that runs out of blocks before it is decided, or before its last look, is no verdict.
     """
-    total, first = len(composer.case.blocks), 0
-    while first < total:
-        pick = tuple((index, False) for index in range(first, min(first + length, total)))
-        found = replay(composer, pick, find_stored(shelf, composer.case, pick))
-        if found.outcome is Outcome.INCONCLUSIVE and len(pick) < length:
-            return
-        yield found
-        first += found.blocks if found.outcome is not Outcome.INCONCLUSIVE else length
+    rigs = composer.case.rigs
+    for rig in dict.fromkeys(rigs):
+        left = [index for index, own in enumerate(rigs) if own == rig]
+        while left:
+            pick = tuple((index, False) for index in left[:length])
+            found = replay(composer, pick, find_stored(shelf, composer.case, pick))
+            if found.outcome is Outcome.INCONCLUSIVE and len(pick) < length:
+                break
+            yield found
+            left = left[found.blocks if found.outcome is not Outcome.INCONCLUSIVE else length :]
 
 
 def find_stored(shelf: Shelf | None, case: Case, pick: Pick) -> Baseline | None:

@@ -45,8 +45,10 @@ One H200, held from the first server's start to the last one's end, so that wall
 those that ended with all windows of both arms. Sessions were asked for a fixed number of blocks, and many went on behind the
 look that had decided: a verdict costs the minutes to its look, the session all of them. The shares are of the whole session.
 """
-ALONE = """The last column is what the same windows would cost at least with a process of `bench_serving` for each of them:
-{extra:.1f} s more a window, the CPU time of its imports ({hardware}, SGLang {sglang}). The GPU waits for it.
+ALONE = """The last column is what the same windows would cost with a process of `bench_serving` for each of them:
+{extra:.1f} s more a window
+than with the worker, as both were measured at one server ({hardware}, SGLang {sglang}, at the end of
+this page). The GPU waits for it.
 """
 WAITING = """
 ## Waiting between windows
@@ -124,9 +126,9 @@ def read_cost(folder: Path) -> Cost | None:
 def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] | None = None) -> str:
     """The page as text; `live` was measured without a GPU, `gpu` with one."""
     files = {LIVE: live, **({GPU_LIVE: gpu} if gpu else {})}
-    # The imports of the machine that the sessions ran on, where somebody timed them there.
-    imported = next((one for one in (gpu, live) if one and "import_cpu_s" in one), {})
-    extra_s = imported.get("import_cpu_s")
+    # Of the machine that the sessions ran on, where somebody measured both ways there.
+    compared = next((one for one in (gpu, live) if one and "process_per_run" in one), {})
+    extra_s = find_extra(compared)
     head = (
         "session",
         "verdict",
@@ -143,7 +145,7 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
     rows = [list_cost(cost, extra_s or 0.0) for cost in costs]
     parts = [
         INTRODUCTION.format(files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files)),
-        *([ALONE.format(extra=extra_s, **imported["environment"])] if extra_s else []),
+        *([ALONE.format(extra=extra_s, **compared["environment"])] if extra_s else []),
         build_table(head, rows) if extra_s else build_table(head[:-1], [row[:-1] for row in rows]),
         WAITING.format(since=describe_since(costs)),
         build_table(
@@ -159,6 +161,14 @@ def build_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table whose first column is left-aligned."""
     rule = [":--", *("--:" for _ in head[1:])]
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
+
+
+def find_extra(live: dict[str, Any]) -> float | None:
+    """How much longer the GPU waits for each window with one process a run, in seconds; None where nobody measured."""
+    if not {"worker", "process_per_run"} <= live.keys():
+        return None
+    alone, ours = (live[way]["idle"] for way in ("process_per_run", "worker"))
+    return float(sum(alone[part] - ours[part] for part in ("preparing_s", "between_s")))
 
 
 def list_cost(cost: Cost, extra_s: float) -> list[str]:

@@ -152,6 +152,8 @@ def describe(baseline: Baseline) -> Iterator[str]:
         band = "unknown" if noise.band is None else format_percent(noise.band)
         middle = f"{noise.quantiles[1]:.{metric.decimals}f}"
         yield f"{metric.title:34} {middle:>10} {metric.unit:6} {band:>10} {noise.sessions:>8}  {answers[noise.is_responsive]}"
+    if fewer := [METRICS[name].title for name, noise in baseline.metrics.items() if noise.blocks < baseline.blocks]:
+        yield f"fewer A/A blocks: {', '.join(fewer)}, which some sessions did not tell of"
     for change in baseline.history:
         yield f"{change.at}  {change.action}: {change.reason or ', '.join(change.sessions)}"
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import orjson
 import pytest
 
+import perfgate
 from perfgate.cli import main
 from perfgate.core import Arm, Fingerprint
 from perfgate.evidence.baselines import find_path, load_baseline
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, slow_both, write_folder
 
 SCENARIO = make_scenario()
+SHIPPED = Path(perfgate.__file__).parent / "baselines" / "nvidia-h200-141gb" / "gpt-oss-20b-shape-closed-c16.json"
 
 
 def _write(tmp_path, day, **changes):
@@ -142,3 +146,11 @@ def test_baseline__no_such_file(tmp_path, capsys, command):
 
     assert main(["baseline", name, str(tmp_path / "none.json"), *options]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_show__metrics_that_older_sessions_did_not_tell_of(capsys):
+    assert main(["baseline", "show", str(SHIPPED)]) == 0
+
+    said = capsys.readouterr().out
+    assert "20 A/A blocks\n" in said
+    assert "fewer A/A blocks: Server memory, which some sessions did not tell of" in said

@@ -208,19 +208,28 @@ def test_describe_tail__every_step_slowed_is_no_tail(cases):
 
 
 def test_list_replays__every_set_in_every_labelling_once():
-    picks = list_replays(4, 2, is_symmetric=True, limit=1000, seed=1)
+    picks = list_replays(["one"] * 4, 2, is_symmetric=True, limit=1000, seed=1)
 
-    assert len(set(picks)) == len(picks) == count_replays(4, 2, is_symmetric=True) == 24
+    assert len(set(picks)) == len(picks) == count_replays(["one"] * 4, 2, is_symmetric=True) == 24
     assert all(first < second for (first, _), (second, _) in picks)
-    assert len(list_replays(4, 2, is_symmetric=False, limit=1000, seed=1)) == 6
+    assert len(list_replays(["one"] * 4, 2, is_symmetric=False, limit=1000, seed=1)) == 6
+
+
+def test_list_replays__no_session_holds_blocks_of_two_rigs():
+    rigs = ["one", "other", "one", "other", "one"]
+    picks = list_replays(rigs, 2, is_symmetric=False, limit=1000, seed=1)
+
+    assert {tuple(index for index, _ in pick) for pick in picks} == {(0, 2), (0, 4), (2, 4), (1, 3)}
+    assert count_replays(rigs, 2, is_symmetric=False) == 4
+    assert list_replays(rigs, 4, is_symmetric=True, limit=1000, seed=1) == []
 
 
 def test_list_replays__a_sample_repeats_nothing_and_is_the_same_each_time():
-    picks = list_replays(10, 6, is_symmetric=True, limit=500, seed=1)
+    picks = list_replays(["one"] * 10, 6, is_symmetric=True, limit=500, seed=1)
 
     assert len(set(picks)) == 500
-    assert picks == list_replays(10, 6, is_symmetric=True, limit=500, seed=1)
-    assert picks != list_replays(10, 6, is_symmetric=True, limit=500, seed=2)
+    assert picks == list_replays(["one"] * 10, 6, is_symmetric=True, limit=500, seed=1)
+    assert picks != list_replays(["one"] * 10, 6, is_symmetric=True, limit=500, seed=2)
 
 
 def test_compose__any_blocks_make_a_session_that_is_admitted(cases):
@@ -441,7 +450,7 @@ def test_gather_history__leaves_the_replay_out():
 
 
 def test_judge_all__a_loss_of_five_percent(cases):
-    picks = list_replays(3, 2, is_symmetric=False, limit=100, seed=1)
+    picks = list_replays(["one"] * 3, 2, is_symmetric=False, limit=100, seed=1)
 
     rows = {(row["rule"], row["evidence"]): row for row in judge_all(cases[1], cases[0], picks, ["median_itl_ms"])}
 
@@ -553,5 +562,5 @@ def test_injections_page__its_table_is_what_the_stored_baseline_says():
         for one in stored.metrics["median_itl_ms"].sensitivity
     }
 
-    assert len(rows) == 4
+    assert len(rows) == 6
     assert set(rows) <= said

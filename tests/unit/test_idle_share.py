@@ -73,22 +73,25 @@ def test_build_page__of_a_folder(tmp_path):
     assert "None of the sessions here is one" in page
     assert "on cpu-x-2c without a GPU, in one run" in page
     assert "h200.json" not in page
-    assert "10.0 s more" in page
+    # 19.9 + 0.1 s of waiting for a window, less 0.3 + 0.2 s.
+    assert "19.5 s more a window" in page
     assert "waits" not in build_page([cost], {key: value for key, value in LIVE.items() if key != "worker"}).rpartition("|")[2]
-    assert f"| {(cost.timing.took_s + 10 * cost.windows) / 60:.1f} |" in row
+    assert f"| {(cost.timing.took_s + 19.5 * cost.windows) / 60:.1f} |" in row
     assert "waits 40.0 times as long" in page
 
 
 def test_build_page__with_a_live_run_on_a_gpu(tmp_path):
     write_folder(tmp_path / "one", make_session(make_scenario()))
     [cost] = read_costs(tmp_path)
-    gpu = {**LIVE, "import_cpu_s": 7.5, "environment": {"sglang": "0.5.16", "hardware": "nvidia-x-80gb"}}
+    alone = {"idle": {**LIVE["process_per_run"]["idle"], "preparing_s": 9.9}, "cpu_s": 11.5}
+    gpu = {**LIVE, "process_per_run": alone, "environment": {"sglang": "0.5.16", "hardware": "nvidia-x-80gb"}}
     page = build_page([cost], LIVE, gpu)
 
     assert "`benchmarks/idle_share/cpu.json` and `benchmarks/idle_share/h200.json`" in page
-    assert "7.5 s more a window, the CPU time of its imports (nvidia-x-80gb, SGLang 0.5.16)" in page
+    assert "9.5 s more a window\n" in page
+    assert "at one server (nvidia-x-80gb, SGLang 0.5.16, at the end of\nthis page)" in page
     assert "SGLang 0.5.16 on nvidia-x-80gb, in one run" in page
-    assert page.count("waits 40.0 times as long") == 2
+    assert ("waits 40.0 times as long" in page, "waits 20.0 times as long" in page) == (True, True)
 
 
 def test_describe_since__decides_by_the_data(tmp_path):

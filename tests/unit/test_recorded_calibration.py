@@ -144,10 +144,10 @@ def test_calibrate__a_void_session_stores_nothing(place, capsys):
     [
         (
             "closed-c16",
-            ["closed-aa", "closed-aa-2", "closed-aa-3", "closed-aa-4"],
-            ["closed-gpu-1", "closed-gpu-3", "closed-gpu-3-long", "closed-gpu-10"],
+            ["closed-aa", *(f"closed-aa-{number}" for number in range(2, 7))],
+            [f"closed-gpu-{name}" for name in ("1", "3", "3-long", "6", "10", "10-long")],
         ),
-        ("saturation", ["saturation-aa", "saturation-aa-2"], []),
+        ("saturation", ["saturation-aa", "saturation-aa-2"], ["saturation-gpu-10", "saturation-gpu-40"]),
     ],
 )
 def test_calibrate__the_shipped_baselines_are_what_the_raw_data_gives(tmp_path, scenario, quiet, slowed):

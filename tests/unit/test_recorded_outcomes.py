@@ -43,7 +43,7 @@ def test_check__ends_as_the_readme_says(name, capsys):
     told = {folder: (outcome, int(code)) for folder, outcome, code in ROW.findall(PAGE.read_text())}
     code = main(["check", str(RESULTS / name)])
 
-    assert (capsys.readouterr().out.split()[0], code) == told[name]
+    assert (capsys.readouterr().out.split()[0].rstrip(":"), code) == told[name]
 
 
 @pytest.mark.parametrize("name", list(TOLD))
