@@ -87,7 +87,9 @@ def draw(cases: Sequence[Row]) -> None:
         left.errorbar(places, means, yerr=reaches, fmt="o", markersize=4, capsize=2, label=METRICS[name].title)
         judged = [case for case in shown if case["rows"] and name in case["rows"][-1]["alone"]]
         powers = [100 * case["rows"][-1]["alone"][name]["regression"]["rate"] for case in judged]
-        right.plot([100 * find_size(case) for case in judged], powers, marker="o", label=METRICS[name].title)
+        # No line between points: each is a session of its own, and one replay is no share.
+        sizes = [100 * find_size(case) for case in judged]
+        right.plot(sizes, powers, marker="o", linestyle="none", alpha=0.7, label=METRICS[name].title)
     top = 100 * max(map(find_size, sized), default=0.0)
     left.plot([0, top], [0, top], color="black", linewidth=0.8, linestyle=":", label="as spent")
     left.set(xlabel="spent of a decode step (%)", ylabel="what the metric lost (%)", title="Response, 90 % interval")
@@ -95,7 +97,9 @@ def draw(cases: Sequence[Row]) -> None:
     left.set_yscale("symlog", linthresh=max(2.0, 1.3 * top), linscale=3.0)
     left.set_yticks((-100, -10, -5, 0, 5, 10, 100))
     left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    right.set(xlabel="spent of a decode step (%)", ylabel="REGRESSION (%)", title="Found in that metric alone")
+    right.set(
+        xlabel="spent of a decode step (%)", ylabel="REGRESSION (%)", title="Found in that metric alone, a point a session"
+    )
     right.set_ylim(-2, 102)
     for axes in (left, right):
         axes.grid(alpha=0.3)
