@@ -187,7 +187,7 @@ def describe_live(case: Case, one: Recording, shelf: Shelf | None) -> dict[str, 
     alone = Composer(case=Case(label=case.label, kind=case.kind, recordings=(one,)))
     pick = tuple((index, False) for index in range(len(one.blocks)))
     without = frozenset(block.key for block in one.blocks) if case.kind == "aa" else frozenset()
-    baseline = shelf.take(without, "" if case.kind == "aa" else case.label) if shelf else None
+    baseline = shelf.take(without, "" if case.kind == "aa" else case.label, one.rig) if shelf else None
     found = replay(alone, pick, baseline)
     outcome = found.outcome
     return {

@@ -127,10 +127,15 @@ class Composer:
 
 @dataclass(kw_only=True)
 class Shelf:
-    """Stored noise of one scenario: A/A blocks, less those of a replay. `responses` are the injected cases', by their label."""
+    """Stored noise of one scenario: A/A blocks, less those of a replay. `responses` are the injected cases', by their label.
+
+    A rig is judged by its own blocks and responses, as long as it has some: those of another host say what that host is like.
+    `rigs` tells where a label's responses were seen.
+    """
 
     quiet: tuple[Recording, ...]
     responses: dict[str, dict[str, Response]] = field(default_factory=dict)
+    rigs: dict[str, object] = field(default_factory=dict)
     kept: dict[tuple[object, ...], Baseline | None] = field(default_factory=dict)
 
     @property
@@ -138,22 +143,37 @@ class Shelf:
         """The same blocks without what answered a slow-down."""
         return Shelf(quiet=self.quiet)
 
-    def take(self, without: frozenset[tuple[str, int]] = frozenset(), label: str = "") -> Baseline | None:
-        """The baseline that the blocks not named in `without` give, with the responses of all cases but `label`."""
-        key = (without, label)
+    @property
+    def main(self) -> tuple[Recording, ...]:
+        """The recordings of the rig that has most A/A blocks: what a baseline is made of."""
+        blocks = Counter({one.rig: 0 for one in self.quiet})
+        for one in self.quiet:
+            blocks[one.rig] += len(one.blocks)
+        [(rig, _)] = blocks.most_common(1)
+        return tuple(one for one in self.quiet if one.rig == rig)
+
+    def take(self, without: frozenset[tuple[str, int]] = frozenset(), label: str = "", rig: object = None) -> Baseline | None:
+        """The baseline that the blocks of `rig` not named in `without` give, with the responses of all cases but `label`.
+
+        A rig without blocks of its own takes those of the main one, as does None.
+        """
+        mine = [one for one in self.quiet if one.rig == rig] or self.main
+        key = (without, label, mine[0].rig)
         if key not in self.kept:
-            self.kept[key] = self._build(without, label)
+            self.kept[key] = self._build(mine, without, label)
         return self.kept[key]
 
-    def _build(self, without: frozenset[tuple[str, int]], label: str) -> Baseline | None:
-        recorded = [one for recording in self.quiet if (one := _record(recording, without)) is not None]
+    def _build(self, quiet: Sequence[Recording], without: frozenset[tuple[str, int]], label: str) -> Baseline | None:
+        recorded = [one for recording in quiet if (one := _record(recording, without)) is not None]
         if not recorded:
             return None
-        first = self.quiet[0]
+        first = quiet[0]
         baseline = build_baseline(first.scenario, first.session.fingerprints[Arm.BASE], recorded)
+        others = [other for other in self.responses if other != label]
+        own = [other for other in others if self.rigs.get(other) == first.rig]
         found: dict[str, list[Response]] = {}
-        for other, responses in self.responses.items():
-            for name, response in responses.items() if other != label else ():
+        for other in own or others:
+            for name, response in self.responses[other].items():
                 found.setdefault(name, []).append(response)
         return add_responses(baseline, found, baseline.history[-1].at) if found else baseline
 
@@ -243,4 +263,4 @@ def find_stored(shelf: Shelf | None, case: Case, pick: Pick) -> Baseline | None:
     if shelf is None:
         return None
     without = frozenset(case.blocks[index].key for index, _ in pick) if case.kind == "aa" else frozenset()
-    return shelf.take(without, case.label if case.kind != "aa" else "")
+    return shelf.take(without, case.label if case.kind != "aa" else "", case.rigs[pick[0][0]])

@@ -31,17 +31,26 @@ def describe_storing(quiet: Case, shelf: Shelf, injected: Sequence[Case]) -> dic
     path = find_scenario(quiet.recordings[0])
     if path is None:
         return None
-    fingerprint = quiet.recordings[0].session.fingerprints[Arm.BASE]
-    lost = find_silenced(quiet, shelf)
+    fingerprint = shelf.main[0].session.fingerprints[Arm.BASE]
+    rig = shelf.main[0].rig
     answered = [case for case in injected if case.label in shelf.responses]
+    # What the host of the A/A blocks answered; another host's only where that would silence a gate.
+    own = [case for case in answered if case.rigs[0] == rig]
+    chosen = own if own and not find_silenced(quiet, keep_responses(shelf, own)) else answered
+    lost = find_silenced(quiet, keep_responses(shelf, chosen))
     return {
         "scenario": str(path.relative_to(ROOT)),
         "baseline": str(find_path(BASELINES, fingerprint, quiet.scenario.name).relative_to(ROOT)),
-        "quiet": [name_folder(one.entry.folder) for one in quiet.recordings],
-        "injected": [] if lost else [name_folder(one.entry.folder) for case in answered for one in case.recordings],
+        "quiet": [name_folder(one.entry.folder) for one in shelf.main],
+        "injected": [] if lost else [name_folder(one.entry.folder) for case in chosen for one in case.recordings],
         "silenced": list(lost),
         "silenced_by": [one.name for case in answered for one in case.recordings] if lost else [],
     }
+
+
+def keep_responses(shelf: Shelf, cases: Sequence[Case]) -> Shelf:
+    """The same blocks with the responses of these cases, wherever they were seen."""
+    return Shelf(quiet=shelf.quiet, responses={case.label: shelf.responses[case.label] for case in cases})
 
 
 def find_scenario(one: Recording) -> Path | None:

@@ -117,8 +117,8 @@ def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:
     baseline = shelf.take() if shelf else None
     if quiet is None or shelf is None or baseline is None:
         return shown | {"noise": None, "goals": None, "storing": None, "effects": None}
-    study = make_study(baseline, quiet.recordings)
-    noise = describe_noise(study, quiet.recordings)
+    study = make_study(baseline, shelf.main)
+    noise = describe_noise(study, shelf.main)
     equal = next(row for row in rows if row["kind"] == "aa")
     stored = [row for row in equal["rows"] if row["stored"]] or equal["rows"]
     minutes = {row["noise"]: row["minutes"]["median"] for row in stored}
@@ -126,6 +126,7 @@ def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:
     injected = [case for case in cases if case.kind == "injected"]
     return shown | {
         "noise": noise,
+        "quiet": {"blocks": len(quiet.blocks), "sessions": len(quiet.recordings), "hosts": len(set(quiet.rigs))},
         "storing": describe_storing(quiet, shelf, injected),
         "effects": describe_effects(injected),
         "goals": {
@@ -162,6 +163,7 @@ def stock_shelf(quiet: Case, cases: Sequence[Case]) -> Shelf:
     return Shelf(
         quiet=quiet.recordings,
         responses={case.label: found for case in cases if (found := find_responses(case, bare))},
+        rigs={case.label: case.rigs[0] for case in cases},
     )
 
 
@@ -170,7 +172,8 @@ def find_responses(case: Case, shelf: Shelf) -> dict[str, Response]:
 
     Empty where its size is unknown or holds of some steps only, and where a calibration would refuse the folder.
     """
-    one, baseline = case.recordings[0], shelf.take()
+    one = case.recordings[0]
+    baseline = shelf.take(rig=one.rig)
     if (
         case.kind != "injected"
         or not one.is_direct

@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint, Session
-from perfgate.environment import hardware_differences
+from perfgate.environment import hardware_differences, host_differences
 from perfgate.errors import CalibrationError, InputError
 from perfgate.evidence.baseline_growth import add_responses
 from perfgate.evidence.baselines import Baseline
@@ -61,6 +61,7 @@ def calibrate_from(scenario: Scenario, quiet: Sequence[Path], slowed: Sequence[S
         if count_blocks(scenario, session) < RESPONSE_BLOCKS:
             raise InputError(f"--injected {session.source}: has fewer than {RESPONSE_BLOCKS} whole blocks; leave it out")
     _require_one_machine(sessions)
+    _require_one_host(sessions[: len(quiet)])
     _require_names(quiet)
     baseline = build_from_sessions(scenario, quiet)
     responses = find_responses(scenario, baseline, slowed)
@@ -117,6 +118,16 @@ def _require_one_machine(sessions: Sequence[Session]) -> None:
     for session in sessions[1:]:
         if differences := hardware_differences(_find_machine(session), first):
             raise InputError(f"{session.source}: ran on other hardware than {sessions[0].source} ({differences[0]})")
+
+
+def _require_one_host(sessions: Sequence[Session]) -> None:
+    """Blocks of two hosts around the same GPU scatter like neither; what answers a slow-down may come from another one."""
+    first = _find_machine(sessions[0])
+    for session in sessions[1:]:
+        if differences := host_differences(_find_machine(session), first):
+            raise InputError(
+                f"--from {session.source}: ran on another host than {sessions[0].source} ({differences[0]}); leave one out"
+            )
 
 
 def _find_machine(session: Session) -> Fingerprint:

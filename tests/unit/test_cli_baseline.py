@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
 import orjson
 import pytest
 
-import perfgate
 from perfgate.cli import main
+from perfgate.cli.baseline import describe
 from perfgate.core import Arm, Fingerprint
 from perfgate.evidence.baselines import find_path, load_baseline
-from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, slow_both, write_folder
+from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_baseline, make_scenario, make_session, slow_both, write_folder
 
 SCENARIO = make_scenario()
-SHIPPED = Path(perfgate.__file__).parent / "baselines" / "nvidia-h200-141gb" / "gpt-oss-20b-shape-closed-c16.json"
 
 
 def _write(tmp_path, day, **changes):
@@ -148,9 +147,10 @@ def test_baseline__no_such_file(tmp_path, capsys, command):
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_show__metrics_that_older_sessions_did_not_tell_of(capsys):
-    assert main(["baseline", "show", str(SHIPPED)]) == 0
+def test_describe__metrics_that_some_sessions_did_not_tell_of():
+    whole, short = make_baseline(SCENARIO, sessions=4), make_baseline(SCENARIO, sessions=2)
+    lines = list(describe(replace(whole, metrics={**whole.metrics, "mean_itl_ms": short.metrics["mean_itl_ms"]})))
 
-    said = capsys.readouterr().out
-    assert "20 A/A blocks\n" in said
-    assert "fewer A/A blocks: Server memory, which some sessions did not tell of" in said
+    assert lines[1].endswith("8 A/A blocks")
+    assert "fewer A/A blocks: Mean ITL, which some sessions did not tell of" in lines
+    assert not any(line.startswith("fewer") for line in describe(whole))
