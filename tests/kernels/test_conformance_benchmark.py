@@ -6,13 +6,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from perfgate.kernels.cases import Case
+from tests.kernels.scripts import loaded
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "benchmarks" / "kernels"
@@ -30,24 +30,16 @@ KILLER = """
 """
 
 
-def load(name):
-    spec = spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def ratios():
-    yield load("error_ratios")
-    del sys.modules["error_ratios"]
+    with loaded("error_ratios") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")
 def conformance():
-    yield load("conformance")
-    del sys.modules["conformance"]
+    with loaded("conformance") as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

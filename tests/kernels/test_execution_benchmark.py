@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from perfgate.kernels.data import build
 from perfgate.kernels.implementations import find
 from perfgate.kernels.problem import NotApplicableError
 from perfgate.kernels.reference import float32, staged
+from tests.kernels.scripts import loaded
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels" / "execution.py"
 TOY = {"E": 4, "k": 2, "H": 32, "I": 32}
@@ -26,12 +26,8 @@ calls = count()
 
 @pytest.fixture(scope="module")
 def execution():
-    spec = spec_from_file_location("execution", SCRIPT)
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with loaded("execution") as module:
+        yield module
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from perfgate.evidence.layer_timings import find_timings, read_timings
 from perfgate.kernels.cases import Case
 from perfgate.kernels.data import build
 from perfgate.kernels.mutants import MUTANTS
+from tests.kernels.scripts import loaded
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "kernels" / "test_layers.py"
@@ -41,12 +41,8 @@ def test_layer_benchmark__stores_pairs_of_both_sides(tmp_path):
 @pytest.fixture(scope="module")
 def script():
     """The benchmark's own module."""
-    spec = spec_from_file_location("layer_benchmark", SCRIPT)
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with loaded("test_layers") as module:
+        yield module
 
 
 def test_require_right__a_wrong_kernel_is_not_timed(script):

@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from perfgate.kernels.roofline import Ceilings, expert_bytes, floor_us
 from perfgate.kernels.shapes import SHAPES, SIXTEEN_BIT_SHAPES
 from perfgate.kernels.tables import read_table
 from perfgate.kernels.timing import Calls
+from tests.kernels.scripts import loaded
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "kernels"
 SMALL = {
@@ -28,29 +28,26 @@ SMALL = {
 LIMITS = Ceilings(bytes_per_s=4e12, flop_per_s=8e14, fp8_flop_per_s=1.6e15)
 
 
-def load(name):
-    """A script of the benchmark as a module."""
-    spec = spec_from_file_location(f"kernel_benchmark_{name}", FOLDER / f"{name}.py")
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def table():
+    with loaded("table") as module:
+        yield module
 
 
 @pytest.fixture
 def layer(monkeypatch):
     """layer.py on the CPU: every subject is the reference, every plan as fast as the next."""
-    module = load("layer")
-    monkeypatch.setattr(module, "SHAPES", SMALL)
-    monkeypatch.setattr(module, "ROUNDS", 3)
-    monkeypatch.setattr(module, "weight_sets", lambda case, _: [build(replace(case, M=2, seed=seed)) for seed in range(2)])
-    monkeypatch.setattr(module, "measure_ceilings", lambda **_: LIMITS)
-    monkeypatch.setattr(module, "capture", lambda run, problems: Calls(run=run, problems=problems[:1]))
-    monkeypatch.setattr(module, "profile_us", lambda *_: {})
-    monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
-    for where in (module, tuner):
-        monkeypatch.setattr(where, "runner", lambda *_: staged)
-    return module
+    with loaded("layer") as module:
+        monkeypatch.setattr(module, "SHAPES", SMALL)
+        monkeypatch.setattr(module, "ROUNDS", 3)
+        monkeypatch.setattr(module, "weight_sets", lambda case, _: [build(replace(case, M=2, seed=seed)) for seed in range(2)])
+        monkeypatch.setattr(module, "measure_ceilings", lambda **_: LIMITS)
+        monkeypatch.setattr(module, "capture", lambda run, problems: Calls(run=run, problems=problems[:1]))
+        monkeypatch.setattr(module, "profile_us", lambda *_: {})
+        monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
+        for where in (module, tuner):
+            monkeypatch.setattr(where, "runner", lambda *_: staged)
+        yield module
 
 
 def measure(layer, monkeypatch, out, shape, *more):
@@ -59,7 +56,7 @@ def measure(layer, monkeypatch, out, shape, *more):
     layer.main()
 
 
-def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, monkeypatch, tmp_path, capsys):
+def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table, monkeypatch, tmp_path, capsys):
     for shape in ("fp8", "mxfp4"):
         measure(layer, monkeypatch, tmp_path / f"{shape}.json", shape, "--tokens", "1", "3")
     results = {shape: json.loads((tmp_path / f"{shape}.json").read_text())["cells"] for shape in ("fp8", "mxfp4")}
@@ -71,7 +68,6 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, monkey
             assert all(error["relative"] < 2e-2 for error in cell["errors"].values())
             assert cell["floor_us"] > 0
 
-    table = load("table")
     path = tmp_path / "plans.json"
     path.write_text(json.dumps({"about": {"from": ["old.json"]}, "plans": {"E=1,silu": {"1": {"kept": True}}}}))
     monkeypatch.setattr(sys, "argv", ["table.py", "--plans", str(path), *(str(tmp_path / f"{n}.json") for n in results)])
@@ -94,12 +90,12 @@ def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, monkey
     assert rows[4].count("|") == table.HEAD.count("|")
 
 
-def test_table__keeps_no_plan_whose_answer_was_wrong(layer, monkeypatch, tmp_path, capsys):
+def test_table__keeps_no_plan_whose_answer_was_wrong(layer, table, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(layer, "runner", lambda *_: lambda problem: staged(problem) * 1.5)
     measure(layer, monkeypatch, tmp_path / "fp8.json", "fp8", "--tokens", "1")
 
     assert "BEYOND THE LIMITS (relative error 0.5 > 0.02" in capsys.readouterr().out
-    assert load("table").plan_table(json.loads((tmp_path / "fp8.json").read_text())["cells"]) == {}
+    assert table.plan_table(json.loads((tmp_path / "fp8.json").read_text())["cells"]) == {}
 
 
 def test_layer__begins_no_cell_after_its_deadline(layer, monkeypatch, tmp_path, capsys):

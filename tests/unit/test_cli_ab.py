@@ -10,6 +10,7 @@ from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.evidence.results import load_results
 from perfgate.serving.engines import ENGINES
+from tests.fakes.hub import QUANTISED_GPT_OSS
 from tests.fakes.requests import build_fake_engine, build_text, use_fake_engine
 
 DOCS = Path(__file__).parents[2] / "docs" / "sessions.md"
@@ -103,15 +104,7 @@ def test_ab__variable_that_the_base_inherits_alike(scenario, tmp_path, monkeypat
     assert not (tmp_path / "out").exists()
 
 
-CONFIG = {
-    "architectures": ["GptOssForCausalLM"],
-    "num_local_experts": 32,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 24,
-    "hidden_size": 2880,
-    "vocab_size": 201088,
-    "quantization_config": {"quant_method": "mxfp4"},
-}
+CONFIG = {**QUANTISED_GPT_OSS, "vocab_size": 201088}
 
 
 @pytest.fixture

@@ -12,17 +12,10 @@ from perfgate.serving.hub_cache import find_cache, find_snapshot, is_hub_id
 from perfgate.serving.measure import locate_model
 from perfgate.serving.model_guard import verify_model
 from perfgate.serving.served_model import describe_model, digest_weights, verify_served
+from tests.fakes.hub import QUANTISED_GPT_OSS
 from tests.fakes.requests import Silent
 
 COMMIT = "6cee5e81ee83917806bbde320786a8fb61efebee"
-CONFIG = {
-    "architectures": ["GptOssForCausalLM"],
-    "num_local_experts": 32,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 24,
-    "hidden_size": 2880,
-    "quantization_config": {"quant_method": "mxfp4"},
-}
 
 
 @pytest.fixture
@@ -33,7 +26,7 @@ def cache(tmp_path, monkeypatch):
     for folder in (snapshot, place / "blobs", place / "refs"):
         folder.mkdir(parents=True)
     (place / "refs" / "main").write_text(COMMIT)
-    contents = {"config.json": json.dumps(CONFIG).encode(), "model-00000-of-00001.safetensors": bytes(range(256))}
+    contents = {"config.json": json.dumps(QUANTISED_GPT_OSS).encode(), "model-00000-of-00001.safetensors": bytes(range(256))}
     for name, content in contents.items():
         (place / "blobs" / f"blob-{name}").write_bytes(content)
         (snapshot / name).symlink_to(f"../../blobs/blob-{name}")

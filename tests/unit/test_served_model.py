@@ -13,21 +13,15 @@ from perfgate.scenario import Model
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.serving.served_model import describe_model, digest_weights, read_option, verify_served
+from tests.fakes.hub import GPT_OSS
 from tests.fakes.requests import Silent, build_request, use_fake_engine
 
-CONFIG = {
-    "architectures": ["GptOssForCausalLM"],
-    "num_local_experts": 32,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 24,
-    "hidden_size": 2880,
-}
 EXPECTED = Model(path="openai/gpt-oss-20b", architecture="GptOssForCausalLM", experts=32, top_k=4, layers=24)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "config.json").write_text(json.dumps(GPT_OSS))
     (tmp_path / "model-00001-of-00001.safetensors").write_bytes(bytes(range(256)) * 16)
     return tmp_path
 
