@@ -1,7 +1,6 @@
 """Measure the waiting between windows for real: perfgate's worker against one process for each run, at the same server.
 
     python -m benchmarks.idle_share.live --windows 6 --out benchmarks/idle_share/cpu.json
-    python -m benchmarks.idle_share.live --import-only --out benchmarks/idle_share/cpu.json
 
 One server of the CPU scenario is started; `--scenario` and `--model` choose another, a GPU's too. First the worker drives it,
 as a session does: cache flushed, telemetry on, result stored. Then `python -m sglang.bench_serving` is started for each window
@@ -57,14 +56,8 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=6)
     parser.add_argument("--peer-windows", type=int, default=2)
     parser.add_argument("--out", type=Path)
-    parser.add_argument(
-        "--import-only", action="store_true", help="only the CPU time of importing bench_serving, without a server"
-    )
     options = parser.parse_args()
-    report = {**describe_machine(), "import_cpu_s": measure_import()}
-    print(f"importing bench_serving takes {report['import_cpu_s']:.1f} s of CPU")
-    if not options.import_only:
-        report |= compare_ways(options)
+    report = describe_machine() | compare_ways(options)
     if options.out:
         options.out.write_text(json.dumps(report, indent=2) + "\n")
 
@@ -79,16 +72,6 @@ def compare_ways(options: argparse.Namespace) -> dict[str, Any]:
         peer = drive_processes(scenario.load, server, Path(folder), options.peer_windows)
     print(describe(ours, peer))
     return {"scenario": scenario.name, "worker": asdict(ours), "process_per_run": asdict(peer)}
-
-
-def measure_import() -> float:
-    """The CPU seconds of a process before it reads its arguments; the second of two, for the first fills caches."""
-    env = {**os.environ, **ENGINES["sglang-cpu"].env, "PYTHONWARNINGS": "ignore"}
-    for _ in range(2):
-        before = getrusage(RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", "import sglang.bench_serving"], env=env, check=True, capture_output=True)
-        after = getrusage(RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

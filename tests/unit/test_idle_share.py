@@ -22,7 +22,6 @@ from tests.fakes.sessions import make_scenario, make_session, write_folder
 LIVE = {
     "scenario": "cpu-moe",
     "load_average": [0.5, 0.5, 0.5],
-    "import_cpu_s": 10.0,
     "environment": {"sglang": "0.5.15", "hardware": "cpu-x-2c"},
     "worker": {
         "idle": {"windows": 6, "share": 0.2, "load_s": 2.0, "preparing_s": 0.3, "between_s": 0.2},
