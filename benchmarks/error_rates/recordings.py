@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from perfgate.core import Arm, Role, Session, Window
+from perfgate.core import Arm, Session, Window
 from perfgate.environment import ABSENT, HOST_FACTS
 from perfgate.errors import InputError
 from perfgate.evidence.admission import admit
@@ -29,6 +28,7 @@ from perfgate.evidence.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.evidence.results import load_results
 from perfgate.evidence.structure import Court
 from perfgate.scenario import Scenario
+from perfgate.serving.calibration import find_step_ms
 from perfgate.serving.injection import VARIABLE, Injection, parse_injection
 from perfgate.serving.injection_log import read_injected_us
 
@@ -236,9 +236,8 @@ def find_effect(
         return None, ""
     if entry.effect is not None:
         return entry.effect, entry.effect_from
-    base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
-    step_ms = median(values["median_itl_ms"] for values in base)
-    if spent_us is not None:
+    step_ms = find_step_ms(session)
+    if spent_us is not None and step_ms is not None:
         return spent_us / (1000 * step_ms), "its servers' logs"
     if injection is not None and injection.is_ratio:
         return injection.amount, "as asked"

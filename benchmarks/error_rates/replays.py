@@ -95,9 +95,9 @@ def count_replays(rigs: Sequence[object], length: int, *, is_symmetric: bool) ->
 
 def list_replays(rigs: Sequence[object], length: int, *, is_symmetric: bool, limit: int, seed: int) -> list[Pick]:
     """All distinct replays of `length` blocks; of more than `limit`, a seeded sample without repetition."""
-    total = count_replays(rigs, length, is_symmetric=is_symmetric)
     swaps = list(product((False, True), repeat=length)) if is_symmetric else [(False,) * length]
     subsets = list_sets(rigs, length)
+    total = len(subsets) * len(swaps)
     chosen = (
         range(total) if total <= limit else sorted(np.random.default_rng(seed).choice(total, limit, replace=False).tolist())
     )
@@ -143,21 +143,22 @@ class Shelf:
         """The same blocks without what answered a slow-down."""
         return Shelf(quiet=self.quiet)
 
-    @property
+    @cached_property
+    def by_rig(self) -> dict[object, tuple[Recording, ...]]:
+        """The recordings of each rig."""
+        return {rig: tuple(one for one in self.quiet if one.rig == rig) for rig in dict.fromkeys(one.rig for one in self.quiet)}
+
+    @cached_property
     def main(self) -> tuple[Recording, ...]:
         """The recordings of the rig that has most A/A blocks: what a baseline is made of."""
-        blocks = Counter({one.rig: 0 for one in self.quiet})
-        for one in self.quiet:
-            blocks[one.rig] += len(one.blocks)
-        [(rig, _)] = blocks.most_common(1)
-        return tuple(one for one in self.quiet if one.rig == rig)
+        return max(self.by_rig.values(), key=lambda mine: sum(len(one.blocks) for one in mine))
 
     def take(self, without: frozenset[tuple[str, int]] = frozenset(), label: str = "", rig: object = None) -> Baseline | None:
         """The baseline that the blocks of `rig` not named in `without` give, with the responses of all cases but `label`.
 
         A rig without blocks of its own takes those of the main one, as does None.
         """
-        mine = [one for one in self.quiet if one.rig == rig] or self.main
+        mine = self.by_rig.get(rig, self.main)
         key = (without, label, mine[0].rig)
         if key not in self.kept:
             self.kept[key] = self._build(mine, without, label)

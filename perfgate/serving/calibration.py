@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from perfgate.check import judge
-from perfgate.core import Arm, Better, Judgement, Outcome, Role
+from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session
 from perfgate.errors import CalibrationError
 from perfgate.evidence.baseline_growth import add_responses, build_baseline
 from perfgate.evidence.baselines import Baseline
@@ -62,7 +62,8 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
     baseline = build_from_sessions(scenario, [quiet])
     responses: dict[str, list[Response]] = {}
-    asked = [choose_injection(effect, scenario, read_step_ms(quiet)) for effect in calibration.effects]
+    step_ms = read_step_ms(quiet) if calibration.effects else 0.0
+    asked = [choose_injection(effect, scenario, step_ms) for effect in calibration.effects]
     for injection in dict.fromkeys((*calibration.injections, *asked)):
         progress.step(f"calibrating {scenario.name}: {RESPONSE_BLOCKS} blocks with {injection} injected, to see what responds")
         slowed = replace(calibration.spec, env={**calibration.spec.env, **build_injection_environment(injection)})
@@ -128,12 +129,17 @@ def choose_injection(effect: float, scenario: Scenario, step_ms: float) -> str:
 
 def read_step_ms(folder: Path) -> float:
     """How long a decode step takes at the base: its windows' median ITL. CalibrationError where no window tells."""
-    _, session = load_results(folder)
+    step_ms = find_step_ms(load_results(folder)[1])
+    if step_ms is None:
+        raise CalibrationError(f"{folder}: nothing is stored, no window of the base has a {STEP}; measure longer")
+    return step_ms
+
+
+def find_step_ms(session: Session) -> float | None:
+    """The same of a session that was read already; None where no window tells."""
     base = [window.run.values for window in session.windows if window.arm is Arm.BASE and window.role is Role.MEASURED]
     steps_ms = [values[STEP] for values in base if STEP in values]
-    if not steps_ms:
-        raise CalibrationError(f"{folder}: nothing is stored, no window of the base has a {STEP}; measure longer")
-    return median(steps_ms)
+    return median(steps_ms) if steps_ms else None
 
 
 def find_injected(injection: Injection, folder: Path) -> float:
