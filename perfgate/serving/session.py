@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from perfgate.core import Arm, Role, Run, Window
@@ -29,8 +30,10 @@ from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Server, wait_all_ready
 from perfgate.serving.startup import note_start
 from perfgate.serving.telemetry import Telemetry
+from perfgate.serving.tuned_choices import adopt, find_folders, has_choices
 from perfgate.serving.window import Bench, describe_run
 
+ADOPTED = "choices_adopted"
 STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
 
 
@@ -113,7 +116,7 @@ class Driver:
         order = order_arms(block)
         if self.plan.scenario.blocks.resident == "both":
             with contextlib.ExitStack() as stack:
-                starts = [stack.enter_context(self._start(arm, block)) for arm in order]
+                starts = [self._start_after(stack, arm, block) for arm in order]
                 self._make_ready(starts)
                 self._measure_in_turns(starts)
                 self._measure_stalled(starts)
@@ -126,9 +129,30 @@ class Driver:
                 self._measure_stalled([start])
                 self._prove([start])
 
+    def _start_after(self, stack: contextlib.ExitStack, arm: Arm, block: int) -> Start:
+        """Start a server beside the others; the first base of all has the machine to itself until its compiler has chosen."""
+        start = stack.enter_context(self._start(arm, block))
+        folders = self._choices
+        if arm is Arm.BASE and not self.blocks and folders and not has_choices(folders[0]):
+            self._wait_ready([start])
+        return start
+
+    @property
+    def _choices(self) -> tuple[Path, Path] | None:
+        """Where the compilers of base and candidate keep what they chose, if they are two folders."""
+        return find_folders(self.plan.launches[Arm.BASE], self.plan.launches[Arm.CANDIDATE])
+
+    def _adopt(self) -> None:
+        """Let equal kernels of both arms run with equal settings, and write down how many had been chosen otherwise."""
+        if (folders := self._choices) is not None:
+            found = adopt(*folders)
+            self.writer.add_event(ADOPTED, self.elapsed_s, start=self.starts, **asdict(found))
+
     @contextlib.contextmanager
     def _start(self, arm: Arm, block: int) -> Iterator[Start]:
         self.starts += 1
+        if arm is Arm.CANDIDATE:
+            self._adopt()
         log = self.writer.logs / f"server-{self.starts:02d}-{arm.value}.log"
         server = Server(self.plan.launches[arm], log, self.reaper)
         with self.telemetry.guard(server), server:
@@ -139,9 +163,12 @@ class Driver:
         if VARIABLE in self.plan.launches[arm].env and (spent := read_spent(log)) is not None:
             self.writer.add_event(INJECTED, self.elapsed_s, arm=arm.value, steps=spent.steps, injected_us=spent.injected_us)
 
-    def _make_ready(self, starts: list[Start]) -> None:
+    def _wait_ready(self, starts: list[Start]) -> None:
         arms = {start.server: start.arm.value for start in starts}
         wait_all_ready(list(arms), lambda server, waited: self.progress.wait(f"{arms[server]} server loading, {waited:.0f} s"))
+
+    def _make_ready(self, starts: list[Start]) -> None:
+        self._wait_ready([start for start in starts if not start.server.ready_s])
         for start in starts:
             self.telemetry.note_ready()
             self._require_injection(start)

@@ -11,10 +11,12 @@ and a window that is told to be ten times slower. Where FAKE_STALL_ONCE names a 
 FAKE_SLOW is how many times slower than usual the fake load generator finds the server. FAKE_SAYS is what it writes to its log
 at its start. FAKE_START_S is how long it takes to start, FAKE_HEALTH_S how long it takes to say that it is ready,
 FAKE_LEAK_MIB what it keeps of every window. Where FAKE_NVML names a fake GPU, the server holds memory of it while it lives.
+Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that nobody else makes.
 """
 
 import json
 import os
+import pathlib
 import resource
 import signal
 import subprocess
@@ -133,6 +135,14 @@ def run_out_of_memory():
         os._exit(1)
 
 
+def choose(path):
+    """As torch.compile does: time what there is to choose from once, and keep the winner; each process would take another."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"num_warps": os.getpid(), "time_taken_ms": 1}))
+    return json.loads(path.read_text())["num_warps"]
+
+
 def main():
     if BEHAVIOUR == "die":
         print("loading\nRuntimeError: no memory for the weights\nbye", flush=True)
@@ -147,6 +157,9 @@ def main():
             file.write(f"{os.getpid()}\n")
     print(os.environ.get("FAKE_LOG", "loading"), flush=True)
     print(os.environ.get("FAKE_SAYS", ""), flush=True)
+    if "TORCHINDUCTOR_CACHE_DIR" in os.environ:
+        place = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+        print(f"chosen by {choose(place / 'ab' / 'kernel.best_config')}", flush=True)
     time.sleep(float(os.environ.get("FAKE_START_S", "0")))
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

@@ -1,0 +1,101 @@
+"""What compilers chose by timing: equal kernels of both arms run with equal settings."""
+
+import json
+
+import pytest
+
+from perfgate.core import Arm
+from perfgate.evidence.journal import read_lines
+from perfgate.serving.arms import ArmSpec
+from perfgate.serving.engines import ENGINES
+from perfgate.serving.measure import measure
+from perfgate.serving.server import Launch
+from perfgate.serving.tuned_choices import Adopted, adopt, find_folders, has_choices
+from tests.fakes.requests import Silent, build_request, use_fake_engine
+
+
+def choose(folder, **kernels):
+    for name, content in kernels.items():
+        path = folder / "ab" / f"{name}.best_config"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+def read(folder):
+    return {path.stem: path.read_text() for path in folder.rglob("*.best_config")}
+
+
+def test_adopt__the_candidate_takes_over_what_the_base_chose(tmp_path):
+    base = choose(tmp_path / "base", kernel={"XBLOCK": 256}, another={"XBLOCK": 512}, third={"XBLOCK": 8})
+    candidate = choose(tmp_path / "candidate", kernel={"XBLOCK": 1024}, third={"XBLOCK": 8}, own={"XBLOCK": 1})
+
+    assert adopt(base, candidate) == Adopted(kernels=3, missing=1, differing=1)
+    assert read(candidate) == read(base) | {"own": '{"XBLOCK": 1}'}
+    assert adopt(base, candidate) == Adopted(kernels=3, missing=0, differing=0)
+    assert not [path for path in candidate.rglob("*") if path.is_file() and path.suffix != ".best_config"]
+
+
+def test_adopt__how_long_the_winner_took_is_no_choice(tmp_path):
+    base = choose(tmp_path / "base", kernel={"XBLOCK": 256, "time_taken_ms": 3})
+    candidate = choose(tmp_path / "candidate", kernel={"XBLOCK": 256, "time_taken_ms": 9})
+
+    assert adopt(base, candidate).differing == 0
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7"])
+def test_adopt__a_choice_that_is_no_table_is_replaced(tmp_path, content):
+    base = choose(tmp_path / "base", kernel={"XBLOCK": 256})
+    candidate = choose(tmp_path / "candidate", kernel=content)
+
+    assert adopt(base, candidate).differing == 1
+    assert read(candidate) == read(base)
+
+
+def test_adopt__a_base_that_has_chosen_nothing(tmp_path):
+    assert adopt(tmp_path / "base", tmp_path / "candidate") == Adopted(kernels=0, missing=0, differing=0)
+    assert not has_choices(tmp_path / "base")
+    assert not (tmp_path / "candidate").exists()
+
+
+@pytest.mark.parametrize(("base", "candidate"), [({}, {}), ({"base": 1}, {}), ({}, {"candidate": 1}), ({"one": 1}, {"one": 1})])
+def test_find_folders__only_where_each_arm_has_one_of_its_own(base, candidate):
+    assert find_folders(*(make_launch(*names) for names in (base, candidate))) is None
+
+
+def make_launch(folder=None):
+    env = {} if folder is None else {"TORCHINDUCTOR_CACHE_DIR": folder}
+    return Launch(
+        engine=ENGINES["sglang"], python="python", model="model", args=(), env=env, ready_timeout_s=1.0, stop_timeout_s=1.0
+    )
+
+
+@pytest.mark.parametrize("resident", ["both", "one"])
+def test_measure__both_arms_go_by_what_the_base_chose(tmp_path, monkeypatch, resident):
+    use_fake_engine(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_START_S", "0.3")
+    arms = {arm: ArmSpec(caches=tmp_path / arm.value) for arm in Arm}
+    request = build_request(tmp_path / "out", fields={"arms": arms}, **{'resident = "both"': f'resident = "{resident}"'})
+    measure(request, Silent())
+
+    [chosen] = read(tmp_path / "base" / "inductor").values()
+    logs = sorted((tmp_path / "out" / "logs").glob("server-*.log"))
+    assert len(logs) == 4
+    assert all(f"chosen by {json.loads(chosen)['num_warps']}\n" in log.read_text() for log in logs)
+    adopted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
+    assert [(event["start"], event["kernels"], event["missing"], event["differing"]) for event in adopted] == [
+        (2, 1, 1, 0),
+        (3, 1, 0, 0),
+    ]
+
+
+def test_measure__a_candidate_that_had_chosen_otherwise(tmp_path, monkeypatch):
+    use_fake_engine(monkeypatch, tmp_path)
+    for name in ("base", "candidate"):
+        choose(tmp_path / name / "inductor", kernel={"num_warps": f"that of {name}"})
+    arms = {arm: ArmSpec(caches=tmp_path / arm.value) for arm in Arm}
+    measure(build_request(tmp_path / "out", fields={"arms": arms}), Silent())
+
+    adopted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
+    assert [event["differing"] for event in adopted] == [1, 0]
+    assert "that of base" in read(tmp_path / "candidate" / "inductor")["kernel"]
