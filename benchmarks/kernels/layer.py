@@ -1,9 +1,10 @@
-"""Whole MoE layers on one GPU: ours against SGLang's, both tuned over one space. Writes one JSON file of raw samples.
+"""Whole MoE layers on one GPU: ours against SGLang's and vLLM's, all tuned over one space. Writes one JSON file of raw samples.
 
 python benchmarks/kernels/layer.py --shape gpt-oss-20b --tokens 1 4 16 64 256 1024 4096 --out OUT.json
 
 Layers with quantised weights have one variant of ours, and SGLang's plain layer is the peer. It reads 8-bit weights as they
-are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so.
+are, and 4-bit ones widened to 16 bits, as a server of SGLang does when it loads them; `weights` in a cell says so. vLLM has one
+cut for both products, and other layers for 4-bit weights; where it is not installed it is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from perfgate.kernels import search
+from perfgate.kernels import search, vllm_peer
 from perfgate.kernels.accuracy import TOLERANCES, measure
 from perfgate.kernels.card import read_state
 from perfgate.kernels.cases import Case
@@ -30,11 +31,11 @@ from perfgate.kernels.roofline import Ceilings, floor_us, measure_ceilings
 from perfgate.kernels.shapes import LAYERS, SHAPES, problems, weight_sets
 from perfgate.kernels.tiles import Plan, Tiles, Variant, plan_to
 from perfgate.kernels.timing import capture, interleave, profile_us, ratio_interval
-from perfgate.kernels.tuner import UNLIMITED, Budget, find_plan, name_weights, read_weights, runner
+from perfgate.kernels.tuner import UNLIMITED, VLLM, Budget, find_plan, name_weights, read_weights, runner
 
 ROUNDS = 30
-SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum")
-QUANTISED_SUBJECTS = ("ours-slots", "sglang")
+SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
+QUANTISED_SUBJECTS = {"fp8": ("ours-slots", "sglang", VLLM), "mxfp4": ("ours-slots", "sglang")}
 OWNER_TOKENS = 4
 LARGEST = 128 * 256 * 4  # rows, columns and stages of the tile that wins most often: its row groups are compiled ahead too
 
@@ -53,6 +54,8 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     chosen = [s for s in weights if s != "ours-owner" or tokens <= OWNER_TOKENS]
     layers = {subject: problems(SHAPES[shape], tokens, weights[subject]) for subject in chosen}
     asked = layers[chosen[0]]
+    if VLLM in layers:
+        layers[VLLM] = [vllm_peer.fold_scaling(each) for each in layers[VLLM]]
     reference = oracle(asked[0])
     began = time.perf_counter()
     plans, searched = {}, {}
@@ -67,6 +70,8 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     if "sglang" in graphs:
         graphs["sglang-again"] = capture(runner("sglang", plans["sglang"]), layers["sglang"])
         graphs["sglang-untuned"] = capture(runner("sglang", None), layers["sglang"])
+    if VLLM in graphs:
+        graphs["vllm-untuned"] = capture(runner(VLLM, None), layers[VLLM])
     before = read_state()
     samples = interleave(graphs, LAYERS, ROUNDS, seed=tokens)
     base = samples.get("sglang")
@@ -156,11 +161,18 @@ def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple
         for subject in subjects:
             layer = as_read(subject, SHAPES[shape])
             tiles = search.space(count * layer.k / min(layer.E, count * layer.k), layer.quant)
-            is_quantised = layer.quant != "none" and subject.startswith("ours")
-            plans = quantised_plans(tiles, layer.quant) if is_quantised else sixteen_bit_plans(subject, tiles, count)
-            for plan in plans:
+            for plan in first_stage(subject, tiles, layer.quant, count):
                 tasks[subject, shape, count * layer.k % 16 == 0, json.dumps(plan_to(plan))] = count
     return [(subject, name, count, json.loads(text)) for (subject, name, _, text), count in tasks.items()]
+
+
+def first_stage(subject: str, tiles: tuple[Tiles, ...], quant: str, tokens: int) -> list[Plan]:
+    """A subject's plans that are worth compiling before its search begins."""
+    if subject == VLLM:
+        alike = search.alike_plans(tiles)
+        return [*alike, *(group for plan in alike for group in search.alike_groups(plan))]
+    is_quantised = quant != "none" and subject.startswith("ours")
+    return quantised_plans(tiles, quant) if is_quantised else sixteen_bit_plans(subject, tiles, tokens)
 
 
 def quantised_plans(tiles: tuple[Tiles, ...], quant: str) -> list[Plan]:
@@ -203,11 +215,17 @@ def warm(shape: str, tokens: list[int], subjects: list[str], workers: int, limit
 
 
 def choose_subjects(shape: str, named: list[str] | None) -> list[str]:
-    """The subjects of a shape, all that apply unless some are named."""
-    applicable = SUBJECTS if SHAPES[shape].quant == "none" else QUANTISED_SUBJECTS
+    """The subjects of a shape, all that apply and are installed unless some are named."""
+    quant = SHAPES[shape].quant
+    applicable = SUBJECTS if quant == "none" else QUANTISED_SUBJECTS[quant]
     if named and (wrong := sorted(set(named) - set(applicable))):
         raise SystemExit(f"--subjects {' '.join(wrong)}: {shape} has {', '.join(applicable)}")
-    return named or list(applicable)
+    if VLLM not in (named or applicable) or vllm_peer.is_installed():
+        return named or list(applicable)
+    if named:
+        raise SystemExit("--subjects vllm: no vLLM is installed here, or no GPU is; see benchmarks/vllm/README.md")
+    print("vllm is left out: it is not installed here")
+    return [subject for subject in applicable if subject != VLLM]
 
 
 def main() -> None:

@@ -121,6 +121,22 @@ def search(
     return best
 
 
+def search_alike(tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float]) -> Plan:
+    """The same for a subject with one cut for both products: the tiles, then row tiles that share columns."""
+    best = min(alike_plans(tiles), key=seconds)
+    return min((best, *alike_groups(best)), key=seconds)
+
+
+def alike_plans(tiles: tuple[Tiles, ...]) -> tuple[Plan, ...]:
+    """Plans with one cut for both products."""
+    return tuple(Plan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles)
+
+
+def alike_groups(plan: Plan) -> tuple[Plan, ...]:
+    """Such a plan with other numbers of row tiles that share columns, where there are enough rows."""
+    return alike_plans(tuple(replace(plan.gate_up, group_m=group) for group in GROUPS if plan.gate_up.m >= 64))
+
+
 def _downs(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
     for other in tiles:
         other = replace(other, rounds=plan.down.rounds, tma=plan.down.tma)  # noqa: PLW2901 - the same tiles otherwise

@@ -153,6 +153,6 @@ def _tiles(modules: SimpleNamespace, plan: Plan | None) -> Iterator[None]:
 
 
 def config_of(tiles: Tiles) -> dict[str, int]:
-    """Tiles under the names that SGLang has for them."""
+    """Tiles under the names that SGLang has for them, and vLLM, from which it took them."""
     sizes = {"BLOCK_SIZE_M": tiles.m, "BLOCK_SIZE_N": tiles.n, "BLOCK_SIZE_K": tiles.k, "GROUP_SIZE_M": tiles.group_m}
     return sizes | {"num_warps": tiles.warps, "num_stages": tiles.stages}

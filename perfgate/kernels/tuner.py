@@ -13,18 +13,18 @@ from typing import Any
 import torch
 
 from perfgate.errors import InputError, PerfgateError
-from perfgate.kernels import fused, sglang_peer
+from perfgate.kernels import fused, sglang_peer, vllm_peer
 from perfgate.kernels.accuracy import TOLERANCES, Tolerance, measure
 from perfgate.kernels.cases import Case
 from perfgate.kernels.problem import Problem
 from perfgate.kernels.reference import oracle
-from perfgate.kernels.search import owner_plans, search, space
+from perfgate.kernels.search import owner_plans, search, search_alike, space
 from perfgate.kernels.shapes import problems
 from perfgate.kernels.tiles import Plan, Variant, plan_to
 from perfgate.kernels.timing import Run, interleave, quick_us, ratio_interval, record
 
 ROUNDS = 20
-OURS, UPSTREAM = "ours-slots", "sglang"
+OURS, UPSTREAM, VLLM = "ours-slots", "sglang", "vllm"
 PEER_SLACK = 2.0
 
 
@@ -68,7 +68,9 @@ UNLIMITED = Budget(seconds=float("inf"), plans=1 << 30)
 
 
 def runner(subject: str, plan: Plan | None) -> Run:
-    """The function that runs a subject, ours or SGLang's, with a plan; None is SGLang's own choice of tiles."""
+    """The function that runs a subject, ours, SGLang's or vLLM's, with a plan; None is their own choice of tiles."""
+    if subject == VLLM:
+        return partial(vllm_peer.layer, plan=plan)
     if subject.startswith("sglang"):
         return partial(sglang_peer.fused_experts, is_sum_fused=subject.endswith("fused-sum"), plan=plan)
     return partial(fused.fused_moe, plan=plan)
@@ -83,6 +85,8 @@ def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITE
 
     slots, quant = layers[0].topk_ids.numel(), layers[0].quant
     tiles = space(slots / min(layers[0].experts, slots), quant)
+    if subject == VLLM:
+        return search_alike(tiles, seconds), searched
     if subject == "ours-owner":
         return min(owner_plans(tiles), key=seconds), searched
     variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS

@@ -127,18 +127,42 @@ def test_choose_subjects__quantised_weights_have_two(layer):
         layer.choose_subjects("fp8", ["ours-owner", "sglang"])
 
 
+def test_choose_subjects__vllm_only_where_it_is_installed(layer, monkeypatch, capsys):
+    assert "vllm" not in layer.choose_subjects("plain", None)
+    assert capsys.readouterr().out == "vllm is left out: it is not installed here\n"
+    with pytest.raises(SystemExit, match="no vLLM is installed here"):
+        layer.choose_subjects("plain", ["sglang", "vllm"])
+
+    monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
+
+    assert layer.choose_subjects("plain", None)[-1] == layer.choose_subjects("fp8", None)[-1] == "vllm"
+    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, sglang$"):
+        layer.choose_subjects("mxfp4", ["vllm"])
+
+
+def test_layer__times_vllm_with_tuned_tiles_and_its_own(layer, monkeypatch, tmp_path):
+    monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
+    measure(layer, monkeypatch, tmp_path / "out.json", "plain", "--tokens", "64", "--subjects", "ours-slots", "sglang", "vllm")
+
+    (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert {"vllm", "vllm-untuned"} < set(cell["samples_us"])
+    assert cell["plans"]["vllm"]["gate_up"] == cell["plans"]["vllm"]["down"]
+    assert "vllm-untuned" in cell["sglang_over_subject"]
+
+
 @pytest.mark.parametrize("shape", ["fp8", "mxfp4"])
-def test_warm_plans__hold_the_first_stage_of_both_sides(layer, monkeypatch, shape):
-    tasks = {(subject, json.dumps(plan)) for subject, _, _, plan in layer.warm_plans(shape, [1, 64], ["ours-slots", "sglang"])}
+def test_warm_plans__hold_the_first_stage_of_every_side(layer, monkeypatch, shape):
+    subjects = ["ours-slots", "sglang", *(["vllm"] if shape == "fp8" else [])]
+    tasks = {(subject, json.dumps(plan)) for subject, _, _, plan in layer.warm_plans(shape, [1, 64], subjects)}
     seen = set()
     monkeypatch.setattr(tuner, "runner", lambda subject, plan: seen.add((subject, json.dumps(tuner.plan_to(plan)))))
     monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
     problem = build(replace(SMALL[shape], M=64))
-    for subject in ("ours-slots", "sglang"):
+    for subject in subjects:
         (own,) = tuner.read_weights(subject, [problem])
         tuner.find_plan(subject, [own], tuner.Budget(seconds=1e9, plans=6))
 
-    assert len(seen) == 12
+    assert len(seen) == 6 * len(subjects)
     assert seen <= tasks
 
 

@@ -1,0 +1,67 @@
+"""What vLLM's layer is handed, without vLLM: weights scaled, experts of other ranks, one cut for both products."""
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch", reason="the kernel suite needs torch: install the extra cpu-engine or gpu")
+
+import torch
+
+from perfgate.kernels import vllm_peer
+from perfgate.kernels.cases import Case
+from perfgate.kernels.data import build
+from perfgate.kernels.problem import NotApplicableError
+from perfgate.kernels.reference import oracle
+from perfgate.kernels.search import GROUPS, MANY_ROWS, search_alike
+
+
+def test_fold_scaling__same_layer_with_router_weights_scaled():
+    problem = build(Case(M=3, scaling=2.5))
+
+    folded = vllm_peer.fold_scaling(problem)
+
+    assert folded.routed_scaling == 1.0
+    torch.testing.assert_close(oracle(folded), oracle(problem), rtol=1e-4, atol=1e-6)
+    assert vllm_peer.fold_scaling(folded) is folded
+
+
+def test_experts__no_map_where_all_are_here():
+    problem = build(Case(E=4, k=2, M=3))
+
+    asked = vllm_peer._experts(problem)
+
+    assert asked["expert_map"] is None
+    assert asked["topk_ids"] is problem.topk_ids
+    assert asked["global_num_experts"] == 4
+
+
+def test_experts__one_elsewhere_stands_for_all_of_other_ranks():
+    problem = build(Case(E=4, k=2, M=2))
+    problem = replace(problem, topk_ids=torch.tensor([[1, -1], [-1, 3]], dtype=torch.int32))
+
+    asked = vllm_peer._experts(problem)
+
+    assert asked["topk_ids"].tolist() == [[1, 4], [4, 3]]
+    assert asked["expert_map"].tolist() == [0, 1, 2, 3, -1]
+    assert asked["global_num_experts"] == 5
+
+
+def test_layer__eight_bits_want_whole_groups():
+    problem = build(Case(E=4, k=2, H=192, I=128, M=3, dtype="bfloat16", quant="fp8"))
+
+    with pytest.raises(NotApplicableError, match="whole groups of 128 columns"):
+        vllm_peer._run_on_gpu(problem, None)
+
+
+def test_search_alike__tries_each_cut_and_then_row_groups():
+    seen = []
+
+    def seconds(plan):
+        seen.append(plan)
+        return (plan.gate_up.n != 256, plan.gate_up.stages, plan.gate_up.group_m)
+
+    best = search_alike(MANY_ROWS, seconds)
+
+    assert all(plan.gate_up == plan.down for plan in seen)
+    assert (best.gate_up.n, best.gate_up.group_m) == (256, min(GROUPS))
