@@ -1,4 +1,4 @@
-"""Scripts of benchmarks/kernels as modules."""
+"""Scripts of benchmarks as modules."""
 
 import sys
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "kernels"
 
 
 @contextmanager
-def loaded(name: str) -> Iterator[ModuleType]:
-    """A script's module, which its own classes and processes find while it is needed."""
-    spec = spec_from_file_location(name, FOLDER / f"{name}.py")
+def loaded(name: str, folder: Path = FOLDER) -> Iterator[ModuleType]:
+    """A script's module, of benchmarks/kernels unless another folder is named; its classes and processes find it meanwhile."""
+    spec = spec_from_file_location(name, folder / f"{name}.py")
     module = module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
