@@ -24,10 +24,32 @@ from perfgate.kernels.epilogues import activated, activated_total, gate_up_rows,
 from perfgate.kernels.fp8_rounding import round_to_codes, rounded_groups
 from perfgate.kernels.problem import SCALE_BLOCK, BlockScales, NotApplicableError, Problem
 from perfgate.kernels.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
-from perfgate.kernels.schedule import begin, tile_of
+from perfgate.kernels.schedule import begin, slots_of, tile_of
 from perfgate.kernels.tiles import Plan, Tiles
 
 WARPGROUP_ROWS = 64
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def codes_of_step(
+    a: tl.tensor,
+    scale: tl.tensor,
+    is_row: tl.tensor,
+    CODE: tl.constexpr,
+    PEAK: tl.constexpr,
+    SMALLEST: tl.constexpr,
+    ROUNDS: tl.constexpr,
+) -> tl.tensor:
+    """Codes of one step `a` [ROWS, BLOCK] of rows and their scales [ROWS]: as they are stored, or with ROUNDS made here.
+
+    The load of `a` is not part of it: loads of rows and weights stand together in front, in the order of the machine code.
+    """
+    if ROUNDS:
+        codes, of_rows = rounded_groups(a.to(tl.float32), PEAK, SMALLEST)
+        a = codes.to(CODE)
+    else:
+        of_rows = tl.load(scale, mask=is_row, other=0.0)
+    return a, of_rows
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -71,11 +93,7 @@ def scaled_product(
             inside = step * BLOCK + ks < K
             a = tl.load(a_tile, mask=is_row[:, None] & inside[None, :], other=0.0)
             b = tl.load(b_tile, mask=inside[:, None], other=0.0)
-        if ROUNDS:
-            codes, of_rows = rounded_groups(a.to(tl.float32), PEAK, SMALLEST)
-            a = codes.to(b.dtype)
-        else:
-            of_rows = tl.load(a_scale + step, mask=is_row, other=0.0)
+        a, of_rows = codes_of_step(a, a_scale + step, is_row, b.dtype, PEAK, SMALLEST, ROUNDS)
         of_weight = tl.load(b_scale + step)
         if SWAPPED:
             scale = (of_rows * of_weight)[None, :] if ONE_SCALE else of_weight[:, None] * of_rows[None, :]
@@ -132,11 +150,7 @@ def scaled_pair(
             a = tl.load(a_tile, mask=is_row[:, None] & inside[None, :], other=0.0)
             of_gate = tl.load(gate_tile, mask=inside[:, None], other=0.0)
             of_up = tl.load(up_tile, mask=inside[:, None], other=0.0)
-        if ROUNDS:
-            codes, of_rows = rounded_groups(a.to(tl.float32), PEAK, SMALLEST)
-            a = codes.to(of_gate.dtype)
-        else:
-            of_rows = tl.load(a_scale + step, mask=is_row, other=0.0)
+        a, of_rows = codes_of_step(a, a_scale + step, is_row, of_gate.dtype, PEAK, SMALLEST, ROUNDS)
         gate += tl.dot(a, of_gate) * (of_rows * tl.load(gate_scale + step))[:, None]
         up += tl.dot(a, of_up) * (of_rows * tl.load(up_scale + step))[:, None]
         a_tile += BLOCK
@@ -196,10 +210,7 @@ def fp8_gate_up_product(
     expert = tl.load(block_experts + tile_m).to(tl.int64)
     if DIRECT and expert < 0:
         return
-    lanes = tl.arange(0, BLOCK_M)
-    slot = tl.where(lanes == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + lanes)
-    place = slot if DIRECT else tile_m * BLOCK_M + lanes
-    is_slot = slot < slots
+    slot, place, is_slot = slots_of(sorted_slots, slots, tile_m, DIRECT, BLOCK_M)
     rows = hidden if ROUNDS else codes
     token = tl.where(is_slot, slot // top_k, 0)
     expert_weight = weight + expert * 2 * I * H
@@ -274,10 +285,7 @@ def fp8_down_product(
     expert = tl.load(block_experts + tile_m).to(tl.int64)
     if DIRECT and expert < 0:
         return
-    lanes = tl.arange(0, BLOCK_M)
-    slot = tl.where(lanes == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + lanes)
-    place = slot if DIRECT else tile_m * BLOCK_M + lanes
-    is_slot = slot < slots
+    slot, place, is_slot = slots_of(sorted_slots, slots, tile_m, DIRECT, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     safe = tl.minimum(columns, H - 1)
     scales = weight_scales + expert * tl.cdiv(H, BLOCK) * tl.cdiv(I, BLOCK)

@@ -18,7 +18,7 @@ from perfgate.kernels.align import align
 from perfgate.kernels.combine import launch_sum
 from perfgate.kernels.epilogues import gate_up_rows, store_activated, store_slots
 from perfgate.kernels.problem import MICRO_BLOCK, MicroScales, NotApplicableError, Problem
-from perfgate.kernels.schedule import begin, tile_of
+from perfgate.kernels.schedule import begin, slots_of, tile_of
 from perfgate.kernels.tiles import Plan, Tiles
 
 WARPGROUP_ROWS = 64
@@ -179,10 +179,7 @@ def mxfp4_gate_up_product(
     expert = tl.load(block_experts + tile_m).to(tl.int64)
     if DIRECT and expert < 0:
         return
-    lanes = tl.arange(0, BLOCK_M)
-    slot = tl.where(lanes == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + lanes)
-    place = slot if DIRECT else tile_m * BLOCK_M + lanes
-    is_slot = slot < slots
+    slot, place, is_slot = slots_of(sorted_slots, slots, tile_m, DIRECT, BLOCK_M)
     weight_row = gate_up_rows(tile_n, I, INTERLEAVED, BLOCK_N)
     total = unpacked_product(
         hidden, tl.where(is_slot, slot // top_k, 0), is_slot, pairs + expert * 2 * I * (H // 2),
@@ -233,10 +230,7 @@ def mxfp4_down_product(
     expert = tl.load(block_experts + tile_m).to(tl.int64)
     if DIRECT and expert < 0:
         return
-    lanes = tl.arange(0, BLOCK_M)
-    slot = tl.where(lanes == 0, tile_m, slots) if DIRECT else tl.load(sorted_slots + tile_m * BLOCK_M + lanes)
-    place = slot if DIRECT else tile_m * BLOCK_M + lanes
-    is_slot = slot < slots
+    slot, place, is_slot = slots_of(sorted_slots, slots, tile_m, DIRECT, BLOCK_M)
     columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     safe = tl.minimum(columns, H - 1)
     total = unpacked_product(
