@@ -17,14 +17,14 @@ from benchmarks.error_rates.replays import (
     Composer,
     Pick,
     Shelf,
-    count_replays,
     drop_unasked,
     find_stored,
+    list_picks,
     list_replays,
     replay,
     walk,
 )
-from perfgate.core import Outcome
+from perfgate.core import Arm, Outcome
 from perfgate.evidence.baselines import Baseline
 from perfgate.policy import fix_policy
 from perfgate.series import read_series
@@ -36,6 +36,7 @@ from perfgate.stats.student import find_quantile
 RIVAL_BLOCKS = 2
 """Blocks of the comparison with other rules: what the verdict mostly needs, so that all see as much."""
 
+ORDERED = "output_tok_per_s"
 TAIL_METRICS = ("p99_itl_ms", "es5_itl_ms", "p95_itl_ms", "max_itl_ms", STEP)
 """Where rare slow steps may show, and the middle, where they must not."""
 
@@ -60,6 +61,7 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
         "direct": case.recordings[0].is_direct,
         "differences": describe_differences(case),
         "seen": find_seen(case),
+        "order": describe_order(case),
         "tail": describe_tail(case),
         "tests": describe_tests(composer, full),
         "live": [describe_live(case, one, full) for one in case.recordings],
@@ -70,10 +72,11 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
 
 
 def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None], limit: int) -> dict[str, Any] | None:
-    """The replays of one length by one kind of stored noise; None where that would be no noise, or the same as without."""
+    """The replays of one length by one kind of stored noise; None where that would be no noise, or as without."""
     case, (name, shelf) = composer.case, kind
-    symmetric = case.is_symmetric
-    picks = list_replays(case.rigs, length, is_symmetric=symmetric, limit=limit, seed=SEED)
+    picks = list_replays(case, length, limit=limit, seed=SEED)
+    if not picks:
+        return None
     baseline = find_stored(shelf, case, picks[0])
     gated = find_gated(composer, picks[0], baseline)
     if shelf and baseline is None:
@@ -89,7 +92,7 @@ def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None]
         "stored_blocks": baseline.blocks if baseline else 0,
         "gated": gated,
         "blocks": length,
-        "distinct": count_replays(case.rigs, length, is_symmetric=symmetric),
+        "distinct": len(list_picks(case, length)),
         **tally(found, list(walk(composer, length, shelf)), len(case.blocks), whole_s),
     }
 
@@ -131,11 +134,32 @@ def describe_differences(case: Case) -> dict[str, Any]:
     policy = fix_policy(session, case.scenario, None)
     shown = {}
     for reading in read_series(session, policy):
-        values = reading.series.differences
-        sd = sqrt(measure_variance(values)) if len(values) > 1 else None
-        reach = find_quantile(0.95, len(values) - 1) * sd / sqrt(len(values)) if sd is not None else None
-        shown[reading.metric] = {"mean": mean(values), "sd": sd, "reach": reach, "blocks": len(values)}
+        shown[reading.metric] = describe_spread(reading.series.differences)
     return shown
+
+
+def describe_spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and spread of a value a block, with half of a two-sided 90 % t interval where there are two."""
+    sd = sqrt(measure_variance(values)) if len(values) > 1 else None
+    reach = find_quantile(0.95, len(values) - 1) * sd / sqrt(len(values)) if sd is not None else None
+    return {"mean": mean(values) if values else None, "sd": sd, "reach": reach, "blocks": len(values)}
+
+
+def describe_order(case: Case) -> list[dict[str, Any]] | None:
+    """What the arm that started second won over the first, in throughput as log ratios; a row for each arm that may be first.
+
+    With a two-sided 90 % t interval by the blocks. None but for equal arms, where order is all that sets the arms apart.
+    """
+    if not case.is_symmetric:
+        return None
+    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
+    policy = fix_policy(session, case.scenario, None)
+    [losses] = [one.series.differences for one in read_series(session, policy) if one.metric == ORDERED]
+    rows = []
+    for arm, sign in ((Arm.BASE, -1.0), (Arm.CANDIDATE, 1.0)):
+        won = [sign * loss for loss, lead in zip(losses, case.leads, strict=True) if lead is arm]
+        rows.append({"first": arm.value, **describe_spread(won)})
+    return rows
 
 
 def find_seen(case: Case) -> dict[str, float | None] | None:
@@ -206,5 +230,5 @@ def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int
         return None
     session = Composer(case=case).compose(((0, False),))
     gated = fix_policy(session, case.scenario, shelf.take() if shelf else None).gated
-    picks = list_replays(case.rigs, looks[-1], is_symmetric=case.is_symmetric, limit=limit, seed=SEED)
+    picks = list_replays(case, looks[-1], limit=limit, seed=SEED)
     return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}

@@ -107,6 +107,7 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
     shown |= dict.fromkeys(
         ("predicted", "gates", "cheapest", "case", "spent", "seen", "blocks", "found", "verdict", "test", "looks")
     )
+    shown["others"] = []
     if goal.metric in study.metrics:
         looks, windows = study.scenario.blocks.looks, study.scenario.blocks.windows
         trials = {look: study.trial(goal.metric, Design(blocks=look, windows=windows)) for look in looks}
@@ -127,6 +128,7 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
         "verdict": row["regression"],
         "test": case["tests"].get(goal.metric),
         "looks": case["looks"],
+        "others": [describe_other(other, goal.metric) for other in list_near(goal, cases) if other is not case],
         "status": grade(found, goal.power, is_larger=is_larger(case["seen"], goal.effect)),
     }
 
@@ -157,13 +159,29 @@ def is_larger(seen: dict[str, float | None] | None, effect: float) -> bool:
 
 def find_case(goal: PowerGoal, cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The injected case near the goal's effect that has most blocks, of several the one that spent nearest to it."""
-    near = [
+    return min(list_near(goal, cases), key=lambda case: (-case["blocks"], abs(case["effect"] - goal.effect)), default=None)
+
+
+def list_near(goal: PowerGoal, cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The injected cases near the goal's effect."""
+    return [
         case
         for case in cases
         if case["kind"] == "injected" and case["direct"] and case["rows"] and case["effect"]
         if NEAR[0] * goal.effect <= case["effect"] <= NEAR[1] * goal.effect
     ]
-    return min(near, key=lambda case: (-case["blocks"], abs(case["effect"] - goal.effect)), default=None)
+
+
+def describe_other(case: dict[str, Any], metric: str) -> dict[str, Any]:
+    """What a case near a goal showed that is not the goal's own evidence."""
+    row = case["rows"][-1]
+    return {
+        "case": case["label"],
+        "folders": case["folders"],
+        "blocks": row["blocks"],
+        "found": row["alone"][metric]["regression"],
+        "test": case["tests"].get(metric),
+    }
 
 
 def _describe_purchase(study: Study, goal: PowerGoal) -> dict[str, Any] | None:

@@ -1,17 +1,17 @@
 """Verdict replays: sessions put together from recorded blocks, judged by `perfgate.check.judge` and by nothing else.
 
-A replay is a set of recorded blocks of one rig in the order of time. In an A/A block nothing tells base from candidate, so its
-labels may stand either way; each way is another replay. Stored noise comes only from blocks that are not in the replay.
+A replay is a set of recorded blocks of one rig in the order of time. From block to block the arms take turns in starting first,
+as in a live session, so that what the order does cancels as it does there. In an A/A block nothing tells base from candidate:
+labels are put so that the turns are kept, and either arm may begin, which makes two replays of a set. Stored noise comes only
+from blocks that are not in the replay.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, product
-from math import comb
+from itertools import combinations
 
 import numpy as np
 
@@ -58,6 +58,11 @@ class Case:
         known = {block.key: one.rig for one in self.recordings for block in one.blocks}
         return tuple(known[block.key] for block in self.blocks)
 
+    @cached_property
+    def leads(self) -> tuple[Arm, ...]:
+        """By block: the arm whose server started, warmed up and was measured first."""
+        return tuple(block.windows[0].arm for block in self.blocks)
+
     @property
     def is_symmetric(self) -> bool:
         """Whether the arms' labels may be exchanged."""
@@ -83,25 +88,30 @@ def group_cases(recordings: Sequence[Recording]) -> list[Case]:
     ]
 
 
-def list_sets(rigs: Sequence[object], length: int) -> list[tuple[int, ...]]:
-    """All sets of `length` blocks of one rig, by index in the order of time."""
-    return [chosen for chosen in combinations(range(len(rigs)), length) if len({rigs[index] for index in chosen}) == 1]
+def list_picks(case: Case, length: int) -> list[Pick]:
+    """All distinct replays of `length` blocks: sets of one rig in the order of time, in which the arms start by turns."""
+    order = case.leads
+    sets = [chosen for chosen in combinations(range(len(order)), length) if len({case.rigs[index] for index in chosen}) == 1]
+    picks = [
+        tuple((index, order[index] is not arm) for index, arm in zip(chosen, take_turns(first, length), strict=True))
+        for chosen in sets
+        for first in Arm
+    ]
+    return picks if case.is_symmetric else [pick for pick in picks if not any(swapped for _, swapped in pick)]
 
 
-def count_replays(rigs: Sequence[object], length: int, *, is_symmetric: bool) -> int:
-    """How many distinct replays of `length` blocks there are; `rigs` tells each block's."""
-    return sum(comb(blocks, length) for blocks in Counter(rigs).values()) * (2**length if is_symmetric else 1)
+def take_turns(first: Arm, length: int) -> list[Arm]:
+    """The arms that start first, block by block."""
+    other = Arm.CANDIDATE if first is Arm.BASE else Arm.BASE
+    return [first if position % 2 == 0 else other for position in range(length)]
 
 
-def list_replays(rigs: Sequence[object], length: int, *, is_symmetric: bool, limit: int, seed: int) -> list[Pick]:
+def list_replays(case: Case, length: int, *, limit: int, seed: int) -> list[Pick]:
     """All distinct replays of `length` blocks; of more than `limit`, a seeded sample without repetition."""
-    swaps = list(product((False, True), repeat=length)) if is_symmetric else [(False,) * length]
-    subsets = list_sets(rigs, length)
-    total = len(subsets) * len(swaps)
-    chosen = (
-        range(total) if total <= limit else sorted(np.random.default_rng(seed).choice(total, limit, replace=False).tolist())
-    )
-    return [tuple(zip(subsets[one // len(swaps)], swaps[one % len(swaps)], strict=True)) for one in chosen]
+    picks = list_picks(case, length)
+    if len(picks) <= limit:
+        return picks
+    return [picks[one] for one in sorted(np.random.default_rng(seed).choice(len(picks), limit, replace=False).tolist())]
 
 
 @dataclass(kw_only=True)
@@ -245,18 +255,25 @@ def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
 def walk(composer: Composer, length: int, shelf: Shelf | None) -> Iterator[Replayed]:
     """Verdicts that share no block: each takes the next blocks of its rig in the order of time until it is decided.
 
-    One that runs out of blocks before it is decided, or before its last look, is no verdict.
+    Its first block keeps its labels, and the arms start by turns from there. One that runs out of blocks before it is decided,
+    or before its last look, is no verdict.
     """
-    rigs = composer.case.rigs
-    for rig in dict.fromkeys(rigs):
-        left = [index for index, own in enumerate(rigs) if own == rig]
+    case = composer.case
+    for rig in dict.fromkeys(case.rigs):
+        left = [index for index, own in enumerate(case.rigs) if own == rig]
         while left:
-            pick = tuple((index, False) for index in left[:length])
-            found = replay(composer, pick, find_stored(shelf, composer.case, pick))
+            pick = follow(case, left[:length])
+            found = replay(composer, pick, find_stored(shelf, case, pick))
             if found.outcome is Outcome.INCONCLUSIVE and len(pick) < length:
                 break
             yield found
             left = left[found.blocks if found.outcome is not Outcome.INCONCLUSIVE else length :]
+
+
+def follow(case: Case, chosen: Sequence[int]) -> Pick:
+    """The blocks as they come; where labels may be exchanged, so that the arms start by turns."""
+    turns = take_turns(case.leads[chosen[0]], len(chosen))
+    return tuple((index, case.is_symmetric and case.leads[index] is not arm) for index, arm in zip(chosen, turns, strict=True))
 
 
 def find_stored(shelf: Shelf | None, case: Case, pick: Pick) -> Baseline | None:

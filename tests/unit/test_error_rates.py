@@ -8,13 +8,14 @@ import shutil
 from dataclasses import replace
 from math import expm1, log1p
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import orjson
 import pytest
 
 from benchmarks.error_rates import render, storing
-from benchmarks.error_rates.case_study import describe_tail, find_seen
+from benchmarks.error_rates.case_study import describe_order, describe_tail, find_seen
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all
 from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
@@ -23,9 +24,9 @@ from benchmarks.error_rates.replays import (
     Composer,
     Replayed,
     Shelf,
-    count_replays,
     drop_unasked,
     find_stored,
+    follow,
     group_cases,
     list_replays,
     replay,
@@ -207,29 +208,68 @@ def test_describe_tail__every_step_slowed_is_no_tail(cases):
     assert describe_tail(cases[1]) is None
 
 
-def test_list_replays__every_set_in_every_labelling_once():
-    picks = list_replays(["one"] * 4, 2, is_symmetric=True, limit=1000, seed=1)
+def arrange(order, rigs=None, *, is_symmetric=True):
+    """What `list_replays` reads of a case: who started first in each block (b or c), where, and if labels may be exchanged."""
+    arms = {"b": Arm.BASE, "c": Arm.CANDIDATE}
+    return SimpleNamespace(leads=[arms[one] for one in order], rigs=rigs or ["one"] * len(order), is_symmetric=is_symmetric)
 
-    assert len(set(picks)) == len(picks) == count_replays(["one"] * 4, 2, is_symmetric=True) == 24
-    assert all(first < second for (first, _), (second, _) in picks)
-    assert len(list_replays(["one"] * 4, 2, is_symmetric=False, limit=1000, seed=1)) == 6
+
+def read_order(case, pick):
+    """Who starts first in each block of a replay, exchanged labels counted in."""
+    return "".join(
+        case.leads[index].value[0] if not swapped else "bc"[case.leads[index] is Arm.BASE] for index, swapped in pick
+    )
+
+
+def test_list_replays__equal_arms_start_by_turns_and_either_begins():
+    case = arrange("bcbb")
+    picks = list_replays(case, 3, limit=1000, seed=1)
+
+    assert len(set(picks)) == len(picks) == 8
+    assert {read_order(case, pick) for pick in picks} == {"bcb", "cbc"}
+    assert all(first < second < third for (first, _), (second, _), (third, _) in picks)
+
+
+def test_list_replays__a_slowed_candidate_keeps_its_name_so_sets_out_of_turn_are_none():
+    picks = list_replays(arrange("bcbc", is_symmetric=False), 2, limit=1000, seed=1)
+
+    assert {tuple(index for index, _ in pick) for pick in picks} == {(0, 1), (0, 3), (1, 2), (2, 3)}
+    assert not any(swapped for pick in picks for _, swapped in pick)
 
 
 def test_list_replays__no_session_holds_blocks_of_two_rigs():
-    rigs = ["one", "other", "one", "other", "one"]
-    picks = list_replays(rigs, 2, is_symmetric=False, limit=1000, seed=1)
+    case = arrange("bbccb", ["one", "other", "one", "other", "one"])
+    picks = list_replays(case, 2, limit=1000, seed=1)
 
     assert {tuple(index for index, _ in pick) for pick in picks} == {(0, 2), (0, 4), (2, 4), (1, 3)}
-    assert count_replays(rigs, 2, is_symmetric=False) == 4
-    assert list_replays(rigs, 4, is_symmetric=True, limit=1000, seed=1) == []
+    assert list_replays(case, 4, limit=1000, seed=1) == []
 
 
 def test_list_replays__a_sample_repeats_nothing_and_is_the_same_each_time():
-    picks = list_replays(["one"] * 10, 6, is_symmetric=True, limit=500, seed=1)
+    case = arrange("bc" * 5)
+    picks = list_replays(case, 6, limit=300, seed=1)
 
-    assert len(set(picks)) == 500
-    assert picks == list_replays(["one"] * 10, 6, is_symmetric=True, limit=500, seed=1)
-    assert picks != list_replays(["one"] * 10, 6, is_symmetric=True, limit=500, seed=2)
+    assert len(list_replays(case, 6, limit=1000, seed=1)) == 420
+    assert len(set(picks)) == 300
+    assert picks == list_replays(case, 6, limit=300, seed=1)
+    assert picks != list_replays(case, 6, limit=300, seed=2)
+
+
+def test_follow__verdicts_that_share_no_block_keep_the_turns_across_sessions():
+    case = arrange("bcbbcb")
+
+    assert follow(case, [2, 3, 4]) == ((2, False), (3, True), (4, True))
+    assert follow(arrange("bb", is_symmetric=False), [0, 1]) == ((0, False), (1, False))
+
+
+def test_describe_order__what_the_second_arm_won(cases):
+    first, second = describe_order(cases[0])
+    losses = read_differences(Composer(case=cases[0]), tuple((index, False) for index in range(6)), "output_tok_per_s")
+
+    assert (first["first"], first["blocks"]) == ("base", 3)
+    assert first["mean"] == pytest.approx(-(losses[0] + losses[2] + losses[4]) / 3)
+    assert second["mean"] == pytest.approx((losses[1] + losses[3] + losses[5]) / 3)
+    assert describe_order(cases[1]) is None
 
 
 def test_compose__any_blocks_make_a_session_that_is_admitted(cases):
@@ -450,7 +490,7 @@ def test_gather_history__leaves_the_replay_out():
 
 
 def test_judge_all__a_loss_of_five_percent(cases):
-    picks = list_replays(["one"] * 3, 2, is_symmetric=False, limit=100, seed=1)
+    picks = [tuple((index, False) for index in pair) for pair in ((0, 1), (0, 2), (1, 2))]
 
     rows = {(row["rule"], row["evidence"]): row for row in judge_all(cases[1], cases[0], picks, ["median_itl_ms"])}
 
