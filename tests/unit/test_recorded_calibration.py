@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from math import log1p
 from pathlib import Path
 
@@ -168,6 +169,29 @@ def test_calibrate__the_shipped_baselines_are_what_the_raw_data_gives(tmp_path, 
 
     [built] = tmp_path.rglob("*.json")
     assert built.read_bytes() == (SHIPPED_BASELINES / built.relative_to(tmp_path)).read_bytes()
+
+
+def test_calibrate__what_one_command_stored_on_a_gpu_is_what_its_raw_data_gives(tmp_path):
+    """The folders were made smaller since, which moves a median by less than a thousandth of itself."""
+    given = ["--from", SERVING / "results/closed-aa-8", "--injected", SERVING / "results/closed-gpu-15", "--to", tmp_path]
+
+    assert main(["calibrate", str(SERVING / "closed-c16.toml"), *map(str, given)]) == 0
+
+    [built] = tmp_path.rglob("*.json")
+    again, stored = load_baseline(built), load_baseline(SERVING / "calibrated" / built.relative_to(tmp_path))
+    assert again.blocks == stored.blocks == 2
+    assert again.metrics.keys() == stored.metrics.keys()
+    assert [name for name, metric in stored.metrics.items() if metric.is_responsive] == [
+        "mean_e2e_ms",
+        "mean_itl_ms",
+        "median_itl_ms",
+        "output_tok_per_s",
+        "p99_itl_ms",
+    ]
+    for name, metric in stored.metrics.items():
+        assert [astuple(one) for one in again.metrics[name].sensitivity] == [
+            pytest.approx(astuple(one), rel=1e-3) for one in metric.sensitivity
+        ]
 
 
 def test_parse_slowed__folder_with_a_colon():
