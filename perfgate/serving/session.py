@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from perfgate.core import Arm, Role, Run, Window
@@ -30,7 +29,7 @@ from perfgate.serving.reaper import Reaper
 from perfgate.serving.server import Server, wait_all_ready
 from perfgate.serving.startup import note_start
 from perfgate.serving.telemetry import Telemetry
-from perfgate.serving.tuned_choices import adopt, find_folders, has_choices
+from perfgate.serving.tuned_choices import adopt, has_to_choose
 from perfgate.serving.window import Bench, describe_run
 
 ADOPTED = "choices_adopted"
@@ -131,21 +130,16 @@ class Driver:
 
     def _start_after(self, stack: contextlib.ExitStack, arm: Arm, block: int) -> Start:
         """Start a server beside the others; the first base of all has the machine to itself until its compiler has chosen."""
+        is_alone = arm is Arm.BASE and not self.blocks and has_to_choose(self.plan.launches[arm])
         start = stack.enter_context(self._start(arm, block))
-        folders = self._choices
-        if arm is Arm.BASE and not self.blocks and folders and not has_choices(folders[0]):
+        if is_alone:
             self._wait_ready([start])
         return start
 
-    @property
-    def _choices(self) -> tuple[Path, Path] | None:
-        """Where the compilers of base and candidate keep what they chose, if they are two folders."""
-        return find_folders(self.plan.launches[Arm.BASE], self.plan.launches[Arm.CANDIDATE])
-
     def _adopt(self) -> None:
         """Let equal kernels of both arms run with equal settings, and write down how many had been chosen otherwise."""
-        if (folders := self._choices) is not None:
-            found = adopt(*folders)
+        found = adopt(self.plan.launches[Arm.BASE], self.plan.launches[Arm.CANDIDATE])
+        if found is not None:
             self.writer.add_event(ADOPTED, self.elapsed_s, start=self.starts, **asdict(found))
 
     @contextlib.contextmanager

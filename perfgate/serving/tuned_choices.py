@@ -30,24 +30,30 @@ class Adopted:
     differing: int
 
 
-def find_folders(base: Launch, candidate: Launch) -> tuple[Path, Path] | None:
-    """Where each arm's compiler keeps its choices; None unless each arm has a folder of its own."""
-    places = [launch.env.get(VARIABLE) for launch in (base, candidate)]
-    if places[0] is None or places[1] is None or places[0] == places[1]:
-        return None
-    return Path(places[0]), Path(places[1])
+def find_folder(launch: Launch) -> Path | None:
+    """Where an arm's compiler keeps its choices, as its environment says; None where that says nothing."""
+    place = launch.env.get(VARIABLE)
+    return None if place is None else Path(place)
 
 
-def has_choices(folder: Path) -> bool:
-    """Whether a compiler has left a choice below `folder`."""
-    return any(folder.rglob(PATTERN))
+def has_to_choose(launch: Launch) -> bool:
+    """Whether an arm has a folder for choices, and no compiler has left one there."""
+    folder = find_folder(launch)
+    return folder is not None and not any(folder.rglob(PATTERN))
 
 
-def adopt(base: Path, candidate: Path) -> Adopted:
-    """Give the candidate's folder each choice of the base's folder, under the same name. Neither arm's server may be compiling.
+def adopt(base: Launch, candidate: Launch) -> Adopted | None:
+    """Give the candidate's folder each choice of the base's folder, under the same name; None where they are not two folders.
 
-    Raise OSError where the candidate's folder cannot be written.
+    Neither arm's server may be compiling. Raise OSError where the candidate's folder cannot be written.
     """
+    folders = find_folder(base), find_folder(candidate)
+    if folders[0] is None or folders[1] is None or folders[0] == folders[1]:
+        return None
+    return _copy(folders[0], folders[1])
+
+
+def _copy(base: Path, candidate: Path) -> Adopted:
     chosen = {path.relative_to(base): path for path in sorted(base.rglob(PATTERN))}
     missing = differing = 0
     for name, path in chosen.items():

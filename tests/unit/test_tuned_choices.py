@@ -10,7 +10,7 @@ from perfgate.serving.arms import ArmSpec
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.measure import measure
 from perfgate.serving.server import Launch
-from perfgate.serving.tuned_choices import Adopted, adopt, find_folders, has_choices
+from perfgate.serving.tuned_choices import Adopted, adopt, has_to_choose
 from tests.fakes.requests import Silent, build_request, use_fake_engine
 
 
@@ -30,9 +30,9 @@ def test_adopt__the_candidate_takes_over_what_the_base_chose(tmp_path):
     base = choose(tmp_path / "base", kernel={"XBLOCK": 256}, another={"XBLOCK": 512}, third={"XBLOCK": 8})
     candidate = choose(tmp_path / "candidate", kernel={"XBLOCK": 1024}, third={"XBLOCK": 8}, own={"XBLOCK": 1})
 
-    assert adopt(base, candidate) == Adopted(kernels=3, missing=1, differing=1)
+    assert adopt(make_launch(base), make_launch(candidate)) == Adopted(kernels=3, missing=1, differing=1)
     assert read(candidate) == read(base) | {"own": '{"XBLOCK": 1}'}
-    assert adopt(base, candidate) == Adopted(kernels=3, missing=0, differing=0)
+    assert adopt(make_launch(base), make_launch(candidate)) == Adopted(kernels=3, missing=0, differing=0)
     assert not [path for path in candidate.rglob("*") if path.is_file() and path.suffix != ".best_config"]
 
 
@@ -40,7 +40,7 @@ def test_adopt__how_long_the_winner_took_is_no_choice(tmp_path):
     base = choose(tmp_path / "base", kernel={"XBLOCK": 256, "time_taken_ms": 3})
     candidate = choose(tmp_path / "candidate", kernel={"XBLOCK": 256, "time_taken_ms": 9})
 
-    assert adopt(base, candidate).differing == 0
+    assert adopt(make_launch(base), make_launch(candidate)).differing == 0
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "7"])
@@ -48,23 +48,32 @@ def test_adopt__a_choice_that_is_no_table_is_replaced(tmp_path, content):
     base = choose(tmp_path / "base", kernel={"XBLOCK": 256})
     candidate = choose(tmp_path / "candidate", kernel=content)
 
-    assert adopt(base, candidate).differing == 1
+    assert adopt(make_launch(base), make_launch(candidate)).differing == 1
     assert read(candidate) == read(base)
 
 
 def test_adopt__a_base_that_has_chosen_nothing(tmp_path):
-    assert adopt(tmp_path / "base", tmp_path / "candidate") == Adopted(kernels=0, missing=0, differing=0)
-    assert not has_choices(tmp_path / "base")
+    base, candidate = make_launch(tmp_path / "base"), make_launch(tmp_path / "candidate")
+
+    assert adopt(base, candidate) == Adopted(kernels=0, missing=0, differing=0)
+    assert has_to_choose(base)
     assert not (tmp_path / "candidate").exists()
 
 
-@pytest.mark.parametrize(("base", "candidate"), [({}, {}), ({"base": 1}, {}), ({}, {"candidate": 1}), ({"one": 1}, {"one": 1})])
-def test_find_folders__only_where_each_arm_has_one_of_its_own(base, candidate):
-    assert find_folders(*(make_launch(*names) for names in (base, candidate))) is None
+@pytest.mark.parametrize(("base", "candidate"), [(None, None), ("base", None), (None, "candidate"), ("one", "one")])
+def test_adopt__only_where_each_arm_has_a_folder_of_its_own(base, candidate):
+    assert adopt(make_launch(base), make_launch(candidate)) is None
+
+
+def test_has_to_choose__a_folder_with_a_choice_and_none_at_all(tmp_path):
+    choose(tmp_path, kernel={"XBLOCK": 256})
+
+    assert not has_to_choose(make_launch(tmp_path))
+    assert not has_to_choose(make_launch())
 
 
 def make_launch(folder=None):
-    env = {} if folder is None else {"TORCHINDUCTOR_CACHE_DIR": folder}
+    env = {} if folder is None else {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
     return Launch(
         engine=ENGINES["sglang"], python="python", model="model", args=(), env=env, ready_timeout_s=1.0, stop_timeout_s=1.0
     )
@@ -99,3 +108,12 @@ def test_measure__a_candidate_that_had_chosen_otherwise(tmp_path, monkeypatch):
     adopted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
     assert [event["differing"] for event in adopted] == [1, 0]
     assert "that of base" in read(tmp_path / "candidate" / "inductor")["kernel"]
+
+
+def test_measure__arms_that_share_a_cache_do_not_choose_side_by_side(tmp_path, monkeypatch):
+    use_fake_engine(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_START_S", "0.3")
+    measure(build_request(tmp_path / "out", fields={"arms": dict.fromkeys(Arm, ArmSpec(caches=tmp_path / "both"))}), Silent())
+
+    assert len({log.read_text() for log in (tmp_path / "out" / "logs").glob("server-*.log")}) == 1
+    assert not [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
