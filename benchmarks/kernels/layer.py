@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -86,7 +87,7 @@ def cell(shape: str, tokens: int, weights: dict[str, Sequence[Problem]], limits:
     }  # fmt: skip
 
 
-def show(result: dict) -> None:
+def show(result: dict[str, Any]) -> None:
     medians = {name: sorted(values)[len(values) // 2] for name, values in result["samples_us"].items()}
     print(f"{result['shape']} M={result['tokens']} floor {result['floor_us']:.1f} us, tuned in {result['tuning_s']:.0f} s")
     for name, value in sorted(medians.items(), key=lambda pair: pair[1]):
@@ -110,7 +111,7 @@ def blank(case: Case) -> Problem:
 
     sizes = ((2 * case.I, case.H), (case.H, case.I))
     gate_up, down = (zeros(case.E, rows, columns // pack, kind=kind) for rows, columns in sizes)
-    scales = None
+    scales: BlockScales | MicroScales | None = None
     if case.quant == "fp8":
         first, second = (zeros(case.E, *scale_blocks_of(*size), kind=torch.float32) for size in sizes)
         scales = BlockScales(gate_up=first, down=second)
@@ -131,7 +132,7 @@ def as_read(subject: str, case: Case) -> Case:
     return replace(case, quant="none") if case.quant == "mxfp4" and subject.startswith("sglang") else case
 
 
-def compile_one(task: tuple[str, str, int, dict]) -> str:
+def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     """In a worker: run one plan once, which leaves its kernels in Triton's cache."""
     from perfgate.kernels.tiles import plan_from
 
@@ -154,7 +155,7 @@ def compile_one(task: tuple[str, str, int, dict]) -> str:
 _WORKER: dict[Case, Problem] = {}
 
 
-def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple[str, str, int, dict]]:
+def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple[str, str, int, dict[str, Any]]]:
     """Every (subject, plan) of the first stage of every search, once per divisibility class of the slot count."""
     tasks = {}
     for count in tokens:
