@@ -57,19 +57,25 @@ def plan_tasks(cases: tuple[Case, ...], implementations: tuple[str, ...], only: 
 
 
 def judge(case: str, names: tuple[str, ...], reruns: int, device: str) -> Iterator[Entry | str]:
-    """In a worker: an entry for each implementation, the oracle computed once; BROKEN where a new process must go on."""
+    """In a worker: an entry for each implementation; BROKEN where a new process must go on.
+
+    The oracle is computed once for all, and once more after each wrong one: what wrote where it must not may have hit the
+    reference or the copies of the inputs too, and the next implementation would be blamed.
+    """
     from perfgate.kernels.conformance import check, prepare
     from perfgate.kernels.examiner import is_broken
     from perfgate.kernels.implementations import find
     from perfgate.kernels.problem import NotApplicableError
 
-    try:
-        exam = prepare(Case.parse(case), device)
-    except RuntimeError as error:
-        reason = f"its tensors cannot be made: {_first_line(error)}"
-        yield from ({"implementation": name, "case": case, "not_covered": reason} for name in names)
-        return
-    for name in names:
+    exam = None
+    for place, name in enumerate(names):
+        try:
+            exam = exam or prepare(Case.parse(case), device)
+        except RuntimeError as error:
+            reason = f"its tensors cannot be made: {_first_line(error)}"
+            for left in names[place:]:
+                yield {"implementation": left, "case": case, "not_covered": reason}
+            return
         entry: Entry = {"implementation": name, "case": case}
         try:
             report = check(find(name), exam, reruns=reruns)
@@ -80,9 +86,11 @@ def judge(case: str, names: tuple[str, ...], reruns: int, device: str) -> Iterat
             # An illegal access shows when something waits for the device, which is after the implementation returned.
             entry |= {"problems": [f"raised {type(error).__name__}: {_first_line(error)}"], "errors": None}
         yield entry
-        if entry.get("problems") and is_broken(device):
-            yield BROKEN
-            return
+        if entry.get("problems"):
+            if is_broken(device):
+                yield BROKEN
+                return
+            exam = None  # before the next is made, for the memory has room for one
 
 
 def _first_line(error: Exception) -> str:

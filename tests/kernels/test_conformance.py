@@ -1,5 +1,11 @@
 """Every implementation against the float64 oracle, over the matrix; `--impl module:function` points it at another one."""
 
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
 import pytest
 
 from perfgate.kernels.cases import HALF_DTYPES, Case, full_matrix, half_matrix, quick_matrix
@@ -7,6 +13,18 @@ from perfgate.kernels.conformance import VacuousCaseError, check, require_meanin
 from perfgate.kernels.implementations import find
 from perfgate.kernels.mutants import MUTANTS
 from perfgate.kernels.problem import NotApplicableError
+
+ROOT = Path(__file__).parents[2]
+STRAYS = """
+    import gc
+    from perfgate.kernels.conformance import Exam
+    from perfgate.kernels.reference import staged
+
+    def layer(problem):
+        for exam in (each for each in gc.get_objects() if type(each) is Exam):
+            exam.reference.zero_()
+        return staged(problem)
+"""
 
 
 def test_implementation__answers_the_case(implementation, case, exam):
@@ -17,7 +35,23 @@ def test_implementation__answers_the_case(implementation, case, exam):
     except NotApplicableError as reason:
         pytest.skip(f"{implementation.name} does not cover this: {reason}")
 
+    if report.problems:
+        exam.cache_clear()  # a stray write may have hit a reference or a copy, which would spoil the next answer
     assert not report.problems, str(report)
+
+
+def test_implementation__that_damages_the_exam_spoils_no_other_answer(tmp_path):
+    (tmp_path / "strays.py").write_text(textwrap.dedent(STRAYS))
+    case, names = quick_matrix()[0], ("strays:layer", "torch-staged")
+    test = f"{Path(__file__)}::test_implementation__answers_the_case"
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--on-cpu"]
+    argv += [f"--impl={name}" for name in names] + [f"{test}[{name}-{case}]" for name in names]
+    done = subprocess.run(
+        argv, cwd=ROOT, env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"}, capture_output=True, text=True, check=False,
+        timeout=120,
+    )  # fmt: skip
+
+    assert "1 failed, 1 passed" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("size", [0.0, 1e-8, 1e4])

@@ -17,12 +17,20 @@ from tests.kernels.scripts import loaded
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "benchmarks" / "kernels"
 KILLER = """
+    import gc
     import os
+    from perfgate.kernels.conformance import Exam
     from perfgate.kernels.reference import staged
 
     def dies(problem):
         if problem.tokens == 17:
             os._exit(7)
+        return staged(problem)
+
+    def strays(problem):
+        for exam in (each for each in gc.get_objects() if type(each) is Exam):
+            exam.reference.zero_()
+            exam.originals["gate_up"].zero_()
         return staged(problem)
 
     def raises_late(problem):
@@ -52,6 +60,7 @@ def judged(tmp_path_factory):
     argv += [
         "--only=E=5,k=3,H=80,I=96,M=17,dtype=float16",
         "--impl=killer:dies",
+        "--impl=killer:strays",
         "--impl=torch-staged",
         "--impl=killer:raises_late",
     ]
@@ -77,6 +86,14 @@ def test_conformance__a_process_that_ends_is_wrong_in_that_case_and_the_rest_is_
     assert found["torch-staged"]["problems"] == []
     assert found["torch-staged"]["errors"]["relative"] > 0
     assert found["killer:raises_late"]["problems"] == ["raised KeyError: [\"'missing'\"]"]
+
+
+def test_conformance__what_damages_the_exam_spoils_no_other_answer(judged):
+    found = {entry["implementation"]: entry for entry in judged[1:]}
+
+    assert "input gate_up was overwritten" in found["killer:strays"]["problems"]
+    assert [entry["implementation"] for entry in judged[2:4]] == ["killer:strays", "torch-staged"]
+    assert found["torch-staged"]["problems"] == []
 
 
 def test_ask__a_broken_device_is_replaced_and_blamed_on_one_implementation_only(conformance):
