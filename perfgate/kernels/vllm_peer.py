@@ -106,6 +106,8 @@ def _run_on_cpu(problem: Problem) -> Tensor:
         from vllm import _custom_ops as operators  # noqa: PLC0415 - optional dependency
     except ImportError as error:
         raise NotApplicableError(f"vLLM 0.32 or a version like it is needed: {error}") from error
+    if not hasattr(torch.ops._C, "prepack_moe_weight"):  # noqa: SLF001 - the name that vLLM registers its operators under
+        raise NotApplicableError("this build of vLLM has no layer for a CPU; ask for --device cuda")
     gate_up, down = (operators.cpu_prepack_moe_weight(one, CPU_KERNEL) for one in (problem.gate_up, problem.down))
     operators.cpu_fused_moe(
         problem.out, problem.hidden, gate_up, down, problem.gate_up_bias, problem.down_bias,

@@ -1,6 +1,8 @@
 """What vLLM's layer is handed, without vLLM: weights scaled, experts of other ranks, one cut for both products."""
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +54,14 @@ def test_layer__eight_bits_want_whole_groups():
 
     with pytest.raises(NotApplicableError, match="whole groups of 128 columns"):
         vllm_peer._run_on_gpu(problem, None)
+
+
+def test_layer__a_build_for_gpus_has_no_layer_for_a_cpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(_custom_ops=SimpleNamespace()))
+    problem = build(Case(E=4, k=2, H=64, I=64, M=3, dtype="bfloat16"))
+
+    with pytest.raises(NotApplicableError, match="ask for --device cuda"):
+        vllm_peer._run_on_cpu(problem)
 
 
 def test_search_alike__tries_each_cut_and_then_row_groups():
