@@ -19,9 +19,10 @@ from benchmarks.error_rates.replays import (
     Shelf,
     drop_unasked,
     find_stored,
+    list_at_will,
     list_picks,
-    list_replays,
     replay,
+    sample,
     walk,
 )
 from perfgate.core import Arm, Outcome
@@ -62,6 +63,7 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
         "differences": describe_differences(case),
         "seen": find_seen(case),
         "order": describe_order(case),
+        "at_will": count_at_will(composer, lengths, dict(shelves).get("blocks"), limit),
         "tail": describe_tail(case),
         "tests": describe_tests(composer, full),
         "live": [describe_live(case, one, full) for one in case.recordings],
@@ -74,9 +76,10 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
 def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None], limit: int) -> dict[str, Any] | None:
     """The replays of one length by one kind of stored noise; None where that would be no noise, or as without."""
     case, (name, shelf) = composer.case, kind
-    picks = list_replays(case, length, limit=limit, seed=SEED)
-    if not picks:
+    every = list_picks(case, length)
+    if not every:
         return None
+    picks = sample(every, limit, SEED)
     baseline = find_stored(shelf, case, picks[0])
     gated = find_gated(composer, picks[0], baseline)
     if shelf and baseline is None:
@@ -92,7 +95,7 @@ def study_length(composer: Composer, length: int, kind: tuple[str, Shelf | None]
         "stored_blocks": baseline.blocks if baseline else 0,
         "gated": gated,
         "blocks": length,
-        "distinct": len(list_picks(case, length)),
+        "distinct": len(every),
         **tally(found, list(walk(composer, length, shelf)), len(case.blocks), whole_s),
     }
 
@@ -146,9 +149,9 @@ def describe_spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def describe_order(case: Case) -> list[dict[str, Any]] | None:
-    """What the arm that started second won over the first, in throughput as log ratios; a row for each arm that may be first.
+    """What the arm called candidate won over the base in output throughput, as log ratios: by rig, and by who began the block.
 
-    With a two-sided 90 % t interval by the blocks. None but for equal arms, where order is all that sets the arms apart.
+    With two-sided 90 % t intervals as if blocks were independent. None but for equal arms.
     """
     if not case.is_symmetric:
         return None
@@ -156,10 +159,26 @@ def describe_order(case: Case) -> list[dict[str, Any]] | None:
     policy = fix_policy(session, case.scenario, None)
     [losses] = [one.series.differences for one in read_series(session, policy) if one.metric == ORDERED]
     rows = []
-    for arm, sign in ((Arm.BASE, -1.0), (Arm.CANDIDATE, 1.0)):
-        won = [sign * loss for loss, lead in zip(losses, case.leads, strict=True) if lead is arm]
-        rows.append({"first": arm.value, **describe_spread(won)})
+    for rig in dict.fromkeys(case.rigs):
+        won = [(-loss, lead) for loss, lead, own in zip(losses, case.leads, case.rigs, strict=True) if own == rig]
+        rows.append(
+            {
+                "cores": next(one.cores for one in case.recordings if one.rig == rig),
+                "all": describe_spread([value for value, _ in won]),
+                **{arm.value: describe_spread([value for value, lead in won if lead is arm]) for arm in Arm},
+            }
+        )
     return rows
+
+
+def count_at_will(composer: Composer, lengths: Sequence[int], shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
+    """Alarms where sets keep no turns and each block's labels stand either way: orders that no session has. Equal arms only."""
+    case = composer.case
+    if not case.is_symmetric or shelf is None:
+        return None
+    picks = [pick for length in lengths for pick in sample(list_at_will(case, length), limit, SEED)]
+    found = [replay(composer, pick, find_stored(shelf, case, pick)) for pick in picks]
+    return {"replays": len(found), "alarms": sum(one.outcome is Outcome.REGRESSION for one in found)}
 
 
 def find_seen(case: Case) -> dict[str, float | None] | None:
@@ -230,5 +249,5 @@ def study_rivals(case: Case, quiet: Case | None, shelf: Shelf | None, limit: int
         return None
     session = Composer(case=case).compose(((0, False),))
     gated = fix_policy(session, case.scenario, shelf.take() if shelf else None).gated
-    picks = list_replays(case, looks[-1], limit=limit, seed=SEED)
+    picks = sample(list_picks(case, looks[-1]), limit, SEED)
     return {"blocks": looks[-1], "metrics": list(gated), "rows": judge_all(case, quiet, picks, gated)}

@@ -37,7 +37,8 @@ def read_values(case: Case, metrics: Sequence[str]) -> Floats:
 def judge_all(case: Case, quiet: Case | None, picks: Sequence[Pick], metrics: Sequence[str]) -> list[dict[str, Any]]:
     """How often each rule alarms over `picks`: on all their windows, and on the first window of each arm of each block.
 
-    Rules on history see the A/A windows of `quiet` that are not in the replay, oldest first, each window a run.
+    Rules on history see the A/A windows of `quiet` that are not in the replay, oldest first, each window a run: those of the
+    replay's own rig, where there are some, as stored noise is.
     """
     values = read_values(case, metrics)
     past = values[:0] if quiet is None else read_values(quiet, metrics)
@@ -49,7 +50,7 @@ def judge_all(case: Case, quiet: Case | None, picks: Sequence[Pick], metrics: Se
         for pick in chosen:
             base, candidate = gather_arms(values, pick, windows)
             judged = {index for index, _ in pick} if case is quiet else set()
-            history = gather_history(past, judged)
+            history = gather_history(past, judged | list_foreign(quiet, case.rigs[pick[0][0]]))
             evidence.append(Evidence(base=base, candidate=candidate, history=history, higher=higher))
         rows += [_count(rival, label, evidence) for rival in RIVALS]
     return rows
@@ -64,6 +65,13 @@ def gather_arms(values: Floats, pick: Pick, windows: int | None = None) -> tuple
     base = [values[index, int(swapped), :windows] for index, swapped in pick]
     candidate = [values[index, 1 - int(swapped), :windows] for index, swapped in pick]
     return np.concatenate(base)[None], np.concatenate(candidate)[None]
+
+
+def list_foreign(quiet: Case | None, rig: object) -> set[int]:
+    """The A/A blocks that are no history for `rig`: those of other rigs, as long as it has some of its own."""
+    if quiet is None or rig not in quiet.rigs:
+        return set()
+    return {index for index, own in enumerate(quiet.rigs) if own != rig}
 
 
 def gather_history(past: Floats, judged: Collection[int]) -> Floats:

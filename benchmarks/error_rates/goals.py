@@ -128,7 +128,11 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
         "verdict": row["regression"],
         "test": case["tests"].get(goal.metric),
         "looks": case["looks"],
-        "others": [describe_other(other, goal.metric) for other in list_near(goal, cases) if other is not case],
+        "others": [
+            describe_other(other, goal.metric)
+            for other in list_near(goal, cases)
+            if other is not case and goal.metric in other["rows"][-1]["alone"]
+        ],
         "status": grade(found, goal.power, is_larger=is_larger(case["seen"], goal.effect)),
     }
 

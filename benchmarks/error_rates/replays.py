@@ -1,9 +1,8 @@
 """Verdict replays: sessions put together from recorded blocks, judged by `perfgate.check.judge` and by nothing else.
 
-A replay is a set of recorded blocks of one rig in the order of time. From block to block the arms take turns in starting first,
-as in a live session, so that what the order does cancels as it does there. In an A/A block nothing tells base from candidate:
-labels are put so that the turns are kept, and either arm may begin, which makes two replays of a set. Stored noise comes only
-from blocks that are not in the replay.
+A replay is a set of recorded blocks of one rig in the order of time, in which the arms take turns in starting first, as in a
+live session. In equal arms nothing is meant to tell base from candidate, so such a set is replayed twice: with the labels as
+they were, and with all of them exchanged. Stored noise comes only from blocks that are not in the replay.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise, product
 
 import numpy as np
 
@@ -89,28 +88,37 @@ def group_cases(recordings: Sequence[Recording]) -> list[Case]:
 
 
 def list_picks(case: Case, length: int) -> list[Pick]:
-    """All distinct replays of `length` blocks: sets of one rig in the order of time, in which the arms start by turns."""
-    order = case.leads
-    sets = [chosen for chosen in combinations(range(len(order)), length) if len({case.rigs[index] for index in chosen}) == 1]
-    picks = [
-        tuple((index, order[index] is not arm) for index, arm in zip(chosen, take_turns(first, length), strict=True))
-        for chosen in sets
-        for first in Arm
+    """All distinct replays of `length` blocks: sets in which the arms start by turns, equal arms with all labels either way."""
+    ways = (False, True) if case.is_symmetric else (False,)
+    return [
+        tuple((index, swapped) for index in chosen)
+        for chosen in list_sets(case, length)
+        if in_turn(case, chosen)
+        for swapped in ways
     ]
-    return picks if case.is_symmetric else [pick for pick in picks if not any(swapped for _, swapped in pick)]
 
 
-def take_turns(first: Arm, length: int) -> list[Arm]:
-    """The arms that start first, block by block."""
-    other = Arm.CANDIDATE if first is Arm.BASE else Arm.BASE
-    return [first if position % 2 == 0 else other for position in range(length)]
+def list_at_will(case: Case, length: int) -> list[Pick]:
+    """All sets of `length` blocks whatever their order of starts, and each block's labels either way."""
+    swaps = list(product((False, True), repeat=length))
+    return [tuple(zip(chosen, way, strict=True)) for chosen in list_sets(case, length) for way in swaps]
 
 
-def list_replays(case: Case, length: int, *, limit: int, seed: int) -> list[Pick]:
-    """All distinct replays of `length` blocks; of more than `limit`, a seeded sample without repetition."""
-    picks = list_picks(case, length)
+def list_sets(case: Case, length: int) -> list[tuple[int, ...]]:
+    """All sets of `length` blocks of one rig, by index in the order of time."""
+    every = combinations(range(len(case.rigs)), length)
+    return [chosen for chosen in every if len({case.rigs[index] for index in chosen}) == 1]
+
+
+def in_turn(case: Case, chosen: Sequence[int]) -> bool:
+    """Whether from block to block the other arm starts first."""
+    return all(case.leads[one] is not case.leads[other] for one, other in pairwise(chosen))
+
+
+def sample(picks: Sequence[Pick], limit: int, seed: int) -> list[Pick]:
+    """The replays, of more than `limit` a seeded sample without repetition."""
     if len(picks) <= limit:
-        return picks
+        return list(picks)
     return [picks[one] for one in sorted(np.random.default_rng(seed).choice(len(picks), limit, replace=False).tolist())]
 
 
@@ -253,27 +261,31 @@ def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
 
 
 def walk(composer: Composer, length: int, shelf: Shelf | None) -> Iterator[Replayed]:
-    """Verdicts that share no block: each takes the next blocks of its rig in the order of time until it is decided.
+    """Verdicts that share no block: each takes the next blocks of its rig that keep the turns until it is decided.
 
-    Its first block keeps its labels, and the arms start by turns from there. One that runs out of blocks before it is decided,
-    or before its last look, is no verdict.
+    One that runs out of blocks before it is decided, or before its last look, is no verdict.
     """
     case = composer.case
     for rig in dict.fromkeys(case.rigs):
         left = [index for index, own in enumerate(case.rigs) if own == rig]
         while left:
-            pick = follow(case, left[:length])
+            chosen = take_turns(case, left)[:length]
+            pick = tuple((index, False) for index in chosen)
             found = replay(composer, pick, find_stored(shelf, case, pick))
             if found.outcome is Outcome.INCONCLUSIVE and len(pick) < length:
                 break
             yield found
-            left = left[found.blocks if found.outcome is not Outcome.INCONCLUSIVE else length :]
+            used = chosen[: found.blocks if found.outcome is not Outcome.INCONCLUSIVE else length]
+            left = [index for index in left if index not in used]
 
 
-def follow(case: Case, chosen: Sequence[int]) -> Pick:
-    """The blocks as they come; where labels may be exchanged, so that the arms start by turns."""
-    turns = take_turns(case.leads[chosen[0]], len(chosen))
-    return tuple((index, case.is_symmetric and case.leads[index] is not arm) for index, arm in zip(chosen, turns, strict=True))
+def take_turns(case: Case, left: Sequence[int]) -> list[int]:
+    """From the first block on, each next one that the other arm began."""
+    chosen: list[int] = []
+    for index in left:
+        if not chosen or case.leads[index] is not case.leads[chosen[-1]]:
+            chosen.append(index)
+    return chosen
 
 
 def find_stored(shelf: Shelf | None, case: Case, pick: Pick) -> Baseline | None:

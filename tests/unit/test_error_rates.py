@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from benchmarks.error_rates import render, storing
-from benchmarks.error_rates.case_study import describe_order, describe_tail, find_seen
-from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all
+from benchmarks.error_rates.case_study import count_at_will, describe_order, describe_tail, find_seen
+from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all, list_foreign
 from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
 from benchmarks.error_rates.recordings import read_list, read_recordings
@@ -26,10 +26,12 @@ from benchmarks.error_rates.replays import (
     Shelf,
     drop_unasked,
     find_stored,
-    follow,
     group_cases,
-    list_replays,
+    list_at_will,
+    list_picks,
     replay,
+    sample,
+    take_turns,
     walk,
 )
 from benchmarks.error_rates.storing import describe_effects, describe_storing
@@ -214,62 +216,74 @@ def arrange(order, rigs=None, *, is_symmetric=True):
     return SimpleNamespace(leads=[arms[one] for one in order], rigs=rigs or ["one"] * len(order), is_symmetric=is_symmetric)
 
 
-def read_order(case, pick):
-    """Who starts first in each block of a replay, exchanged labels counted in."""
-    return "".join(
-        case.leads[index].value[0] if not swapped else "bc"[case.leads[index] is Arm.BASE] for index, swapped in pick
-    )
+def test_list_picks__equal_arms_keep_the_turns_with_all_labels_either_way():
+    picks = list_picks(arrange("bcbb"), 2)
+
+    assert {tuple(index for index, _ in pick) for pick in picks} == {(0, 1), (1, 2), (1, 3)}
+    assert len(set(picks)) == len(picks) == 6
+    assert all(len({swapped for _, swapped in pick}) == 1 for pick in picks)
 
 
-def test_list_replays__equal_arms_start_by_turns_and_either_begins():
-    case = arrange("bcbb")
-    picks = list_replays(case, 3, limit=1000, seed=1)
-
-    assert len(set(picks)) == len(picks) == 8
-    assert {read_order(case, pick) for pick in picks} == {"bcb", "cbc"}
-    assert all(first < second < third for (first, _), (second, _), (third, _) in picks)
-
-
-def test_list_replays__a_slowed_candidate_keeps_its_name_so_sets_out_of_turn_are_none():
-    picks = list_replays(arrange("bcbc", is_symmetric=False), 2, limit=1000, seed=1)
+def test_list_picks__a_slowed_candidate_keeps_its_name():
+    picks = list_picks(arrange("bcbc", is_symmetric=False), 2)
 
     assert {tuple(index for index, _ in pick) for pick in picks} == {(0, 1), (0, 3), (1, 2), (2, 3)}
     assert not any(swapped for pick in picks for _, swapped in pick)
 
 
-def test_list_replays__no_session_holds_blocks_of_two_rigs():
+def test_list_picks__no_session_holds_blocks_of_two_rigs():
     case = arrange("bbccb", ["one", "other", "one", "other", "one"])
-    picks = list_replays(case, 2, limit=1000, seed=1)
 
-    assert {tuple(index for index, _ in pick) for pick in picks} == {(0, 2), (0, 4), (2, 4), (1, 3)}
-    assert list_replays(case, 4, limit=1000, seed=1) == []
-
-
-def test_list_replays__a_sample_repeats_nothing_and_is_the_same_each_time():
-    case = arrange("bc" * 5)
-    picks = list_replays(case, 6, limit=300, seed=1)
-
-    assert len(list_replays(case, 6, limit=1000, seed=1)) == 420
-    assert len(set(picks)) == 300
-    assert picks == list_replays(case, 6, limit=300, seed=1)
-    assert picks != list_replays(case, 6, limit=300, seed=2)
+    assert {tuple(index for index, _ in pick) for pick in list_picks(case, 2)} == {(0, 2), (2, 4), (1, 3)}
+    assert list_picks(case, 4) == []
 
 
-def test_follow__verdicts_that_share_no_block_keep_the_turns_across_sessions():
-    case = arrange("bcbbcb")
+def test_list_at_will__every_set_in_every_labelling_once():
+    picks = list_at_will(arrange("bbbb"), 2)
 
-    assert follow(case, [2, 3, 4]) == ((2, False), (3, True), (4, True))
-    assert follow(arrange("bb", is_symmetric=False), [0, 1]) == ((0, False), (1, False))
+    assert len(set(picks)) == len(picks) == 24
+    assert all(first < second for (first, _), (second, _) in picks)
 
 
-def test_describe_order__what_the_second_arm_won(cases):
-    first, second = describe_order(cases[0])
+def test_sample__repeats_nothing_and_is_the_same_each_time():
+    every = list_picks(arrange("bc" * 5), 4)
+    picks = sample(every, 30, 1)
+
+    assert len(every) > 30
+    assert len(set(picks)) == 30
+    assert picks == sample(every, 30, 1)
+    assert picks != sample(every, 30, 2)
+    assert sample(every, 1000, 1) == every
+
+
+def test_take_turns__blocks_out_of_turn_wait():
+    assert take_turns(arrange("bcbbcb"), [1, 2, 3, 4, 5]) == [1, 2, 4, 5]
+    assert take_turns(arrange("bb"), []) == []
+
+
+def test_describe_order__what_the_arm_called_candidate_won(cases):
+    [row] = describe_order(cases[0])
     losses = read_differences(Composer(case=cases[0]), tuple((index, False) for index in range(6)), "output_tok_per_s")
 
-    assert (first["first"], first["blocks"]) == ("base", 3)
-    assert first["mean"] == pytest.approx(-(losses[0] + losses[2] + losses[4]) / 3)
-    assert second["mean"] == pytest.approx((losses[1] + losses[3] + losses[5]) / 3)
+    assert (row["all"]["blocks"], row["base"]["blocks"], row["candidate"]["blocks"]) == (6, 3, 3)
+    assert row["all"]["mean"] == pytest.approx(-sum(losses) / 6)
+    assert row["base"]["mean"] == pytest.approx(-(losses[0] + losses[2] + losses[4]) / 3)
     assert describe_order(cases[1]) is None
+
+
+def test_count_at_will__counts_what_no_session_has(cases):
+    found = count_at_will(Composer(case=cases[0]), [2], stock_shelf(cases[0], cases).bare, limit=20)
+
+    assert found == {"replays": 20, "alarms": 0}
+    assert count_at_will(Composer(case=cases[1]), [2], stock_shelf(cases[0], cases).bare, limit=20) is None
+
+
+def test_list_foreign__history_is_of_the_same_rig_where_it_has_some():
+    quiet = arrange("bcb", ["one", "other", "one"])
+
+    assert list_foreign(quiet, "one") == {1}
+    assert list_foreign(quiet, "third") == set()
+    assert list_foreign(None, "one") == set()
 
 
 def test_compose__any_blocks_make_a_session_that_is_admitted(cases):

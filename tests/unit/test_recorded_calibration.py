@@ -189,6 +189,10 @@ def test_calibrate__what_one_command_stored_on_a_gpu_is_what_its_raw_data_gives(
         "p99_itl_ms",
     ]
     for name, metric in stored.metrics.items():
+        noise, measured = again.metrics[name].components, metric.components
+        assert [noise.window.variance, noise.start.variance] == pytest.approx(
+            [measured.window.variance, measured.start.variance], rel=1e-2
+        )
         assert [astuple(one) for one in again.metrics[name].sensitivity] == [
             pytest.approx(astuple(one), rel=1e-3) for one in metric.sensitivity
         ]
