@@ -30,8 +30,9 @@ CACHE_VARIABLES = {
 class ArmSpec:
     """What the user says of an arm. The empty spec is the scenario as it stands, in the Python that runs perfgate.
 
-    `caches` is a folder of compile caches that this arm alone writes. Where it lies changes nothing of what is measured, so it
-    is no part of the record, and two arms that differ in it alone are equal.
+    `caches` is a folder of compile caches that no other arm's servers write; a candidate's gets the base's choices
+    (`tuned_choices`). Where it lies changes nothing of what is measured, so it is no part of the record, and two arms that
+    differ in it alone are equal.
     """
 
     python: str = sys.executable

@@ -66,6 +66,7 @@ class Driver:
     begun: float = field(default_factory=time.monotonic)
     starts: int = 0
     blocks: int = 0
+    has_chosen: bool = False
 
     def go_on(self, found: Progressed) -> None:
         """Begin behind what an earlier run left: its whole blocks, its numbers, its clock."""
@@ -115,38 +116,43 @@ class Driver:
         order = order_arms(block)
         if self.plan.scenario.blocks.resident == "both":
             with contextlib.ExitStack() as stack:
-                starts = [self._start_after(stack, arm, block) for arm in order]
+                living = self._start_both(stack, order, block)
+                starts = [living[arm] for arm in order]
                 self._make_ready(starts)
                 self._measure_in_turns(starts)
                 self._measure_stalled(starts)
                 self._prove(starts)
                 return
         for arm in order:
+            if arm is Arm.CANDIDATE:
+                self._adopt()
             with self._start(arm, block) as start:
                 self._make_ready([start])
                 self._measure_in_turns([start])
                 self._measure_stalled([start])
                 self._prove([start])
 
-    def _start_after(self, stack: contextlib.ExitStack, arm: Arm, block: int) -> Start:
-        """Start a server beside the others; the first base of all has the machine to itself until its compiler has chosen."""
-        is_alone = arm is Arm.BASE and not self.blocks and has_to_choose(self.plan.launches[arm])
-        start = stack.enter_context(self._start(arm, block))
-        if is_alone:
-            self._wait_ready([start])
-        return start
+    def _start_both(self, stack: contextlib.ExitStack, order: tuple[Arm, ...], block: int) -> dict[Arm, Start]:
+        """Start both servers side by side; the first base has the machine to itself while its compiler has still to choose."""
+        if self.has_chosen or not has_to_choose(self.plan.launches[Arm.BASE]):
+            self._adopt()
+            return {arm: stack.enter_context(self._start(arm, block)) for arm in order}
+        base = stack.enter_context(self._start(Arm.BASE, block))
+        self._wait_ready([base])
+        # Once: an engine that keeps no choices would be waited for in every block.
+        self.has_chosen = True
+        self._adopt()
+        return {Arm.BASE: base, Arm.CANDIDATE: stack.enter_context(self._start(Arm.CANDIDATE, block))}
 
     def _adopt(self) -> None:
-        """Let equal kernels of both arms run with equal settings, and write down how many had been chosen otherwise."""
+        """Let equal kernels of both arms run with equal settings, and write down what the candidate had chosen before."""
         found = adopt(self.plan.launches[Arm.BASE], self.plan.launches[Arm.CANDIDATE])
         if found is not None:
-            self.writer.add_event(ADOPTED, self.elapsed_s, start=self.starts, **asdict(found))
+            self.writer.add_event(ADOPTED, self.elapsed_s, **asdict(found))
 
     @contextlib.contextmanager
     def _start(self, arm: Arm, block: int) -> Iterator[Start]:
         self.starts += 1
-        if arm is Arm.CANDIDATE:
-            self._adopt()
         log = self.writer.logs / f"server-{self.starts:02d}-{arm.value}.log"
         server = Server(self.plan.launches[arm], log, self.reaper)
         with self.telemetry.guard(server), server:

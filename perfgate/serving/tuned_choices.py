@@ -1,8 +1,9 @@
-"""What an arm's compiler chose by timing: the candidate takes over the base's choices for the kernels that both have.
+"""What an arm's compiler chose by timing: the candidate starts with the base's choices.
 
-torch.compile times a few settings of each small kernel when it first meets it, and keeps the winner in the arm's cache. Where
-two are about as fast, chance decides. Arms with caches of their own would each go on with what they drew, in every block of the
-session, and no number of blocks averages that out. A kernel that the base has not got is the candidate's own affair.
+torch.compile times a few settings of each small kernel when it first meets it, and keeps the winner in a file of the arm's
+cache, named after the kernel. Where two are about as fast, chance decides. Arms with caches of their own would each go on with
+what they drew, in every block of the session, and no number of blocks averages that out. Files of kernels that the candidate
+has not got do nothing there; for those that the base has not got it chooses by itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfgate.errors import ServerError
 from perfgate.serving.server import Launch
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
@@ -23,7 +25,7 @@ TIMES = ("time_taken_ms",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """Of `kernels` that the base chose for, `missing` were new to the candidate; for `differing` it had chosen otherwise."""
+    """Of `kernels` that the base chose for, the candidate had no choice for `missing` and another one for `differing`."""
 
     kernels: int
     missing: int
@@ -31,9 +33,9 @@ class Adopted:
 
 
 def find_folder(launch: Launch) -> Path | None:
-    """Where an arm's compiler keeps its choices, as its environment says; None where that says nothing."""
+    """Where an arm's compiler keeps its choices, as the arm's own variables say; None where they say nothing."""
     place = launch.env.get(VARIABLE)
-    return None if place is None else Path(place)
+    return None if place is None else Path(place).resolve()
 
 
 def has_to_choose(launch: Launch) -> bool:
@@ -45,36 +47,48 @@ def has_to_choose(launch: Launch) -> bool:
 def adopt(base: Launch, candidate: Launch) -> Adopted | None:
     """Give the candidate's folder each choice of the base's folder, under the same name; None where they are not two folders.
 
-    Neither arm's server may be compiling. Raise OSError where the candidate's folder cannot be written.
+    The candidate's server must not run. Raise ServerError naming the file that cannot be read or written.
     """
     folders = find_folder(base), find_folder(candidate)
     if folders[0] is None or folders[1] is None or folders[0] == folders[1]:
         return None
-    return _copy(folders[0], folders[1])
+    try:
+        return _copy(folders[0], folders[1])
+    except OSError as error:
+        raise ServerError(
+            f"{error.filename}: the base's compile choices cannot be copied to the candidate's caches ({error.strerror}); "
+            f"check the folder that --caches or {VARIABLE} names"
+        ) from None
 
 
 def _copy(base: Path, candidate: Path) -> Adopted:
-    chosen = {path.relative_to(base): path for path in sorted(base.rglob(PATTERN))}
-    missing = differing = 0
-    for name, path in chosen.items():
-        own = candidate / name
-        before, after = _read(own), _read(path)
-        if before == after or after is None:
+    kernels = missing = differing = 0
+    for path in sorted(base.rglob(PATTERN)):
+        content, own = _read(path), candidate / path.relative_to(base)
+        if content is None:
+            continue
+        kernels, before = kernels + 1, _read(own)
+        if before is not None and _choice(before) == _choice(content):
             continue
         missing, differing = missing + (before is None), differing + (before is not None)
-        _store(own, path.read_bytes())
-    return Adopted(kernels=len(chosen), missing=missing, differing=differing)
+        _store(own, content)
+    return Adopted(kernels=kernels, missing=missing, differing=differing)
 
 
-def _read(path: Path) -> Any:
-    """A choice without the times in it; its bytes where it is no table; None where there is none."""
+def _read(path: Path) -> bytes | None:
+    """What a file holds; None where it is not there, or no more."""
     with suppress(FileNotFoundError):
-        content = path.read_bytes()
-        with suppress(ValueError):
-            found = json.loads(content)
-            return {name: value for name, value in found.items() if name not in TIMES} if isinstance(found, dict) else content
-        return content
+        return path.read_bytes()
     return None
+
+
+def _choice(content: bytes) -> Any:
+    """A choice without the times in it; the bytes themselves where they are no table."""
+    with suppress(ValueError):
+        found = json.loads(content)
+        if isinstance(found, dict):
+            return {name: value for name, value in found.items() if name not in TIMES}
+    return content
 
 
 def _store(path: Path, content: bytes) -> None:

@@ -1,11 +1,15 @@
 """What compilers chose by timing: equal kernels of both arms run with equal settings."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 
 from perfgate.core import Arm
+from perfgate.errors import ServerError
 from perfgate.evidence.journal import read_lines
+from perfgate.evidence.results import load_results
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.engines import ENGINES
 from perfgate.serving.measure import measure
@@ -65,6 +69,23 @@ def test_adopt__only_where_each_arm_has_a_folder_of_its_own(base, candidate):
     assert adopt(make_launch(base), make_launch(candidate)) is None
 
 
+def test_adopt__one_folder_by_two_names_is_one(tmp_path):
+    choose(tmp_path / "one", kernel={"XBLOCK": 256})
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+
+    assert adopt(make_launch(tmp_path / "one"), make_launch(tmp_path / "other")) is None
+
+
+def test_adopt__a_folder_that_cannot_be_written_is_named(tmp_path):
+    choose(tmp_path / "base", kernel={"XBLOCK": 256})
+    (tmp_path / "candidate").write_text("a file where a folder belongs")
+
+    with pytest.raises(
+        ServerError, match=r"candidate.*: the base's compile choices cannot be copied .*; check the folder that --caches"
+    ):
+        adopt(make_launch(tmp_path / "base"), make_launch(tmp_path / "candidate"))
+
+
 def test_has_to_choose__a_folder_with_a_choice_and_none_at_all(tmp_path):
     choose(tmp_path, kernel={"XBLOCK": 256})
 
@@ -92,10 +113,7 @@ def test_measure__both_arms_go_by_what_the_base_chose(tmp_path, monkeypatch, res
     assert len(logs) == 4
     assert all(f"chosen by {json.loads(chosen)['num_warps']}\n" in log.read_text() for log in logs)
     adopted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
-    assert [(event["start"], event["kernels"], event["missing"], event["differing"]) for event in adopted] == [
-        (2, 1, 1, 0),
-        (3, 1, 0, 0),
-    ]
+    assert [(event["kernels"], event["missing"], event["differing"]) for event in adopted] == [(1, 1, 0), (1, 0, 0)]
 
 
 def test_measure__a_candidate_that_had_chosen_otherwise(tmp_path, monkeypatch):
@@ -117,3 +135,30 @@ def test_measure__arms_that_share_a_cache_do_not_choose_side_by_side(tmp_path, m
 
     assert len({log.read_text() for log in (tmp_path / "out" / "logs").glob("server-*.log")}) == 1
     assert not [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
+
+
+class Cutting(Silent):
+    """Ends the run, as a crash would, when the second block begins."""
+
+    def step(self, text):
+        super().step(text)
+        if text.startswith("block 2"):
+            raise KeyboardInterrupt
+
+
+def test_measure__caches_that_were_lost_before_it_goes_on(tmp_path, monkeypatch):
+    use_fake_engine(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_START_S", "0.3")
+    request = build_request(tmp_path / "out", fields={"arms": {arm: ArmSpec(caches=tmp_path / arm.value) for arm in Arm}})
+    with pytest.raises(KeyboardInterrupt):
+        measure(request, Cutting())
+    for arm in Arm:
+        shutil.rmtree(tmp_path / arm.value)
+
+    measure(replace(request, resume=True), Silent())
+
+    # The second block is the candidate's to begin; its server starts second all the same, with what the base has chosen.
+    logs = [(tmp_path / "out" / "logs" / f"server-0{start}.log") for start in ("3-base", "4-candidate")]
+    assert logs[0].read_text() == logs[1].read_text()
+    windows = [window.arm for window in load_results(tmp_path / "out")[1].windows if window.block == 2]
+    assert windows[0] is Arm.CANDIDATE
