@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.errors import ServerError
+from perfgate.evidence.journal import write_atomically
 from perfgate.serving.server import Launch
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
@@ -71,7 +72,8 @@ def _copy(base: Path, candidate: Path) -> Adopted:
         if before is not None and _choice(before) == _choice(content):
             continue
         missing, differing = missing + (before is None), differing + (before is not None)
-        _store(own, content)
+        own.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(own, content)
     return Adopted(kernels=kernels, missing=missing, differing=differing)
 
 
@@ -89,10 +91,3 @@ def _choice(content: bytes) -> Any:
         if isinstance(found, dict):
             return {name: value for name, value in found.items() if name not in TIMES}
     return content
-
-
-def _store(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
