@@ -25,9 +25,9 @@ from benchmarks.error_rates.replays import (
     sample,
     walk,
 )
-from perfgate.core import Arm, Outcome
+from perfgate.core import Arm, Outcome, Session
 from perfgate.evidence.baselines import Baseline
-from perfgate.policy import fix_policy
+from perfgate.policy import Policy, fix_policy
 from perfgate.series import read_series
 from perfgate.serving.calibration import STEP
 from perfgate.stats.components import measure_variance
@@ -131,10 +131,15 @@ def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
     return shown
 
 
+def compose_whole(case: Case) -> tuple[Session, Policy]:
+    """All blocks of a case as one session, and how it is judged without stored noise."""
+    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
+    return session, fix_policy(session, case.scenario, None)
+
+
 def describe_differences(case: Case) -> dict[str, Any]:
     """Mean and spread over all blocks of what each metric lost, as log badness, with a two-sided 90 % t interval."""
-    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
-    policy = fix_policy(session, case.scenario, None)
+    session, policy = compose_whole(case)
     shown = {}
     for reading in read_series(session, policy):
         shown[reading.metric] = describe_spread(reading.series.differences)
@@ -155,8 +160,7 @@ def describe_order(case: Case) -> list[dict[str, Any]] | None:
     """
     if not case.is_symmetric:
         return None
-    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
-    policy = fix_policy(session, case.scenario, None)
+    session, policy = compose_whole(case)
     [losses] = [one.series.differences for one in read_series(session, policy) if one.metric == ORDERED]
     rows = []
     for rig in dict.fromkeys(case.rigs):
@@ -205,8 +209,8 @@ def describe_tail(case: Case) -> dict[str, Any] | None:
     one = case.recordings[0]
     if one.injection is None or one.injection.period == 1 or one.effect is None:
         return None
-    session = Composer(case=case).compose(tuple((index, False) for index in range(len(case.blocks))))
-    policy = replace(fix_policy(session, case.scenario, None), metrics=TAIL_METRICS)
+    session, policy = compose_whole(case)
+    policy = replace(policy, metrics=TAIL_METRICS)
     shown = {}
     for reading in read_series(session, policy):
         found = decide([replace(reading.series, gating=True)], policy.plan)
