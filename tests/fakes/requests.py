@@ -8,6 +8,7 @@ from perfgate.scenario import parse_scenario, read_scenario_text
 from perfgate.serving import engines
 from perfgate.serving.arms import ArmSpec
 from perfgate.serving.measure import Request
+from perfgate.serving.server import Launch
 
 FAKES = Path(__file__).parent
 
@@ -23,6 +24,19 @@ class Silent:
 
     def wait(self, text):
         self.lines.append(text)
+
+
+def make_launch(engine="sglang", **env):
+    """What would start a server with these variables of its own; nothing is started."""
+    return Launch(
+        engine=engines.ENGINES[engine],
+        python="python",
+        model="model",
+        args=(),
+        env=env,
+        ready_timeout_s=1.0,
+        stop_timeout_s=1.0,
+    )
 
 
 def use_fake_engine(monkeypatch, tmp_path):

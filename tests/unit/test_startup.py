@@ -10,11 +10,9 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence.results import load_results
 from perfgate.evidence.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.serving.arms import ArmSpec
-from perfgate.serving.engines import ENGINES
 from perfgate.serving.measure import measure
-from perfgate.serving.server import Launch
 from perfgate.serving.startup import read_cache, read_phases
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import Silent, build_request, make_launch, use_fake_engine
 
 # As SGLang 0.5.15 writes them; the older form of the last line is that of 0.5.9.
 SGLANG = """[2026-11-21 10:00:00 TP0] Load weight begin. avail mem=138.59 GB
@@ -28,12 +26,6 @@ VLLM = """(EngineCore pid=7) INFO [default_loader.py:308] Loading weights took 1
 (EngineCore pid=7) INFO [monitor.py:34] torch.compile takes 12.25 s in total
 (EngineCore pid=7) INFO [gpu_model_runner.py:4587] Graph capturing finished in 4 secs, took 0.53 GiB
 """
-
-
-def make_launch(engine="sglang", **env):
-    return Launch(
-        engine=ENGINES[engine], python="python", model="model", args=(), env=env, ready_timeout_s=1.0, stop_timeout_s=1.0
-    )
 
 
 @pytest.mark.parametrize(

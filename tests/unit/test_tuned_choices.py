@@ -11,11 +11,9 @@ from perfgate.errors import ServerError
 from perfgate.evidence.journal import read_lines
 from perfgate.evidence.results import load_results
 from perfgate.serving.arms import ArmSpec
-from perfgate.serving.engines import ENGINES
 from perfgate.serving.measure import measure
-from perfgate.serving.server import Launch
 from perfgate.serving.tuned_choices import Adopted, adopt, has_to_choose
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import Silent, build_request, make_launch, use_fake_engine
 
 
 def choose(folder, **kernels):
@@ -34,9 +32,9 @@ def test_adopt__the_candidate_takes_over_what_the_base_chose(tmp_path):
     base = choose(tmp_path / "base", kernel={"XBLOCK": 256}, another={"XBLOCK": 512}, third={"XBLOCK": 8})
     candidate = choose(tmp_path / "candidate", kernel={"XBLOCK": 1024}, third={"XBLOCK": 8}, own={"XBLOCK": 1})
 
-    assert adopt(make_launch(base), make_launch(candidate)) == Adopted(kernels=3, missing=1, differing=1)
+    assert adopt(keep_in(base), keep_in(candidate)) == Adopted(kernels=3, missing=1, differing=1)
     assert read(candidate) == read(base) | {"own": '{"XBLOCK": 1}'}
-    assert adopt(make_launch(base), make_launch(candidate)) == Adopted(kernels=3, missing=0, differing=0)
+    assert adopt(keep_in(base), keep_in(candidate)) == Adopted(kernels=3, missing=0, differing=0)
     assert not [path for path in candidate.rglob("*") if path.is_file() and path.suffix != ".best_config"]
 
 
@@ -44,7 +42,7 @@ def test_adopt__how_long_the_winner_took_is_no_choice(tmp_path):
     base = choose(tmp_path / "base", kernel={"XBLOCK": 256, "time_taken_ms": 3})
     candidate = choose(tmp_path / "candidate", kernel={"XBLOCK": 256, "time_taken_ms": 9})
 
-    assert adopt(make_launch(base), make_launch(candidate)).differing == 0
+    assert adopt(keep_in(base), keep_in(candidate)).differing == 0
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "7"])
@@ -52,12 +50,12 @@ def test_adopt__a_choice_that_is_no_table_is_replaced(tmp_path, content):
     base = choose(tmp_path / "base", kernel={"XBLOCK": 256})
     candidate = choose(tmp_path / "candidate", kernel=content)
 
-    assert adopt(make_launch(base), make_launch(candidate)).differing == 1
+    assert adopt(keep_in(base), keep_in(candidate)).differing == 1
     assert read(candidate) == read(base)
 
 
 def test_adopt__a_base_that_has_chosen_nothing(tmp_path):
-    base, candidate = make_launch(tmp_path / "base"), make_launch(tmp_path / "candidate")
+    base, candidate = keep_in(tmp_path / "base"), keep_in(tmp_path / "candidate")
 
     assert adopt(base, candidate) == Adopted(kernels=0, missing=0, differing=0)
     assert has_to_choose(base)
@@ -66,14 +64,14 @@ def test_adopt__a_base_that_has_chosen_nothing(tmp_path):
 
 @pytest.mark.parametrize(("base", "candidate"), [(None, None), ("base", None), (None, "candidate"), ("one", "one")])
 def test_adopt__only_where_each_arm_has_a_folder_of_its_own(base, candidate):
-    assert adopt(make_launch(base), make_launch(candidate)) is None
+    assert adopt(keep_in(base), keep_in(candidate)) is None
 
 
 def test_adopt__one_folder_by_two_names_is_one(tmp_path):
     choose(tmp_path / "one", kernel={"XBLOCK": 256})
     (tmp_path / "other").symlink_to(tmp_path / "one")
 
-    assert adopt(make_launch(tmp_path / "one"), make_launch(tmp_path / "other")) is None
+    assert adopt(keep_in(tmp_path / "one"), keep_in(tmp_path / "other")) is None
 
 
 def test_adopt__a_folder_that_cannot_be_written_is_named(tmp_path):
@@ -83,21 +81,18 @@ def test_adopt__a_folder_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(
         ServerError, match=r"candidate.*: the base's compile choices cannot be copied .*; check the folder that --caches"
     ):
-        adopt(make_launch(tmp_path / "base"), make_launch(tmp_path / "candidate"))
+        adopt(keep_in(tmp_path / "base"), keep_in(tmp_path / "candidate"))
 
 
 def test_has_to_choose__a_folder_with_a_choice_and_none_at_all(tmp_path):
     choose(tmp_path, kernel={"XBLOCK": 256})
 
-    assert not has_to_choose(make_launch(tmp_path))
-    assert not has_to_choose(make_launch())
+    assert not has_to_choose(keep_in(tmp_path))
+    assert not has_to_choose(keep_in())
 
 
-def make_launch(folder=None):
-    env = {} if folder is None else {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
-    return Launch(
-        engine=ENGINES["sglang"], python="python", model="model", args=(), env=env, ready_timeout_s=1.0, stop_timeout_s=1.0
-    )
+def keep_in(folder=None):
+    return make_launch() if folder is None else make_launch(TORCHINDUCTOR_CACHE_DIR=str(folder))
 
 
 @pytest.mark.parametrize("resident", ["both", "one"])
