@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.h200.serving.launches import main as launches
 from benchmarks.h200.serving.outcomes import HEADLINE, PAGE, RESULTS, build_section
 from perfgate.cli import main
 from perfgate.scenario import read_scenario_text
@@ -59,3 +60,11 @@ def flatten(table):
     tables = {key: value for key, value in table.items() if isinstance(value, dict)}
     flat = {key: value for key, value in table.items() if key not in tables}
     return flat | {f"{section}.{key}": value for section, found in tables.items() for key, value in found.items()}
+
+
+def test_launches__what_the_page_on_compile_caches_says_of_two_profiles(capsys):
+    launches(RESULTS / "closed-gpu-10-long", "clamp_mul_sigmoid", 24)
+    launches(RESULTS / "closed-fused-sum-profiled", "clamp_mul_sigmoid", 24)
+
+    decoding = re.findall(r"^\| start-0\d \| \d+ \| (\d+) \| 768 \| ([\d.]+) \|$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert decoding == [("256", "33.7"), ("128", "44.7"), ("256", "33.5"), ("256", "33.1")]
