@@ -6,14 +6,14 @@ Pure: the same session, scenario and baseline give the same verdict on any machi
 
 from __future__ import annotations
 
-from perfgate.conclusion import conclude, conclude_invalid
 from perfgate.core import Outcome, Session, Verdict
-from perfgate.evidence.admission import admit
-from perfgate.evidence.baselines import Baseline
-from perfgate.policy import fix_policy
-from perfgate.scenario import Scenario
-from perfgate.series import read_series
+from perfgate.scenario.schema import Scenario
 from perfgate.stats.looks import decide
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.conclusion import conclude, conclude_invalid
+from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.series import read_series
+from perfgate.verdict.validity.admission import admit
 
 
 def judge(session: Session, scenario: Scenario, baseline: Baseline | None) -> Verdict:

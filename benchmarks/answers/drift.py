@@ -20,18 +20,18 @@ from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.evidence.answers import Answers, load_answers, store_answers
-from perfgate.evidence.equivalence import measure_drift
-from perfgate.evidence.profiles import Profile, load_profiles
-from perfgate.load import Load
-from perfgate.safeguards import Equivalence
-from perfgate.scenario import load_scenario
-from perfgate.serving.engines import ENGINES
+from perfgate.results.answers import Answers, load_answers, store_answers
+from perfgate.results.profiles import Profile, load_profiles
+from perfgate.scenario.load import Load
+from perfgate.scenario.safeguards import Equivalence
+from perfgate.scenario.schema import load_scenario
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.equivalence import ask
+from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.profiling import profile_server
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Launch, Server
-from perfgate.serving.tiny_model import write_tiny_model
+from perfgate.verdict.validity.equivalence import measure_drift
 
 GPU = (
     *("--moe-runner-backend", "triton", "--attention-backend", "triton"),

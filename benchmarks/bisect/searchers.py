@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import log1p
 
 from benchmarks.bisect.ranges import COMMITS, MARGIN, Noise, Range
+from perfgate.bisection.search import Measured, Reading, Rules, Search, Step, take_stock
 from perfgate.core import Outcome
-from perfgate.culprit import Measured, Reading, Rules, Search, Step, take_stock
 from perfgate.stats.looks import Plan, Series, decide
 
 PLAN = Plan(alpha=0.01, looks=(2, 3, 4, 6))

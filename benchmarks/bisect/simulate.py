@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.bisect.ranges import COMMITS, LOSS, MARGIN, ROOT, TAIL_DF, Noise, draw_range, load_noise
 from benchmarks.bisect.searchers import BUDGET, PLAN, SEARCHERS, search_by_posterior
 from benchmarks.verdict.record import as_rate, print_table, write_results
-from perfgate.evidence.results import load_results
+from perfgate.results.results import load_results
 
 SESSIONS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 CLOSED, SATURATION = "gpt-oss-20b-shape-closed-c16", "gpt-oss-20b-shape-saturation"

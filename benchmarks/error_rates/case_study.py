@@ -26,13 +26,13 @@ from benchmarks.error_rates.replays import (
     walk,
 )
 from perfgate.core import Arm, Outcome, Session
-from perfgate.evidence.baselines import Baseline
-from perfgate.policy import Policy, fix_policy
-from perfgate.series import read_series
-from perfgate.serving.calibration import STEP
+from perfgate.gate.calibrate import STEP
 from perfgate.stats.components import measure_variance
 from perfgate.stats.looks import decide
 from perfgate.stats.student import find_quantile
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.policy import Policy, fix_policy
+from perfgate.verdict.series import read_series
 
 RIVAL_BLOCKS = 2
 """Blocks of the comparison with other rules: what the verdict mostly needs, so that all see as much."""

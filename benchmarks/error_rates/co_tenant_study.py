@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.h200.serving.co_tenants import Share, count_bursts, count_controls, count_host_load
 from perfgate.errors import InputError
-from perfgate.evidence.admission import MAX_LOST_CPU_SHARE
-from perfgate.evidence.results import load_results
+from perfgate.results.results import load_results
+from perfgate.verdict.validity.admission import MAX_LOST_CPU_SHARE
 
 KEYS = {"gpu": {"folder", "kind", "bursts"}, "host": {"folder", "kind"}}
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks.error_rates.recordings import Recording
 from perfgate.core import Role
-from perfgate.evidence.baselines import Baseline
-from perfgate.power import Cost, Design, Study, buy
 from perfgate.stats.binomial import bound_rate
 from perfgate.stats.power import find_power, find_smallest_effect
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.power import Cost, Design, Study, buy
 
 MAX_FALSE = 0.01
 MIN_REPLAYS = 300

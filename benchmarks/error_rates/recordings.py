@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.core import Arm, Session, Window
-from perfgate.environment import ABSENT, HOST_FACTS
 from perfgate.errors import InputError
-from perfgate.evidence.admission import admit
-from perfgate.evidence.journal import read_lines
-from perfgate.evidence.pairing import group_starts
-from perfgate.evidence.records import EVENTS_FILE, LOG_DIR, read_record
-from perfgate.evidence.results import load_results
-from perfgate.evidence.structure import Court
-from perfgate.scenario import Scenario
-from perfgate.serving.calibration import find_step_ms
-from perfgate.serving.injection import VARIABLE, Injection, parse_injection
-from perfgate.serving.injection_log import read_injected_us
+from perfgate.gate.calibrate import find_step_ms
+from perfgate.machine.fingerprint import ABSENT, HOST_FACTS
+from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
+from perfgate.results.results import load_results
+from perfgate.scenario.schema import Scenario
+from perfgate.serving.injection.injection import VARIABLE, Injection, parse_injection
+from perfgate.serving.injection.injection_log import read_injected_us
+from perfgate.storage.journal import read_lines
+from perfgate.verdict.validity.admission import admit
+from perfgate.verdict.validity.pairing import group_starts
+from perfgate.verdict.validity.structure import Court
 
 KINDS = ("aa", "injected", "change")
 KEYS = {"folder", "kind", "label", "effect", "effect_from"}

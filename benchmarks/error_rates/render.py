@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.error_rates.goals import MAX_FALSE, MIN_REPLAYS, STALL_LOSS
 from perfgate.metrics import METRICS
-from perfgate.policy import CALIBRATED_BLOCKS, USUAL_RATIO
+from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"

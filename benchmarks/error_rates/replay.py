@@ -19,8 +19,8 @@ from benchmarks.error_rates.recordings import read_list, read_recordings
 from benchmarks.error_rates.studies import LIMIT, study_all
 from perfgate import __version__
 from perfgate.errors import InputError, PerfgateError
-from perfgate.policy import RULE
-from perfgate.rounding import round_floats
+from perfgate.storage.rounding import round_floats
+from perfgate.verdict.policy import RULE
 
 
 def main() -> int:

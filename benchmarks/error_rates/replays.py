@@ -17,15 +17,15 @@ import numpy as np
 from benchmarks.error_rates.recordings import Block, Recording, renumber
 from perfgate.check import judge
 from perfgate.core import Arm, Outcome, Role, Session, Window
-from perfgate.evidence.baseline_growth import add_responses, build_baseline
-from perfgate.evidence.baselines import Baseline
-from perfgate.evidence.noise import Response
-from perfgate.evidence.pairing import group_starts
-from perfgate.evidence.recorded import Recorded
-from perfgate.policy import Policy, fix_policy
-from perfgate.scenario import Scenario
-from perfgate.series import read_series
+from perfgate.gate.baseline_growth import add_responses, build_baseline
+from perfgate.scenario.schema import Scenario
 from perfgate.stats.looks import Plan, decide
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.noise import Response
+from perfgate.verdict.policy import Policy, fix_policy
+from perfgate.verdict.recorded import Recorded
+from perfgate.verdict.series import read_series
+from perfgate.verdict.validity.pairing import group_starts
 
 Pick = tuple[tuple[int, bool], ...]
 """Which blocks of a case, by index in the order of time, and whether each one's arms are exchanged."""

@@ -11,9 +11,9 @@ from benchmarks.error_rates.goals import NEAR
 from benchmarks.error_rates.recordings import Recording
 from benchmarks.error_rates.replays import Case, Composer, Shelf
 from perfgate.core import Arm
-from perfgate.evidence.baselines import Baseline, find_path
-from perfgate.policy import fix_policy
-from perfgate.scenario import Scenario, load_scenario
+from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.verdict.baselines import Baseline, find_path
+from perfgate.verdict.policy import fix_policy
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "perfgate/baselines"

@@ -23,8 +23,8 @@ from benchmarks.error_rates.replays import (
 )
 from benchmarks.error_rates.storing import describe_effects, describe_storing
 from perfgate.errors import CalibrationError
-from perfgate.evidence.noise import Response
-from perfgate.serving.calibration import RESPONSE_BLOCKS, read_responses
+from perfgate.gate.calibrate import RESPONSE_BLOCKS, read_responses
+from perfgate.verdict.noise import Response
 
 MOSTLY = 0.5
 LIMIT = 5000

@@ -28,20 +28,20 @@ import psutil
 
 from benchmarks.idle_share.shares import Idle, Stay, summarize
 from perfgate.core import Arm, Role
-from perfgate.environment import read_fingerprint
-from perfgate.evidence.bench_serving import read_window
-from perfgate.evidence.journal import WindowFiles
-from perfgate.load import Load
-from perfgate.scenario import Scenario, load_scenario
-from perfgate.serving.arms import ArmSpec
+from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.readers.bench_serving import read_window
+from perfgate.scenario.load import Load
+from perfgate.scenario.schema import Scenario, load_scenario
 from perfgate.serving.client import WORKER, Client, build_argv
-from perfgate.serving.engines import ENGINES
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import locate_model
 from perfgate.serving.progress import PlainProgress
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Server
-from perfgate.serving.telemetry import Telemetry, open_monitor
+from perfgate.serving.watch.telemetry import Telemetry, open_monitor
 from perfgate.serving.window import Bench
+from perfgate.storage.journal import WindowFiles
 
 # Discarded: the first windows of a server compile and fill caches.
 WARMUP = 2

@@ -19,10 +19,10 @@ from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
-from perfgate.baseline_choice import choose_baseline
 from perfgate.check import judge
 from perfgate.core import Outcome, Timing
-from perfgate.evidence.results import load_results
+from perfgate.gate.case import choose_baseline
+from perfgate.results.results import load_results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"

@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, Queue
 
-from perfgate.kernels.cases import Case, full_matrix, quick_matrix
+from perfgate_moe.exam.cases import Case, full_matrix, quick_matrix
 
 MATRICES = {"quick": quick_matrix, "full": full_matrix}
 SILENCE_S = 120.0
@@ -62,10 +62,10 @@ def judge(case: str, names: tuple[str, ...], reruns: int, device: str) -> Iterat
     The oracle is computed once for all, and once more after each wrong one: what wrote where it must not may have hit the
     reference or the copies of the inputs too, and the next implementation would be blamed.
     """
-    from perfgate.kernels.conformance import check, prepare
-    from perfgate.kernels.examiner import is_broken
-    from perfgate.kernels.implementations import find
-    from perfgate.kernels.problem import NotApplicableError
+    from perfgate_moe.exam.conformance import check, prepare
+    from perfgate_moe.exam.examiner import is_broken
+    from perfgate_moe.exam.implementations import find
+    from perfgate_moe.layer.problem import NotApplicableError
 
     exam = None
     for place, name in enumerate(names):
@@ -209,7 +209,7 @@ def work(worker: Worker, tasks: deque[Task], memory: Memory, answers: Queue[list
 
 def describe_run(reruns: int) -> dict[str, object]:
     """What a file of answers begins with."""
-    from perfgate.kernels.card import describe_device
+    from perfgate_moe.timing.card import describe_device
 
     return {"about": {**describe_device(), "commit": find_commit(), "reruns": reruns, "command": shlex.join(sys.argv)}}
 

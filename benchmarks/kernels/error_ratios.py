@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from perfgate.kernels.cases import Case
+from perfgate_moe.exam.cases import Case
 
 BASE = "sglang"
 

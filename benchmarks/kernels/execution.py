@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 from triton.errors import TritonError
 
-from perfgate.kernels.accuracy import RELAXED, Drift, measure_drift
-from perfgate.kernels.card import describe_device
-from perfgate.kernels.cases import MODEL_SHAPES, Case
-from perfgate.kernels.conformance import CRASHES
-from perfgate.kernels.data import build
-from perfgate.kernels.implementations import Implementation, find
-from perfgate.kernels.problem import NotApplicableError, Problem
+from perfgate_moe.exam.accuracy import RELAXED, Drift, measure_drift
+from perfgate_moe.exam.cases import MODEL_SHAPES, Case
+from perfgate_moe.exam.conformance import CRASHES
+from perfgate_moe.exam.data import build
+from perfgate_moe.exam.implementations import Implementation, find
+from perfgate_moe.layer.problem import NotApplicableError, Problem
+from perfgate_moe.timing.card import describe_device
 
 VARIANTS = ("triton", "triton-slots", "triton-direct", "triton-owner", "triton-atomic32")
 BATCH_INVARIANT = {"triton-owner"}

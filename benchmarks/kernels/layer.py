@@ -22,17 +22,18 @@ from typing import Any
 
 import torch
 
-from perfgate.kernels import search, vllm_peer
-from perfgate.kernels.accuracy import TOLERANCES, measure
-from perfgate.kernels.card import read_state
-from perfgate.kernels.cases import Case
-from perfgate.kernels.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
-from perfgate.kernels.reference import oracle
-from perfgate.kernels.roofline import Ceilings, floor_us, measure_ceilings
-from perfgate.kernels.shapes import LAYERS, SHAPES, problems, weight_sets
-from perfgate.kernels.tiles import Plan, Tiles, Variant, plan_to
-from perfgate.kernels.timing import capture, interleave, profile_us, ratio_interval
-from perfgate.kernels.tuner import UNLIMITED, VLLM, Budget, find_plan, name_weights, read_weights, runner
+from perfgate_moe.engines import vllm_peer
+from perfgate_moe.exam.accuracy import TOLERANCES, measure
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
+from perfgate_moe.layer.reference import oracle
+from perfgate_moe.layer.tiles import Plan, Tiles, Variant, plan_to
+from perfgate_moe.timing import search
+from perfgate_moe.timing.card import read_state
+from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
+from perfgate_moe.timing.shapes import LAYERS, SHAPES, problems, weight_sets
+from perfgate_moe.timing.timing import capture, interleave, profile_us, ratio_interval
+from perfgate_moe.timing.tuner import UNLIMITED, VLLM, Budget, find_plan, name_weights, read_weights, runner
 
 ROUNDS = 30
 SUBJECTS = ("ours-slots", "ours-atomic32", "ours-owner", "sglang", "sglang-fused-sum", VLLM)
@@ -134,7 +135,7 @@ def as_read(subject: str, case: Case) -> Case:
 
 def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     """In a worker: run one plan once, which leaves its kernels in Triton's cache."""
-    from perfgate.kernels.tiles import plan_from
+    from perfgate_moe.layer.tiles import plan_from
 
     subject, shape, tokens, entry = task
     case = as_read(subject, SHAPES[shape])

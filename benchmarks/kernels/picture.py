@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from table import OURS
 
-from perfgate.kernels.timing import ratio_interval
+from perfgate_moe.timing.timing import ratio_interval
 
 ACROSS = 3
 THEIRS = {"sglang": "SGLang", "sglang-fused-sum": "SGLang, fused sum", "sglang-untuned": "SGLang, its own tiles"}

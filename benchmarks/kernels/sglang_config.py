@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from perfgate.kernels.sglang_peer import config_of
-from perfgate.kernels.shapes import SHAPES
-from perfgate.kernels.tiles import plan_from
+from perfgate_moe.engines.sglang_peer import config_of
+from perfgate_moe.layer.tiles import plan_from
+from perfgate_moe.timing.shapes import SHAPES
 
 VERSIONED = "triton_{}"
 DEVICE = "NVIDIA_H200"

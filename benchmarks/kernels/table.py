@@ -1,7 +1,7 @@
 """Turn results of layer.py into the table of docs/kernels.md, and into the plans that the package ships.
 
 python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json
-python benchmarks/kernels/table.py --plans perfgate/kernels/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json
+python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from perfgate.kernels.cases import Case
-from perfgate.kernels.tables import name_shape, read_table
-from perfgate.kernels.timing import ratio_interval
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.layer.tables import name_shape, read_table
+from perfgate_moe.timing.timing import ratio_interval
 
 OURS = ("ours-slots", "ours-owner")  # deterministic: what `automatic` may choose
 THEIRS = ("sglang", "sglang-fused-sum", "sglang-untuned")  # layers with quantised weights have no fused sum

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 import torch
 
-from perfgate.kernels.accuracy import TOLERANCES, measure
-from perfgate.kernels.card import read_state
-from perfgate.kernels.implementations import find
-from perfgate.kernels.problem import Problem
-from perfgate.kernels.reference import oracle
-from perfgate.kernels.roofline import Ceilings, floor_us, measure_ceilings
-from perfgate.kernels.shapes import LAYERS, find_shape, problems, weight_sets
-from perfgate.kernels.timing import Clock, Replayable, Run, count_replays, record
+from perfgate_moe.exam.accuracy import TOLERANCES, measure
+from perfgate_moe.exam.implementations import find
+from perfgate_moe.layer.problem import Problem
+from perfgate_moe.layer.reference import oracle
+from perfgate_moe.timing.card import read_state
+from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
+from perfgate_moe.timing.shapes import LAYERS, find_shape, problems, weight_sets
+from perfgate_moe.timing.timing import Clock, Replayable, Run, count_replays, record
 
 # SGLang warns on import; that is no failure of a layer.
 pytestmark = pytest.mark.filterwarnings("default")

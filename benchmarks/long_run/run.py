@@ -32,11 +32,11 @@ from typing import Any
 
 import psutil
 
-from perfgate.baseline_choice import KEPT, match_baseline
 from perfgate.check import judge
-from perfgate.evidence.results import load_results
-from perfgate.policy import RULE
-from perfgate.verdict_file import format_verdict
+from perfgate.gate.case import KEPT, match_baseline
+from perfgate.results.results import load_results
+from perfgate.storage.rounding import format_verdict
+from perfgate.verdict.policy import RULE
 from tests.e2e.commands import wait_for_leftovers
 from tests.fakes.commands import copy_without_break, count_lines, start_perfgate
 from tests.fakes.requests import build_text

@@ -15,9 +15,9 @@ import numpy as np
 
 from perfgate import __version__
 from perfgate.core import Arm, Role
-from perfgate.evidence.records import ArmRecord, SessionRecord
-from perfgate.evidence.writer import ResultWriter
-from perfgate.scenario import Scenario, parse_scenario
+from perfgate.results.records import ArmRecord, SessionRecord
+from perfgate.results.writer import ResultWriter
+from perfgate.scenario.schema import Scenario, parse_scenario
 
 BLOCKS, WINDOWS = 6, 4  # 6 blocks x 2 arms x 4 windows = 48, the first window of each start being warm-up
 REQUESTS, OUTPUT_TOKENS, INPUT_TOKENS, CONCURRENCY = 328, 65, 512, 16  # 328 x 64 = 20,992 inter-token latencies a window

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
-from perfgate.evidence.noise import doubt_agreement
 from perfgate.metrics import METRICS
-from perfgate.policy import MAX_PRIOR_DF, USUAL_RATIO
 from perfgate.stats.looks import Decision, Plan, Series, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
+from perfgate.verdict.noise import doubt_agreement
+from perfgate.verdict.policy import MAX_PRIOR_DF, USUAL_RATIO
 
 Floats = NDArray[np.float64]
 
@@ -157,7 +157,7 @@ def find_inflations(windows: Floats, usual: Floats, dials: Dials = PRESENT) -> F
     """The phi after each block, at least 1: median variance within a start so far over so many times the stored one.
 
     Shape (trials, blocks, metrics).
-    `perfgate.series` does this for windows of a session; `spot_check.py` holds the two against each other.
+    `perfgate.verdict.series` does this for windows of a session; `spot_check.py` holds the two against each other.
     """
     spreads = find_spreads(windows)
     so_far = [np.median(spreads[:, :block].reshape(len(windows), 2 * block, -1), axis=1) for block in _count(windows)]

@@ -17,7 +17,7 @@ from benchmarks.verdict.power_curves import BLOCKS, EFFECTS, KINDS, OURS, WINDOW
 from benchmarks.verdict.record import read_results
 from benchmarks.verdict.simulator import DEFAULT
 from perfgate.metrics import METRICS
-from perfgate.policy import MAX_PRIOR_DF, USUAL_RATIO
+from perfgate.verdict.policy import MAX_PRIOR_DF, USUAL_RATIO
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "error-rates-simulated.md"

@@ -20,10 +20,10 @@ from benchmarks.verdict.record import write_results
 from benchmarks.verdict.simulator import DEFAULT, draw_windows, slow_down, to_values
 from perfgate.check import judge
 from perfgate.core import Arm, Fingerprint, Role, Run, Session, Verdict, Window
-from perfgate.evidence.baselines import Baseline
-from perfgate.evidence.noise import Anchor, NoiseModel, StoredStart
-from perfgate.scenario import Scenario, parse_scenario
+from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.stats.looks import Decision, decide
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.noise import Anchor, NoiseModel, StoredStart
 
 Floats = NDArray[np.float64]
 REQUESTS, TOKENS, STORED, WINDOWS, BLOCKS = 400, 32, 20, 3, 6

@@ -8,16 +8,16 @@ from math import inf, log
 from pathlib import Path
 from statistics import median
 
+from perfgate.bisection.checkouts import Workshop, fill
 from perfgate.bisection.guard import read_last
 from perfgate.bisection.repository import Commit
+from perfgate.bisection.search import Reading
 from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
-from perfgate.bisection.workshop import Workshop, fill
 from perfgate.core import Arm
-from perfgate.culprit import Reading
 from perfgate.errors import EvidenceError, InputError
-from perfgate.evidence.bench_serving import read_window
-from perfgate.evidence.pairing import DECIMALS
 from perfgate.metrics import METRICS
+from perfgate.readers.bench_serving import read_window
+from perfgate.verdict.validity.pairing import DECIMALS
 
 SKIP = 125
 """The exit code by which a command says that this commit cannot be measured: that of `git bisect run`."""

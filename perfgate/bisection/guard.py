@@ -7,9 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.serving.interruption import INTERRUPTION
-from perfgate.serving.processes import end_session
-from perfgate.serving.reaper import Reaper
+from perfgate.machine.processes import end_session
+from perfgate.serving.engine.interruption import INTERRUPTION
+from perfgate.serving.engine.reaper import Reaper
 
 GRACE_S = 2.0
 

@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from perfgate.culprit import Measured, Reading, Rules, Search
+from perfgate.bisection.search import Measured, Reading, Rules, Search
 from perfgate.errors import EvidenceError
-from perfgate.evidence.journal import append_line, cut_torn_line, read_bytes, read_lines, write_atomically
-from perfgate.evidence.records import describe_first
-from perfgate.evidence.resumption import require_equal
+from perfgate.results.records import describe_first
+from perfgate.results.resumption import require_equal
+from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, read_lines, write_atomically
 
 SEARCH_FILE = "search.json"
 JOURNAL_FILE = "journal.jsonl"

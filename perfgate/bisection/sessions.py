@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfgate.bisection.checkouts import Workshop
 from perfgate.bisection.repository import Commit
+from perfgate.bisection.search import Reading
 from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
-from perfgate.bisection.workshop import Workshop
 from perfgate.core import Arm, Better
-from perfgate.culprit import Reading
 from perfgate.errors import EngineError
-from perfgate.evidence.admission import admit
-from perfgate.evidence.records import SESSION_FILE
-from perfgate.gate import Job, ensure_baseline, fix_noise, load_case, name_calibration
+from perfgate.gate.gate import Job, ensure_baseline, fix_noise, load_case, name_calibration
 from perfgate.metrics import METRICS
-from perfgate.policy import fix_policy
-from perfgate.scenario import Scenario
-from perfgate.series import read_series
-from perfgate.serving.arms import ArmSpec
+from perfgate.results.records import SESSION_FILE
+from perfgate.scenario.schema import Scenario
+from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
+from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.series import read_series
+from perfgate.verdict.validity.admission import admit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perfgate.bisection.repository import Commit
-from perfgate.culprit import Reading
+from perfgate.bisection.search import Reading
 from perfgate.errors import PerfgateError
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from perfgate.bisection.record import Record
 from perfgate.bisection.repository import Commit, Line
-from perfgate.culprit import Answer, Ending, Search, compare_ends, pick_metric
+from perfgate.bisection.search import Answer, Ending, Search, compare_ends, pick_metric
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.table import Table, print_table
 from perfgate.report.wording import percent
-from perfgate.rounding import format_percent
 from perfgate.stats.looks import CONFIDENCE
 from perfgate.stats.moderated import estimate
+from perfgate.storage.rounding import format_percent
 
 SHOWN = 0.001
 """A commit that was not measured and is less likely than this is counted, not listed."""

@@ -102,7 +102,7 @@ def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_expect(options: Mapping[str, Any]) -> Any:
     """Turn them into an Expect. Raise InputError for what is no regular expression."""
-    from perfgate.safeguards import Expect  # noqa: PLC0415 - pydantic is not for --help
+    from perfgate.scenario.safeguards import Expect  # noqa: PLC0415 - pydantic is not for --help
 
     try:
         return Expect(kernels=options["kernels"], absent=options["absent"], log=options["log"])
@@ -114,7 +114,7 @@ def read_proof(options: Mapping[str, Any]) -> Any:
     """Read the proof of the arms' kernels, None where none is given. Raise InputError naming the field that is wrong."""
     if options["proof"] is None:
         return None
-    from perfgate.evidence.proof import load_proof  # noqa: PLC0415 - few sessions have one
+    from perfgate.results.records import load_proof  # noqa: PLC0415 - few sessions have one
 
     return load_proof(options["proof"])
 
@@ -135,7 +135,7 @@ def add_arm_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_arms(options: dict[str, Any]) -> dict[Arm, Any]:
     """Turn the arm options into one ArmSpec per arm; the candidate is the base plus what is said of it alone."""
-    from perfgate.serving.arms import ArmSpec, build_injection_environment, parse_environment  # noqa: PLC0415
+    from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment  # noqa: PLC0415
 
     caches = options["caches"].resolve() if options.get("caches") else None
     python = _find_python(options["python"], options.get("checkout"))
@@ -160,8 +160,8 @@ def _find_python(engine: str, tree: Path | None) -> str:
     """The Python of an arm: the one given, or one that runs a working tree over it."""
     if tree is None:
         return engine
-    from perfgate.runner.trees import ready_python  # noqa: PLC0415 - few arms are built here
-    from perfgate.state import find_state_dir  # noqa: PLC0415
+    from perfgate.serving.engine.trees import ready_python  # noqa: PLC0415 - few arms are built here
+    from perfgate.storage.state import find_state_dir  # noqa: PLC0415
 
     return str(ready_python(tree, Path(engine), find_state_dir()))
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from perfgate.errors import InputError
-from perfgate.github.handoff import Repository, Sha
+from perfgate.errors import GitHubError, InputError
+from perfgate.github.client import GitHub
+from perfgate.github.handoff.handoff import Repository, Sha
 
 MAX_EVENT_BYTES = 8 * 2**20
 NO_SHA = "0" * 40
@@ -173,3 +175,20 @@ def _classify(word: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) 
     if re.fullmatch(r"[0-9a-f]{12,40}", word):
         return "sha"
     raise InputError(f"{word} is no machine ({', '.join(hardware)}), scenario ({', '.join(scenarios)}) or commit of 12 digits")
+
+
+def find_merge_base(github: GitHub, pull: Mapping[str, Any]) -> str:
+    """Ask GitHub where `pull` left its base branch. Raise InputError where that cannot be known: no other commit will do.
+
+    Against the tip of the base branch a pull request that is behind would be charged with what the branch gained or lost since.
+    The branch is asked for by name, because `base.sha` of an event may be older than what the pull request has merged.
+    """
+    repository, head = find_repository(pull, "base.repo.full_name"), find_sha(pull, "head.sha")
+    branch = find(pull, "base.ref")
+    if not isinstance(branch, str) or not branch or ".." in branch:
+        raise InputError("event: base.ref: missing or no branch")
+    try:
+        answer = github.get(f"/repos/{repository}/compare/{quote(branch, safe='')}...{head}", per_page=1)
+        return find_sha(answer, "merge_base_commit.sha")
+    except (GitHubError, InputError) as error:
+        raise InputError(f"nothing is measured: where {head} left {branch!r} cannot be known ({error})") from None

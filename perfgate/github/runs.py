@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.errors import GitHubError, HandoffError, InputError, StaleError
-from perfgate.github.artifact import MAX_ARCHIVE_BYTES
 from perfgate.github.client import GitHub
+from perfgate.github.comment.states import State
 from perfgate.github.events import find, find_number, find_repository, find_sha
-from perfgate.github.handoff import Handoff, Subject
+from perfgate.github.handoff.artifact import MAX_ARCHIVE_BYTES, open_artifact
+from perfgate.github.handoff.handoff import Handoff, Subject
 from perfgate.github.settings import Job
-from perfgate.github.states import State
-from perfgate.github.subject import open_artifact
-from perfgate.scenario import NAME
+from perfgate.scenario.schema import NAME
 
 QUEUE = "gh-readonly-queue/"
 HEALTH_STEP = "The machine is fit to measure"

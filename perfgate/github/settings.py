@@ -12,8 +12,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
-from perfgate.github.handoff import Label
-from perfgate.settings_file import read_settings
+from perfgate.github.handoff.handoff import Label
+from perfgate.scenario.settings import read_settings
 
 DEFAULT_PATH = Path(".github/perfgate.toml")
 _STRICT = ConfigDict(extra="forbid", defer_build=True)

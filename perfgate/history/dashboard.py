@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import groupby
+from typing import Any
 
+import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from perfgate.history import charts
@@ -19,7 +21,7 @@ from perfgate.history.listing import (
     tabulate_spending,
 )
 from perfgate.history.trends import History, Series
-from perfgate.rounding import format_percent
+from perfgate.storage.rounding import format_percent, round_floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +89,27 @@ def _describe_spread(series: Series) -> str:
         f"{runner} {value:.5g} ({series.spread.points[runner]} sessions)" for runner, value in series.spread.medians.items()
     )
     return f"{series.subject.title}: runners differ by {format_percent(series.spread.ratio)}: {told}"
+
+
+DOCUMENT = 1
+"""Version of the document's layout."""
+
+
+def format_history(history: History) -> bytes:
+    """Write everything that the tables and the dashboard show; times are UTC."""
+    content = {
+        "document": DOCUMENT,
+        "store": history.store,
+        "series": [_describe(series) for series in history.series],
+        "ledger": {**asdict(history.ledger), "false_alarms": history.ledger.false_alarms},
+        "spending": [asdict(spending) for spending in history.spending],
+    }
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(round_floats(content), option=options)
+
+
+def _describe(series: Series) -> dict[str, Any]:
+    content = {**asdict(series), "level": series.level}
+    if series.creep:
+        content["creep"]["is_over"] = series.creep.is_over
+    return content

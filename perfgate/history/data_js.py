@@ -14,12 +14,12 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Better
-from perfgate.environment import slug
 from perfgate.errors import EvidenceError
-from perfgate.evidence.bench_serving import read_bytes
-from perfgate.evidence.records import describe_first
 from perfgate.history.entries import COMMIT, Provenance
 from perfgate.history.imports import Number, Past, PastRun, name_hardware
+from perfgate.machine.fingerprint import slug
+from perfgate.readers.bench_serving import read_bytes
+from perfgate.results.records import describe_first
 
 ORIGIN = "github-action-benchmark"
 HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")

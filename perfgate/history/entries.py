@@ -12,13 +12,13 @@ from typing import Any
 
 from perfgate.core import Arm, Outcome, Session, Verdict, Window
 from perfgate.errors import EvidenceError, InputError
-from perfgate.evidence.journal import read_bytes
-from perfgate.evidence.pairing import group_starts
-from perfgate.evidence.records import SESSION_FILE, SessionRecord, read_entries
 from perfgate.history.schema import SCHEMA
 from perfgate.metrics import METRICS
-from perfgate.policy import Policy
 from perfgate.report.openmetrics import read_begun
+from perfgate.results.records import SESSION_FILE, SessionRecord, read_entries
+from perfgate.storage.journal import read_bytes
+from perfgate.verdict.policy import Policy
+from perfgate.verdict.validity.pairing import group_starts
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")

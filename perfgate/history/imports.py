@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from perfgate.core import Arm, Role, Run
-from perfgate.environment import slug
 from perfgate.errors import InputError
 from perfgate.history.entries import Entry, Place, Provenance, digest
 from perfgate.history.schema import SCHEMA
+from perfgate.machine.fingerprint import slug
 from perfgate.metrics import METRICS
-from perfgate.workloads import show_fact
+from perfgate.verdict.workloads import show_fact
 
 IMPORT = "import"
 # Facts that differ between runs of one workload: a seed draws other prompts of the same lengths.

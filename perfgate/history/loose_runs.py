@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfgate.cold_runs import order_runs, split_cold
 from perfgate.core import Run
-from perfgate.environment import slug
 from perfgate.errors import EvidenceError
-from perfgate.evidence.bench_serving import decode, read_bytes, read_runs
-from perfgate.evidence.matrix_log import is_matrix_log, parse_matrix_log
-from perfgate.evidence.run_checks import NO_LIMIT
 from perfgate.history.entries import Provenance
 from perfgate.history.imports import Past, PastRun, name_hardware, read_moment, stagger
-from perfgate.workloads import show_fact
+from perfgate.machine.fingerprint import slug
+from perfgate.readers.bench_serving import decode, read_bytes, read_runs
+from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
+from perfgate.readers.run_checks import NO_LIMIT
+from perfgate.verdict.workloads import order_runs, show_fact, split_cold
 
 ORIGIN = "bench_serving"
 SUFFIXES = (".jsonl", ".json", ".txt", ".log", ".out", ".gz")

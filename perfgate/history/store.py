@@ -24,9 +24,9 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from perfgate.errors import EvidenceError, InputError
-from perfgate.evidence.journal import write_atomically
 from perfgate.history.entries import Entry, Place, digest
 from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS, build_schema
+from perfgate.storage.journal import write_atomically
 
 _PATH = re.compile(r"/scenario=([^/]+)/hardware=([^/]+)/month=(\d{4}-\d{2})/(batch-)?([0-9a-f]{16})\.parquet$")
 # A row that stands twice (a merge that was cut off between writing and deleting) is one row.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfgate.evidence.attribution import Attribution, Part
 from perfgate.report import wording
 from perfgate.report.table import Table
-from perfgate.rounding import format_percent
+from perfgate.results.attribution import Attribution, Part
+from perfgate.storage.rounding import format_percent
 
 ROWS_SHOWN = 12
 # Names of C++ templates fill pages; what tells them apart stands at their beginning.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perfgate.evidence.matrix_results import CellResult
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.escape import plain
 from perfgate.report.table import Table
-from perfgate.rounding import format_percent
+from perfgate.results.matrix_results import CellResult
+from perfgate.storage.rounding import format_percent
 
 SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms", "mean_e2e_ms")
 SPREAD = "output_tok_per_s"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfgate.core import Judgement, Outcome
 from perfgate.report import wording
 from perfgate.report.escape import markdown
-from perfgate.report.picture import LEGEND
+from perfgate.report.figure import LEGEND
 from perfgate.report.render import TOP, Case, Fold, render_case
 from perfgate.report.view import count_margins
 

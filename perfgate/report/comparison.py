@@ -8,14 +8,14 @@ from typing import Any
 
 import orjson
 
-from perfgate.compare import Comparison, Group
 from perfgate.core import Arm, Judgement, Outcome
 from perfgate.report import wording
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, choose_layout, lay_out_markdown
-from perfgate.rounding import round_floats
 from perfgate.stats.welch import PLAN_LIMIT
-from perfgate.workloads import show_fact
+from perfgate.storage.rounding import round_floats
+from perfgate.verdict.compare import Comparison, Group
+from perfgate.verdict.workloads import show_fact
 
 SCHEMA = 1
 HEADER = ("metric", "base", "candidate", "change", "90 % interval", "margin", "outcome", "more runs")

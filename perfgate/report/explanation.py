@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from perfgate.core import Judgement, Outcome, Role, Session, Verdict
 from perfgate.report import wording
-from perfgate.rounding import format_percent
+from perfgate.storage.rounding import format_percent
 
 _BECAUSE = {
     Outcome.PASS: "all of it ends before the margin, so a loss that large is less likely than 5 %",

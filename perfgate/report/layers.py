@@ -8,7 +8,7 @@ from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.wording import percent
-from perfgate.rounding import format_percent
+from perfgate.storage.rounding import format_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from perfgate.core import Outcome, Session, Verdict, Window
 from perfgate.errors import InputError
-from perfgate.evidence.readings import READINGS
 from perfgate.metrics import METRICS
+from perfgate.results.readings import READINGS
 
 if TYPE_CHECKING:
     from prometheus_client.core import GaugeMetricFamily

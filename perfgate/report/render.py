@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfgate.core import Session, Verdict
-from perfgate.evidence.attribution import Attribution
 from perfgate.report import escape
 from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
+from perfgate.report.figure import LEGEND
 from perfgate.report.layers import build_kernels, tabulate_layers
-from perfgate.report.picture import LEGEND
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import Row, build_view
 from perfgate.report.wording import ACTIONS
-from perfgate.scenario import Scenario
+from perfgate.results.attribution import Attribution
+from perfgate.scenario.schema import Scenario
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perfgate.core import Arm, Judgement, Outcome, Role, Session, Verdict
 from perfgate.report import wording
-from perfgate.rounding import format_percent
+from perfgate.storage.rounding import format_percent
 
 POWER = "9 times in 10"
 

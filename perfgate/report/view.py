@@ -9,9 +9,9 @@ from shlex import join, quote
 from perfgate.core import Arm, Judgement, Outcome, Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
-from perfgate.report.picture import draw_interval
+from perfgate.report.figure import draw_interval
 from perfgate.report.sureness import describe_confidence, describe_sensitivity, describe_spent
-from perfgate.scenario import Scenario
+from perfgate.scenario.schema import Scenario
 
 REASONS_SHOWN = 12
 # The verdict first, then what is left in doubt, then the rest.

@@ -6,7 +6,7 @@ from math import isfinite
 
 from perfgate.core import Better, Judgement, Outcome
 from perfgate.metrics import METRICS
-from perfgate.rounding import format_percent
+from perfgate.storage.rounding import format_percent
 
 MISSING = "n/a"
 UNMEASURED = "not measured"

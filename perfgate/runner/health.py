@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from perfgate.accelerators import find_label
-from perfgate.rounding import format_percent
+from perfgate.machine.accelerators import find_label
+from perfgate.storage.rounding import format_percent
 
 MAX_IDLE_MEMORY_SHARE = 0.01
 MAX_IDLE_CELSIUS = 85

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import perfgate
 from perfgate.errors import InputError, RunnerError
-from perfgate.evidence.journal import write_atomically
 from perfgate.runner.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.runner.settings import Runner
+from perfgate.storage.journal import write_atomically
 
 SHIPPED = ("hooks", "systemd", "tmpfiles.d")
 COMMAND_TIMEOUT_S = 120.0

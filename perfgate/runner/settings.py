@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from perfgate.runner.admission import Rules
-from perfgate.settings_file import read_settings
+from perfgate.scenario.settings import read_settings
 
 DEFAULT_PATH = Path("/etc/perfgate/runner.toml")
 VARIABLE = "PERFGATE_RUNNER_CONFIG"

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Self
 
 from perfgate.errors import ClientError, InputError
-from perfgate.load import Load
-from perfgate.scenario import Scenario
-from perfgate.serving.engines import Engine
-from perfgate.serving.interruption import INTERRUPTION
-from perfgate.serving.processes import end_session
-from perfgate.serving.reaper import Reaper
+from perfgate.machine.processes import end_session
+from perfgate.scenario.load import Load
+from perfgate.scenario.schema import Scenario
+from perfgate.serving.engine.engines import Engine
+from perfgate.serving.engine.interruption import INTERRUPTION
+from perfgate.serving.engine.reaper import Reaper
 
 WORKER = Path(__file__).with_name("client_worker.py")
 IMPORT_TIMEOUT_S = 180.0

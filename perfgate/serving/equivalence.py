@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfgate.evidence.replies import Question
-from perfgate.safeguards import Equivalence
-from perfgate.serving.conversation import post
-from perfgate.serving.model_guard import read_vocabulary
-from perfgate.serving.server import Server
+from perfgate.readers.replies import Question
+from perfgate.scenario.safeguards import Equivalence
+from perfgate.serving.engine.conversation import post
+from perfgate.serving.engine.server import Server
+from perfgate.serving.model.model_guard import read_vocabulary
 
 GENERATE_PATH, COMPLETIONS_PATH = "/generate", "/v1/completions"
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.errors import ClientError
-from perfgate.rounding import format_percent
-from perfgate.safeguards import Gsm8k
-from perfgate.serving.interruption import INTERRUPTION
-from perfgate.serving.processes import end_session
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Server
+from perfgate.machine.processes import end_session
+from perfgate.scenario.safeguards import Gsm8k
+from perfgate.serving.engine.interruption import INTERRUPTION
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Server
+from perfgate.storage.rounding import format_percent
 
 WORKER = Path(__file__).with_name("gsm8k_worker.py")
 ROUNDING = 1e-6

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from perfgate import __version__
 from perfgate.core import Role, Run
-from perfgate.environment import read_fingerprint
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
-from perfgate.evidence.journal import explain_stop, lock_folder
-from perfgate.evidence.matrix_records import (
+from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.results.matrix_records import (
     MATRIX_FILE,
     Key,
     MatrixProgress,
@@ -22,22 +21,23 @@ from perfgate.evidence.matrix_records import (
     read_matrix_progress,
     require_same_matrix,
 )
-from perfgate.evidence.pairing import describe_curve
-from perfgate.matrix import Matrix
-from perfgate.rounding import format_percent
-from perfgate.serving.arms import ArmSpec
+from perfgate.scenario.matrix import Matrix
 from perfgate.serving.client import Client, verify_dataset
-from perfgate.serving.engines import ENGINES
-from perfgate.serving.inheritance import inherit, read_steering
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.engine.inheritance import inherit, read_steering
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.measure import locate_model, raise_on_signals, require_engine, write_utc
-from perfgate.serving.model_guard import verify_model
+from perfgate.serving.model.model_guard import verify_model
+from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.served_model import verify_served
-from perfgate.serving.server import Launch, Server
 from perfgate.serving.session import agree
-from perfgate.serving.telemetry import Telemetry, open_monitor
+from perfgate.serving.watch.telemetry import Telemetry, open_monitor
 from perfgate.serving.window import Bench, describe_run
+from perfgate.storage.journal import explain_stop, lock_folder
+from perfgate.storage.rounding import format_percent
+from perfgate.verdict.validity.pairing import describe_curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

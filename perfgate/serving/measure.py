@@ -14,32 +14,32 @@ from typing import Literal
 
 from perfgate import __version__
 from perfgate.core import Arm
-from perfgate.environment import read_fingerprint
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
-from perfgate.evidence.journal import lock_folder
-from perfgate.evidence.records import SESSION_FILE, SessionRecord
-from perfgate.evidence.resumption import Progressed, read_progressed, require_same
-from perfgate.evidence.writer import ResultWriter
-from perfgate.kernel_proof import KernelProof, find_problems
-from perfgate.policy import RULE
-from perfgate.safeguards import Expect
-from perfgate.scenario import Model, Scenario
-from perfgate.serving.arms import ArmSpec
+from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.results.records import SESSION_FILE, SessionRecord
+from perfgate.results.resumption import Progressed, read_progressed, require_same
+from perfgate.results.writer import ResultWriter
+from perfgate.scenario.safeguards import Expect
+from perfgate.scenario.schema import Model, Scenario
 from perfgate.serving.client import Client, verify_files
-from perfgate.serving.engines import ENGINES
-from perfgate.serving.hub_cache import find_cache, find_snapshot, is_hub_id
-from perfgate.serving.inheritance import inherit, read_steering, require_apart
-from perfgate.serving.interruption import INTERRUPTION
-from perfgate.serving.model_guard import verify_model
-from perfgate.serving.path_under_test import describe_expect, find_expect
-from perfgate.serving.plan import Plan
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
+from perfgate.serving.engine.interruption import INTERRUPTION
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
+from perfgate.serving.model.model_guard import verify_model
+from perfgate.serving.model.served_model import describe_model, verify_served
+from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.progress import Progress
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.served_model import describe_model, verify_served
+from perfgate.serving.proof import describe_expect, find_expect
 from perfgate.serving.session import Driver
-from perfgate.serving.telemetry import Telemetry, describe_monitor, open_monitor
-from perfgate.serving.tiny_model import write_tiny_model
-from perfgate.state import find_state_dir
+from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, open_monitor
+from perfgate.serving.window import Plan
+from perfgate.storage.journal import lock_folder
+from perfgate.storage.state import find_state_dir
+from perfgate.verdict.policy import RULE
+from perfgate.verdict.validity.kernel_proof import KernelProof, find_problems
 
 GENERATED = "generated:"
 

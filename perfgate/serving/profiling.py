@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfgate.errors import ServerError
-from perfgate.evidence.profiles import Profile, store_profile
-from perfgate.evidence.replies import Question
-from perfgate.load import Load
-from perfgate.serving.conversation import post
+from perfgate.readers.replies import Question
+from perfgate.results.profiles import Profile, store_profile
+from perfgate.scenario.load import Load
+from perfgate.serving.engine.conversation import post
+from perfgate.serving.engine.server import Server
 from perfgate.serving.equivalence import GENERATE_PATH
-from perfgate.serving.model_guard import read_vocabulary
-from perfgate.serving.server import Server
+from perfgate.serving.model.model_guard import read_vocabulary
 
 START_PATH, STOP_PATH = "/start_profile", "/stop_profile"
 MAX_STEPS = 32

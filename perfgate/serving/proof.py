@@ -6,21 +6,25 @@ line of perfgate's own plug-in alone is looked for earlier: reading a log distur
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.evidence.expectations import LOG_EVENT, check_expectations, describe_missing, find_line
-from perfgate.evidence.journal import read_lines
-from perfgate.evidence.profiles import Profile
-from perfgate.evidence.records import EVENTS_FILE
-from perfgate.evidence.writer import ResultWriter
-from perfgate.moe_path import PROOF
+from perfgate.results.profiles import Profile
+from perfgate.results.records import EVENTS_FILE
+from perfgate.results.writer import ResultWriter
+from perfgate.scenario.moe_path import OFF, PROOF, SUM_KERNEL, SUM_OPTION, VARIABLE
+from perfgate.scenario.safeguards import Expect
+from perfgate.scenario.schema import Scenario
+from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.profiling import profile_server
+from perfgate.storage.journal import read_lines
+from perfgate.verdict.validity.expectations import LOG_EVENT, check_expectations, describe_missing, find_line
 
 if TYPE_CHECKING:
-    from perfgate.serving.plan import Plan
     from perfgate.serving.session import Start
+    from perfgate.serving.window import Plan
 
 
 def prove_warm(plan: Plan, start: Start) -> None:
@@ -58,3 +62,23 @@ def _profile(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -
         if plan.expect.needs_profile:
             raise
         writer.add_event("profile_failed", elapsed_s, arm=start.arm.value, start=start.number, message=str(error))
+
+
+def find_expect(scenario: Scenario, arms: Mapping[Arm, ArmSpec]) -> Expect:
+    """The expectation that the candidate's own settings bring along; empty where they say nothing of the MoE path."""
+    base, candidate = (_read_settings(scenario, arms[arm]) for arm in (Arm.BASE, Arm.CANDIDATE))
+    is_asked = candidate[0] not in {*OFF, base[0]}
+    is_fused = candidate[1] and not base[1]
+    return Expect(log=(PROOF,) if is_asked else (), kernels=(SUM_KERNEL,) if is_fused else ())
+
+
+def _read_settings(scenario: Scenario, spec: ArmSpec) -> tuple[str, bool]:
+    """The value of the variable, and whether the fused sum is asked for."""
+    return {**scenario.server.env, **spec.env}.get(VARIABLE, ""), SUM_OPTION in (*scenario.server.args, *spec.args)
+
+
+def describe_expect(found: Expect) -> str:
+    """One line that tells the user what was added, and how to say otherwise."""
+    wanted = [*(f"a line {pattern!r} in its log" for pattern in found.log), *(f"kernel {name!r}" for name in found.kernels)]
+    told = " and ".join(wanted)
+    return f"the candidate asks for another MoE path, so it must show {told}; --expect-log or --expect-kernel replace this"

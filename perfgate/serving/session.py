@@ -10,27 +10,26 @@ from typing import Any
 
 from perfgate.core import Arm, Role, Run, Window
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
-from perfgate.evidence.answers import Answers, store_answers
-from perfgate.evidence.gsm8k import GSM8K_EVENT
-from perfgate.evidence.journal import explain_stop
-from perfgate.evidence.pairing import describe_curve, group_windows
-from perfgate.evidence.resumption import Progressed
-from perfgate.evidence.writer import ResultWriter
-from perfgate.rounding import format_percent
+from perfgate.results.answers import Answers, store_answers
+from perfgate.results.resumption import Progressed
+from perfgate.results.writer import ResultWriter
 from perfgate.serving.client import Client
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Server, wait_all_ready
+from perfgate.serving.engine.startup import note_start
 from perfgate.serving.equivalence import ask
 from perfgate.serving.gsm8k import Evaluator
-from perfgate.serving.injection import VARIABLE
-from perfgate.serving.injection_log import INJECTED, PROOF, read_spent
-from perfgate.serving.plan import Plan, order_arms
+from perfgate.serving.injection.injection import VARIABLE
+from perfgate.serving.injection.injection_log import INJECTED, PROOF, read_spent
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import prove, prove_warm
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Server, wait_all_ready
-from perfgate.serving.startup import note_start
-from perfgate.serving.telemetry import Telemetry
 from perfgate.serving.tuned_choices import adopt, has_to_choose
-from perfgate.serving.window import Bench, describe_run
+from perfgate.serving.watch.telemetry import Telemetry
+from perfgate.serving.window import Bench, Plan, describe_run, order_arms
+from perfgate.storage.journal import explain_stop
+from perfgate.storage.rounding import format_percent
+from perfgate.verdict.validity.gsm8k import GSM8K_EVENT
+from perfgate.verdict.validity.pairing import describe_curve, group_windows
 
 ADOPTED = "choices_adopted"
 STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")

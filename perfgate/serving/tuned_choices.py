@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.errors import ServerError
-from perfgate.evidence.journal import write_atomically
-from perfgate.serving.server import Launch
+from perfgate.serving.engine.server import Launch
+from perfgate.storage.journal import write_atomically
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PATTERN = "*.best_config"

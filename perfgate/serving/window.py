@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfgate.core import Run
+from perfgate.core import Arm, Run
 from perfgate.errors import ClientError, EvidenceError, InterruptedRunError
-from perfgate.evidence.bench_serving import read_window
-from perfgate.load import Load
+from perfgate.readers.bench_serving import read_window
+from perfgate.scenario.load import Load
+from perfgate.scenario.safeguards import Expect, Gsm8k
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
-from perfgate.serving.server import END_S, Server
-from perfgate.serving.telemetry import Telemetry, Watch
+from perfgate.serving.engine.server import END_S, Launch, Server
+from perfgate.serving.watch.telemetry import Telemetry, Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +87,27 @@ def describe_run(name: str, role: str, run: Run, wall_s: float) -> str:
     """Say in one line what a window told."""
     throughput, p99 = (run.values.get(metric, float("nan")) for metric in ("output_tok_per_s", "p99_itl_ms"))
     return f"  {name:9} {role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms   ({wall_s:.1f} s)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a session will do, fixed before it begins. `is_decided` is asked after each look and may end it early.
+
+    `noise` holds the stored deviations of a window by metric, those that the judge will hold stalled windows against. `expect`
+    is what must be seen of the candidate; `is_profiled` keeps a profile of both arms even where nothing is expected. `gsm8k`
+    says what both arms are asked in the first block, if anything.
+    """
+
+    scenario: Scenario
+    launches: Mapping[Arm, Launch]
+    looks: tuple[int, ...]
+    is_decided: Callable[[], bool]
+    noise: Mapping[str, float] = field(default_factory=dict)
+    expect: Expect = field(default_factory=Expect)
+    is_profiled: bool = False
+    gsm8k: Gsm8k | None = None
+
+
+def order_arms(block: int) -> tuple[Arm, Arm]:
+    """Who goes first in a block: base in odd blocks, candidate in even ones, so that drift cancels (ABBA)."""
+    return (Arm.BASE, Arm.CANDIDATE) if block % 2 else (Arm.CANDIDATE, Arm.BASE)

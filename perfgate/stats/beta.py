@@ -1,6 +1,6 @@
 """The regularised incomplete beta function: all that Student's t and Harrell-Davis weights need.
 
-It stands here because importing scipy takes longer than judging a session. `tests/unit/test_stats_beta.py` holds it to scipy's
+It stands here because importing scipy takes longer than judging a session. `tests/rule/test_stats_beta.py` holds it to scipy's
 values, twelve digits of them.
 """
 

@@ -15,7 +15,7 @@ CHANGES = {
 @pytest.fixture(scope="session")
 def small_scenario(tmp_path_factory):
     """cpu-moe with small windows."""
-    from perfgate.scenario import read_scenario_text
+    from perfgate.scenario.schema import read_scenario_text
 
     text, _ = read_scenario_text("cpu-moe")
     for before, after in CHANGES.items():

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm, Outcome, Role
-from perfgate.evidence.bench_serving import read_window
-from perfgate.evidence.pairing import read_run_badness
-from perfgate.evidence.results import load_results
-from perfgate.gate import Job, run_gate
-from perfgate.load import Load
-from perfgate.scenario import parse_scenario
-from perfgate.serving import engines
-from perfgate.serving.arms import ArmSpec
+from perfgate.gate.gate import Job, run_gate
+from perfgate.readers.bench_serving import read_window
+from perfgate.results.results import load_results
+from perfgate.scenario.load import Load
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.client import Client
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Launch, Server, wait_all_ready
-from perfgate.serving.tiny_model import write_tiny_model
+from perfgate.serving.engine import engines
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Launch, Server, wait_all_ready
+from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.stats.steady import SENTINEL_METRICS, find_stalled
+from perfgate.verdict.validity.pairing import read_run_badness
 from tests.fakes.requests import Silent, build_text
 
 # One group: what a real engine measures meanwhile would be this one's noise.

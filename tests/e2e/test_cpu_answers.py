@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm
-from perfgate.evidence.answers import Answers, load_answers, store_answers
-from perfgate.evidence.equivalence import check_equivalence, measure_drift
-from perfgate.evidence.profiles import Profile, attribute_profiles, load_profiles
-from perfgate.scenario import Scenario, load_scenario
-from perfgate.serving.engines import ENGINES
+from perfgate.results.answers import Answers, load_answers, store_answers
+from perfgate.results.profiles import Profile, attribute_profiles, load_profiles
+from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.equivalence import ask
+from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.profiling import profile_server
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Launch, Server
-from perfgate.serving.tiny_model import write_tiny_model
+from perfgate.verdict.validity.equivalence import check_equivalence, measure_drift
 
 # One group: two gates at once on one machine would be each other's noise.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]

@@ -12,14 +12,14 @@ import httpx
 import pytest
 
 from perfgate.core import Arm
-from perfgate.evidence.gsm8k import check_gsm8k
-from perfgate.safeguards import Gsm8k
-from perfgate.scenario import load_scenario
+from perfgate.scenario.safeguards import Gsm8k
+from perfgate.scenario.schema import load_scenario
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Server
 from perfgate.serving.gsm8k import Evaluator
 from perfgate.serving.gsm8k_worker import STOP
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Server
-from perfgate.serving.tiny_model import write_tiny_model
+from perfgate.serving.model.tiny_model import write_tiny_model
+from perfgate.verdict.validity.gsm8k import check_gsm8k
 from tests.e2e.test_cpu_answers import WRONG, build_launch
 
 pytestmark = [pytest.mark.long, pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.xdist_group("engine")]

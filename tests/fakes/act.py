@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint
-from perfgate.evidence.answers import Answers, store_answers
-from perfgate.evidence.replies import Question
-from perfgate.scenario import parse_scenario, read_scenario_text
+from perfgate.readers.replies import Question
+from perfgate.results.answers import Answers, store_answers
+from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from tests.fakes import fake_answers
 from tests.fakes.sessions import FACTS, make_session, write_folder
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from perfgate.core import Arm
-from perfgate.evidence.matrix_records import MatrixRecord, MatrixWriter
-from perfgate.evidence.profiles import Profile, store_profile
-from perfgate.evidence.readings import READINGS
+from perfgate.results.matrix_records import MatrixRecord, MatrixWriter
+from perfgate.results.profiles import Profile, store_profile
+from perfgate.results.readings import READINGS
 from tests.fakes.sessions import change_window, make_line, make_run, make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]

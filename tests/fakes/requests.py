@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfgate.core import Arm
-from perfgate.scenario import parse_scenario, read_scenario_text
-from perfgate.serving import engines
-from perfgate.serving.arms import ArmSpec
+from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.serving.engine import engines
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.server import Launch
 from perfgate.serving.measure import Request
-from perfgate.serving.server import Launch
 
 FAKES = Path(__file__).parent
 

@@ -9,7 +9,8 @@ import sys
 from dataclasses import replace
 
 from perfgate.cli import main
-from perfgate.serving import engines, measure, server
+from perfgate.serving import measure
+from perfgate.serving.engine import engines, server
 from tests.fakes.requests import build_fake_engine
 
 engines.ENGINES["sglang-cpu"] = replace(build_fake_engine(), uses_gpu="FAKE_USES_GPU" in os.environ)

@@ -10,13 +10,13 @@ from math import exp
 from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint, Role, Run, Session, Window
-from perfgate.evidence.baseline_growth import build_baseline
-from perfgate.evidence.baselines import Baseline
-from perfgate.evidence.recorded import Recorded
-from perfgate.evidence.records import ArmRecord, SessionRecord
-from perfgate.evidence.writer import ResultWriter
+from perfgate.gate.baseline_growth import build_baseline
 from perfgate.metrics import METRICS
-from perfgate.scenario import Scenario, parse_scenario
+from perfgate.results.records import ArmRecord, SessionRecord
+from perfgate.results.writer import ResultWriter
+from perfgate.scenario.schema import Scenario, parse_scenario
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.recorded import Recorded
 
 FACTS = {"hardware": "test-gpu-80gb", "gpu": "Test GPU", "gpu_memory_gib": "80", "sglang": "0.5.15", "driver": "570"}
 

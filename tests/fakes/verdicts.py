@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Session, Timing, Verdict, Window
-from perfgate.evidence.records import ArmRecord, SessionRecord, list_options
-from perfgate.github.handoff import Subject
-from perfgate.github.recipes import Recipe
-from perfgate.github.sections import Entry, Section
-from perfgate.github.states import combine
+from perfgate.github.comment.recipes import Recipe
+from perfgate.github.comment.sections import Entry, Section
+from perfgate.github.comment.states import combine
+from perfgate.github.handoff.handoff import Subject
 from perfgate.report.comment import render_comment, split_head
 from perfgate.report.render import Case
-from perfgate.scenario import parse_scenario
+from perfgate.results.records import ArmRecord, SessionRecord, list_options
+from perfgate.scenario.schema import parse_scenario
 
 SCENARIO = parse_scenario(
     """

@@ -173,7 +173,7 @@ def drop_answers(recording: Recording) -> None:
 
 def write_baseline(folder: Path, **changes: Any) -> Path:
     """The shipped baseline with other content, and a checksum that fits it."""
-    from perfgate.evidence.baselines import compute_checksum
+    from perfgate.verdict.baselines import compute_checksum
 
     content = json.loads(SHIPPED.read_text())
     for name, value in changes.items():

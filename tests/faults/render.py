@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from perfgate.policy import RULE
+from perfgate.verdict.policy import RULE
 from tests.faults.catalogue import FAULTS
 from tests.faults.fault import Fault, Kind
 from tests.faults.recording import ROOT

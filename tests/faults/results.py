@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from perfgate.policy import RULE
+from perfgate.verdict.policy import RULE
 from tests.faults.fault import Answer, Fault, find_line
 from tests.faults.recording import ROOT
 

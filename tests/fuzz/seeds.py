@@ -13,12 +13,11 @@ from pathlib import Path
 import orjson
 
 from perfgate.core import Arm
-from perfgate.evidence.baselines import format_baseline
-from perfgate.evidence.profiles import Profile, store_profile
-from perfgate.github.answering import unpack_answers
-from perfgate.github.handoff import AnswerEntry, ReplyEntry, Subject
-from perfgate.github.packing import pack_folder
-from perfgate.scenario import SCENARIO_DIR
+from perfgate.github.handoff.handoff import AnswerEntry, ReplyEntry, Subject
+from perfgate.github.handoff.packing import pack_folder, unpack_answers
+from perfgate.results.profiles import Profile, store_profile
+from perfgate.scenario.schema import SCENARIO_DIR
+from perfgate.verdict.baselines import format_baseline
 from tests.fakes.sessions import SCENARIO_TEXT, make_baseline, make_line, make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]

@@ -18,25 +18,25 @@ import orjson
 
 from perfgate.check import judge
 from perfgate.errors import PerfgateError
-from perfgate.evidence.baselines import compute_checksum, verify_baseline
-from perfgate.evidence.bench_serving import read_runs, read_window
-from perfgate.evidence.layer_timings import read_timings
-from perfgate.evidence.profiles import read_attribution
-from perfgate.evidence.proof import load_proof
-from perfgate.evidence.results import load_results
-from perfgate.evidence.resumption import read_progressed
-from perfgate.evidence.traces import read_traces
-from perfgate.github.artifact import read_documents
-from perfgate.github.handoff import parse_handoff
-from perfgate.github.packing import unpack_folder
+from perfgate.github.handoff.artifact import read_documents
+from perfgate.github.handoff.handoff import parse_handoff
+from perfgate.github.handoff.packing import unpack_folder
 from perfgate.github.settings import load_settings
-from perfgate.kernel_proof import describe_proof, find_problems
-from perfgate.layer_check import judge_layers
-from perfgate.matrix import parse_matrix, read_matrix_text
+from perfgate.readers.bench_serving import read_runs, read_window
+from perfgate.readers.layer_timings import read_timings
+from perfgate.readers.traces import read_traces
+from perfgate.results.profiles import read_attribution
+from perfgate.results.records import load_proof
+from perfgate.results.results import load_results
+from perfgate.results.resumption import read_progressed
 from perfgate.runner.settings import load_runner
-from perfgate.scenario import load_scenario
-from perfgate.serving.engine_metrics import parse_metrics, summarize_engine
-from perfgate.verdict_file import format_verdict
+from perfgate.scenario.matrix import parse_matrix, read_matrix_text
+from perfgate.scenario.schema import load_scenario
+from perfgate.serving.watch.engine_metrics import parse_metrics, summarize_engine
+from perfgate.storage.rounding import format_verdict
+from perfgate.verdict.baselines import compute_checksum, verify_baseline
+from perfgate.verdict.layers import judge_layers
+from perfgate.verdict.validity.kernel_proof import describe_proof, find_problems
 from tests.fakes.sessions import SCENARIO_TEXT, make_baseline, make_scenario
 from tests.fuzz import seeds
 

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence.journal import cut_torn_member
-from perfgate.evidence.matrix_log import FIRST_DONE
-from perfgate.evidence.run_checks import as_number
+from perfgate.readers.matrix_log import FIRST_DONE
+from perfgate.readers.run_checks import as_number
+from perfgate.storage.journal import cut_torn_member
 from tests.fuzz import seeds
 from tests.fuzz.targets import TARGETS, list_files, probe, sign
 

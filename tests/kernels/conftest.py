@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the kernel suite needs torch: install the extra cpu-engine or gpu")
 
-from perfgate.kernels.cases import full_matrix, quick_matrix  # noqa: E402 - after the check for torch
-from perfgate.kernels.conformance import prepare  # noqa: E402
-from perfgate.kernels.implementations import BUILT_IN, find  # noqa: E402
+from perfgate_moe.exam.cases import full_matrix, quick_matrix  # noqa: E402 - after the check for torch
+from perfgate_moe.exam.conformance import prepare  # noqa: E402
+from perfgate_moe.exam.implementations import BUILT_IN, find  # noqa: E402
 
 NO_GPU = "no NVIDIA GPU here: this implementation runs on one only"
 

@@ -9,17 +9,16 @@ from dataclasses import replace
 
 import torch
 
-from perfgate.kernels import fused
-from perfgate.kernels.accuracy import TOLERANCES, measure
-from perfgate.kernels.align import align
-from perfgate.kernels.cases import Case
-from perfgate.kernels.conformance import check, prepare
-from perfgate.kernels.fp8_rounding import round_to_codes
-from perfgate.kernels.implementations import find
-from perfgate.kernels.poison import poisoned_allocations
-from perfgate.kernels.reference import oracle
-from perfgate.kernels.sglang_peer import widen
-from perfgate.kernels.tiles import SMALL, Plan, Tiles, Variant
+from perfgate_moe.engines.sglang_peer import widen
+from perfgate_moe.exam.accuracy import TOLERANCES, measure
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.conformance import check, poisoned_allocations, prepare
+from perfgate_moe.exam.implementations import find
+from perfgate_moe.layer import fused
+from perfgate_moe.layer.align import align
+from perfgate_moe.layer.fp8_rounding import round_to_codes
+from perfgate_moe.layer.reference import oracle
+from perfgate_moe.layer.tiles import SMALL, Plan, Tiles, Variant
 
 TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
 SHORT_TILES = replace(SMALL.gate_up, m=32, n=32, k=16, short=True)

@@ -14,12 +14,12 @@ import torch
 from sglang.srt import plugins
 from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
 
-from perfgate.kernels import plugin
-from perfgate.kernels.accuracy import TOLERANCES, measure
-from perfgate.kernels.cases import Case
-from perfgate.kernels.counters import Counters
-from perfgate.kernels.data import build
-from perfgate.kernels.reference import oracle
+from perfgate_moe.engines import plugin
+from perfgate_moe.engines.counters import Counters
+from perfgate_moe.exam.accuracy import TOLERANCES, measure
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.reference import oracle
 
 CASE = Case(E=3, k=2, H=24, I=20, M=3, dtype="float16")
 CASES = {

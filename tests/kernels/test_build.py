@@ -12,13 +12,13 @@ import triton
 import triton.language as tl
 from click.testing import CliRunner
 
-from perfgate.cli.kernels import command
+from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
-from perfgate.kernels.build import SHARED_BYTES, build, judge, parse_arch
-from perfgate.kernels.recipes import Recipe, find_archs, recipes
-from perfgate.kernels.sass import BuildError, Machine, inspect
-from perfgate.kernels.search import SPACES
-from perfgate.kernels.tables import table_path
+from perfgate_moe.build.build import SHARED_BYTES, build, judge, parse_arch
+from perfgate_moe.build.recipes import Recipe, find_archs, recipes
+from perfgate_moe.build.sass import BuildError, Machine, inspect
+from perfgate_moe.layer.tables import table_path
+from perfgate_moe.timing.search import SPACES
 
 SOUND = Machine(registers=128, stack_bytes=0, local_bytes=0, opcodes=Counter({"HGMMA.64x128x16": 4, "REDG.E.ADD.F32": 2}))
 PRODUCT = Recipe(name="product", kernel=None, types={}, constants={}, rows=64, is_product=True)

@@ -12,11 +12,11 @@ pytest.importorskip("sglang", reason="there is no SGLang to build: run `perfgate
 
 import sglang
 
-from perfgate.cli.kernels import command
+from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
-from perfgate.kernels.cases import Case
-from perfgate.kernels.checkout import Checkout, build_triton, build_wheel, count_fences, is_kernel_changed, open_checkout
-from perfgate.kernels.sass import BuildError
+from perfgate_moe.build.checkout import Checkout, build_triton, build_wheel, count_fences, is_kernel_changed, open_checkout
+from perfgate_moe.build.sass import BuildError
+from perfgate_moe.exam.cases import Case
 
 LAYER = ("small", Case(E=8, k=4, H=128, I=128, dtype="bfloat16"))
 SETUP = """

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import perfgate
-from perfgate.cli.kernels import command
+from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
-from perfgate.kernels.checkout_site import write_site
+from perfgate_moe.build.checkout import write_site
 
 LIST = "import importlib.metadata as m; print(sorted(e.name for e in m.entry_points(group='sglang.srt.plugins')))"
 

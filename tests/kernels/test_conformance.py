@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from perfgate.kernels.cases import HALF_DTYPES, Case, full_matrix, half_matrix, quick_matrix
-from perfgate.kernels.conformance import VacuousCaseError, check, require_meaningful
-from perfgate.kernels.implementations import find
-from perfgate.kernels.mutants import MUTANTS
-from perfgate.kernels.problem import NotApplicableError
+from perfgate_moe.exam.cases import HALF_DTYPES, Case, full_matrix, half_matrix, quick_matrix
+from perfgate_moe.exam.conformance import VacuousCaseError, check, require_meaningful
+from perfgate_moe.exam.implementations import find
+from perfgate_moe.exam.mutants import MUTANTS
+from perfgate_moe.layer.problem import NotApplicableError
 
 ROOT = Path(__file__).parents[2]
 STRAYS = """
     import gc
-    from perfgate.kernels.conformance import Exam
-    from perfgate.kernels.reference import staged
+    from perfgate_moe.exam.conformance import Exam
+    from perfgate_moe.layer.reference import staged
 
     def layer(problem):
         for exam in (each for each in gc.get_objects() if type(each) is Exam):

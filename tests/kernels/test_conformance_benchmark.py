@@ -13,10 +13,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfgate.kernels.accuracy import measure
-from perfgate.kernels.cases import Case
-from perfgate.kernels.conformance import prepare
-from perfgate.kernels.reference import Steps, layer, project, split_gate_up
+from perfgate_moe.exam.accuracy import measure
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.conformance import prepare
+from perfgate_moe.layer.reference import Steps, layer, project, split_gate_up
 from tests.kernels.scripts import loaded
 
 ROOT = Path(__file__).parents[2]
@@ -25,8 +25,8 @@ RESULTS = ROOT / "benchmarks" / "h200" / "kernels"
 KILLER = """
     import gc
     import os
-    from perfgate.kernels.conformance import Exam
-    from perfgate.kernels.reference import staged
+    from perfgate_moe.exam.conformance import Exam
+    from perfgate_moe.layer.reference import staged
 
     def dies(problem):
         if problem.tokens == 17:

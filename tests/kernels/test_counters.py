@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the kernel suite needs torch: install the extra cpu-engine or gpu")
 
-from perfgate.kernels import counters
-from perfgate.kernels.counters import Counters, rank_path, replace_file
+from perfgate_moe.engines import counters
+from perfgate_moe.engines.counters import Counters, rank_path, replace_file
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate.kernels.accuracy import RELAXED, Drift, measure_drift
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.implementations import find
-from perfgate.kernels.problem import NotApplicableError
-from perfgate.kernels.reference import float32, staged
+from perfgate_moe.exam.accuracy import RELAXED, Drift, measure_drift
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.exam.implementations import find
+from perfgate_moe.layer.problem import NotApplicableError
+from perfgate_moe.layer.reference import float32, staged
 from tests.kernels.scripts import loaded
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels" / "execution.py"

@@ -6,10 +6,10 @@ from importlib.util import find_spec
 import pytest
 from click.testing import CliRunner
 
-from perfgate.cli.kernels import command
+from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
-from perfgate.kernels import implementations
-from perfgate.kernels.implementations import BUILT_IN, find, registry
+from perfgate_moe.exam import implementations
+from perfgate_moe.exam.implementations import BUILT_IN, find, registry
 
 
 def run(*arguments):
@@ -49,7 +49,7 @@ def test_check_command__sound_implementation_exits_zero():
 
 
 def test_check_command__wrong_implementation_exits_one():
-    done = run("check", "--impl", "perfgate.kernels.mutants.memory:zeros", "--case", "E=4,k=2,H=32,I=32,M=3")
+    done = run("check", "--impl", "perfgate_moe.exam.mutants.memory:zeros", "--case", "E=4,k=2,H=32,I=32,M=3")
 
     assert done.return_value == 1
     assert "WRONG: relative error 1 > 4e-06" in done.output

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate.evidence.layer_timings import find_timings, read_timings
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.mutants import MUTANTS
+from perfgate.readers.layer_timings import find_timings, read_timings
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.exam.mutants import MUTANTS
 from tests.kernels.scripts import loaded
 
 ROOT = Path(__file__).parents[2]

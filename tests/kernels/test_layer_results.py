@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate.kernels import tuner
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.reference import staged
-from perfgate.kernels.roofline import Ceilings, expert_bytes, floor_us
-from perfgate.kernels.shapes import SHAPES, SIXTEEN_BIT_SHAPES
-from perfgate.kernels.tables import read_table
-from perfgate.kernels.timing import Calls
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.reference import staged
+from perfgate_moe.layer.tables import read_table
+from perfgate_moe.timing import tuner
+from perfgate_moe.timing.roofline import Ceilings, expert_bytes, floor_us
+from perfgate_moe.timing.shapes import SHAPES, SIXTEEN_BIT_SHAPES
+from perfgate_moe.timing.timing import Calls
 from tests.kernels.scripts import loaded
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "kernels"

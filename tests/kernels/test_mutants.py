@@ -4,11 +4,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from perfgate.kernels.accuracy import TOLERANCES, Tolerance
-from perfgate.kernels.cases import Case, quick_matrix
-from perfgate.kernels.conformance import check
-from perfgate.kernels.implementations import find
-from perfgate.kernels.mutants import MUTANTS
+from perfgate_moe.exam.accuracy import TOLERANCES, Tolerance
+from perfgate_moe.exam.cases import Case, quick_matrix
+from perfgate_moe.exam.conformance import check
+from perfgate_moe.exam.implementations import find
+from perfgate_moe.exam.mutants import MUTANTS
 
 LIMITS = [(dtype, field.name) for dtype in TOLERANCES for field in fields(Tolerance)]
 # Mistakes just beyond what rounding explains: they cross every limit of their dtype, and by at most FACTOR.

@@ -12,10 +12,10 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 pytest.importorskip("sglang", reason="the plug-in goes into SGLang: run `perfgate engine install`")
 
 from perfgate.errors import InputError
-from perfgate.kernels import plugin
-from perfgate.kernels.checkout_site import write_site
-from perfgate.kernels.plugin import COUNTERS_VARIABLE, parse_mode, require_known, signature_hash
-from perfgate.moe_path import VARIABLE
+from perfgate.scenario.moe_path import VARIABLE
+from perfgate_moe.build.checkout import write_site
+from perfgate_moe.engines import plugin
+from perfgate_moe.engines.plugin import COUNTERS_VARIABLE, parse_mode, require_known, signature_hash
 
 REPOSITORY = Path(plugin.__file__).parents[2]
 COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked", "new:fp8"]

@@ -16,18 +16,18 @@ pytest.importorskip("sglang", reason="there is no SGLang to build: run `perfgate
 
 import sglang
 
-from perfgate.cli.kernels import command
+from perfgate.cli.moe.kernels import command
 from perfgate.core import Arm
-from perfgate.evidence.proof import load_proof
-from perfgate.kernel_proof import find_problems
-from perfgate.kernels import proving
-from perfgate.kernels.cases import Case
-from perfgate.kernels.checkout import Checkout
-from perfgate.kernels.proving import Side, bring_wheels, build_side, examine_side
+from perfgate.results.records import load_proof
+from perfgate.verdict.validity.kernel_proof import find_problems
+from perfgate_moe.build.checkout import Checkout
+from perfgate_moe.exam import proving
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.proving import Side, bring_wheels, build_side, examine_side
 
-RIGHT = "from perfgate.kernels.reference import staged as layer\n"
+RIGHT = "from perfgate_moe.layer.reference import staged as layer\n"
 WRONG = """
-from perfgate.kernels.reference import staged
+from perfgate_moe.layer.reference import staged
 
 def layer(problem):
     answer = staged(problem)
@@ -35,7 +35,7 @@ def layer(problem):
 """
 DIES = """
 import os
-from perfgate.kernels.reference import staged
+from perfgate_moe.layer.reference import staged
 
 def layer(problem):
     print("half a line", end="", flush=True)
@@ -45,8 +45,8 @@ def layer(problem):
 """
 HANGS = DIES.replace("os.kill(os.getpid(), 11)", "__import__('time').sleep(600)")
 REFUSES = """
-from perfgate.kernels.problem import NotApplicableError
-from perfgate.kernels.reference import staged
+from perfgate_moe.layer.problem import NotApplicableError
+from perfgate_moe.layer.reference import staged
 
 def layer(problem):
     if problem.tokens == 7:
@@ -90,7 +90,7 @@ def test_examine_side__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, lay
 
 def test_examine_side__a_device_that_a_case_broke_costs_no_other_case(tmp_path):
     """As after an illegal access on a GPU: the case is wrong, and another process answers the rest."""
-    broken = WRONG + "\nfrom perfgate.kernels import examiner\nexaminer.is_broken = lambda _: True\n"
+    broken = WRONG + "\nfrom perfgate_moe import examiner\nexaminer.is_broken = lambda _: True\n"
     broken += "import sys\nsys.modules['__main__'].is_broken = lambda _: True\n"
     exam = examine_side(make_side(tmp_path, broken), "peer:layer", CASES, "cpu", quiet)
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from perfgate.errors import InputError
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.problem import SILU, SWIGLU, SWIGLU_CHUNKED
-from perfgate.kernels.reference import activate, oracle, round_rows, route, unpack_pairs
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.problem import SILU, SWIGLU, SWIGLU_CHUNKED
+from perfgate_moe.layer.reference import activate, oracle, round_rows, route, unpack_pairs
 
 
 def by_hand(problem, token):

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.fused import _uses_tma
-from perfgate.kernels.tiles import LARGE, MEDIUM, default_plan
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.fused import _uses_tma
+from perfgate_moe.layer.tiles import LARGE, MEDIUM, default_plan
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels" / "sanitize.sh"
 CASES = [Case.parse(text) for text in re.findall(r"'(E=\S+)'", SCRIPT.read_text(encoding="utf-8"))]

@@ -8,13 +8,13 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 
 import torch
 
-from perfgate.kernels import tables
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.problem import NotApplicableError
-from perfgate.kernels.swap import Server, choose_plan, read_call
-from perfgate.kernels.tables import Tuned
-from perfgate.kernels.tiles import DECODE, FP8_SMALL, OWNER, SMALL, Variant
+from perfgate_moe.engines.swap import Server, choose_plan, read_call
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer import tables
+from perfgate_moe.layer.problem import NotApplicableError
+from perfgate_moe.layer.tables import Tuned
+from perfgate_moe.layer.tiles import DECODE, FP8_SMALL, OWNER, SMALL, Variant
 
 CASE = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16")
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from perfgate.errors import InputError
-from perfgate.kernels import tables, tiles
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
-from perfgate.kernels.tables import tuned as tuned_plan
-from perfgate.kernels.tiles import (
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer import tables, tiles
+from perfgate_moe.layer.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
+from perfgate_moe.layer.tables import tuned as tuned_plan
+from perfgate_moe.layer.tiles import (
     DECODE,
     FP8_SMALL,
     LARGE,

@@ -10,16 +10,16 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 import torch
 from triton.runtime.errors import OutOfResources
 
-from perfgate.cli.kernels import command, describe_tuned, parse_tokens
+from perfgate.cli.moe.kernels import command, describe_tuned, parse_tokens
 from perfgate.errors import InputError
-from perfgate.kernels import timing, tuner
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.reference import float32, oracle
-from perfgate.kernels.search import FP8_FEW_ROWS, MANY_ROWS, search
-from perfgate.kernels.shapes import SHAPES, find_shape, problems
-from perfgate.kernels.tiles import SMALL, Variant
-from perfgate.kernels.tuner import (
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.reference import float32, oracle
+from perfgate_moe.layer.tiles import SMALL, Variant
+from perfgate_moe.timing import timing, tuner
+from perfgate_moe.timing.search import FP8_FEW_ROWS, MANY_ROWS, search
+from perfgate_moe.timing.shapes import SHAPES, find_shape, problems
+from perfgate_moe.timing.tuner import (
     Budget,
     Searched,
     TuningError,

@@ -8,8 +8,8 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 
 import torch
 
-from perfgate.kernels.mxfp4 import PAIRS_TO_BFLOAT16
-from perfgate.kernels.reference import E2M1, E8M0_BIAS
+from perfgate_moe.layer.mxfp4 import PAIRS_TO_BFLOAT16
+from perfgate_moe.layer.reference import E2M1, E8M0_BIAS
 
 WORD = 0xFFFFFFFF
 

@@ -10,12 +10,12 @@ pytest.importorskip("torch", reason="the kernel suite needs torch: install the e
 
 import torch
 
-from perfgate.kernels import vllm_peer
-from perfgate.kernels.cases import Case
-from perfgate.kernels.data import build
-from perfgate.kernels.problem import NotApplicableError
-from perfgate.kernels.reference import oracle
-from perfgate.kernels.search import GROUPS, MANY_ROWS, search_alike
+from perfgate_moe.engines import vllm_peer
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.problem import NotApplicableError
+from perfgate_moe.layer.reference import oracle
+from perfgate_moe.timing.search import GROUPS, MANY_ROWS, search_alike
 
 
 def test_fold_scaling__same_layer_with_router_weights_scaled():

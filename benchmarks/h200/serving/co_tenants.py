@@ -20,12 +20,12 @@ from statistics import median
 
 from perfgate.check import judge
 from perfgate.core import Outcome, Session, Window
-from perfgate.evidence.admission import FOREIGN_CPU, FOREIGN_PROCESSES, MAX_LOST_CPU_SHARE, check_windows
-from perfgate.evidence.records import read_record
-from perfgate.evidence.results import load_results
-from perfgate.evidence.structure import Court
-from perfgate.scenario import Scenario
+from perfgate.results.records import read_record
+from perfgate.results.results import load_results
+from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate, bound_rate_below
+from perfgate.verdict.validity.admission import FOREIGN_CPU, FOREIGN_PROCESSES, MAX_LOST_CPU_SHARE, check_windows
+from perfgate.verdict.validity.structure import Court
 
 UNSURE_S = 1.0
 

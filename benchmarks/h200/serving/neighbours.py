@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from perfgate.evidence.results import load_results
+from perfgate.results.results import load_results
 
 SLOW = 1.5
 BOUNDS = (0.0, 0.06, 0.08, 0.10, 1.0)

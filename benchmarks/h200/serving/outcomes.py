@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfgate.baseline_choice import choose_baseline
 from perfgate.check import judge
 from perfgate.core import Outcome
-from perfgate.evidence.results import load_results
+from perfgate.gate.case import choose_baseline
 from perfgate.metrics import METRICS
-from perfgate.policy import RULE
+from perfgate.results.results import load_results
+from perfgate.verdict.policy import RULE
 
 RESULTS = Path(__file__).with_name("results")
 PAGE = Path(__file__).with_name("README.md")

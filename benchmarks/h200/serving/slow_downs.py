@@ -19,15 +19,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from perfgate.evidence.bench_serving import read_window
-from perfgate.load import Load
+from perfgate.readers.bench_serving import read_window
+from perfgate.scenario.load import Load
 from perfgate.serving.client import Client
-from perfgate.serving.engines import ENGINES
-from perfgate.serving.injection import VARIABLE
-from perfgate.serving.injection_log import MEASURED, PROOF, read_injected_us
-from perfgate.serving.reaper import Reaper
-from perfgate.serving.server import Launch, Server
-from perfgate.serving.telemetry import Telemetry, describe_monitor, open_monitor
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.injection.injection import VARIABLE
+from perfgate.serving.injection.injection_log import MEASURED, PROOF, read_injected_us
+from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, open_monitor
 
 INJECTIONS = {"gpu": "gpu:10", "host": "host:500"}
 LOAD = Load(num_prompts=64, input_len=512, output_len=192, max_concurrency=16, timeout_s=60.0)
@@ -41,8 +41,8 @@ KEPT = ("median_itl_ms", "mean_itl_ms", "p99_itl_ms", "output_tok_per_s", "mean_
 # The spin kernel without a server: what is asked for, what it counts as spent, what CUDA events say that a call takes.
 ALONE = """
 import json, torch
-from perfgate.serving.spin import Spin
-from perfgate.serving.spin_kernel import CALLS, SPENT
+from perfgate.serving.injection.spin import Spin
+from perfgate.serving.injection.spin import CALLS, SPENT
 rows = []
 for asked in (0.001, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0):
     one = Spin(device="cuda", index=0, microseconds=asked)

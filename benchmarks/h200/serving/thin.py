@@ -23,17 +23,17 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from perfgate.baseline_choice import KEPT
 from perfgate.check import judge
 from perfgate.core import Judgement
-from perfgate.evidence.answers import ANSWER_DIR, ANSWERS_FILE
-from perfgate.evidence.machine_samples import TELEMETRY_FILE
-from perfgate.evidence.profiles import PROFILE_DIR, PROFILES_FILE
-from perfgate.evidence.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
-from perfgate.evidence.results import load_results
-from perfgate.evidence.server_info import SERVER_DIR
-from perfgate.serving.engines import ENGINES
-from perfgate.serving.injection_log import MEASURED, PROOF
+from perfgate.gate.case import KEPT
+from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
+from perfgate.results.machine_samples import TELEMETRY_FILE
+from perfgate.results.profiles import PROFILE_DIR, PROFILES_FILE
+from perfgate.results.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
+from perfgate.results.results import load_results
+from perfgate.results.server_info import SERVER_DIR
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.injection.injection_log import MEASURED, PROOF
 
 DECIMALS = 6
 TOLERANCE = 0.0002

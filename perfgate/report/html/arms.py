@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import join
 
 from perfgate.core import Arm
-from perfgate.evidence.records import SessionRecord
 from perfgate.report import wording
+from perfgate.report.html.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write
 from perfgate.report.table import Table
+from perfgate.results.attribution import Attribution, Part
+from perfgate.results.records import SessionRecord
+from perfgate.storage.rounding import format_percent
 
 ABSENT = "not set"
 PROGRAM = "program"
@@ -53,3 +56,60 @@ def _compare_settings(record: SessionRecord) -> Iterator[tuple[str, ...]]:
 def _align(kind: str, arms: Mapping[Arm, Mapping[str, str]], absent: str) -> Iterator[tuple[str, ...]]:
     for name in dict.fromkeys(name for facts in arms.values() for name in facts):
         yield (f"{kind}{name}", *(facts.get(name, absent) for facts in arms.values()))
+
+
+SHOWN = 8
+ROW, ABOVE, BELOW = 42.0, 26.0, 12.0
+# A letter of the labels is about so wide, in pixels.
+LETTER = 6.6
+EDGE, GAP = 8.0, 6.0
+
+
+def draw_attribution(found: Attribution) -> Figure | None:
+    """The parts that differ most; None where nothing does."""
+    parts = [part for part in found.parts[:SHOWN] if part.share]
+    if not parts:
+        return None
+    return make_figure(
+        "attribution",
+        "What the difference consists of",
+        f"Microseconds per forward step that each {found.kind} takes more (to the right) or less in the candidate.",
+        lambda width: _draw(parts, width),
+    )
+
+
+def _draw(parts: Sequence[Part], width: float) -> Drawing:
+    low = min(0.0, *(part.difference_us for part in parts))
+    high = max(0.0, *(part.difference_us for part in parts))
+    left = EDGE + _find_room(part for part in parts if part.difference_us <= 0)
+    right = width - EDGE - _find_room(part for part in parts if part.difference_us > 0)
+    x = Scale(low=low, high=high if high > low else low + 1, start=left, end=right)
+    height = ABOVE + ROW * len(parts)
+    zero = line((x.place(0), ABOVE - 8), (x.place(0), height - 6), "zero")
+    rows = (shape for number, part in enumerate(parts) for shape in _draw_part(part, x, ABOVE + number * ROW, width))
+    return Drawing(width=width, height=height + BELOW, shapes=(zero, *rows))
+
+
+def _find_room(parts: Iterable[Part]) -> float:
+    """What the longest label beside these bars takes, in pixels: a bar may reach to the edge of the scale."""
+    return max((GAP + LETTER * len(_describe(part)) for part in parts), default=0.0)
+
+
+def _describe(part: Part) -> str:
+    return f"{part.difference_us:+,.1f} us ({format_percent(abs(part.share), 0)})"
+
+
+def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape]:
+    more = part.difference_us
+    zero, end = x.place(0), x.place(more)
+    name = _shorten(part.name, int((width - 2 * EDGE) / LETTER))
+    yield write(EDGE, top + 4, name, "tick strong")
+    style = "slower" if more > 0 else "faster"
+    hint = f"{part.name}: {part.base_us:,.1f} us in the base, {part.candidate_us:,.1f} us in the candidate"
+    yield box((zero, top + 11), (max(end, zero + 1) if more > 0 else min(end, zero - 1), top + 27), f"mark {style}", hint=hint)
+    yield write(end + GAP if more > 0 else end - GAP, top + 23, _describe(part), "tick", "start" if more > 0 else "end")
+
+
+def _shorten(name: str, letters: int) -> str:
+    """Names of C++ templates fill pages; what tells them apart stands at their beginning."""
+    return name if len(name) <= letters else name[: letters - 3] + "..."

@@ -6,12 +6,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from perfgate.evidence.layer_curves import LayerCurve, LayerPoint
 from perfgate.metrics import METRICS
-from perfgate.report.curve_plot import ACROSS, UP
-from perfgate.report.html.scale import Scale, find_span
-from perfgate.report.html.svg import NARROW, OUTLINES, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, trace, write
-from perfgate.rounding import format_percent
+from perfgate.readers.layer_curves import LayerCurve, LayerPoint
+from perfgate.report.figure import ACROSS, UP
+from perfgate.report.html.svg import (
+    NARROW,
+    OUTLINES,
+    Drawing,
+    Figure,
+    Key,
+    Panel,
+    Scale,
+    Shape,
+    dot,
+    find_span,
+    line,
+    make_figure,
+    trace,
+    write,
+)
+from perfgate.storage.rounding import format_percent
 
 HEIGHT, ABOVE, BELOW = 250.0, 34.0, 46.0
 ROOFLINE = Key(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline: what the card could do at best")

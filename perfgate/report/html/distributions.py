@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfgate.core import Arm
-from perfgate.evidence.samples import Samples, pool_samples, read_samples
 from perfgate.report import wording
 from perfgate.report.html.places import OUTLINES, Placed
-from perfgate.report.html.scale import Scale, find_span
-from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, trace
+from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Scale, Shape, dot, find_span, line, make_figure, trace
 from perfgate.report.table import Table
-from perfgate.rounding import format_percent
+from perfgate.results.machine_samples import Samples, pool_samples, read_samples
+from perfgate.storage.rounding import format_percent
 
 Values = NDArray[np.float64]
 

@@ -8,12 +8,11 @@ from math import log1p
 from statistics import median
 
 from perfgate.core import Judgement, Verdict
-from perfgate.evidence.layer_curves import LayerCurve, LayerPoint
+from perfgate.readers.layer_curves import LayerCurve, LayerPoint
 from perfgate.report import wording
 from perfgate.report.html.curves import draw_layers
-from perfgate.report.html.intervals import draw_ruler, draw_strip
 from perfgate.report.html.page import Commands, Fold, Measure, Measures, Page, Part, Picture, Section, Sheet, make_sheet
-from perfgate.report.html.verdict_parts import LEGEND, style_outcome
+from perfgate.report.html.verdict_parts import LEGEND, draw_ruler, draw_strip, style_outcome
 from perfgate.report.table import Table
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 
-from perfgate.evidence.matrix_results import CellResult
-from perfgate.matrix import Matrix
 from perfgate.metrics import METRICS
 from perfgate.report.cells import SPREAD, remark, tabulate
-from perfgate.report.curve_plot import trace_curves
+from perfgate.report.figure import trace_curves
 from perfgate.report.html.curves import draw_servers
 from perfgate.report.html.files import RawData
 from perfgate.report.html.page import (
@@ -27,10 +25,24 @@ from perfgate.report.html.page import (
     drop_empty,
     make_sheet,
 )
-from perfgate.report.html.scale import Scale, find_span
 from perfgate.report.html.session_page import RAW_DATA
-from perfgate.report.html.svg import OUTLINES, Drawing, Figure, Key, Panel, Shape, dot, line, make_figure, write
-from perfgate.rounding import format_percent
+from perfgate.report.html.svg import (
+    OUTLINES,
+    Drawing,
+    Figure,
+    Key,
+    Panel,
+    Scale,
+    Shape,
+    dot,
+    find_span,
+    line,
+    make_figure,
+    write,
+)
+from perfgate.results.matrix_results import CellResult
+from perfgate.scenario.matrix import Matrix
+from perfgate.storage.rounding import format_percent
 
 ROW, ABOVE, BELOW = 34.0, 24.0, 46.0
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from perfgate.core import Arm, Role, Session, Verdict, Window
-from perfgate.evidence.baselines import Baseline
-from perfgate.evidence.structure import name, sort_by_time
-from perfgate.policy import fix_policy
-from perfgate.scenario import Scenario
-from perfgate.series import read_blocks
+from perfgate.scenario.schema import Scenario
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.series import read_blocks
+from perfgate.verdict.validity.structure import name, sort_by_time
 
 OUTLINES = {Arm.BASE: "circle", Arm.CANDIDATE: "diamond"}
 

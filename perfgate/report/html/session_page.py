@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from shlex import quote
 
 from perfgate.core import Session, Verdict
-from perfgate.evidence.attribution import Attribution
-from perfgate.evidence.baselines import Baseline
-from perfgate.evidence.records import SessionRecord
-from perfgate.evidence.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown
-from perfgate.report.html.arms import list_arguments, list_differences
-from perfgate.report.html.bars import draw_attribution
+from perfgate.report.html.arms import draw_attribution, list_arguments, list_differences
 from perfgate.report.html.distributions import read_distributions
 from perfgate.report.html.files import RawData
 from perfgate.report.html.page import (
@@ -37,7 +32,11 @@ from perfgate.report.html.timeline import draw_timeline
 from perfgate.report.html.verdict_parts import list_shown, make_measures, make_tiles
 from perfgate.report.table import Table
 from perfgate.report.view import View, build_view
-from perfgate.scenario import Scenario
+from perfgate.results.attribution import Attribution
+from perfgate.results.records import SessionRecord
+from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
+from perfgate.scenario.schema import Scenario
+from perfgate.verdict.baselines import Baseline
 
 TIMELINE_METRICS = 3
 SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms")

@@ -8,11 +8,26 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from perfgate.core import Arm, Window
-from perfgate.evidence.admission import SM_CLOCK_MHZ, THROTTLED_SHARE
 from perfgate.metrics import METRICS
 from perfgate.report.html.places import OUTLINES, Fate, Placed
-from perfgate.report.html.scale import Scale, find_span, show_number
-from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Shape, box, cross, dot, line, make_figure, write
+from perfgate.report.html.svg import (
+    NARROW,
+    Drawing,
+    Figure,
+    Key,
+    Panel,
+    Scale,
+    Shape,
+    box,
+    cross,
+    dot,
+    find_span,
+    line,
+    make_figure,
+    show_number,
+    write,
+)
+from perfgate.verdict.validity.admission import SM_CLOCK_MHZ, THROTTLED_SHARE
 
 ABOVE, BELOW = 46.0, 48.0
 GAP = 34.0

@@ -1,0 +1,105 @@
+"""The search as a loop: take stock of the journal, make ready and measure what tells most, write it down, again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfgate.bisection.checkouts import Workshop
+from perfgate.bisection.record import Record, dump_metrics
+from perfgate.bisection.repository import Line
+from perfgate.bisection.search import GOOD, Answer, Rules, Search, Step, take_stock
+from perfgate.bisection.trial import Bench, CommitError, Result, Trial, VoidError
+from perfgate.serving.progress import Progress
+
+MEASUREMENTS = "measurements"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunt:
+    """Everything that a search works with."""
+
+    line: Line
+    rules: Rules
+    record: Record
+    workshop: Workshop
+    bench: Bench
+    progress: Progress
+    read_clock: Callable[[], float] = time.monotonic
+
+    def run(self) -> tuple[Search, Answer]:
+        """Measure until the search ends."""
+        while True:
+            search = self.take_stock()
+            step = take_stock(search)
+            if isinstance(step, Answer):
+                return search, step
+            self._take(step, search)
+
+    def take_stock(self) -> Search:
+        """What the journal says; a build whose files somebody took away is no build."""
+        search = self.record.replay(len(self.line.commits), self.rules)
+        there = frozenset(place for place in search.built if self.workshop.has(self.line.find(place).sha))
+        return replace(search, built=there)
+
+    def _take(self, step: Step, search: Search) -> None:
+        """Make both commits ready, then measure; whatever fails is written down and the search goes on without it."""
+        for place in dict.fromkeys((GOOD, step.place)):
+            if place not in search.built and not self._make(place):
+                return
+        commit = self.line.find(step.place)
+        number = self.record.measurements
+        folder = Path(MEASUREMENTS) / f"{number:04d}-{commit.short}"
+        told = f", {step.bits:.2f} bits expected" if step.bits is not None else ""
+        self.progress.step(
+            f"{_count(step.blocks, 'block')} of {commit.short} ({step.place} of {search.places}) against GOOD{told}; "
+            f"{search.minutes:.1f} of {self.rules.budget:g} minutes used"
+        )
+        trial = Trial(good=self.line.good, commit=commit, blocks=step.blocks, number=number, folder=self.record.folder / folder)
+        begun = self.read_clock()
+        try:
+            result = self._measure(trial)
+        except (CommitError, VoidError) as error:
+            event = "void" if isinstance(error, VoidError) else "skipped"
+            self._give_up(event, step.place, begun, str(error))
+            return
+        minutes = (self.read_clock() - begun) / 60
+        # A session knows its own time, that of a part before a break too; what is left went to calibration and set-up.
+        self.record.add(
+            "measured",
+            step.place,
+            commit.sha,
+            result.minutes or minutes,
+            folder=str(folder),
+            metrics=dump_metrics(result.metrics),
+        )
+        if result.minutes and minutes > result.minutes:
+            self.record.add("prepared", step.place, commit.sha, minutes - result.minutes)
+
+    def _measure(self, trial: Trial) -> Result:
+        result = self.bench.measure(trial)
+        if self.rules.metric and self.rules.metric not in result.metrics:
+            raise VoidError(f"{trial.folder}: no {self.rules.metric} was measured")
+        return result
+
+    def _make(self, place: int) -> bool:
+        commit, begun = self.line.find(place), self.read_clock()
+        self.progress.step(f"making {commit.short} ready")
+        try:
+            self.workshop.make(commit.sha)
+        except CommitError as error:
+            self._give_up("skipped", place, begun, str(error))
+            return False
+        self.record.add("built", place, commit.sha, (self.read_clock() - begun) / 60)
+        return True
+
+    def _give_up(self, event: str, place: int, begun: float, reason: str) -> None:
+        commit = self.line.find(place)
+        self.progress.step(f"  {commit.short}: {reason}")
+        self.record.add(event, place, commit.sha, (self.read_clock() - begun) / 60, reason=reason)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}"

@@ -1,0 +1,219 @@
+"""`perfgate baseline`: stored noise bands as files that a person reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfgate.cli.output import add_format_option, print_json
+from perfgate.errors import BaselineError, InputError
+
+if TYPE_CHECKING:
+    from perfgate.core import Fingerprint
+    from perfgate.scenario.schema import Scenario
+    from perfgate.verdict.baselines import Baseline
+    from perfgate.verdict.recorded import Recorded
+
+FILE = click.Path(path_type=Path)
+# A day count that a date can hold.
+MAX_DAYS = 36500
+
+
+@click.group(name="baseline")
+def command() -> None:
+    """Add to, show, diff, expire and verify stored noise bands."""
+
+
+@command.command()
+@click.argument("folders", metavar="RESULT_DIR...", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--to", "target", required=True, type=FILE, metavar="DIR", help="Folder of baselines: DIR/<hardware>/<scenario>.json."
+)
+@click.option("--accept-slower", metavar="REASON", help="Let the level become worse, and record why.")
+@click.option("--commit", default="", help="Commit of the engine that the base arm ran, stored beside its values.")
+@click.option("--release", metavar="NAME", help="Pin the level as the release that later creep is measured against.")
+@add_format_option
+def add(  # noqa: PLR0913 - click hands over one argument an option
+    *, folders: tuple[Path, ...], target: Path, accept_slower: str | None, commit: str, release: str | None, style: str
+) -> int:
+    """Add measured sessions to a baseline, creating it if there is none.
+
+    A/A sessions teach the noise of a comparison; of other sessions only the base arm counts, as a sample of the level.
+    """
+    from perfgate.gate.baseline_growth import build_baseline, extend_baseline, pin_anchor  # noqa: PLC0415
+    from perfgate.verdict.baselines import find_path, load_baseline, save_baseline  # noqa: PLC0415
+
+    if accept_slower is not None and not accept_slower.strip():
+        raise InputError("--accept-slower: the reason is empty; say why the slower level is right")
+    scenario, recorded = read_sessions(folders, commit)
+    fingerprint = find_fingerprint(recorded)
+    path = find_path(target, fingerprint, scenario.name)
+    if path.exists():
+        baseline = extend_baseline(load_baseline(path), scenario, recorded, accept_slower=accept_slower)
+        if release:
+            baseline = pin_anchor(baseline, max(one.at for one in recorded), release, baseline.metrics)
+    else:
+        baseline = build_baseline(scenario, fingerprint, recorded, release=release or "")
+    save_baseline(baseline, path)
+    action = baseline.history[-1].action
+    if style == "json":
+        print_json({"file": path, "action": action, "sessions": len(recorded), "aa_blocks": baseline.blocks})
+    else:
+        click.echo(f"{path}: {action} ({len(recorded)} session(s), {baseline.blocks} A/A blocks stored)")
+    return 0
+
+
+def read_sessions(folders: tuple[Path, ...], commit: str) -> tuple[Scenario, list[Recorded]]:
+    """Read result folders of one scenario. Raise InputError when they belong to several."""
+    from perfgate.core import Arm  # noqa: PLC0415
+    from perfgate.results.records import read_record  # noqa: PLC0415
+    from perfgate.results.results import load_results  # noqa: PLC0415
+    from perfgate.verdict.recorded import Recorded  # noqa: PLC0415
+
+    recorded = []
+    scenarios: dict[tuple[str, str], Scenario] = {}
+    for folder in folders:
+        scenario, session = load_results(folder)
+        scenarios.setdefault((scenario.name, scenario.workload_hash), scenario)
+        facts = session.fingerprints[Arm.BASE].facts if Arm.BASE in session.fingerprints else {}
+        environment = ", ".join(f"{key} {facts[key]}" for key in ("sglang", "torch", "driver") if key in facts)
+        at = read_record(folder).begun_utc
+        recorded.append(Recorded(session=session, name=folder.name, at=at, commit=commit, environment=environment))
+    if len(scenarios) > 1:
+        names = " and ".join(f"{name} ({workload})" for name, workload in sorted(scenarios))
+        raise InputError(f"the result folders belong to several workloads, {names}; add them one by one")
+    return next(iter(scenarios.values())), recorded
+
+
+def find_fingerprint(recorded: list[Recorded]) -> Fingerprint:
+    """The machine of the newest session's base arm. Raise BaselineError when it has none."""
+    from perfgate.core import Arm  # noqa: PLC0415
+
+    newest = max(recorded, key=lambda one: one.at)
+    if Arm.BASE not in newest.session.fingerprints:
+        raise BaselineError(f"{newest.name}: has no base arm, so it says nothing of the level; give sessions of main")
+    return newest.session.fingerprints[Arm.BASE]
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@add_format_option
+def show(file: Path, style: str) -> int:
+    """Print a baseline's noise bands and what they rest on."""
+    from perfgate.verdict.baselines import load_baseline  # noqa: PLC0415
+
+    baseline = load_baseline(file)
+    if style == "json":
+        print_json(list_facts(baseline))
+        return 0
+    for line in describe(baseline):
+        click.echo(line)
+    return 0
+
+
+def list_facts(baseline: Baseline) -> dict[str, Any]:
+    """What a baseline knows, for programs: ratios are plain fractions, levels in the metric's unit."""
+    return {
+        "scenario": baseline.scenario,
+        "hardware": baseline.fingerprint.hardware,
+        "workload_hash": baseline.workload_hash,
+        "starts": len(baseline.starts),
+        "aa_blocks": baseline.blocks,
+        "metrics": {
+            name: {
+                "p50": noise.quantiles[1],
+                "noise_band_ratio": noise.band,
+                "sessions": noise.sessions,
+                "is_responsive": noise.is_responsive,
+            }
+            for name, noise in baseline.metrics.items()
+        },
+        "history": [asdict(change) for change in baseline.history],
+    }
+
+
+def describe(baseline: Baseline) -> Iterator[str]:
+    """Say what a baseline knows, a metric a line."""
+    from perfgate.metrics import METRICS  # noqa: PLC0415
+    from perfgate.storage.rounding import format_percent  # noqa: PLC0415
+
+    yield f"{baseline.scenario} on {baseline.fingerprint.hardware}, workload {baseline.workload_hash}"
+    yield f"{len(baseline.starts)} starts of {baseline.windows} windows, {baseline.blocks} A/A blocks"
+    yield f"{'metric':34} {'p50':>10} {'unit':6} {'noise band':>10} {'sessions':>8}  answers a slow-down"
+    answers = {True: "yes", False: "NO", None: "not measured"}
+    for name in [name for name in METRICS if name in baseline.metrics]:
+        noise, metric = baseline.metrics[name], METRICS[name]
+        band = "unknown" if noise.band is None else format_percent(noise.band)
+        middle = f"{noise.quantiles[1]:.{metric.decimals}f}"
+        yield f"{metric.title:34} {middle:>10} {metric.unit:6} {band:>10} {noise.sessions:>8}  {answers[noise.is_responsive]}"
+    if fewer := [METRICS[name].title for name, noise in baseline.metrics.items() if noise.blocks < baseline.blocks]:
+        yield f"fewer A/A blocks: {', '.join(fewer)}, which some sessions did not tell of"
+    for change in baseline.history:
+        yield f"{change.at}  {change.action}: {change.reason or ', '.join(change.sessions)}"
+
+
+@command.command()
+@click.argument("before", type=FILE)
+@click.argument("after", type=FILE)
+@add_format_option
+def diff(before: Path, after: Path, style: str) -> int:
+    """Print how two baselines differ in what they say; nothing when they do not."""
+    from perfgate.verdict.baselines import load_baseline  # noqa: PLC0415
+
+    baselines = [load_baseline(path) for path in (before, after)]
+    if style == "json":
+        print_json(dict(zip(("before", "after"), map(list_facts, baselines), strict=True)))
+        return 0
+    old, new = (list(describe(baseline)) for baseline in baselines)
+    for line in unified_diff(old, new, fromfile=str(before), tofile=str(after), lineterm=""):
+        click.echo(line)
+    return 0
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@click.option("--older-than", "days", required=True, type=click.IntRange(0, MAX_DAYS), metavar="DAYS", help="Age in days.")
+@add_format_option
+def expire(file: Path, days: int, style: str) -> int:
+    """Drop values older than DAYS from a baseline."""
+    from perfgate.gate.baseline_growth import expire_baseline  # noqa: PLC0415
+    from perfgate.verdict.baselines import load_baseline, save_baseline  # noqa: PLC0415
+
+    now = datetime.now(UTC)
+    baseline = load_baseline(file)
+    kept = expire_baseline(baseline, write_time(now - timedelta(days=days)), write_time(now))
+    dropped = len(baseline.starts) - len(kept.starts)
+    if dropped:
+        save_baseline(kept, file)
+    if style == "json":
+        print_json({"file": file, "dropped": dropped, "kept": len(kept.starts)})
+    else:
+        click.echo(f"{file}: {dropped} of {len(baseline.starts)} starts dropped")
+    return 0
+
+
+def write_time(moment: datetime) -> str:
+    """Write a time as sessions write theirs, so that text order is the order of time."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@command.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
+@add_format_option
+def verify(files: tuple[Path, ...], style: str) -> int:
+    """Check that baselines are whole, unedited, and derive to the numbers that they show. Exit code 2 when one is not."""
+    from perfgate.verdict.baselines import verify_baseline  # noqa: PLC0415
+
+    for file in files:
+        verify_baseline(file)
+        if style == "text":
+            click.echo(f"{file}: whole and unedited")
+    if style == "json":
+        print_json({"whole": files})
+    return 0

@@ -1,0 +1,194 @@
+"""`perfgate history`: results of every day in one store, and what they say together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past, require_extra
+from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.reading.check import write
+from perfgate.errors import InputError
+
+if TYPE_CHECKING:
+    from perfgate.history.database import Question
+    from perfgate.history.entries import Entry, Provenance
+    from perfgate.history.trends import History
+
+
+@click.group(name="history")
+def command() -> None:
+    """Append results to a store that grows, and ask it for trends, changes, false alarms and costs."""
+
+
+command.add_command(import_past)
+
+
+@command.command()
+@click.argument("folders", metavar="RESULT_DIR...", nargs=-1, required=True, type=FILE)
+@STORE
+@COMMIT
+@click.option("--base-commit", default="", help="Commit of the base arm; an A/A session has one commit.")
+@RUNNER
+@click.option("--release", default="", metavar="NAME", help="These sessions are a release's: creep is measured against them.")
+@click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable.")
+@add_format_option
+def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], style: str, **told: str) -> int:
+    """Add result folders with their verdicts. A folder that is given twice counts once."""
+    require_extra()
+    from perfgate.history.entries import Provenance  # noqa: PLC0415 - pyarrow and duckdb are an extra
+    from perfgate.history.store import Store  # noqa: PLC0415
+
+    provenance = Provenance(**told)
+    # All are read before the first is written: a broken folder leaves the store as it was.
+    entries = [_read_entry(folder, baselines, provenance) for folder in folders]
+    added = {entry.session for entry in Store(store).append(entries)}
+    sessions = [
+        {
+            "folder": folder,
+            "session": entry.session,
+            "windows": len(entry.windows),
+            "outcome": entry.verdict["outcome"],
+            "added": entry.session in added,
+        }
+        for folder, entry in zip(folders, entries, strict=True)
+    ]
+    print_result(style, {"sessions": sessions}, *map(_describe_appended, sessions))
+    return 0
+
+
+def _describe_appended(one: dict[str, Any]) -> str:
+    what = f"{one['windows']} windows, {one['outcome']}" if one["added"] else "already there"
+    return f"{one['folder']}: session {one['session']}, {what}"
+
+
+def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenance) -> Entry:
+    from perfgate.check import judge  # noqa: PLC0415
+    from perfgate.gate.case import choose_baseline  # noqa: PLC0415
+    from perfgate.history.entries import Judged, enter_session  # noqa: PLC0415
+    from perfgate.results.records import read_record  # noqa: PLC0415
+    from perfgate.results.results import load_results  # noqa: PLC0415
+    from perfgate.verdict.policy import fix_policy  # noqa: PLC0415
+
+    scenario, session = load_results(folder)
+    baseline = choose_baseline(folder, baselines, scenario, session)
+    judged = Judged(
+        folder=folder,
+        record=read_record(folder),
+        session=session,
+        policy=fix_policy(session, scenario, baseline),
+        verdict=judge(session, scenario, baseline),
+    )
+    return enter_session(judged, provenance)
+
+
+@command.command()
+@STORE
+@click.option("--scenario", "scenarios", multiple=True, metavar="NAME", help="Only this scenario; repeatable.")
+@click.option("--hardware", multiple=True, metavar="NAME", help="Only this hardware; repeatable.")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Only this metric; repeatable. Default: the headlines."
+)
+@click.option("--since", metavar="DATE", help="Only sessions that began on or after this day.")
+@click.option("--last", type=click.IntRange(min=0), help="Newest sessions of each series; 0 for all.  [default: 400]")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--html", type=FILE, metavar="FILE", help="Write a dashboard there as well: one file that works offline.")
+@click.option("--output", type=FILE, metavar="FILE", help="Write JSON there instead of to stdout.")
+def show(*, store: str, style: str, html: Path | None, output: Path | None, **asked: Any) -> int:
+    """Print trends with their changes of level, creep, the spread of runners, false alarms and machine time."""
+    require_extra()
+    from perfgate.history.query import ask  # noqa: PLC0415
+    from perfgate.history.store import Store  # noqa: PLC0415
+
+    if output is not None and style == "text":
+        raise InputError("--output: is for --format json; a table is printed, --html FILE writes a page")
+    history = ask(Store(store), _build_question(asked))
+    if html is not None:
+        from perfgate.history.dashboard import render_dashboard  # noqa: PLC0415
+
+        write(render_dashboard(history).encode(), html)
+    if style == "json":
+        from perfgate.history.dashboard import format_history  # noqa: PLC0415
+
+        write(format_history(history), output)
+    else:
+        _print_history(history)
+    return 0
+
+
+def _build_question(asked: dict[str, Any]) -> Question:
+    from perfgate.history.database import LAST, Question  # noqa: PLC0415
+    from perfgate.history.imports import read_moment  # noqa: PLC0415
+
+    return Question(
+        scenarios=asked["scenarios"],
+        hardware=asked["hardware"],
+        metrics=asked["metrics"],
+        since=read_moment(asked["since"]) if asked["since"] else None,
+        last=LAST if asked["last"] is None else asked["last"],
+    )
+
+
+def _print_history(history: History) -> None:
+    from perfgate.history.listing import (  # noqa: PLC0415
+        describe_events,
+        describe_ledger,
+        tabulate_series,
+        tabulate_spending,
+    )
+    from perfgate.report.table import print_table  # noqa: PLC0415
+
+    print_table(tabulate_series(history.series))
+    for series in history.series:
+        if events := list(describe_events(series)):
+            click.echo(f"\n{series.subject.scenario} on {series.subject.hardware}, {series.subject.title}:")
+            for event in events:
+                click.echo(f"  {event}")
+    click.echo()
+    if history.spending:
+        print_table(tabulate_spending(history))
+        click.echo()
+    for line in describe_ledger(history.ledger):
+        click.echo(line)
+
+
+@command.command()
+@click.argument("session")
+@STORE
+@click.option("--reason", required=True, help="Why the verdict was overruled.")
+@click.option("--by", "person", required=True, metavar="NAME", help="Who overruled it.")
+@click.option("--accepted", is_flag=True, help="The loss is real and accepted; without this the verdict was a false alarm.")
+@add_format_option
+def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:  # noqa: PLR0913 - click hands over one argument an option
+    """Write into the ledger of false alarms that a person overruled a verdict. SESSION may be cut to its first digits."""
+    require_extra()
+    from perfgate.history.query import find_session  # noqa: PLC0415
+    from perfgate.history.schema import SCHEMA  # noqa: PLC0415
+    from perfgate.history.store import Store  # noqa: PLC0415
+
+    if not reason.strip() or not person.strip():
+        raise InputError("--reason and --by: must say something; the ledger is read by people")
+    opened = Store(store)
+    found = find_session(opened, session)
+    ruling = "accepted" if accepted else "false alarm"
+    row = {"schema": SCHEMA, "session": found, "ruled": datetime.now(UTC), "person": person, "ruling": ruling, "reason": reason}
+    opened.add_override(row)
+    said = {"session": found, "ruling": ruling, "reason": reason, "person": person}
+    print_result(style, said, f"session {found}: {ruling}, {reason}")
+    return 0
+
+
+@command.command()
+@STORE
+@add_format_option
+def compact(*, store: str, style: str) -> int:
+    """Merge the many small files of each month into one; run it now and then, from one place."""
+    require_extra()
+    from perfgate.history.store import Store  # noqa: PLC0415
+
+    before, after = Store(store).compact()
+    print_result(style, {"store": store, "files_before": before, "files": after}, f"{store}: {before} files, now {after}")
+    return 0

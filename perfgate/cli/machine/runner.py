@@ -1,0 +1,161 @@
+"""`perfgate runner`: what an administrator's machine does before, during and after a job."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from perfgate.cli.machine.runner_cache import cache
+from perfgate.cli.machine.runner_host import init_host
+from perfgate.cli.machine.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
+from perfgate.cli.output import add_format_option
+from perfgate.errors import InputError, RunnerError
+
+if TYPE_CHECKING:
+    from perfgate.runner.health import Finding
+    from perfgate.runner.slots import Held, Wish
+
+KERNEL_LOG = click.option("--kernel-log", type=FILE, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
+DIAG_TIMEOUT_S = 1800.0
+
+
+@click.group(name="runner")
+def command() -> None:
+    """Keep a machine fit, locked, closed to strangers and clean. Its settings are in /etc/perfgate/runner.toml."""
+
+
+for part in (arm, cache, clean, enlist, hook, init_host, prepare, run_once, scrub):
+    command.add_command(part)
+
+
+@command.command()
+@click.option("--expect", metavar="LABEL", help="The machine that was asked for, for example h20.")
+@click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, some minutes.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@add_format_option
+@KERNEL_LOG
+@click.option("--note", type=FILE, metavar="RESULT_DIR", help="Write what is wrong into a result folder, which voids it.")
+def doctor(  # noqa: PLR0913 - click hands over one argument an option
+    expect: str | None, *, deep: bool, as_json: bool, style: str, kernel_log: Path, note: Path | None
+) -> int:
+    """Say whether this machine is fit to measure.
+
+    Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.
+    """
+    from perfgate.runner.gpus import read_gpus, read_kernel_log  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.runner.health import Finding, Severity, find_severity, judge_health  # noqa: PLC0415
+    from perfgate.runner.status import format_json  # noqa: PLC0415
+
+    log = read_kernel_log(kernel_log)
+    try:
+        readings = read_gpus()
+        findings = judge_health(readings, expected=expect, kernel_log=log or "")
+    except RunnerError as error:
+        readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
+    findings = (*findings, *(diagnose() if deep else ()))
+    if as_json or style == "json":
+        click.echo(format_json({"severity": int(find_severity(findings)), "findings": findings, "readings": readings}))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.severity.name.lower()}: {finding.where}: {finding.message}")
+        labels = ", ".join(sorted({one.label for one in readings})) or "none"
+        unread = "" if log is not None else "; the kernel's log may not be read, so XID errors were not looked for"
+        click.echo(f"{len(readings)} GPU(s) ({labels}), {len(findings)} finding(s){unread}")
+    if note is not None:
+        add_note(note, findings)
+    return int(find_severity(findings))
+
+
+def diagnose() -> tuple[Finding, ...]:
+    """Run DCGM's second level, which loads every GPU for a moment; it must not run beside a measurement."""
+    from perfgate.runner.health import Finding, Severity  # noqa: PLC0415 - as above
+
+    try:
+        done = subprocess.run(["dcgmi", "diag", "-r", "2"], capture_output=True, text=True, timeout=DIAG_TIMEOUT_S, check=False)  # noqa: S607 - where it is installed is the distribution's business
+    except FileNotFoundError:
+        message = "dcgmi is not installed, so nothing was looked at in depth; install datacenter-gpu-manager"
+        return (Finding(severity=Severity.DEGRADED, where="host", message=message),)
+    except subprocess.TimeoutExpired:
+        message = f"DCGM's diagnosis did not end within {DIAG_TIMEOUT_S:.0f} s"
+        return (Finding(severity=Severity.BROKEN, where="host", message=message),)
+    if done.returncode == 0:
+        return ()
+    last = (done.stdout.strip() or done.stderr.strip() or "no message").splitlines()[-1]
+    return (Finding(severity=Severity.BROKEN, where="host", message=f"DCGM's diagnosis failed: {last[:300]}"),)
+
+
+def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
+    """Void the session in `folder` for each finding: what was measured on a sick machine says nothing of a change."""
+    from perfgate.results.results import load_results  # noqa: PLC0415 - as above
+    from perfgate.results.writer import ResultWriter  # noqa: PLC0415 - as above
+
+    _, session = load_results(folder)
+    last_s = max((window.ended_s for window in session.windows), default=0.0)
+    writer = ResultWriter(folder)
+    for finding in findings:
+        writer.add_problem(f"after the run, {finding.where}: {finding.message}", last_s)
+
+
+@command.command()
+@KERNEL_LOG
+@click.option("--json", "style", flag_value="json", default=True, help="One JSON object (default).")
+@click.option("--prometheus", "style", flag_value="prometheus", help="Prometheus's text format, for a textfile collector.")
+def status(kernel_log: Path, style: str) -> int:
+    """Say whether this machine would take a job, and why not."""
+    from perfgate.runner.gpus import read_kernel_log  # noqa: PLC0415 - as above
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+    from perfgate.runner.status import format_json, format_metrics, read_status  # noqa: PLC0415
+
+    found = read_status(load_runner(), read_kernel_log(kernel_log) or "")
+    click.echo(format_metrics(found) if style == "prometheus" else format_json(found), nl=style == "json")
+    return 0
+
+
+@command.command(context_settings={"ignore_unknown_options": True})
+@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="How many GPUs the command needs.")
+@click.option("--exclusive", is_flag=True, help="The whole host, with nobody beside.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Seconds to wait."
+)
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]) -> int:
+    """Run COMMAND while holding a GPU of this machine, which it finds in CUDA_VISIBLE_DEVICES. The exit code is its own.
+
+    Exit code 3 when nothing is free in time. The locks stay with the command when this process dies before it.
+    """
+    from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
+    from perfgate.runner.slots import Wish, find_lock_folder, hold  # noqa: PLC0415 - as above
+
+    devices = tuple(reading.uuid for reading in read_gpus())
+    wish = Wish(devices=devices, count=gpus, is_exclusive=exclusive, timeout_s=timeout_s)
+    with hold(wish, find_lock_folder()) as held:
+        return run_locked(words, replace(wish, devices=held.devices), held)
+
+
+def run_locked(words: tuple[str, ...], wish: Wish, held: Held) -> int:
+    """Run a command that inherits the locks, passing on the signals that ask it to end."""
+    import os  # noqa: PLC0415 - as above
+
+    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": ",".join(wish.devices)} if wish.devices else {})}
+    try:
+        process = subprocess.Popen(words, env=environment, pass_fds=held.files)
+    except OSError as error:
+        raise InputError(f"{words[0]}: cannot be run ({error.strerror})") from None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        del frame
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code

@@ -1,0 +1,161 @@
+"""`perfgate runner cache`: compile caches as read-only seeds, a copy for each job, and new seeds from the main branch alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perfgate.cli.machine.runner_slot import FILE, build_app
+from perfgate.cli.output import add_format_option, print_result
+
+if TYPE_CHECKING:
+    from perfgate.runner.harvest import Claim
+
+KEEP = click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, help="How many of the newest stay.")
+
+
+@click.group()
+def cache() -> None:
+    """Keep read-only seeds of compile caches, and give each job a copy of its own."""
+
+
+@cache.command()
+@add_format_option
+def key(style: str) -> int:
+    """Say what seeds of this machine are called: architecture, driver and a digest of the engine's packages."""
+    from perfgate.runner.seeds import find_key  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+
+    found = find_key(load_runner())
+    print_result(style, {"key": found}, found)
+    return 0
+
+
+@cache.command()
+@click.argument("source", type=FILE)
+@click.option("--key", required=True, help="Name of the seed: image, driver, architecture.")
+@add_format_option
+def seed(source: Path, key: str, style: str) -> int:
+    """Copy SOURCE, a cache that the main branch filled, into a read-only seed with a digest of every file."""
+    from perfgate.runner.seeds import seed as write  # noqa: PLC0415 - as above
+
+    made = write(source, _find_cache(), key)
+    print_result(style, {"seed": made}, made)
+    return 0
+
+
+@cache.command()
+@click.option("--key", required=True)
+@add_format_option
+def verify(key: str, style: str) -> int:
+    """Check every file of a seed."""
+    from perfgate.runner.seeds import verify as check  # noqa: PLC0415 - as above
+
+    count = check(_find_cache(), key)
+    print_result(style, {"key": key, "files": count}, f"{key}: {count} files, whole")
+    return 0
+
+
+@cache.command()
+@click.argument("target", type=FILE)
+@click.option("--key", help="Name of the seed (default: the newest for this machine's driver and engine).")
+@add_format_option
+def lend(target: Path, key: str | None, style: str) -> int:
+    """Check a seed and copy it to TARGET, for one job to write in. Without a seed TARGET begins empty."""
+    from perfgate.runner.seeds import (  # noqa: PLC0415
+        find_key,  # noqa: PLC0415 - as above
+        find_newest,
+        make_empty,
+    )
+    from perfgate.runner.seeds import lend as copy  # noqa: PLC0415
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+
+    folder = _find_cache()
+    name = key or find_newest(folder, wanted := find_key(load_runner()))
+    if name is None:
+        make_empty(target)
+        said = {"target": target, "key": None, "files": 0}
+        print_result(style, said, f"{target}: empty, as there is no seed for {wanted}")
+        return 0
+    count = copy(folder, name, target)
+    print_result(style, {"target": target, "key": name, "files": count}, f"{target}: {count} files of {name}")
+    return 0
+
+
+@cache.command()
+@click.argument("source", type=FILE)
+@add_format_option
+def offer(source: Path, style: str) -> int:
+    """Leave SOURCE, what this job compiled, for root: it becomes a seed if GitHub says that the main branch made it."""
+    from perfgate.runner.harvest import build_claim  # noqa: PLC0415 - as above
+    from perfgate.runner.harvest import offer as leave  # noqa: PLC0415
+
+    place = leave(source, Path.home(), build_claim(os.environ))
+    print_result(style, {"offer": place}, place)
+    return 0
+
+
+@cache.command()
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, whose job has ended.")
+@KEEP
+@add_format_option
+def harvest(name: str, keep: int, style: str) -> int:
+    """Make a seed of what the slot's last job offers, as root. Exit code 3, and nothing kept, unless main made it."""
+    from perfgate.runner.harvest import harvest as take  # noqa: PLC0415 - as above
+    from perfgate.runner.seeds import (
+        find_key,  # noqa: PLC0415
+        renew,  # noqa: PLC0415
+    )
+    from perfgate.runner.seeds import prune as delete  # noqa: PLC0415
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+    from perfgate.runner.slot import find_registered, find_slot  # noqa: PLC0415
+
+    runner = load_runner()
+    find_slot(runner, name)
+    home = runner.folder / name
+
+    def keep_seed(files: Path) -> Path:
+        made = renew(files, runner.cache, find_key(runner), time.time())
+        delete(runner.cache, keep)
+        return made
+
+    registered = find_registered(runner, name) if home.exists() else ""
+    said = take(home, registered, lambda claim: ask_origin(claim, registered), keep_seed)
+    print_result(style, {"slot": name, "said": said}, said)
+    return 0
+
+
+def ask_origin(claim: Claim, registered: str) -> str | None:
+    """Ask GitHub which job ran here; return why its cache must not be kept, None when it may be."""
+    from perfgate.github.registration import connect_app  # noqa: PLC0415 - as above
+    from perfgate.github.runs import read_runners  # noqa: PLC0415
+    from perfgate.runner.harvest import Origin, find_fault  # noqa: PLC0415
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+
+    runner = load_runner()
+    if claim.repository not in runner.repositories:
+        return f"{claim.repository} may not use this machine"
+    run, runners = read_runners(connect_app(build_app()), claim.repository, claim.run_id, claim.run_attempt)
+    return find_fault(claim, Origin(run=run, runners=runners), registered, runner.rules, runner.seeding)
+
+
+@cache.command()
+@KEEP
+@add_format_option
+def prune(keep: int, style: str) -> int:
+    """Delete old seeds and what a broken run left."""
+    from perfgate.runner.seeds import prune as delete  # noqa: PLC0415 - as above
+
+    deleted = delete(_find_cache(), keep)
+    print_result(style, {"deleted": deleted}, *(f"{name}: deleted" for name in deleted))
+    return 0
+
+
+def _find_cache() -> Path:
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
+
+    return load_runner().cache

@@ -1,0 +1,189 @@
+"""The parts of `perfgate runner` around one job: may it run, what does it run in, and what does it leave."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.errors import InputError, PerfgateError, RunnerError
+
+if TYPE_CHECKING:
+    from perfgate.github.registration import App
+
+FILE = click.Path(path_type=Path)
+
+
+@click.group()
+def hook() -> None:
+    """What GitHub's runner calls around a job: ACTIONS_RUNNER_HOOK_JOB_STARTED and _COMPLETED."""
+
+
+@hook.command()
+@add_format_option
+def started(style: str) -> int:
+    """Refuse a job that may not use this machine: its worker is killed, for a failed hook alone would not stop its steps."""
+    from perfgate.runner.hook import find_quarantine, kill_worker, start_job  # noqa: PLC0415 - as for other commands
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+
+    try:
+        runner = load_runner()
+        closed = find_quarantine(runner, os.getuid())
+        if closed:
+            raise RunnerError(f"this slot is closed: {closed}")
+    except PerfgateError:
+        # Without rules nothing is admitted.
+        kill_worker()
+        raise
+    decision = start_job(runner)
+    if style == "json":
+        print_json({"admitted": decision.is_admitted, "reason": decision.reason})
+    else:
+        said = "admitted" if decision.is_admitted else "refused"
+        click.echo(f"perfgate: {said}: {decision.reason}", err=not decision.is_admitted)
+    return 0 if decision.is_admitted else 1
+
+
+@hook.command()
+@add_format_option
+def completed(style: str) -> int:
+    """Say in the job's log what is left on the GPUs. Cleaning is root's, after the runner has ended."""
+    from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
+    from perfgate.runner.health import judge_health  # noqa: PLC0415 - as above
+
+    findings = judge_health(read_gpus())
+    lines = (f"perfgate: left behind: {finding.where}: {finding.message}" for finding in findings)
+    print_result(style, {"findings": findings}, *lines)
+    return 0
+
+
+@click.command()
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=100.0, show_default=True, help="Seconds to wait for memory."
+)
+@add_format_option
+def clean(timeout_s: float, style: str) -> int:
+    """End what this user left computing on the GPUs of CUDA_VISIBLE_DEVICES, and wait until they are empty.
+
+    Exit code 10 when they are not in time. Other people's processes are named and never touched.
+    """
+    from perfgate.runner.cleaning import clean_gpus  # noqa: PLC0415 - as above
+    from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
+    from perfgate.runner.health import Severity  # noqa: PLC0415
+
+    ended, left = clean_gpus(read_gpus, timeout_s)
+    print_result(style, {"ended_pids": sorted(ended), "left": left}, f"{len(ended)} processes ended")
+    for message in left:
+        click.echo(f"perfgate: {message}", err=True)
+    return int(Severity.BUSY if left else Severity.OK)
+
+
+@click.command()
+@click.option("--user", required=True, metavar="NAME", help="The slot's own user; everything of it goes.")
+@click.option("--folder", "folders", multiple=True, type=FILE, help="Folder of the slot to empty; repeatable.")
+@add_format_option
+def scrub(user: str, folders: tuple[Path, ...], style: str) -> int:
+    """End every process of a slot's user and delete its files, then look again. Exit code 3 when something is left."""
+    from perfgate.runner.scrub import delete_files, end_processes, find_leftovers, find_user  # noqa: PLC0415 - as above
+
+    uid = find_user(user)
+    ended = end_processes(uid)
+    deleted = delete_files(uid, folders)
+    if left := find_leftovers(uid):
+        raise RunnerError(f"still there after scrubbing: {', '.join(left[:10])}; keep this slot closed")
+    said = {"ended_pids": ended, "deleted_entries": deleted}
+    print_result(style, said, f"{len(ended)} processes ended, {deleted} entries deleted")
+    return 0
+
+
+@click.command()
+@click.argument("source", type=FILE)
+@click.argument("target", type=FILE)
+@click.option("--engine", metavar="PYTHON", help="Python with the engine (default: the settings' engine, else this one).")
+@add_format_option
+def arm(source: Path, target: Path, engine: str | None, style: str) -> int:
+    """Build an environment at TARGET that runs the package in SOURCE over the machine's engine."""
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+    from perfgate.serving.engine.environments import build_arm  # noqa: PLC0415 - as above
+
+    if engine is None:
+        try:
+            configured = load_runner().engine
+        except InputError:
+            configured = None
+        engine = str(configured or sys.executable)
+    python = build_arm(source, target, Path(engine))
+    print_result(style, {"python": python}, python)
+    return 0
+
+
+@click.command()
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
+@add_format_option
+def prepare(name: str, style: str) -> int:
+    """Make a slot ready for one job and register its runner, as root. Exit code 3, and nothing registered, if it is unfit."""
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
+    from perfgate.runner.slot import prepare as make_ready  # noqa: PLC0415
+
+    folder = make_ready(load_runner(), name, _register)
+    print_result(style, {"slot": name, "folder": folder}, folder)
+    return 0
+
+
+@click.command(name="register")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings, prepared before.")
+@add_format_option
+def enlist(name: str, style: str) -> int:
+    """Register a prepared slot's runner anew, for one job, as root: a configuration that waited too long is good no more.
+
+    The labels come from the driver. The configuration goes into a file that the slot's user alone reads.
+    """
+    from perfgate.github.registration import register  # noqa: PLC0415 - as above
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+    from perfgate.runner.slot import enlist as put  # noqa: PLC0415
+    from perfgate.runner.slot import list_labels, require_fit  # noqa: PLC0415
+
+    runner = load_runner()
+    labels = list_labels(require_fit(runner, name))
+    registered = put(runner, name, lambda runner_name: register(build_app(), runner_name, labels))
+    print_result(style, {"slot": name, "registered": registered}, registered)
+    return 0
+
+
+def _register(name: str, labels: Sequence[str]) -> str:
+    from perfgate.github.registration import register  # noqa: PLC0415 - as above
+
+    return register(build_app(), name, labels)
+
+
+def build_app() -> App:
+    """The app of this machine's settings. Raise InputError when they name none."""
+    from perfgate.github.registration import App  # noqa: PLC0415 - as above
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415
+
+    found = load_runner().registration
+    if found is None:
+        raise InputError("registration: is missing in the runner's settings; docs/runners.md shows it")
+    return App(
+        app_id=found.app_id,
+        installation=found.installation,
+        key=found.key,
+        scope=found.scope,
+        group=found.group,
+        api_url=found.api_url,
+    )
+
+
+@click.command(name="run-once")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
+def run_once(name: str) -> int:
+    """Become GitHub's runner for the one job that the slot was prepared for."""
+    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
+    from perfgate.runner.slot import run_once as become  # noqa: PLC0415
+
+    become(load_runner(), name)

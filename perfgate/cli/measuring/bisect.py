@@ -1,0 +1,176 @@
+"""`perfgate bisect`: which commit made it slower, for a noisy measurement and a given number of GPU-minutes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from perfgate.cli.measuring.searching import plan_commanded, plan_served
+from perfgate.errors import InputError
+
+if TYPE_CHECKING:
+    from perfgate.bisection.loop import Hunt
+    from perfgate.bisection.repository import Line
+
+FOLDER = click.Path(path_type=Path)
+_WHAT = (
+    click.option("--scenario", metavar="NAME|FILE", help="Serve each commit, and measure this scenario."),
+    click.option("--command", "shell", metavar="CMD", help="Run this in each commit's checkout: it prints a number or JSON."),
+    click.option(
+        "--budget",
+        type=click.FloatRange(min=0, min_open=True),
+        required=True,
+        metavar="GPU_MIN",
+        help="Minutes of this machine.",
+    ),
+    click.option("--repo", type=FOLDER, default=Path(), show_default=True, metavar="PATH", help="The repository."),
+    click.option("--metric", default="", metavar="M", help="Search by this metric (default: the one that lost most)."),
+    click.option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
+    click.option("--build", default="", metavar="CMD", help="Run this once in each fresh checkout."),
+    click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of the search."),
+    click.option("--resume", is_flag=True, help="Go on in --out, where a search was cut off or its budget spent."),
+    click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True),
+)
+_SERVED = (
+    click.option("--python", default=sys.executable, help="Python with the engine's dependencies; commits go over it."),
+    click.option(
+        "--package", default="", metavar="FOLDER", help="Folder of the package below a checkout (default: python, .)."
+    ),
+    click.option("--model", type=FOLDER, help="Folder of the scenario's model, where it lies on this machine."),
+    click.option("--arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
+    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
+    click.option("--baselines", multiple=True, type=FOLDER, help="Folder of noise bands; repeatable."),
+)
+_COMMANDED = (
+    click.option("--windows", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of --command per arm."),
+    click.option("--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Of GOOD against itself."),
+    click.option("--margin", type=click.FloatRange(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
+    click.option("--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True),
+    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
+)
+
+
+# Options that one way of measuring has no use for.
+_IDLE = {
+    "--scenario": ("windows", "aa_blocks", "margin", "better", "timeout"),
+    "--command": ("python", "package", "model", "args", "env", "baselines"),
+}
+
+
+def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed((*_WHAT, *_SERVED, *_COMMANDED)):
+        command = option(command)
+    return command
+
+
+@click.command(name="bisect")
+@click.argument("good")
+@click.argument("bad")
+@_add_options
+def command(good: str, bad: str, **options: Any) -> int:
+    """Find the commit after GOOD, up to BAD, that made it slower.
+
+    Each measurement compares one commit with GOOD in blocks, as `perfgate gate` does; the next one is where it tells most for
+    its minutes. {commit} and {checkout} in --command and --build stand for the hash and its folder. The search ends when one
+    commit is sure enough or the budget is used. Exit code 0 when a culprit was found, 3 when not. After a crash the same
+    command with --resume goes on, and so does one with a larger --budget.
+    """
+    import orjson  # noqa: PLC0415 - what searches is imported when it searches
+
+    from perfgate.bisection.repository import read_line  # noqa: PLC0415
+    from perfgate.bisection.search import Ending  # noqa: PLC0415
+    from perfgate.bisection.view import Found, describe, print_text  # noqa: PLC0415
+
+    _check(options)
+    line = read_line(options["repo"], good, bad)
+    with _open(line, options) as hunt:
+        search, answer = hunt.run()
+    found = Found(repo=options["repo"], line=line, search=search, answer=answer, record=hunt.record)
+    if options["style"] == "json":
+        click.echo(orjson.dumps(describe(found), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_text(found)
+    return 0 if answer.ending is Ending.FOUND else 3
+
+
+def _check(options: dict[str, Any]) -> None:
+    """Raise InputError for options that do not go together."""
+    from perfgate.metrics import METRICS  # noqa: PLC0415
+
+    if (options["scenario"] is None) == (options["shell"] is None):
+        raise InputError("bisect: give either --scenario, to serve each commit, or --command, to run one in its checkout")
+    if options["metric"] and options["metric"] not in METRICS:
+        raise InputError(f"--metric {options['metric']}: no such metric; one of {', '.join(METRICS)}")
+    _refuse_idle("--scenario" if options["scenario"] else "--command")
+    if options["metric"] and _is_given("better"):
+        raise InputError("--better: --metric says it already; leave it out")
+    for name in ("--command", "--build"):
+        _check_words(name, options["shell" if name == "--command" else "build"] or "true")
+
+
+def _refuse_idle(mode: str) -> None:
+    """Raise InputError for an option that this way of measuring would ignore."""
+    for parameter in click.get_current_context().command.params:
+        if parameter.name in _IDLE[mode] and _is_given(parameter.name):
+            raise InputError(f"{parameter.opts[0]}: means nothing with {mode}; leave it out")
+
+
+def _is_given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _check_words(name: str, text: str) -> None:
+    import shlex  # noqa: PLC0415
+
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"{name} {text}: {error}") from None
+    if not words:
+        raise InputError(f"{name}: is empty; give a program and its arguments")
+
+
+@contextmanager
+def _open(line: Line, options: dict[str, Any]) -> Iterator[Hunt]:
+    """Lock the folder, begin its record or go on with it, and put together what measures."""
+    from perfgate.bisection.guard import Guard  # noqa: PLC0415 - as above
+    from perfgate.bisection.loop import Hunt  # noqa: PLC0415
+    from perfgate.bisection.record import SEARCH_FILE, begin  # noqa: PLC0415
+    from perfgate.serving.engine.reaper import Reaper  # noqa: PLC0415
+    from perfgate.serving.progress import show_progress  # noqa: PLC0415
+    from perfgate.storage.journal import lock_folder  # noqa: PLC0415
+
+    folder: Path = options["out"]
+    if options["resume"] and not (folder / SEARCH_FILE).exists():
+        raise InputError(f"{folder}: holds no search to go on with; leave --resume out to begin one")
+    plan = plan_served(options) if options["scenario"] else plan_commanded(options)
+    with ExitStack() as stack:
+        lock = stack.enter_context(lock_folder(folder))
+        record = begin(folder, _fix(line, options) | plan.facts, resume=options["resume"])
+        progress = stack.enter_context(show_progress())
+        reaper = Reaper(lock)
+        stack.callback(reaper.close)
+        workshop = plan.build_workshop(Guard(reaper=reaper))
+        bench = plan.build_bench(workshop, progress)
+        yield Hunt(line=line, rules=plan.rules, record=record, workshop=workshop, bench=bench, progress=progress)
+
+
+def _fix(line: Line, options: dict[str, Any]) -> dict[str, Any]:
+    """What makes this search the one it is; the budget is not among it."""
+    from perfgate import __version__  # noqa: PLC0415
+
+    return {
+        "schema": 1,
+        "perfgate": __version__,
+        "good": line.good.sha,
+        "bad": line.commits[-1].sha,
+        "commits": [commit.sha for commit in line.commits],
+        "metric": options["metric"],
+        "build": options["build"],
+    }

@@ -1,0 +1,131 @@
+"""`perfgate calibrate`: store what noise looks like here, and what responds to a known slow-down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfgate.cli.options import add_arm_options, build_arms, choose_folder
+from perfgate.cli.output import add_format_option, print_json
+from perfgate.errors import InputError
+
+if TYPE_CHECKING:
+    from perfgate.scenario.schema import Scenario
+    from perfgate.verdict.baselines import Baseline
+
+
+MAX_PERCENT = 1000.0
+"""Of a decode step: what slows it more is a fault and no effect to calibrate by."""
+
+
+@click.command(name="calibrate")
+@click.argument("scenario")
+@click.option("--blocks", type=click.IntRange(min=2), help="A/A blocks to measure (default: the scenario's).")
+@click.option("--inject", "injections", multiple=True, metavar="KIND:SIZE", help="Measure the response to this slow-down too.")
+@click.option(
+    "--effects",
+    metavar="PERCENT,...",
+    help="Slow a decode step by so much each, such as 1,2,3,5,10, and measure.",
+)
+@click.option(
+    "--from",
+    "recorded",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="RESULT_DIR",
+    help="Measure nothing: take the A/A blocks of this result folder; repeatable.",
+)
+@click.option(
+    "--injected",
+    "slowed",
+    multiple=True,
+    metavar="[RATIO:]RESULT_DIR",
+    help="With --from: a folder whose candidate was slowed, and by how much (default: what its servers' logs say).",
+)
+@click.option("--to", "target", type=click.Path(path_type=Path), help="Folder of baselines (default: this machine's own).")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the raw data (default: a new one in --parent).")
+@click.option("--resume", is_flag=True, help="Go on in --out, where the same calibration was cut off.")
+@click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
+@add_arm_options
+@add_format_option
+def command(  # noqa: PLR0913, PLR0917 - click hands over one argument an option
+    scenario: str,
+    blocks: int | None,
+    injections: tuple[str, ...],
+    effects: str | None,
+    target: Path | None,
+    out: Path | None,
+    parent: Path,
+    resume: bool,  # noqa: FBT001 - as above
+    style: str,
+    **options: Any,
+) -> int:
+    """Measure A/A blocks of SCENARIO and store this machine's noise bands, replacing those that it had.
+
+    A session of equal arms first, then one for each slow-down. What was cut off goes on with --resume and the same options.
+    With --from nothing is measured: the bands come from sessions that are there already.
+    """
+    from perfgate.core import Arm  # noqa: PLC0415
+    from perfgate.gate.calibrate import Calibration, calibrate  # noqa: PLC0415
+    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
+    from perfgate.serving.progress import show_progress  # noqa: PLC0415
+
+    text, source = read_scenario_text(scenario)
+    parsed = parse_scenario(text, source)
+    recorded, slowed = options.pop("recorded"), options.pop("slowed")
+    if recorded or slowed:
+        if not recorded or blocks or injections or effects or out or resume:
+            raise InputError(
+                "--injected belongs to --from, and --from measures nothing: leave out --blocks, --inject, --effects, --out and "
+                "--resume"
+            )
+        return _store(_read_recorded(parsed, recorded, slowed), target, style)
+    spec = build_arms(options)[Arm.BASE]
+    folder = choose_folder(f"{parsed.name}-calibration", out, parent, resume=resume)
+    calibration = Calibration(
+        scenario=parsed,
+        text=text,
+        spec=spec,
+        folder=folder,
+        blocks=blocks or parsed.blocks.calibration_blocks,
+        injections=injections or (() if effects else parsed.blocks.calibration_injections),
+        effects=parse_effects(effects) if effects else (),
+        model=options["model"],
+        resume=resume,
+    )
+    with show_progress() as progress:
+        return _store(calibrate(calibration, progress), target, style)
+
+
+def parse_effects(text: str) -> tuple[float, ...]:
+    """Shares of a step from percents such as `1,2,3,5,10`, each once. InputError for anything else."""
+    try:
+        percents = [float(word) for word in text.split(",")]
+    except ValueError:
+        percents = []
+    if not percents or not all(0 < percent <= MAX_PERCENT for percent in percents):
+        raise InputError(
+            f"--effects {text}: give percents above 0 and at most {MAX_PERCENT:.0f} with commas, such as 1,2,3,5,10"
+        )
+    return tuple(percent / 100 for percent in dict.fromkeys(percents))
+
+
+def _read_recorded(scenario: Scenario, recorded: tuple[Path, ...], slowed: tuple[str, ...]) -> Baseline:
+    from perfgate.gate.recorded_calibration import calibrate_from, parse_slowed  # noqa: PLC0415 - as above
+
+    return calibrate_from(scenario, recorded, [parse_slowed(text) for text in slowed])
+
+
+def _store(baseline: Baseline, target: Path | None, style: str) -> int:
+    from perfgate.storage.state import find_machine_baselines  # noqa: PLC0415 - as above
+    from perfgate.verdict.baselines import find_path, save_baseline  # noqa: PLC0415 - as above
+
+    path = find_path(target or find_machine_baselines(), baseline.fingerprint, baseline.scenario)
+    save_baseline(baseline, path)
+    if style == "json":
+        print_json({"baseline": path, "aa_blocks": baseline.blocks})
+    else:
+        click.echo(path)
+    return 0

@@ -1,0 +1,77 @@
+"""`perfgate gate`: the whole gate in one command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perfgate.cli.options import (
+    add_arm_options,
+    add_folder_options,
+    add_profile_option,
+    add_proof_options,
+    add_share_option,
+    build_arms,
+    build_expect,
+    choose_folder,
+    read_proof,
+)
+from perfgate.cli.output import add_format_option
+
+if TYPE_CHECKING:
+    from perfgate.core import Arm
+    from perfgate.serving.engine.arms import ArmSpec
+
+
+@click.command(name="gate")
+@click.argument("scenario", default="cpu-moe")
+@add_folder_options
+@click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
+@add_proof_options
+@add_share_option
+@add_profile_option
+@add_arm_options
+@add_format_option
+def command(*, scenario: str, **options: Any) -> int:
+    """Calibrate if need be, measure SCENARIO, judge it and report.
+
+    Without options that change the candidate both arms are the same build, so that the answer should be PASS. After a crash or
+    Ctrl-C, the same command with --resume goes on where it stopped.
+    """
+    return judge_arms(scenario, build_arms(options), options)
+
+
+def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str, Any]) -> int:
+    """Run the gate on two arms, print the report and return the verdict's exit code."""
+    from perfgate.gate.gate import Job, run_gate  # noqa: PLC0415 - what serves is imported when it serves
+    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
+    from perfgate.serving.progress import show_progress  # noqa: PLC0415
+    from perfgate.storage.rounding import format_verdict  # noqa: PLC0415
+
+    text, source = read_scenario_text(scenario)
+    parsed = parse_scenario(text, source)
+    folder = choose_folder(parsed.name, options["out"], options["parent"], resume=options["resume"])
+    job = Job(
+        scenario=parsed,
+        text=text,
+        arms=arms,
+        folder=folder,
+        baselines=options["baselines"],
+        model=options["model"],
+        resume=options["resume"],
+        expect=build_expect(options),
+        profile=options["profile"],
+        scenarios_in_pr=options["scenarios_in_pr"],
+        kernels=read_proof(options),
+    )
+    with show_progress() as progress:
+        result = run_gate(job, progress)
+    if options["style"] == "json":
+        click.echo(format_verdict(result.verdict), nl=False)
+    else:
+        click.echo(result.text)
+    click.echo(f"report folder: {folder}", err=options["style"] == "json")
+    return result.verdict.outcome.exit_code

@@ -1,0 +1,68 @@
+"""`perfgate matrix`: servers times loads, one table, no verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perfgate.cli.output import add_format_option, print_json
+from perfgate.report.table import lay_out_markdown, print_table
+
+
+@click.command(name="matrix")
+@click.argument("file", metavar="NAME|FILE")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="New folder for the results.")
+@click.option(
+    "--resume", is_flag=True, help="Go on in DIR, where the same matrix was cut off; print the table of one that ended."
+)
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, where it lies on this machine.")
+@click.option(
+    "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw throughput against median ITL as .svg or .png."
+)
+@add_format_option
+def command(  # noqa: PLR0913 - click hands over one argument an option
+    *, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None, style: str
+) -> int:
+    """Measure every server of a shipped matrix or of FILE under every load, and print one table.
+
+    Each round starts every server once and lets it meet all loads. The table is also written to DIR as table.md and, a row for
+    each window and metric, as table.csv. Exit code 3 when a cell has no result or one that cannot be trusted.
+    """
+    from perfgate.report.cells import describe_cell, remark, tabulate  # noqa: PLC0415
+    from perfgate.report.figure import (
+        require_format,  # noqa: PLC0415
+        save_curve_plot,  # noqa: PLC0415
+    )
+    from perfgate.results.frame import frame_of_cells, write_csv  # noqa: PLC0415 - what serves is imported when it serves
+    from perfgate.results.matrix_records import require_matrix  # noqa: PLC0415
+    from perfgate.results.matrix_results import load_matrix  # noqa: PLC0415
+    from perfgate.scenario.matrix import find_matrix, parse_matrix, read_matrix_text  # noqa: PLC0415
+    from perfgate.serving.matrix_run import MatrixRequest, measure_matrix  # noqa: PLC0415
+    from perfgate.serving.progress import show_progress  # noqa: PLC0415
+    from perfgate.storage.journal import write_atomically  # noqa: PLC0415
+
+    path = find_matrix(file)
+    text = read_matrix_text(path)
+    matrix = parse_matrix(text, str(path))
+    if picture is not None:
+        # Before hours of measuring, not after them.
+        require_format(picture)
+    if resume:
+        require_matrix(out)
+    with show_progress() as progress:
+        measure_matrix(MatrixRequest(matrix=matrix, text=text, folder=out, model=model, resume=resume), progress)
+    _, cells = load_matrix(out)
+    table = tabulate(cells)
+    remarks = list(remark(cells, matrix.rounds))
+    write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
+    write_csv(frame_of_cells(cells, str(out)), out / "table.csv")
+    if style == "json":
+        print_json({"cells": [describe_cell(cell) for cell in cells], "remarks": remarks})
+    else:
+        print_table(table)
+        for line in remarks:
+            click.echo(line)
+    if picture is not None:
+        save_curve_plot(cells, matrix.title, picture)
+    return 3 if any(cell.problems for cell in cells) else 0

@@ -1,0 +1,40 @@
+"""`perfgate profile`: which kernels two arms differ by, from the traces that a result folder keeps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from perfgate.cli.output import add_format_option, print_json
+from perfgate.errors import EvidenceError
+
+
+@click.command(name="profile")
+@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
+@add_format_option
+def command(folder: Path, style: str) -> int:
+    """Rank the kernels of RESULT_DIR's profiles by their share of the difference between the arms.
+
+    `perfgate gate` profiles both arms after a regression; `--profile always` does it after every first block. On a CPU the rows
+    are PyTorch's operators.
+    """
+    from perfgate.report.breakdown import build_breakdown  # noqa: PLC0415
+    from perfgate.report.table import print_table  # noqa: PLC0415
+    from perfgate.results.profiles import read_attribution  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+    from perfgate.results.records import read_record  # noqa: PLC0415
+
+    read_record(folder)
+    found = read_attribution(folder)
+    if isinstance(found, str):
+        raise EvidenceError(found)
+    if found is not None and style == "json":
+        print_json(asdict(found))
+        return 0
+    breakdown = build_breakdown(found)
+    if breakdown is None or breakdown.table is None:
+        raise EvidenceError(f"{folder}: holds no profile of both arms; measure with `perfgate gate --profile always`")
+    click.echo(breakdown.sentence)
+    print_table(breakdown.table)
+    return 0

@@ -1,0 +1,74 @@
+"""`perfgate run`: measure, and leave the judging to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfgate.cli.options import (
+    add_arm_options,
+    add_folder_options,
+    add_proof_options,
+    add_share_option,
+    build_arms,
+    build_expect,
+    choose_folder,
+    read_proof,
+)
+from perfgate.cli.output import add_format_option, print_json
+
+
+@click.command(name="run")
+@click.argument("scenario")
+@add_folder_options
+@click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
+@add_proof_options
+@add_share_option
+@add_arm_options
+@add_format_option
+def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
+    """Measure SCENARIO in A/B blocks into a result folder.
+
+    Without --blocks the session stops at the first look that decides. `perfgate check` judges the folder. Exit code 3
+    when a server, the load generator or the model made the session void. After a crash or Ctrl-C, the same command with
+    --resume goes on: whole blocks stay, the block that was cut off is measured anew on fresh servers.
+    """
+    from perfgate.gate.gate import fix_noise, is_decided  # noqa: PLC0415
+    from perfgate.results.results import load_results  # noqa: PLC0415 - what serves is imported when it serves
+    from perfgate.results.resumption import require_cut_off  # noqa: PLC0415
+    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
+    from perfgate.serving.measure import Request, measure  # noqa: PLC0415
+    from perfgate.serving.progress import show_progress  # noqa: PLC0415
+
+    text, source = read_scenario_text(scenario)
+    parsed = parse_scenario(text, source)
+    folder = choose_folder(parsed.name, out, parent, resume=resume)
+    if resume:
+        require_cut_off(folder)
+    request = Request(
+        scenario=parsed,
+        scenario_text=text,
+        arms=build_arms(options),
+        folder=folder,
+        purpose="ab",
+        looks=(blocks,) if blocks else parsed.blocks.looks,
+        is_decided=lambda done: not blocks and is_decided(done),
+        fix_noise=lambda begun: fix_noise(begun, ()),
+        model=options["model"],
+        resume=resume,
+        expect=build_expect(options),
+        scenarios_in_pr=options["scenarios_in_pr"],
+        kernels=read_proof(options),
+    )
+    with show_progress() as progress:
+        measure(request, progress)
+    _, session = load_results(folder)
+    if options["style"] == "json":
+        print_json({"folder": folder, "problems": session.problems, "is_complete": session.is_complete})
+    else:
+        click.echo(folder)
+    for problem in session.problems:
+        click.echo(f"perfgate: session void: {problem}", err=True)
+    return 3 if session.problems else 0

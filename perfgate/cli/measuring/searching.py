@@ -1,0 +1,118 @@
+"""The two ways in which a search measures commits: by serving them, and by a command in their checkouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from math import log1p
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfgate.core import Better
+from perfgate.errors import InputError
+
+if TYPE_CHECKING:
+    from perfgate.bisection.checkouts import Workshop
+    from perfgate.bisection.guard import Guard
+    from perfgate.bisection.search import Rules
+    from perfgate.bisection.trial import Bench
+    from perfgate.serving.progress import Progress
+
+MARGIN = 0.03
+ALPHA, LOOKS = 0.01, (2, 3, 4, 6)
+"""What a scenario says unless it says otherwise; commands have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a way of measuring brings along; `facts` may not change while a search goes on."""
+
+    facts: dict[str, Any]
+    rules: Rules
+    build_workshop: Callable[[Guard], Workshop]
+    build_bench: Callable[[Workshop, Progress], Bench]
+
+
+def plan_served(options: dict[str, Any]) -> Plan:
+    """Serve each commit and measure a scenario. Raise InputError for a metric that it does not gate."""
+    from perfgate.bisection.checkouts import Workshop  # noqa: PLC0415
+    from perfgate.bisection.search import Rules  # noqa: PLC0415
+    from perfgate.bisection.sessions import SessionBench  # noqa: PLC0415 - what searches is imported when it searches
+    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
+    from perfgate.serving.engine.arms import ArmSpec, parse_environment  # noqa: PLC0415
+    from perfgate.stats.looks import Plan as Looks  # noqa: PLC0415
+    from perfgate.verdict.power import Cost, Design  # noqa: PLC0415
+
+    text, source = read_scenario_text(options["scenario"])
+    scenario = parse_scenario(text, source)
+    if options["metric"] and options["metric"] not in scenario.gates:
+        raise InputError(f"--metric {options['metric']}: {source} does not gate it; one of {', '.join(scenario.gates)}")
+    spec = ArmSpec(python=options["python"], args=options["args"], env=parse_environment(options["env"]))
+    return Plan(
+        facts={
+            "scenario": scenario.name,
+            "scenario_sha256": sha256(text.encode()).hexdigest(),
+            "args": spec.args,
+            "env": dict(spec.env),
+            "python": spec.python,
+            "package": options["package"],
+        },
+        rules=Rules(
+            plan=Looks(alpha=scenario.alpha, looks=scenario.blocks.looks),
+            budget=options["budget"],
+            metric=options["metric"],
+            confidence=options["confidence"],
+            block_minutes=Cost().minutes(Design(blocks=1, windows=scenario.blocks.windows)),
+        ),
+        build_workshop=lambda guard: Workshop(
+            repo=options["repo"],
+            folder=options["out"],
+            guard=guard,
+            build=options["build"],
+            engine=Path(spec.python),
+            package=options["package"],
+        ),
+        build_bench=lambda workshop, progress: SessionBench(
+            workshop=workshop,
+            scenario=scenario,
+            text=text,
+            spec=spec,
+            baselines=options["baselines"],
+            model=options["model"],
+            progress=progress,
+        ),
+    )
+
+
+def plan_commanded(options: dict[str, Any]) -> Plan:
+    """Run a command in the checkout of each commit."""
+    from perfgate.bisection.checkouts import Workshop  # noqa: PLC0415
+    from perfgate.bisection.commands import CommandBench  # noqa: PLC0415 - what searches is imported when it searches
+    from perfgate.bisection.search import Rules  # noqa: PLC0415
+    from perfgate.metrics import METRICS  # noqa: PLC0415
+    from perfgate.stats.looks import Plan as Looks  # noqa: PLC0415
+
+    metric = METRICS.get(options["metric"])
+    margin = options["margin"] or (metric.margin if metric else MARGIN)
+    higher = metric.better is Better.HIGHER if metric else options["better"] == "higher"
+    kept = ("shell", "windows", "aa_blocks", "timeout")
+    return Plan(
+        facts={name: options[name] for name in kept} | {"margin": margin, "higher": higher},
+        rules=Rules(
+            plan=Looks(alpha=ALPHA, looks=LOOKS),
+            budget=options["budget"],
+            confidence=options["confidence"],
+            aa_blocks=options["aa_blocks"],
+        ),
+        build_workshop=lambda guard: Workshop(repo=options["repo"], folder=options["out"], guard=guard, build=options["build"]),
+        build_bench=lambda workshop, _: CommandBench(
+            workshop=workshop,
+            command=options["shell"],
+            metric=options["metric"],
+            margin=log1p(margin),
+            higher=higher,
+            windows=options["windows"],
+            timeout_s=options["timeout"],
+        ),
+    )

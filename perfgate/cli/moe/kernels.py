@@ -1,0 +1,154 @@
+"""`perfgate kernels`: judge fused MoE implementations and build ours ahead of time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfgate.cli.moe.kernel_builds import build_kernels, require_torch
+from perfgate.cli.moe.kernel_proof import prove_kernels
+from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.errors import InputError
+
+
+@click.group(name="kernels")
+def command() -> None:
+    """Judge fused MoE implementations, and build ours ahead of time."""
+
+
+command.add_command(build_kernels)
+command.add_command(prove_kernels)
+
+
+@command.command(name="list")
+@add_format_option
+def list_implementations(style: str) -> None:
+    """List what can be judged: built in, or registered under the entry point group `perfgate_moe`."""
+    from perfgate_moe.exam.implementations import registry  # noqa: PLC0415 - loads torch
+
+    if style == "json":
+        print_json([asdict(implementation) for _, implementation in sorted(registry().items())])
+        return
+    for name, implementation in sorted(registry().items()):
+        where = "GPU" if implementation.needs_gpu else "CPU or GPU"
+        click.echo(f"{name:20} {where:10} {implementation.target}")
+
+
+@command.command(name="check")
+@click.option("--impl", "name", required=True, metavar="NAME", help="A registered implementation, or module:function.")
+@click.option("--case", "texts", multiple=True, metavar="CASE", help="A case as a report prints it; repeatable.")
+@click.option("--matrix", type=click.Choice(["quick", "full"]), help="Run a whole matrix instead.")
+@click.option("--device", default="cpu", show_default=True, help="Torch device, such as cuda.")
+@add_format_option
+def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str, style: str) -> int:
+    """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
+    require_torch()
+    from perfgate_moe.exam.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
+    from perfgate_moe.exam.examiner import examine  # noqa: PLC0415 - loads torch
+    from perfgate_moe.exam.implementations import find  # noqa: PLC0415 - loads torch
+
+    if bool(texts) == bool(matrix):
+        raise InputError("give either --case or --matrix, for example --matrix quick")
+    implementation = find(name)
+    implementation.load()
+    cases = {"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else tuple(map(Case.parse, texts))
+    wrong = left_out = 0
+    said: list[dict[str, Any]] = []
+    for answer in examine(implementation, cases, device):
+        told = answer["told"] if "told" in answer else f"not covered: {answer['not_covered']}"
+        click.echo(f"{answer['case']}: {told}", err=style == "json")
+        said.append({name: answer[name] for name in ("case", "not_covered", "problems") if name in answer})
+        left_out += "not_covered" in answer
+        wrong += bool(answer.get("problems"))
+    judged = len(cases) - left_out
+    click.echo(
+        f"{judged - wrong} of {judged} cases sound, {left_out} not covered by {implementation.name}", err=style == "json"
+    )
+    if style == "json":
+        print_json({"implementation": implementation.name, "cases": said, "judged": judged, "wrong": wrong})
+    return 1 if wrong or not judged else 0
+
+
+@command.command(name="tune")
+@click.option(
+    "--shape", required=True, metavar="NAME", help="gpt-oss-20b, deepseek-v3-tp8-fp8, ..., or a case such as E=8,k=2,H=64,I=64."
+)
+@click.option("--tokens", default="1,4,16,64,256,1024,4096", show_default=True, metavar="M,M,...", help="Numbers of tokens.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Search at most so long per side."
+)
+@click.option("--plans", type=click.IntRange(min=1), default=200, show_default=True, help="Time at most so many per side.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="The table. Default: this device's in the package."
+)
+@click.option("--again", is_flag=True, help="Tune cells that the table holds already, too.")
+@add_format_option
+def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool, style: str) -> None:  # noqa: FBT001, PLR0913, PLR0917
+    """Search this GPU for the fastest plan of a layer, and store it with how it was found.
+
+    SGLang's kernels get the same tiles and the same budget, and both are timed by turns; 4-bit weights are widened to 16 bits
+    for SGLang, as it does when it loads them, and tuned there over the 16-bit tiles. Cells that the table holds from these
+    versions are left alone, so that an interrupted run goes on where it stopped.
+    """
+    require_torch()
+    from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path  # noqa: PLC0415 - loads torch
+    from perfgate_moe.timing.card import describe_device  # noqa: PLC0415 - loads torch
+    from perfgate_moe.timing.shapes import find_shape, weight_sets  # noqa: PLC0415 - loads torch
+    from perfgate_moe.timing.tuner import Budget, require_gpu, tune  # noqa: PLC0415 - loads torch
+
+    counts = parse_tokens(tokens)
+    case = find_shape(shape)
+    if case.dtype == "float32":
+        raise InputError(f"--shape {shape}: plans are tuned for layers of 16 bits, add dtype=bfloat16")
+    device = require_gpu()
+    path = out or table_path(device)
+    versions = describe_device()
+    weights = weight_sets(case, "cuda")
+    key = shape_key(weights[0])
+    left = [count for count in counts if again or not is_tuned(read_table(path), key, count, versions)]
+    if skipped := sorted(set(counts) - set(left)):
+        click.echo(f"in the table already: M = {', '.join(map(str, skipped))}", err=style == "json")
+    results = []
+    for result in tune(case, left, weights, Budget(seconds=seconds, plans=plans)):
+        store(path, key, result, versions)
+        results.append(result)
+        click.echo(describe_tuned(result), err=style == "json")
+    print_result(style, {"table": path, "shape": key, "already_tuned": skipped, "tuned": results}, path)
+
+
+def parse_tokens(text: str) -> list[int]:
+    """Numbers of tokens from `1,16,256`, in order, each once. InputError for anything else."""
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+        raise InputError(f"--tokens {text}: give whole numbers above 0 with commas, such as 1,16,256")
+    return sorted({int(word) for word in words})
+
+
+def describe_tuned(result: dict[str, Any]) -> str:
+    """One line for one tuned number of tokens."""
+    tried = ", ".join(f"{count} plans of {name}" for name, count in result["tried"].items())
+    cut = " (cut short by the budget)" if any(result["is_cut_short"].values()) else ""
+    line = f"M = {result['tokens']}: ours {result['ours_us']:.1f} us"
+    if "upstream_us" in result:
+        ratio, low, high = result["upstream_over_ours"]
+        weights = result.get("weights", {}).get("sglang", "")
+        name = f"SGLang with weights of {weights}" if "widened" in weights else "SGLang"
+        line += f", {name} {result['upstream_us']:.1f} us, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{line}; timed {tried}{cut}"
+
+
+@command.command(name="plug-in")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@add_format_option
+def write_plug_in(folder: Path, style: str) -> None:
+    """Write into FOLDER what lets SGLang find the plug-ins of a checkout that is only on PYTHONPATH.
+
+    Put FOLDER on PYTHONPATH too. Not needed where perfgate is installed.
+    """
+    from perfgate_moe.build.checkout import write_site  # noqa: PLC0415 - one command of many
+
+    path = write_site(folder)
+    print_result(style, {"file": path}, path)

@@ -1,0 +1,134 @@
+"""`perfgate compare`: two sets of load generator outputs, judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+from pathlib import Path
+
+import click
+
+from perfgate.core import Run
+from perfgate.errors import InputError
+from perfgate.metrics import METRICS
+from perfgate.readers.bench_serving import read_runs
+from perfgate.report.comparison import render_json, render_markdown, render_text
+from perfgate.stats.moderated import Prior
+from perfgate.verdict.compare import compare_runs
+from perfgate.verdict.compare_metrics import Rule
+
+LISTS = ("--base", "--candidate")
+RENDERERS = {"text": render_text, "json": render_json, "markdown": render_markdown}
+MAX_MARGIN = 10.0
+
+
+class ListCommand(click.Command):
+    """A command whose --base and --candidate take every argument up to the next option, so that a shell pattern works."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the option before each of its values, which is how click takes lists."""
+        return super().parse_args(ctx, spread_lists(args))
+
+
+def spread_lists(args: Iterable[str]) -> list[str]:
+    """Turn `--base a b` into `--base a --base b`."""
+    spread: list[str] = []
+    current: str | None = None
+    for arg in args:
+        if arg.startswith("-") and arg != "-":
+            current = arg if arg in LISTS else None
+            if current is None:
+                spread.append(arg)
+        else:
+            spread.extend([current, arg] if current else [arg])
+    return spread
+
+
+@click.command(name="compare", cls=ListCommand)
+@click.option("--base", multiple=True, metavar="FILES...", help="Outputs of the code before the change: JSONL or printed.")
+@click.option("--candidate", multiple=True, metavar="FILES...", help="Outputs of the code after the change.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric; may be given several times.")
+@click.option("--margin", "margins", multiple=True, metavar="[NAME=]RATIO", help="Loss that matters, as 0.03 or 3%.")
+@click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Stored noise of this machine and workload.")
+@click.option("--model-config", metavar="FILE", type=click.Path(path_type=Path), help="config.json of the served model.")
+@click.option("--format", "style", type=click.Choice(list(RENDERERS)), default="text", show_default=True)
+def command(  # noqa: PLR0913 - click hands over one argument an option
+    *,
+    base: tuple[str, ...],
+    candidate: tuple[str, ...],
+    metrics: tuple[str, ...],
+    margins: tuple[str, ...],
+    baseline: Path | None,
+    model_config: Path | None,
+    style: str,
+) -> int:
+    """Say whether the candidate's runs are slower than the base's, how sure that is, and how many more runs would settle it.
+
+    Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
+    """
+    if model_config is not None:
+        from perfgate.serving.model.model_guard import read_config, verify_moe_config  # noqa: PLC0415 - only when asked for
+
+        verify_moe_config(read_config(model_config), str(model_config))
+    priors, caveats = _read_priors(baseline)
+    rule = Rule(metrics=_check_metrics(metrics), margins=_read_margins(margins), priors=priors, caveats=caveats)
+    arms = [_read_arm(option, files) for option, files in zip(LISTS, (base, candidate), strict=True)]
+    comparison = compare_runs(arms[0], arms[1], rule)
+    click.echo(RENDERERS[style](comparison), nl=False)
+    return comparison.outcome.exit_code
+
+
+def _read_arm(option: str, files: tuple[str, ...]) -> list[Run]:
+    if not files:
+        raise InputError(f"{option}: no file given; name the bench_serving outputs of this arm")
+    return [run for file in files for run in read_runs(file)]
+
+
+def _check_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in METRICS:
+            raise InputError(f"--metric {name}: no such metric; choose from {', '.join(METRICS)}")
+    return names
+
+
+def _read_margins(texts: tuple[str, ...]) -> dict[str, float]:
+    """Read margins; one without a name is for every metric, and named ones win."""
+    margins: dict[str, float] = {}
+    for text in sorted(texts, key=lambda text: "=" in text):
+        name, _, value = text.rpartition("=")
+        if name and name not in METRICS:
+            raise InputError(f"--margin {text}: no such metric; choose from {', '.join(METRICS)}")
+        ratio = _read_ratio(text, value)
+        margins |= {name: ratio} if name else dict.fromkeys(METRICS, ratio)
+    return margins
+
+
+def _read_ratio(text: str, value: str) -> float:
+    try:
+        ratio = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        raise InputError(f"--margin {text}: no number; give a ratio such as 0.03 or 3%") from None
+    if not (isfinite(ratio) and 0 < ratio < MAX_MARGIN):
+        raise InputError(f"--margin {text}: must lie between 0 and {MAX_MARGIN:g}; give a ratio such as 0.03 or 3%")
+    return ratio
+
+
+def _read_priors(path: Path | None) -> tuple[dict[str, Prior], tuple[str, ...]]:
+    """Take the spread between fresh starts from a baseline, and say what it is worth; one without A/A blocks knows none.
+
+    The files to compare do not tell their software, so stored noise weighs as after a change of it.
+    """
+    if path is None:
+        return {}, ()
+    from perfgate.verdict.baselines import load_baseline  # noqa: PLC0415 - only when asked for
+    from perfgate.verdict.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER  # noqa: PLC0415
+
+    known = {name: noise for name, noise in load_baseline(path).metrics.items() if noise.blocks}
+    if not known:
+        raise InputError(f"{path}: holds no A/A blocks, so no spread between starts; `perfgate calibrate` measures them")
+    fewest = min(noise.blocks for noise in known.values())
+    caveat = f"{path} holds {fewest} A/A blocks where {CALIBRATED_BLOCKS} calibrate a machine: take the outcome as advice"
+    priors = {
+        name: Prior(variance=noise.block_variance, df=min(noise.blocks, MAX_PRIOR_DF_OTHER)) for name, noise in known.items()
+    }
+    return priors, (caveat,) if fewest < CALIBRATED_BLOCKS else ()

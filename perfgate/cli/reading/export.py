@@ -1,0 +1,115 @@
+"""`perfgate export`: windows or runs as a table for pandas, R or a spreadsheet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perfgate.errors import InputError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@click.command(name="export")
+@click.argument("sources", nargs=-1, required=True, metavar="RESULT_DIRS_OR_FILES...", type=click.Path(path_type=Path))
+@click.option("--csv", metavar="FILE", type=click.Path(path_type=Path), help="Write comma separated values.")
+@click.option("--parquet", metavar="FILE", type=click.Path(path_type=Path), help="Write Parquet (needs pyarrow).")
+@click.option(
+    "--openmetrics",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write result folders with their verdicts for Prometheus.",
+)
+@click.option(
+    "--samples",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the raw samples of one result folder, a JSON line for each window.",
+)
+def command(
+    *, sources: tuple[Path, ...], csv: Path | None, parquet: Path | None, openmetrics: Path | None, samples: Path | None
+) -> int:
+    """Write one row for each window and metric, from result folders or from load generator outputs."""
+    if csv is None and parquet is None and openmetrics is None and samples is None:
+        raise InputError("give --csv, --parquet, --openmetrics or --samples with a FILE to say where the numbers go")
+    if samples is not None:
+        _write_samples(sources, samples)
+    if openmetrics is not None:
+        _write_openmetrics(sources, openmetrics)
+    if csv is not None or parquet is not None:
+        _write_tables(sources, csv, parquet)
+    return 0
+
+
+def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | None) -> None:
+    from perfgate.results.frame import write_csv, write_parquet  # noqa: PLC0415 - pandas, only when something is written
+
+    frame = _read_frame(sources)
+    for path, write in ((csv, write_csv), (parquet, write_parquet)):
+        if path is not None:
+            write(frame, path)
+            click.echo(f"{path}: {len(frame)} rows", err=True)
+
+
+def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
+    from perfgate.check import judge  # noqa: PLC0415
+    from perfgate.gate.case import choose_baseline  # noqa: PLC0415 - as above
+    from perfgate.report.openmetrics import Judged, format_openmetrics, read_begun  # noqa: PLC0415
+    from perfgate.results.records import read_record  # noqa: PLC0415
+    from perfgate.results.results import load_results  # noqa: PLC0415
+
+    judged = []
+    for folder in sources:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: OpenMetrics needs result folders; a load generator's output does not say when it ran")
+        begun = read_begun(read_record(folder).begun_utc)
+        scenario, session = load_results(folder)
+        verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
+        judged.append(Judged(name=folder.resolve().name, session=session, begun=begun, verdict=verdict))
+    _write(path, format_openmetrics(judged))
+    click.echo(f"{path}: {len(judged)} sessions", err=True)
+
+
+def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
+    import orjson  # noqa: PLC0415 - as above
+
+    from perfgate.results.machine_samples import read_machine_samples  # noqa: PLC0415
+    from perfgate.results.records import read_record  # noqa: PLC0415
+
+    if len(sources) != 1:
+        raise InputError("--samples: takes one result folder at a time; export them one after the other")
+    read_record(sources[0])
+    found = read_machine_samples(sources[0])
+    _write(path, b"".join(orjson.dumps(window) + b"\n" for window in found.windows))
+    click.echo(f"{path}: {found.count} samples of {len(found.windows)} windows", err=True)
+    if found.torn:
+        click.echo(
+            f"{sources[0]}: {found.torn} windows are torn, at least {found.lost} samples are lost; the windows that count "
+            "keep their readings in windows.jsonl",
+            err=True,
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    from perfgate.storage.journal import write_atomically  # noqa: PLC0415 - as above
+
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
+
+
+def _read_frame(sources: tuple[Path, ...]) -> DataFrame:
+    from perfgate.readers.bench_serving import read_runs  # noqa: PLC0415 - as above
+    from perfgate.results.frame import frame_of_runs, frame_of_sessions  # noqa: PLC0415
+    from perfgate.results.results import load_results  # noqa: PLC0415
+
+    folders = [source for source in sources if source.is_dir()]
+    if folders and len(folders) != len(sources):
+        raise InputError("result folders and files do not mix in one table; export them one after the other")
+    if folders:
+        return frame_of_sessions(load_results(folder)[1] for folder in folders)
+    return frame_of_runs(run for source in sources for run in read_runs(source))

@@ -1,0 +1,162 @@
+"""`perfgate power`: what the stored noise lets the gate find, and at what cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfgate.errors import BaselineError, InputError
+from perfgate.metrics import METRICS
+from perfgate.report.table import Table, choose_layout, lay_out
+from perfgate.scenario.schema import Scenario, list_scenarios, load_scenario
+from perfgate.storage.rounding import format_percent
+from perfgate.storage.state import list_baseline_dirs
+from perfgate.verdict.baselines import Baseline, load_baseline
+from perfgate.verdict.power import Cost, Curve, Purchase, Study, buy_all, describe, draw_curves
+
+
+class _Positive(click.FloatRange):
+    """A number above zero and up to `max`; unlike its parent it knows that NaN is none."""
+
+    def __init__(self, largest: float) -> None:
+        super().__init__(min=0.0, min_open=True, max=largest)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+_COST = Cost()
+_SECONDS = _Positive(1e6)
+
+
+@click.command(name="power")
+@click.option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="A baseline file.")
+@click.option(
+    "--scenario", "scenario_name", help="A scenario by name or file; default: the one that the baseline names, if it ships."
+)
+@click.option(
+    "--baselines",
+    "folders",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Folder to look for the scenario's baseline in.",
+)
+@click.option("--effect", type=_Positive(1.0), default=0.03, show_default=True)
+@click.option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
+@click.option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
+@click.option(
+    "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded a start."
+)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg or .png file.")
+def command(  # noqa: PLR0913, PLR0917 - one argument per option
+    baseline_file: Path | None,
+    scenario_name: str | None,
+    folders: tuple[Path, ...],
+    effect: float,
+    start_s: float,
+    window_s: float,
+    warmups: int,
+    output: str,
+    picture: Path | None,
+) -> None:
+    """Show the smallest effect that each look finds with 90 % power, and the cheapest design that finds EFFECT.
+
+    The cost counts a server start and its windows for both arms of every block, one after the other.
+    """
+    baseline = load_baseline(baseline_file) if baseline_file else _find_only(folders, scenario_name)
+    scenario = load_scenario(scenario_name or _name_shipped(baseline))
+    _check_match(baseline, scenario)
+    study = Study(baseline=baseline, scenario=scenario, cost=Cost(start_s=start_s, window_s=window_s, warmups=warmups))
+    curves = draw_curves(study)
+    purchases = buy_all(study, effect)
+    if picture:
+        from perfgate.report.figure import save_power_plot  # noqa: PLC0415 - matplotlib is an extra
+
+        save_power_plot(study, curves, picture)
+    if output == "json":
+        click.echo(json.dumps(describe(study, curves, purchases, effect), indent=2, sort_keys=True))
+    else:
+        click.echo(format_text(study, curves, purchases, effect, choose_layout()))
+
+
+def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline:
+    """The one baseline of a scenario, whatever the hardware: a laptop may ask about a machine that it is not."""
+    if scenario_name is None:
+        raise InputError("nothing to study: give --baseline FILE, or --scenario NAME with an optional --baselines DIR")
+    name, places = load_scenario(scenario_name).name, list_baseline_dirs(folders)
+    found = sorted(path for folder in places for path in folder.glob(f"*/{name}.json"))
+    if not found:
+        where = ", ".join(map(str, places))
+        raise BaselineError(f"no baseline of {name} below {where}; `perfgate calibrate` measures one")
+    if len(found) > 1:
+        raise BaselineError(f"{len(found)} baselines of {name}: choose one with --baseline {' or '.join(map(str, found))}")
+    return load_baseline(found[0])
+
+
+def _name_shipped(baseline: Baseline) -> str:
+    """The scenario that a baseline names, if it ships; else only the reader knows where its file lies."""
+    if baseline.scenario not in list_scenarios():
+        raise InputError(
+            f"--baseline: was measured by {baseline.scenario}, which does not ship with perfgate; give its file with "
+            "--scenario PATH"
+        )
+    return baseline.scenario
+
+
+def _check_match(baseline: Baseline, scenario: Scenario) -> None:
+    if (baseline.scenario, baseline.workload_hash) != (scenario.name, scenario.workload_hash):
+        raise InputError(
+            f"--scenario: {scenario.name} ({scenario.workload_hash}) is not what the baseline measured, "
+            f"{baseline.scenario} ({baseline.workload_hash}); give the scenario file that it was measured with"
+        )
+
+
+def format_text(
+    study: Study, curves: Sequence[Curve], purchases: Sequence[Purchase], effect: float, lay: Callable[[Table], str] = lay_out
+) -> str:
+    """Two tables: what each look finds, and what the wanted effect costs."""
+    scenario, cost = study.scenario, study.cost
+    looks = [f"{reach.blocks} blocks, {reach.minutes:.1f} min" for reach in curves[0].reaches]
+    found = [
+        [
+            METRICS[curve.metric].title if curve.gating else f"({METRICS[curve.metric].title})",
+            format_percent(curve.block_sd, 2),
+            str(curve.stored_blocks),
+            format_percent(curve.margin),
+            *(format_percent(reach.smallest_effect, 2) for reach in curve.reaches),
+        ]
+        for curve in curves
+    ]
+    rows = [_purchase_row(purchase) for purchase in purchases]
+    hardware = study.baseline.fingerprint.facts.get("hardware", "unnamed hardware")
+    lines = [
+        f"{scenario.name} on {hardware}, {study.baseline.windows} windows a start",
+        f"rule: alpha {scenario.alpha:g} over {len(looks)} looks and {len(study.gating)} gates",
+        f"cost: {cost.start_s:g} s a start, {cost.window_s:g} s a window, {cost.warmups} windows of each start discarded",
+        "",
+        "Smallest loss found with 90 % power",
+        lay(Table(header=["metric", "sd of a block", "A/A blocks", "margin", *looks], rows=found)),
+        *(["(in brackets: shown, not gating)"] if any(not curve.gating for curve in curves) else []),
+        "",
+        f"Cheapest design that finds a loss of {format_percent(effect)} with 90 % power",
+        lay(Table(header=["metric", "blocks x windows x requests", "GPU-minutes", "power"], rows=rows)),
+    ]
+    return "\n".join(lines)
+
+
+def _purchase_row(purchase: Purchase) -> list[str]:
+    title = METRICS[purchase.metrics[0]].title if len(purchase.metrics) == 1 else "all gated metrics"
+    design = purchase.design
+    if design is None or purchase.minutes is None or purchase.power is None:
+        return [title, "none of those tried", "-", "-"]
+    size = f"{design.blocks} x {design.windows} x {design.request_ratio:g} of the scenario's"
+    return [title, size, f"{purchase.minutes:.1f}", format_percent(purchase.power)]

@@ -1,0 +1,97 @@
+"""`perfgate report`: the pull request comment of a result folder, judged from its raw windows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from perfgate.errors import InputError
+
+
+@click.command(name="report")
+@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE instead of standard output.")
+@click.option(
+    "--baselines",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Folder of stored noise bands; may be given several times. Default: as for `perfgate check`.",
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write a page with figures to FILE, which works offline; the comment is then written with --output alone.",
+)
+@click.option(
+    "--layers",
+    metavar="PATH",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Timings of MoE layers for the page: a JSON file or a folder of them; may be given several times.",
+)
+@click.option("--link", metavar="URL", default="", help="Address of the full report, for the comment to name.")
+@click.option("--format", "style", type=click.Choice(["markdown", "text", "json"]), default="markdown", show_default=True)
+def command(  # noqa: PLR0913 - click hands over one argument an option
+    *,
+    folder: Path,
+    output: Path | None,
+    baselines: tuple[Path, ...],
+    html: Path | None,
+    layers: tuple[Path, ...],
+    link: str,
+    style: str,
+) -> int:
+    """Judge RESULT_DIR again and render the verdict as a comment, or as a page with figures.
+
+    With --html, RESULT_DIR may also be the folder of a matrix, or timings of MoE layers.
+
+    The exit code is 0 whatever the verdict says, so that a comment can be posted of a regression; `perfgate check` tells.
+    """
+    if html is not None and output is None:
+        refuse_what_only_a_comment_takes(link)
+    if html is not None:
+        from perfgate.cli.reading.html_report import write_html  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
+
+        write_html(folder, html, baselines, layers)
+        if output is None:
+            return 0
+    elif layers:
+        raise InputError("--layers: only a page shows timings of layers; give --html FILE too")
+    from perfgate.check import judge  # noqa: PLC0415
+    from perfgate.cli.reading.check import build_case, render  # noqa: PLC0415
+    from perfgate.gate.case import choose_baseline  # noqa: PLC0415 - as above
+    from perfgate.results.results import load_results  # noqa: PLC0415
+    from perfgate.storage.journal import write_atomically  # noqa: PLC0415
+
+    scenario, session = load_results(folder)
+    baseline = choose_baseline(folder, baselines, scenario, session)
+    judged = (judge(session, scenario, baseline), session, scenario, baseline)
+    content = render(style, build_case(folder, judged, check_link(link)), output)
+    if output is None:
+        click.echo(content, nl=False)
+        return 0
+    try:
+        write_atomically(output, content)
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot be written ({error.strerror}); choose another file") from None
+    return 0
+
+
+def refuse_what_only_a_comment_takes(link: str) -> None:
+    """Raise InputError where --format or --link were given to a call that writes no comment."""
+    is_style_given = click.get_current_context().get_parameter_source("style") is not ParameterSource.DEFAULT
+    if is_style_given or link:
+        name = "--format" if is_style_given else "--link"
+        raise InputError(f"{name}: is for the comment, which --html alone does not write; give --output FILE too")
+
+
+def check_link(link: str) -> str:
+    """Return an address that may stand in markdown as it is. Raise InputError for any other."""
+    if link and not re.fullmatch(r"https?://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+", link):
+        raise InputError(f"--link {link[:80]!r}: no address; give one that begins with https:// and has no spaces or brackets")
+    return link

@@ -1,0 +1,115 @@
+"""`perfgate show`: any output of the load generator as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfgate.core import Run
+from perfgate.metrics import METRICS
+from perfgate.readers.bench_serving import decode, read_bytes, read_runs
+from perfgate.readers.matrix_log import Cell, is_matrix_log, parse_matrix_log
+from perfgate.report import wording
+from perfgate.report.escape import plain
+from perfgate.report.table import Table, print_table
+from perfgate.verdict.workloads import show_fact
+
+CELL_METRICS = ("output_tok_per_s", "p99_itl_ms")
+# More runs than this stand below one another, with the metrics that people look at first.
+MAX_COLUMNS = 4
+SHORT_METRICS = ("request_per_s", "output_tok_per_s", "mean_ttft_ms", "median_itl_ms", "p99_itl_ms", "mean_e2e_ms")
+NO_RESULT = "no result"
+
+
+@click.command(name="show")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(*, file: Path, style: str) -> int:
+    """Print the runs of FILE: bench_serving JSONL, printed results, or the log of a server x client matrix."""
+    cells = _read_cells(file)
+    runs = tuple(cell.run for cell in cells) if cells else read_runs(file)
+    if style == "json":
+        click.echo(_dump(file, runs, cells), nl=False)
+        return 0
+    print_table(_tabulate_cells(cells) if cells else _tabulate_runs(runs))
+    for line in _remark(runs):
+        click.echo(line)
+    return 0
+
+
+def _read_cells(file: Path) -> tuple[Cell, ...]:
+    content = read_bytes(file)
+    text = "" if content.lstrip()[:1] == b"{" else decode(content)
+    return parse_matrix_log(text, str(file)) if is_matrix_log(text) else ()
+
+
+def _tabulate_cells(cells: Sequence[Cell]) -> Table:
+    """Servers down, clients across; a combination that was run more than once shows every result."""
+    servers, clients = (list(dict.fromkeys(getattr(cell, name) for cell in cells)) for name in ("server", "client"))
+
+    def fill(server: str, client: str) -> str:
+        found = [_summarise(cell.run) for cell in cells if (cell.server, cell.client) == (server, client)]
+        return "; ".join(found) or "-"
+
+    return Table(
+        header=("server", *clients), rows=[(server, *(fill(server, client) for client in clients)) for server in servers]
+    )
+
+
+def _summarise(run: Run) -> str:
+    parts = []
+    for name in CELL_METRICS:
+        if name in run.values:
+            prefix = "" if name == CELL_METRICS[0] else f"{METRICS[name].title} "
+            parts.append(prefix + wording.value(name, run.values[name]))
+    return ", ".join(parts) or NO_RESULT
+
+
+def _tabulate_runs(runs: Sequence[Run]) -> Table:
+    if len(runs) > MAX_COLUMNS:
+        header = ("run", *(f"{METRICS[name].title} ({METRICS[name].unit})" for name in SHORT_METRICS))
+        rows = [(run.source, *(_value(run, name) for name in SHORT_METRICS)) for run in runs]
+        return Table(header=header, rows=rows)
+    counts = [
+        ("Completed requests", *(_count(run) for run in runs)),
+        ("Output tokens", *(str(run.output_tokens) if run.output_tokens is not None else wording.MISSING for run in runs)),
+    ]
+    carried = [name for name in METRICS if any(name in run.values for run in runs)]
+    rows = [(f"{METRICS[name].title} ({METRICS[name].unit})", *(_value(run, name) for run in runs)) for name in carried]
+    return Table(header=("metric", *(run.source for run in runs)), rows=[*counts, *rows])
+
+
+def _value(run: Run, name: str) -> str:
+    return wording.value(name, run.values.get(name), has_unit=False)
+
+
+def _count(run: Run) -> str:
+    return str(run.completed) if run.requested is None else f"{run.completed} of {run.requested}"
+
+
+def _remark(runs: Sequence[Run]) -> Iterator[str]:
+    """What was asked of the server, what voids a run, and what is worth knowing."""
+    workloads = {", ".join(f"{name} {show_fact(fact)}" for name, fact in sorted(run.workload.items())) for run in runs}
+    if len(workloads) == 1 and (facts := workloads.pop()):
+        yield f"workload: {plain(facts)}"
+    elif workloads:
+        yield f"{len(workloads)} different workloads"
+    for run in runs:
+        yield from (f"PROBLEM {plain(run.source)}: {plain(problem)}" for problem in run.problems)
+        yield from (f"note {plain(run.source)}: {plain(note)}" for note in run.notes)
+
+
+def _dump(file: Path, runs: Sequence[Run], cells: Sequence[Cell]) -> str:
+    import orjson  # noqa: PLC0415 - only this format needs it
+
+    content: dict[str, Any] = {"file": str(file), "runs": [asdict(run) for run in runs]}
+    if cells:
+        content["matrix"] = [
+            {"server": cell.server, "client": cell.client, "command": cell.command, "first_request_s": cell.first_request_s}
+            for cell in cells
+        ]
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode() + "\n"

@@ -1,0 +1,153 @@
+"""How stored noise bands grow: by sessions that were admitted, never to a worse level by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from perfgate.core import Fingerprint
+from perfgate.errors import BaselineError
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.rounding import round_number
+from perfgate.verdict.baseline_limits import find_slower, is_faster
+from perfgate.verdict.baselines import Baseline, Change
+from perfgate.verdict.noise import Anchor, NoiseModel, Response
+from perfgate.verdict.recorded import Recorded, Row, collect_rows
+
+KEPT_STARTS = 60
+"""So many starts of A/A blocks are kept, and as many of other sessions; older ones make way."""
+
+
+def build_baseline(
+    scenario: Scenario, fingerprint: Fingerprint, recorded: Sequence[Recorded], *, release: str = ""
+) -> Baseline:
+    """Build a first baseline from admitted sessions and pin its level as the anchor. Raise BaselineError without evidence.
+
+    A/A sessions teach what a block's difference does when nothing changed; of any other session only the base arm counts.
+    """
+    rows = collect_rows(scenario, fingerprint, recorded, epoch=1)
+    empty = Baseline(
+        scenario=scenario.name,
+        workload_hash=scenario.workload_hash,
+        fingerprint=fingerprint,
+        windows=scenario.blocks.windows,
+        resident=scenario.blocks.resident,
+        metrics={},
+    )
+    built = record_change(_fill(empty, rows, {}), "built", recorded)
+    return pin_anchor(built, max(one.at for one in recorded), release or "first measured", built.metrics)
+
+
+def extend_baseline(
+    baseline: Baseline, scenario: Scenario, recorded: Sequence[Recorded], *, accept_slower: str | None = None
+) -> Baseline:
+    """Add sessions to `baseline`. Raise BaselineError when they are slower than it may become without a reason to accept that.
+
+    A change of level, accepted or for the better, starts a new epoch: only what comes after it tells the level. What was
+    accepted becomes the anchor of the metrics that it concerns; a gain moves no anchor.
+    """
+    slower = find_slower(baseline, scenario, recorded)
+    if slower and not accept_slower:
+        raise BaselineError(
+            f"{next(iter(slower.values()))}; find the cause, or record why this is right with --accept-slower REASON"
+        )
+    faster = not slower and is_faster(baseline, scenario, recorded)
+    newest = max(start.epoch for start in baseline.starts)
+    rows = collect_rows(scenario, baseline.fingerprint, recorded, epoch=newest + (bool(slower) or faster))
+    known = {(row[0].session, row[0].block, row[0].arm) for row in _list_rows(baseline)}
+    if again := sorted({start.session for start, _ in rows if (start.session, start.block, start.arm) in known}):
+        raise BaselineError(f"session {again[0]} is in the baseline already; adding it twice would count its noise twice")
+    grown = _fill(baseline, [*_list_rows(baseline), *rows], baseline.metrics)
+    action: Literal["accepted slower", "became faster", "added"] = (
+        "accepted slower" if slower else "became faster" if faster else "added"
+    )
+    grown = record_change(grown, action, recorded, (accept_slower or "") if slower else "")
+    at = max(one.at for one in recorded)
+    return pin_anchor(grown, at, f"accepted: {accept_slower}", slower)
+
+
+def _list_rows(baseline: Baseline) -> list[Row]:
+    columns = {name: noise.values for name, noise in baseline.metrics.items()}
+    return [
+        (start, {name: values[index] for name, values in columns.items() if values[index]})
+        for index, start in enumerate(baseline.starts)
+    ]
+
+
+def _fill(baseline: Baseline, rows: Sequence[Row], before: Mapping[str, NoiseModel]) -> Baseline:
+    kept = _keep_newest(rows)
+    newest = max(start.epoch for start, _ in kept)
+    measured = {name for start, values in kept if start.epoch == newest for name in values}
+    metrics = {}
+    for name in sorted(measured):
+        old = before.get(name)
+        metrics[name] = NoiseModel(
+            metric=name,
+            starts=tuple(start for start, _ in kept),
+            values=tuple(values.get(name, ()) for _, values in kept),
+            anchor=old.anchor if old else Anchor(log_mean=0.0, at="", release=""),
+            sensitivity=old.sensitivity if old else (),
+        )
+        if old is None:
+            metrics[name] = _pin(metrics[name], kept[-1][0].at, "first measured")
+    return replace(baseline, metrics=metrics, checksum="")
+
+
+def _keep_newest(rows: Sequence[Row]) -> list[Row]:
+    """Keep the newest starts of each kind, in the order of time; A/A blocks are kept whole."""
+    ordered = sorted(rows, key=lambda row: (row[0].at, row[0].session, row[0].block, row[0].arm))
+    paired = [row for row in ordered if row[0].is_aa][-KEPT_STARTS:]
+    single = [row for row in ordered if not row[0].is_aa][-KEPT_STARTS:]
+    return sorted([*paired, *single], key=lambda row: (row[0].at, row[0].session, row[0].block, row[0].arm))
+
+
+def expire_baseline(baseline: Baseline, before: str, at: str) -> Baseline:
+    """Drop starts measured before the time `before`. Raise BaselineError when nothing would be left."""
+    kept = [row for row in _list_rows(baseline) if row[0].at >= before]
+    if not kept:
+        raise BaselineError(
+            f"every start is older than {before}; measure anew with `perfgate calibrate` instead of emptying it"
+        )
+    gone = tuple(sorted({start.session for start in baseline.starts} - {start.session for start, _ in kept}))
+    grown = _fill(baseline, kept, baseline.metrics)
+    return replace(
+        grown, history=(*baseline.history, Change(action="expired", at=at, sessions=gone, reason=f"before {before}"))
+    )
+
+
+def record_change(
+    baseline: Baseline,
+    action: Literal["built", "added", "accepted slower", "became faster"],
+    recorded: Iterable[Recorded],
+    reason: str = "",
+) -> Baseline:
+    """Write into the baseline's own history what was done to it."""
+    sessions = list(recorded)
+    change = Change(
+        action=action, at=max(one.at for one in sessions), sessions=tuple(one.name for one in sessions), reason=reason
+    )
+    return replace(baseline, history=(*baseline.history, change))
+
+
+def pin_anchor(baseline: Baseline, at: str, release: str, metrics: Collection[str]) -> Baseline:
+    """Pin today's level of `metrics` as the one that creep is measured against."""
+    pinned = {name: _pin(noise, at, release) if name in metrics else noise for name, noise in baseline.metrics.items()}
+    return replace(baseline, metrics=pinned, checksum="")
+
+
+def _pin(noise: NoiseModel, at: str, release: str) -> NoiseModel:
+    level = round_number(noise.log_mean) or 0.0
+    return replace(noise, anchor=Anchor(log_mean=level, at=at, release=release))
+
+
+def add_responses(baseline: Baseline, responses: Mapping[str, Sequence[Response]], at: str) -> Baseline:
+    """Replace the sensitivity tables of the metrics named, as measured with injected slow-downs."""
+    if unknown := sorted(responses.keys() - baseline.metrics.keys()):
+        raise BaselineError(f"{unknown[0]} is not in the baseline of {baseline.scenario}, so its response cannot be stored")
+    metrics = {
+        name: replace(noise, sensitivity=tuple(responses.get(name, noise.sensitivity)))
+        for name, noise in baseline.metrics.items()
+    }
+    change = Change(action="calibrated", at=at, reason=f"response of {', '.join(sorted(responses))}")
+    return replace(baseline, metrics=metrics, history=(*baseline.history, change), checksum="")

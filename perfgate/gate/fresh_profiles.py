@@ -1,0 +1,65 @@
+"""Profile both arms after the verdict, in servers of their own: those that were measured are gone by then.
+
+Costs one more start of each arm, and only where a regression asks for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from perfgate.core import Arm
+from perfgate.errors import ServerError
+from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles
+from perfgate.results.records import read_record
+from perfgate.results.resumption import read_progressed
+from perfgate.results.writer import ResultWriter
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Server
+from perfgate.serving.measure import Request, raise_on_signals
+from perfgate.serving.profiling import profile_server
+from perfgate.serving.progress import Progress
+from perfgate.storage.journal import lock_folder
+
+
+def profile_arms(request: Request, progress: Progress) -> bool:
+    """Profile a fresh server of each arm into the session's folder and say whether both gave their traces.
+
+    An arm that was profiled so before the gate was cut off is not profiled again. A server that fails costs the profile, not
+    the verdict: what happened is an event of the folder.
+    """
+    model = Path(read_record(request.folder).model["path"])
+    with ExitStack() as stack:
+        lock = stack.enter_context(lock_folder(request.folder))
+        writer = ResultWriter(request.folder)
+        found = read_progressed(request.folder)
+        stack.enter_context(raise_on_signals())
+        reaper = Reaper(lock)
+        stack.callback(reaper.close)
+        used = [int(path.name.removeprefix("start-")) for path in (request.folder / PROFILE_DIR).glob("start-*")]
+        for number, arm in enumerate(list_missing(request.folder), start=max([found.starts, *used]) + 1):
+            launch = request.arms[arm].build_launch(request.scenario, model)
+            log = writer.logs / f"server-{number:02d}-{arm.value}.log"
+            try:
+                with Server(launch, log, reaper) as server:
+                    server.wait_ready(partial(_tell, progress, arm))
+                    progress.wait(f"{arm.value} server: one profiled batch")
+                    place = Profile(arm=arm, block=FRESH, start=number)
+                    profile_server(server, request.scenario.load, request.folder, place)
+            except ServerError as error:
+                writer.add_event("profile_failed", found.elapsed_s, arm=arm.value, start=number, message=str(error))
+                progress.step(f"no profile of the {arm.value}: {error}")
+                return False
+            progress.step(f"{arm.value} profiled")
+    return True
+
+
+def list_missing(folder: Path) -> list[Arm]:
+    """The arms of which no fresh server was profiled yet."""
+    done = {profile.arm for profile in load_profiles(folder) if profile.block == FRESH}
+    return [arm for arm in Arm if arm not in done]
+
+
+def _tell(progress: Progress, arm: Arm, waited_s: float) -> None:
+    progress.wait(f"{arm.value} server loading for its profile, {waited_s:.0f} s")

@@ -1,0 +1,1 @@
+"""The comment of a pull request: sections, judging and publishing."""

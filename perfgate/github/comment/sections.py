@@ -1,0 +1,209 @@
+"""The one comment of a pull request as sections, one a hardware, each with the newest result and a folded history.
+
+The state of a section is kept in a line of JSON inside an HTML comment, so that another job, hours later, can replace its own
+section and leave the others alone. No text of a result can forge such a line: marks count only where they are a whole line, and
+every opening of an HTML comment inside a result is broken before it is put in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as record_class
+
+from perfgate.errors import StaleError
+from perfgate.github.comment.states import ICONS, SENTENCES, URGENCY, State
+from perfgate.github.handoff.handoff import Label, Sha, Time
+
+MARK = "<!-- perfgate:v1 -->"
+"""The first line of perfgate's comment. Anybody can write it, so the author counts too."""
+
+MAX_COMMENT = 60_000
+"""Characters; GitHub refuses more than 65,536."""
+
+MAX_HISTORY = 10
+OVERHEAD = 2_700
+"""Characters of a section at most that are neither its body nor the history that is shown: its state and its heading."""
+
+CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
+_SECTION = re.compile(
+    r"^<!-- perfgate:section (?P<state>\{[^\n]*\}) -->\n(?P<body>.*?)^<!-- perfgate:end -->$", re.DOTALL | re.MULTILINE
+)
+_FOOT = re.compile(r"^<!-- perfgate:foot -->\n.*", re.DOTALL | re.MULTILINE)
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+class Entry:
+    """One result in one line: which commit, what came of it, when, and in which run."""
+
+    head_sha: Sha
+    state: State
+    run_id: Annotated[int, Field(ge=0, lt=2**53)]
+    run_attempt: Annotated[int, Field(ge=0, lt=100_000)]
+    at: Time
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Later runs have larger numbers."""
+        return self.run_id, self.run_attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What the comment says of one hardware. `headline` is its verdict with numbers, else the words of its state are used."""
+
+    hardware: str
+    entry: Entry
+    history: tuple[Entry, ...] = ()
+    headline: str = ""
+    body: str = ""
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+class _Kept:
+    hardware: Label
+    entry: Entry
+    history: Annotated[tuple[Entry, ...], Field(max_length=MAX_HISTORY)]
+
+
+def put(sections: Mapping[str, Section], new: Section) -> dict[str, Section]:
+    """Replace the section of one hardware; its last final result moves into the history.
+
+    Of one commit an answer outranks every announcement, and a later run an earlier one: an event that measures nothing (another
+    label, say) must neither wipe an answer out nor keep one back. Raise StaleError for what is outranked.
+    """
+    old = sections.get(new.hardware)
+    if old is None:
+        return {**sections, new.hardware: new}
+    if old.entry.head_sha == new.entry.head_sha and _rank(old.entry) > _rank(new.entry):
+        raise StaleError(f"run {new.entry.run_id}.{new.entry.run_attempt} has nothing newer to say of this commit")
+    past = old.history
+    if old.entry.state.is_final and (old.entry.order, old.entry.head_sha) != (new.entry.order, new.entry.head_sha):
+        past = (old.entry, *(entry for entry in past if entry.order != old.entry.order))
+    return {**sections, new.hardware: replace(new, history=past[:MAX_HISTORY])}
+
+
+def _rank(entry: Entry) -> tuple[bool, int, int]:
+    return entry.state.is_final, *entry.order
+
+
+def merge(one: Mapping[str, Section], other: Mapping[str, Section]) -> dict[str, Section]:
+    """Join the sections of two comments: of each hardware the later run is kept."""
+    merged = dict(one)
+    for hardware, section in other.items():
+        mine = merged.get(hardware)
+        if mine is None or _rank(mine.entry) < _rank(section.entry):
+            merged[hardware] = section
+    return merged
+
+
+def parse(comment: str) -> dict[str, Section]:
+    """Read perfgate's own comment; a section whose state somebody broke is left out, and comes back with its next result."""
+    found = {}
+    for match in _SECTION.finditer(comment.replace("\r\n", "\n")):
+        try:
+            kept = TypeAdapter(_Kept).validate_json(match["state"])
+        except ValidationError:
+            continue
+        heading, _, body = _FOOT.sub("", match["body"]).partition("\n")
+        section = Section(hardware=kept.hardware, entry=kept.entry, history=kept.history, body=body.strip("\n"))
+        headline = heading.removeprefix(_begin_heading(section)) if heading != _write_heading(section) else ""
+        found[kept.hardware] = replace(section, headline=headline)
+    return found
+
+
+def render(sections: Mapping[str, Section], runs_url: str) -> str:
+    """Write the comment, the worst section first. `runs_url` is the address of the repository's runs.
+
+    Where the room is short, the earlier results make way first; they stay in the state. Then long bodies are cut.
+    """
+    shown = _render(sections, runs_url, has_history=True)
+    return shown if CUT not in shown else _render(sections, runs_url, has_history=False)
+
+
+def _render(sections: Mapping[str, Section], runs_url: str, *, has_history: bool) -> str:
+    order = sorted(sections, key=lambda name: (URGENCY.index(sections[name].entry.state), name))
+    empty = {name: _render_section(replace(sections[name], body=""), runs_url, has_history=has_history) for name in order}
+    # A body brings two lines of its own, a section the two before it, and the end is a line too.
+    room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + 4 for text in empty.values())
+    bodies = _share_room({name: _disarm(sections[name].body) for name in order}, room)
+    rendered = (
+        _render_section(replace(sections[name], body=bodies[name]), runs_url, has_history=has_history) for name in order
+    )
+    return "\n\n".join((MARK, *rendered)) + "\n"
+
+
+def find_room(sections: int) -> int:
+    """How long the body of each of so many sections may be, so that none is ever cut for another's sake."""
+    return (MAX_COMMENT - len(MARK)) // max(sections, 1) - OVERHEAD
+
+
+def _share_room(bodies: Mapping[str, str], room: int) -> dict[str, str]:
+    """Cut the longest bodies first, so that a short one is never cut for a long one's sake."""
+    shared: dict[str, str] = {}
+    for left, name in zip(range(len(bodies), 0, -1), sorted(bodies, key=lambda name: len(bodies[name])), strict=True):
+        shared[name] = cut(bodies[name], room // left)
+        room -= len(shared[name])
+    return shared
+
+
+def cut(body: str, most: int) -> str:
+    """Shorten markdown to `most` characters at the end of a line, closing what is open there."""
+    if len(body) <= most:
+        return body
+    closers = "\n```\n\n</details>\n\n"
+    kept = body[: max(most - len(CUT) - len(closers), 0)].rpartition("\n")[0]
+    fence = "\n```" if len(re.findall(r"^```", kept, re.MULTILINE)) % 2 else ""
+    fold = "\n\n</details>" if kept.count("<details>") > kept.count("</details>") else ""
+    return f"{kept}{fence}{fold}\n\n{CUT}"
+
+
+def _disarm(body: str) -> str:
+    """Break every HTML comment, which could pass for one of ours."""
+    return body.replace("\r\n", "\n").replace("<!--", "&lt;!--")
+
+
+def _render_section(section: Section, runs_url: str, *, has_history: bool) -> str:
+    entry = section.entry
+    kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
+    lines = [
+        f"<!-- perfgate:section {orjson.dumps(kept).decode()} -->",
+        _write_heading(section),
+        *(["", section.body, ""] if section.body else [""]),
+        "<!-- perfgate:foot -->",
+        f"<sub>commit {entry.head_sha[:12]}, measured in {_link(entry, runs_url)}, {entry.at}</sub>",
+        *_render_history(section.history if has_history else (), runs_url),
+        "<!-- perfgate:end -->",
+    ]
+    return "\n".join(lines)
+
+
+def _write_heading(section: Section) -> str:
+    state = section.entry.state
+    words = " ".join(_disarm(section.headline).splitlines()) or f"{state.value} ({SENTENCES[state]})"
+    return f"{_begin_heading(section)}{words}"
+
+
+def _begin_heading(section: Section) -> str:
+    return f"## {ICONS[section.entry.state]} {section.hardware}: "
+
+
+def _render_history(history: tuple[Entry, ...], runs_url: str) -> list[str]:
+    if not history:
+        return []
+    rows = [f"- commit {entry.head_sha[:12]}: {entry.state.value}, {_link(entry, runs_url)}, {entry.at}" for entry in history]
+    return ["", f"<details><summary>Before ({len(history)})</summary>", "", *rows, "", "</details>"]
+
+
+def _link(entry: Entry, runs_url: str) -> str:
+    return f"[run {entry.run_id}.{entry.run_attempt}]({runs_url}/{entry.run_id})"
+
+
+def describe(entry: Entry) -> Mapping[str, Any]:
+    """The fields that a commit status needs."""
+    return {"state": entry.state.commit_status, "description": SENTENCES[entry.state][:140]}

@@ -1,0 +1,1 @@
+"""A session on its way from an untrusted job to one that may comment."""

@@ -1,0 +1,212 @@
+"""The hand-off: what a job that ran a pull request's code may say to a job that holds a token.
+
+One JSON document of numbers and short words. It carries no verdict and no scenario text, for both would be the pull request's
+own say: the reader takes the scenario from its own checkout and judges the windows itself. Whoever wrote the samples can still
+forge them; `SECURITY.md` says what follows from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.dataclasses import dataclass
+
+from perfgate.core import Arm, Role
+from perfgate.errors import HandoffError
+from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
+from perfgate.scenario.schema import Name
+from perfgate.verdict.validity.kernel_proof import MAX_LINE, KernelProof, Line
+
+MAX_DOCUMENT_BYTES = 64 * 2**20
+"""Of one document. The largest shipped scenario hands over about 12 MB."""
+
+MAX_WINDOWS = 1000
+MAX_REQUESTS = 20_000
+MAX_TOKENS = 100_000
+MAX_PROBLEMS = 50
+MAX_PROMPTS = 64
+MAX_ANSWER = 4096
+MAX_TEXT = MAX_LINE
+
+_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+Label = Name
+"""A machine or a scenario: one rule on either side of the border, or a scenario could be measured and never handed over."""
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+-]*$", max_length=64)]
+Fact = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:()+/@#~-]*$", max_length=120)]
+FactName = Annotated[str, Field(pattern=r"^[a-z0-9_]+$", max_length=40)]
+Text = Line
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Place = Annotated[int, Field(ge=0, lt=100_000)]
+Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
+Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
+Rate = Number | Literal["Infinity", "inf"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Subject:
+    """Which change was measured, where, and by which run. `pull_request` is 0 for a run that belongs to none."""
+
+    repository: Repository
+    pull_request: Place
+    head_sha: Sha
+    run_id: Annotated[int, Field(ge=0, lt=2**53)]
+    run_attempt: Place
+    hardware: Label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ArmFacts:
+    """One arm: its fingerprint, and a digest of how it was started, so that equal starts stay recognisable."""
+
+    facts: Mapping[FactName, Fact]
+    start_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class WindowEntry:
+    """One window: its place in the session and the load generator's numbers, without a word that a model generated."""
+
+    arm: Arm
+    block: Ordinal
+    start: Ordinal
+    index: Place
+    role: Role
+    begun_s: Number
+    ended_s: Number
+    telemetry: Mapping[FactName, Number]
+    record: Mapping[str, Any]
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The fields that say where the window stands."""
+        fields = ("arm", "block", "start", "index", "role", "begun_s", "ended_s", "telemetry")
+        return {name: getattr(self, name) for name in fields}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ReplyEntry:
+    """The answer to one fixed prompt: generated tokens as numbers, and log-probs."""
+
+    tokens: Annotated[tuple[Count, ...], Field(max_length=MAX_ANSWER)]
+    logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
+    prompt_logprobs: Annotated[tuple[Logprob, ...], Field(max_length=MAX_ANSWER)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class AnswerEntry:
+    """What one server start answered to the fixed prompts, which the reader draws again from the seed."""
+
+    arm: Arm
+    block: Ordinal
+    start: Ordinal
+    prompts: Annotated[int, Field(gt=0, le=MAX_PROMPTS)]
+    input_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
+    output_len: Annotated[int, Field(gt=0, le=MAX_ANSWER)]
+    vocab: Annotated[int, Field(gt=0, lt=2**31)]
+    seed: Annotated[int, Field(ge=0, lt=2**53)]
+    replies: Annotated[tuple[ReplyEntry, ...], Field(max_length=MAX_PROMPTS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Handoff:
+    """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` itself.
+
+    `ended_s` is the last moment that its folder knows of, as `WindowEntry.ended_s` counts: servers stop after the last window.
+    """
+
+    schema: Literal[1]
+    subject: Subject
+    perfgate: Word
+    scenario: Label
+    workload_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    purpose: Literal["ab", "calibration"]
+    begun_utc: Time
+    is_complete: bool
+    arms: Mapping[Arm, ArmFacts]
+    problems: Annotated[tuple[Text, ...], Field(max_length=MAX_PROBLEMS)]
+    windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
+    answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
+    kernels: KernelProof | None = None
+    ended_s: Number = 0.0
+
+
+_NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}
+_COUNTS = {name for names in COUNT_FIELDS.values() for name in names} | {
+    "max_concurrency",
+    "random_input_len",
+    "random_output_len",
+    "sharegpt_output_len",
+}
+_WORDS = {"backend", "dataset_name", "model_id"}
+_Gaps = Annotated[list[Number], Field(max_length=MAX_TOKENS)]
+_Mark = Literal["", "x"]
+_LISTS: dict[str, Any] = {"ttfts": Number, "output_lens": Count, "itls": _Gaps, "errors": Text, "generated_texts": _Mark}
+
+
+RECORD_FIELDS = tuple(sorted({*_NUMBERS, *_COUNTS, *_WORDS, *_LISTS, "request_rate", "accept_length"}))
+
+
+@cache
+def _record_adapter() -> TypeAdapter[Any]:
+    """The fields of one line of the load generator that a verdict reads, each with its bounds; any other field is refused."""
+    kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, Number) | dict.fromkeys(_COUNTS, Count) | dict.fromkeys(_WORDS, Word)
+    kinds |= {name: Annotated[list[kind], Field(max_length=MAX_REQUESTS)] for name, kind in _LISTS.items()}  # type: ignore[valid-type]
+    kinds |= {"request_rate": Rate, "accept_length": Number}
+    fields: dict[str, Any] = {name: (kind | None, None) for name, kind in kinds.items()}
+    return TypeAdapter(create_model("Record", __config__=ConfigDict(extra="forbid", strict=True), **fields))
+
+
+@cache
+def _adapter() -> TypeAdapter[Handoff]:
+    return TypeAdapter(Handoff)
+
+
+def parse_handoff(content: bytes, source: str) -> Handoff:
+    """Read and check a document from a job that nobody trusts. Raise HandoffError naming the first field that is wrong."""
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise HandoffError(f"{source}: {len(content)} bytes where at most {MAX_DOCUMENT_BYTES} are read")
+    try:
+        handoff = _adapter().validate_json(content)
+    except ValidationError as error:
+        raise HandoffError(f"{source}: {describe(error)}") from None
+    for number, window in enumerate(handoff.windows):
+        _check_record(window.record, f"{source}: windows.{number}.record")
+    for arm, found in handoff.arms.items():
+        _check_hardware(found.facts, f"{source}: arms.{arm.value}")
+    return handoff
+
+
+def _check_record(record: Mapping[str, Any], where: str) -> None:
+    try:
+        _record_adapter().validate_python(dict(record))
+    except ValidationError as error:
+        raise HandoffError(f"{where}.{describe(error)}") from None
+
+
+def _check_hardware(facts: Mapping[str, str], where: str) -> None:
+    """The hardware's name is the only fact that becomes part of a path."""
+    try:
+        TypeAdapter(Label).validate_python(facts.get("hardware"))
+    except ValidationError as error:
+        raise HandoffError(f"{where}.facts.hardware: {error.errors(include_url=False)[0]['msg']}") from None
+
+
+def describe(error: ValidationError) -> str:
+    """Name the first field that is wrong and the rule it broke, without repeating a value that somebody hostile chose."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = [str(part)[:40] if str(part)[:40].replace("_", "").isalnum() else "?" for part in first["loc"]]
+    return f"{'.'.join(place) or 'content'}: {first['msg']}"
+
+
+def dump_handoff(handoff: Handoff) -> bytes:
+    """Write the document: one line, keys sorted, the same bytes for the same session."""
+    return orjson.dumps(handoff, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)

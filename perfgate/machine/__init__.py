@@ -1,0 +1,1 @@
+"""The machine: its fingerprint, accelerators, GPUs and processes."""

@@ -1,0 +1,119 @@
+"""Timings of MoE layers as pytest-benchmark stores them: one file is one process, and so one block of evidence."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from perfgate.errors import EvidenceError
+from perfgate.results.records import SESSION_FILE
+from perfgate.storage.journal import read_bytes
+
+_STORED = ConfigDict(extra="ignore", defer_build=True)
+# Beyond these no layer was timed, and ratios of two leave the range of doubles.
+Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]
+MIN_ROUNDS = 10
+SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STORED)
+class Samples:
+    """Microseconds of one layer per round: candidate, base, and base once more as the control."""
+
+    base: Annotated[tuple[Microseconds, ...], Field(min_length=MIN_ROUNDS)]
+    again: tuple[Microseconds, ...]
+    candidate: tuple[Microseconds, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STORED)
+class Layer:
+    """One shape at one number of tokens. `floor_us` is its roofline; absent where the card's ceilings were not measured."""
+
+    format: Literal[1]
+    shape: str
+    tokens: Annotated[int, Field(ge=1)]
+    samples_us: Samples
+    floor_us: Microseconds | None = None
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        return f"{self.shape} M={self.tokens}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBlock:
+    """One process: its layers by name, and the facts (device, versions, both sides) that blocks judged together must share."""
+
+    source: str
+    digest: str
+    begun: str
+    facts: Mapping[str, str]
+    layers: Mapping[str, Layer]
+
+
+_LAYER = TypeAdapter(Layer)
+_FACTS = TypeAdapter(dict[str, str])
+
+
+def find_timings(path: Path) -> tuple[Path, ...]:
+    """The files of timings that `path` is or holds; none for the folder of a serving session."""
+    if path.is_file():
+        return (path,) if path.suffix == SUFFIX else ()
+    if (path / SESSION_FILE).exists():
+        return ()
+    return tuple(sorted(path.rglob(f"*{SUFFIX}")))
+
+
+def read_timings(files: tuple[Path, ...]) -> tuple[LayerBlock, ...]:
+    """Blocks in the order in which they were measured. EvidenceError names the file and field that cannot be used."""
+    return tuple(sorted((_read(file) for file in files), key=lambda block: (block.begun, block.source)))
+
+
+def _read(file: Path) -> LayerBlock:
+    content = read_bytes(file)
+    try:
+        stored = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise EvidenceError(f"{file}: not valid JSON ({error}); measure again") from None
+    if not isinstance(stored, dict) or not isinstance(stored.get("benchmarks"), list):
+        raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
+    try:
+        facts = _FACTS.validate_python(_find_own(stored.get("machine_info")))
+        layers = [_read_layer(entry) for entry in stored["benchmarks"]]
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "machine_info.perfgate"
+        raise EvidenceError(f"{file}: {field}: {first['msg']}; make it with benchmarks/kernels/test_layers.py") from None
+    uneven = [layer.name for layer in layers if len({len(layer.samples_us.base), *_lengths(layer)}) > 1]
+    if uneven:
+        raise EvidenceError(f"{file}: {uneven[0]}: samples_us: sides of different lengths; measure again")
+    names = [layer.name for layer in layers]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise EvidenceError(f"{file}: {repeated[0]}: is timed twice; one file is one process, so store each in its own")
+    return LayerBlock(
+        source=file.name,
+        digest=hashlib.sha256(content).hexdigest(),
+        begun=str(stored.get("datetime", "")),
+        facts=facts,
+        layers={layer.name: layer for layer in layers},
+    )
+
+
+def _read_layer(entry: Any) -> Layer:
+    return _LAYER.validate_python(_find_own(entry.get("extra_info") if isinstance(entry, dict) else None))
+
+
+def _find_own(info: Any) -> Any:
+    """What was stored under our name; None where there is nothing of ours."""
+    return info.get("perfgate") if isinstance(info, dict) else None
+
+
+def _lengths(layer: Layer) -> tuple[int, int]:
+    return len(layer.samples_us.again), len(layer.samples_us.candidate)

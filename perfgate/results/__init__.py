@@ -1,0 +1,1 @@
+"""The result folder: written, resumed and loaded as values."""

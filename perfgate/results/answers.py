@@ -1,0 +1,117 @@
+"""The servers' answers to the fixed prompts in a result folder: raw replies, a file a start, and an index with digests."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from perfgate.core import Arm
+from perfgate.errors import EvidenceError
+from perfgate.readers.replies import Question, Reply, ReplyError, describe_field, read_replies
+from perfgate.storage.journal import append_line, cut_torn_line, read_lines, write_atomically
+
+ANSWERS_FILE = "answers.jsonl"
+ANSWER_DIR = "answers"
+
+Number = Annotated[int, Field(ge=1)]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+class AnswerRecord:
+    """One line of the index: which start was asked what, and where its raw reply lies."""
+
+    arm: Arm
+    block: Number
+    start: Number
+    prompts: Number
+    input_len: Number
+    output_len: Number
+    vocab: Number
+    seed: Annotated[int, Field(ge=0)]
+    dialect: Literal["sglang", "openai"] = "sglang"
+    file: Annotated[str, Field(pattern=r"^answers/start-\d{2,6}\.json\.gz$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What one start answered. `problem` says why that is no answer; then there are no replies."""
+
+    arm: Arm
+    block: int
+    start: int
+    question: Question
+    replies: tuple[Reply, ...] = ()
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Say whose answers these are."""
+        return f"block {self.block}, {self.arm.value}, start {self.start}"
+
+
+@cache
+def _adapter() -> TypeAdapter[AnswerRecord]:
+    return TypeAdapter(AnswerRecord)
+
+
+def store_answers(folder: Path, raw: bytes, asked: Answers) -> None:
+    """Put a server's raw reply into a result folder, then its index line; `asked` says who was asked what."""
+    name = f"{ANSWER_DIR}/start-{asked.start:02d}.json.gz"
+    (folder / ANSWER_DIR).mkdir(exist_ok=True)
+    # A fixed time stamp keeps equal bytes equal.
+    packed = gzip.compress(raw, compresslevel=6, mtime=0)
+    write_atomically(folder / name, packed)
+    record = AnswerRecord(
+        arm=asked.arm,
+        block=asked.block,
+        start=asked.start,
+        **asdict(asked.question),
+        file=name,
+        sha256=hashlib.sha256(packed).hexdigest(),
+    )
+    cut_torn_line(folder / ANSWERS_FILE)
+    append_line(folder / ANSWERS_FILE, _adapter().dump_python(record, mode="json"))
+
+
+def load_answers(folder: Path) -> list[Answers]:
+    """Read what each server start answered; empty for a session that asked none. Raise EvidenceError for a damaged index."""
+    path = folder / ANSWERS_FILE
+    return [_load(folder, _parse(line, f"{path}:{number}")) for number, line in enumerate(read_lines(path), start=1)]
+
+
+def _parse(line: Mapping[str, Any], where: str) -> AnswerRecord:
+    try:
+        return _adapter().validate_python(line)
+    except ValidationError as error:
+        raise EvidenceError(f"{where}: {describe_field(error)}; the folder was damaged, measure again") from None
+
+
+def _load(folder: Path, record: AnswerRecord) -> Answers:
+    question = Question(**{field.name: getattr(record, field.name) for field in fields(Question)})
+    asked = Answers(arm=record.arm, block=record.block, start=record.start, question=question)
+    try:
+        return replace(asked, replies=read_replies(question, _read_raw(folder, record)))
+    except ReplyError as error:
+        return replace(asked, problem=f"{asked.name}: {error}")
+
+
+def _read_raw(folder: Path, record: AnswerRecord) -> bytes:
+    try:
+        packed = (folder / record.file).read_bytes()
+        if hashlib.sha256(packed).hexdigest() != record.sha256:
+            raise ReplyError(f"{record.file} does not match its digest: the raw data was changed after the run; measure again")
+        return gzip.decompress(packed)
+    except FileNotFoundError:
+        raise ReplyError(f"{record.file} is missing although the index names it; measure again") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ReplyError(f"{record.file} cannot be read ({error}); measure again") from None

@@ -1,0 +1,160 @@
+"""Windows and runs as one tidy pandas frame: a row for each number, ready for `groupby` and `pivot_table`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfgate.core import Run, Session, Window
+from perfgate.errors import InputError
+from perfgate.metrics import METRICS
+from perfgate.results.readings import READINGS
+from perfgate.storage.journal import write_atomically
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from perfgate.results.matrix_records import MatrixEntry
+    from perfgate.results.matrix_results import CellResult
+
+# Columns in order, with the pandas type that also holds what is absent.
+COLUMNS = {
+    "session": "string",
+    "scenario": "string",
+    "workload_hash": "string",
+    "hardware": "string",
+    "source": "string",
+    "arm": "string",
+    "block": "Int64",
+    "start": "Int64",
+    "index": "Int64",
+    "role": "string",
+    "begun_s": "float64",
+    "ended_s": "float64",
+    "requested": "Int64",
+    "completed": "Int64",
+    "input_tokens": "Int64",
+    "output_tokens": "Int64",
+    "duration_s": "float64",
+    "problems": "Int64",
+    "kind": "string",
+    "metric": "string",
+    "unit": "string",
+    "better": "string",
+    "estimator": "string",
+    "value": "float64",
+}
+
+
+def frame_of_sessions(sessions: Iterable[Session]) -> DataFrame:
+    """One row for each window and metric, and for each window and telemetry reading (`kind` tells them apart).
+
+    `index`, `block` and `start` place the window in its session; `problems` counts what is wrong with it. `docs/compare.md`
+    shows how to make it wide.
+    """
+    return _build(row for session in sessions for window in session.windows for row in _rows_of_window(session, window))
+
+
+def frame_of_runs(runs: Iterable[Run]) -> DataFrame:
+    """One row for each run and metric, in the same columns; what only a session knows is absent."""
+    return _build(row for run in runs for row in _rows_of_run(run, {}))
+
+
+def frame_of_cells(cells: Iterable[CellResult], name: str) -> DataFrame:
+    """One row for each window of a matrix and metric: `arm` holds the server, `scenario` the load, `block` the round."""
+    return _build(
+        row for cell in cells for entry, run in cell.runs for row in _rows_of_run(run, {"session": name, **_place_cell(entry)})
+    )
+
+
+def _place_cell(entry: MatrixEntry) -> dict[str, Any]:
+    return {
+        "scenario": entry.load,
+        "arm": entry.server,
+        "block": entry.round,
+        "start": entry.start,
+        "index": entry.index,
+        "role": str(entry.role),
+        "begun_s": entry.begun_s,
+        "ended_s": entry.ended_s,
+    }
+
+
+def _build(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+    from pandas import DataFrame, Series  # noqa: PLC0415 - a second that only this needs
+
+    table = list(rows)
+    return DataFrame({name: Series([row.get(name) for row in table], dtype=kind) for name, kind in COLUMNS.items()})
+
+
+def _rows_of_window(session: Session, window: Window) -> Iterator[dict[str, Any]]:
+    fingerprint = session.fingerprints.get(window.arm)
+    place = {
+        "session": session.source,
+        "scenario": session.scenario,
+        "workload_hash": session.workload_hash,
+        "hardware": fingerprint.facts.get("hardware") if fingerprint else None,
+        "arm": str(window.arm),
+        "block": window.block,
+        "start": window.start,
+        "index": window.index,
+        "role": str(window.role),
+        "begun_s": window.begun_s,
+        "ended_s": window.ended_s,
+    }
+    yield from _rows_of_run(window.run, place)
+    for name, value in sorted(window.telemetry.items()):
+        unit = READINGS[name].unit if name in READINGS else None
+        yield {**place, **_describe(window.run), "kind": "telemetry", "metric": name, "unit": unit, "value": value}
+
+
+def _rows_of_run(run: Run, place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    carried = run.values  # noqa: PD011 - a mapping, not a frame
+    for name, row in METRICS.items():
+        if name in carried:
+            yield {
+                **place,
+                **_describe(run),
+                "kind": "metric",
+                "metric": name,
+                "unit": row.unit,
+                "better": str(row.better),
+                "estimator": run.estimators.get(name),
+                "value": carried[name],
+            }
+
+
+def _describe(run: Run) -> dict[str, Any]:
+    return {
+        "source": run.source,
+        "requested": run.requested,
+        "completed": run.completed,
+        "input_tokens": run.input_tokens,
+        "output_tokens": run.output_tokens,
+        "duration_s": run.duration_s,
+        "problems": len(run.problems),
+    }
+
+
+def write_csv(frame: DataFrame, path: Path) -> None:
+    """Write the frame as CSV, whole or not at all. Raise InputError when the place cannot be written."""
+    _write(path, frame.to_csv(index=False).encode())
+
+
+def write_parquet(frame: DataFrame, path: Path) -> None:
+    """Write the frame as Parquet, whole or not at all. Raise InputError without pyarrow or a place that can be written."""
+    content = BytesIO()
+    try:
+        frame.to_parquet(content, index=False, engine="pyarrow")
+    except ImportError:
+        raise InputError(f"{path}: Parquet needs pyarrow; pip install 'sglang-perfgate[history]', or use --csv") from None
+    _write(path, content.getvalue())
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another file") from None

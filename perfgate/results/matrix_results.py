@@ -1,0 +1,84 @@
+"""The folder of a matrix, read: a level for every server under every load, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from perfgate.core import Role, Run
+from perfgate.errors import EvidenceError
+from perfgate.readers.bench_serving import read_window
+from perfgate.results.matrix_records import Key, MatrixEntry, read_entries, read_key, read_text
+from perfgate.results.records import EVENTS_FILE, find_superseded
+from perfgate.scenario.load import Load
+from perfgate.scenario.matrix import Matrix
+from perfgate.storage.journal import find_damage, read_lines
+from perfgate.verdict.validity.admission import check_telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult:
+    """A server under a load: the runs that count, with the round of each, and why there are fewer than there should be."""
+
+    server: str
+    load: str
+    runs: tuple[tuple[MatrixEntry, Run], ...]
+    problems: tuple[str, ...]
+
+    def find_level(self, metric: str) -> float | None:
+        """The median over rounds of the median of each round's windows; None without a window that carries the metric."""
+        levels = self.find_round_levels(metric)
+        return median(levels) if levels else None
+
+    def find_round_levels(self, metric: str) -> tuple[float, ...]:
+        """The median of each round's windows; their differences are the offsets of starts, and drift."""
+        rounds: dict[int, list[float]] = {}
+        for entry, run in self.runs:
+            if metric in run.values:
+                rounds.setdefault(entry.round, []).append(run.values[metric])
+        return tuple(median(rounds[number]) for number in sorted(rounds))
+
+
+def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellResult, ...]]:
+    """Read the results of every cell, in the order of the file; a cell without result says why."""
+    matrix = read_text(folder)
+    events = list(read_lines(folder / EVENTS_FILE))
+    gone = find_superseded(events)
+    counted = [entry for entry in read_entries(folder) if entry.role is not Role.WARMUP and entry.file not in gone]
+    failures = [(read_key(event), str(event.get("message"))) for event in events if event.get("event") == "cell_failed"]
+    cells = [
+        _load_cell(folder, (server, name), load, counted, failures)
+        for server in matrix.servers
+        for name, load in matrix.loads.items()
+    ]
+    return matrix, tuple(cells)
+
+
+def _load_cell(
+    folder: Path, name: tuple[str, str], load: Load, entries: Sequence[MatrixEntry], failures: Sequence[tuple[Key, str]]
+) -> CellResult:
+    problems = [f"round {key[0]}: {message}" for key, message in failures if key[1:] == name]
+    failed = {key for key, _ in failures}
+    runs = []
+    for entry in entries:
+        if (entry.server, entry.load) == name and entry.key not in failed:
+            run, found = _load_run(folder, entry, load)
+            problems.extend(f"round {entry.round}, window {entry.index}: {problem}" for problem in found)
+            runs.extend([(entry, run)] if run else [])
+    if not runs and not problems:
+        problems = ["was not measured yet; go on with --resume"]
+    return CellResult(server=name[0], load=name[1], runs=tuple(runs), problems=tuple(problems))
+
+
+def _load_run(folder: Path, entry: MatrixEntry, load: Load) -> tuple[Run | None, tuple[str, ...]]:
+    """A window's run, and why it is no evidence; no run where it was damaged, or disturbed by what a verdict would not bear."""
+    if damage := find_damage(folder, entry.file, entry.sha256):
+        return None, (damage,)
+    try:
+        run = read_window(folder / entry.file)
+    except EvidenceError as error:
+        return None, (str(error),)
+    disturbed = tuple(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, load))
+    return None if disturbed else run, (*run.problems, *disturbed)

@@ -1,0 +1,145 @@
+"""Profiled windows in a result folder: the traces as the server wrote them, and an index with digests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from perfgate.core import Arm
+from perfgate.errors import EvidenceError
+from perfgate.readers.replies import describe_field
+from perfgate.readers.traces import Trace, read_traces
+from perfgate.results.attribution import Attribution, attribute
+from perfgate.storage.journal import append_line, cut_torn_line, read_lines
+
+PROFILES_FILE = "profiles.jsonl"
+PROFILE_DIR = "profiles"
+# The block of a server that was started for its profile alone.
+FRESH = 0
+
+Number = Annotated[int, Field(ge=1)]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+class _TraceFile:
+    file: Annotated[str, Field(pattern=r"^profiles/start-\d{2,6}/[\w.=+-]+$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+class ProfileRecord:
+    """One line of the index: which start was profiled for how many forward steps of how many requests.
+
+    Block 0 is none: the server was started for the profile alone.
+    """
+
+    arm: Arm
+    block: Annotated[int, Field(ge=0)]
+    start: Number
+    steps: Number
+    prompts: Number
+    traces: Annotated[tuple[_TraceFile, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One profiled window of `steps` forward steps. `traces` are its files, one a rank."""
+
+    arm: Arm
+    block: int
+    start: int
+    steps: int = 1
+    prompts: int = 1
+    traces: tuple[Path, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Say which start was profiled."""
+        return f"block {self.block}, {self.arm.value}, start {self.start}"
+
+    @property
+    def folder(self) -> str:
+        """Where its traces lie below the result folder."""
+        return f"{PROFILE_DIR}/start-{self.start:02d}"
+
+    def read(self) -> Trace:
+        """Sum its traces by name. Raise EvidenceError naming the file that is none."""
+        return read_traces(self.traces)
+
+
+@cache
+def _adapter() -> TypeAdapter[ProfileRecord]:
+    return TypeAdapter(ProfileRecord)
+
+
+def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Profile:
+    """Enter traces that lie in the result folder into its index."""
+    files = tuple(traces)
+    named = tuple(_TraceFile(file=str(path.relative_to(folder)), sha256=_digest(path)) for path in files)
+    record = ProfileRecord(
+        arm=profile.arm,
+        block=profile.block,
+        start=profile.start,
+        steps=profile.steps,
+        prompts=profile.prompts,
+        traces=named,
+    )
+    cut_torn_line(folder / PROFILES_FILE)
+    append_line(folder / PROFILES_FILE, _adapter().dump_python(record, mode="json"))
+    return replace(profile, traces=files)
+
+
+def load_profiles(folder: Path) -> list[Profile]:
+    """Read which windows were profiled. Raise EvidenceError for a damaged index or a trace that is not what was stored."""
+    path = folder / PROFILES_FILE
+    return [_load(folder, line, f"{path}:{number}") for number, line in enumerate(read_lines(path), start=1)]
+
+
+def _load(folder: Path, line: Mapping[str, Any], where: str) -> Profile:
+    try:
+        record = _adapter().validate_python(line)
+    except ValidationError as error:
+        raise EvidenceError(f"{where}: {describe_field(error)}; the folder was damaged, profile again") from None
+    for trace in record.traces:
+        if not (folder / trace.file).is_file():
+            raise EvidenceError(f"{folder / trace.file}: is missing although the index names it; profile again")
+        if _digest(folder / trace.file) != trace.sha256:
+            raise EvidenceError(
+                f"{folder / trace.file}: does not match its digest: it was changed after the run; profile again"
+            )
+    return Profile(
+        arm=record.arm,
+        block=record.block,
+        start=record.start,
+        steps=record.steps,
+        prompts=record.prompts,
+        traces=tuple(folder / trace.file for trace in record.traces),
+    )
+
+
+def read_attribution(folder: Path) -> Attribution | str | None:
+    """Compare the arms as the result folder holds them: None when they were not profiled, a reason when that cannot be read."""
+    try:
+        return attribute_profiles(load_profiles(folder))
+    except EvidenceError as error:
+        return str(error)
+
+
+def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
+    """Compare the last profile of each arm; None unless both were profiled. Raise EvidenceError for traces that are none."""
+    last = {profile.arm: profile for profile in profiles}
+    if len(last) < len(Arm):
+        return None
+    base, candidate = last[Arm.BASE], last[Arm.CANDIDATE]
+    return attribute(base.read(), candidate.read(), base_steps=base.steps, candidate_steps=candidate.steps)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

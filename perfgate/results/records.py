@@ -1,0 +1,219 @@
+"""The files of a result folder: what each says, and how it is read back.
+
+Layout: `session.json` (what was fixed before the first window), `scenario.toml` (the text as it was read),
+`windows/NNNN.jsonl.gz` (the load generator's own output, one file a window), `windows.jsonl` (one line per finished window: its
+place, its file and the file's digest), `events.jsonl` (everything that happened), `logs/`. A window exists once its line does,
+so a crash loses at most the window in flight. A session that goes on after a crash measures the block that was cut anew: the
+event `resumed` names the windows that it supersedes, which stay on disk and in the index and are judged by nobody.
+`answers/start-NN.json.gz` and `answers.jsonl` hold what each server answered to the fixed prompts, in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from perfgate.core import Arm, Role
+from perfgate.errors import EvidenceError
+from perfgate.scenario.safeguards import Check, Expect
+from perfgate.storage.journal import read_bytes, read_lines, write_atomically
+from perfgate.verdict.validity.kernel_proof import KernelProof
+
+SESSION_FILE = "session.json"
+SCENARIO_FILE = "scenario.toml"
+INDEX_FILE = "windows.jsonl"
+EVENTS_FILE = "events.jsonl"
+LOG_DIR = "logs"
+
+BASE_TREE, CANDIDATE_TREE = "sglang-base", "sglang-head"
+"""What commands call the working trees of a session whose Pythons were left behind; its reader makes them."""
+
+# Built when first used: what only judges needs no schema for writing.
+_STRICT = ConfigDict(extra="forbid", defer_build=True)
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ArmRecord:
+    """How one arm was started, in full, so that a difference between arms can be read off."""
+
+    label: str
+    python: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class SessionRecord:
+    """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
+
+    `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
+    `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
+    `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
+    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if anybody asked. `inherited` are the
+    variables that steer engines and that servers of both arms took over from the measuring command; None in older folders.
+    """
+
+    schema: Literal[1]
+    perfgate: str
+    scenario: str
+    workload_hash: str
+    purpose: Literal["ab", "calibration"]
+    begun_utc: str
+    arms: Mapping[Arm, ArmRecord]
+    model: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    rule: str = ""
+    looks: tuple[int, ...] = ()
+    checks: tuple[Check, ...] = ()
+    expect: Expect = field(default_factory=Expect)
+    scenarios_in_pr: Annotated[int, Field(ge=1)] = 1
+    has_base: bool = True
+    kernels: KernelProof | None = None
+    inherited: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class WindowRecord:
+    """One line of the index: a finished window, where it stands and where its raw output lies."""
+
+    arm: Arm
+    block: Annotated[int, Field(ge=1)]
+    start: Annotated[int, Field(ge=1)]
+    index: Annotated[int, Field(ge=0)]
+    role: Role
+    begun_s: Seconds
+    ended_s: Seconds
+    file: Annotated[str, Field(pattern=r"^windows/\d{4,6}\.jsonl\.gz$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    telemetry: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+
+
+@cache
+def _session_adapter() -> TypeAdapter[SessionRecord]:
+    return TypeAdapter(SessionRecord)
+
+
+@cache
+def window_adapter() -> TypeAdapter[WindowRecord]:
+    """What reads and writes a line of the index; built when first used."""
+    return TypeAdapter(WindowRecord)
+
+
+def dump_record(record: SessionRecord) -> dict[str, Any]:
+    """The content of `session.json`."""
+    content: dict[str, Any] = _session_adapter().dump_python(record, mode="json")
+    return content
+
+
+def read_record(folder: Path) -> SessionRecord:
+    """Read `session.json`. Raise EvidenceError when the folder is no result folder or the file is broken."""
+    if not folder.is_dir():
+        raise EvidenceError(f"{folder}: no such result folder; give the folder that `perfgate run --out` wrote")
+    path = folder / SESSION_FILE
+    if not path.exists():
+        raise EvidenceError(
+            f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
+        )
+    try:
+        return _session_adapter().validate_python(orjson.loads(read_bytes(path)))
+    except orjson.JSONDecodeError as error:
+        raise EvidenceError(f"{path}: not valid JSON ({error}); the folder was damaged, measure again") from None
+    except ValidationError as error:
+        raise EvidenceError(f"{path}: {describe_first(error)}") from None
+
+
+def read_entries(folder: Path) -> list[WindowRecord]:
+    """Read the index of a result folder: a line for each finished window."""
+    path = folder / INDEX_FILE
+    return [_parse_line(line, path, number) for number, line in enumerate(read_lines(path), start=1)]
+
+
+def _parse_line(line: Mapping[str, Any], path: Path, number: int) -> WindowRecord:
+    try:
+        return window_adapter().validate_python(line)
+    except ValidationError as error:
+        raise EvidenceError(f"{path}:{number}: {describe_first(error)}") from None
+
+
+def find_superseded(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Name the files of windows that were measured anew after a break."""
+    lists = (event.get("superseded") for event in events if event.get("event") == "resumed")
+    return frozenset(str(file) for files in lists if isinstance(files, list) for file in files)
+
+
+def is_same_arm(record: SessionRecord) -> bool:
+    """True when both arms start the same build with the same settings: whatever differs between them is noise."""
+    base, candidate = record.arms.get(Arm.BASE), record.arms.get(Arm.CANDIDATE)
+    return base is not None and candidate is not None and replace(base, label="") == replace(candidate, label="")
+
+
+def is_handed_over(record: SessionRecord) -> bool:
+    """True when another job measured it and left behind how the arms were started."""
+    return any(not arm.argv for arm in record.arms.values())
+
+
+def list_options(record: SessionRecord) -> tuple[str, ...]:
+    """What sets the arms apart, as options of `perfgate gate`; arms of a hand-off become working trees of one's own."""
+    base, candidate = record.arms.get(Arm.BASE), record.arms.get(Arm.CANDIDATE)
+    if base is None or candidate is None:
+        return ()
+    is_apart = base.python != candidate.python
+    if is_apart and not base.argv:
+        # A hand-off leaves paths behind: what is left names nothing on this machine.
+        return "--checkout", BASE_TREE, "--candidate-checkout", CANDIDATE_TREE
+    options = ["--python", base.python, "--candidate-python", candidate.python] * is_apart
+    extra = candidate.argv[len(base.argv) :] if candidate.argv[: len(base.argv)][1:] == base.argv[1:] else ()
+    options += [f"--candidate-arg={argument}" for argument in extra]
+    changed = sorted(set(candidate.env.items()) - set(base.env.items()))
+    return (*options, *(word for name, value in changed for word in ("--candidate-env", f"{name}={value}")))
+
+
+def describe_first(error: ValidationError) -> str:
+    """Turn the first of pydantic's complaints into `field: reason`."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "content"
+    return f"{field}: {first['msg']}"
+
+
+MAX_BYTES = 16 * 2**20
+
+
+@cache
+def _adapter() -> TypeAdapter[KernelProof]:
+    return TypeAdapter(KernelProof)
+
+
+def load_proof(path: Path) -> KernelProof:
+    """Read a proof. Raise EvidenceError naming the file and the first field that is wrong."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read ({error.strerror}); `perfgate kernels prove` writes one") from None
+    if len(content) > MAX_BYTES:
+        raise EvidenceError(f"{path}: more than {MAX_BYTES} bytes; give the file that `perfgate kernels prove` wrote")
+    try:
+        return _adapter().validate_python(orjson.loads(content))
+    except orjson.JSONDecodeError as error:
+        raise EvidenceError(f"{path}: not valid JSON ({error}); run `perfgate kernels prove` anew") from None
+    except ValidationError as error:
+        raise EvidenceError(f"{path}: {describe_first(error)}; run `perfgate kernels prove` anew") from None
+
+
+def save_proof(proof: KernelProof, path: Path) -> None:
+    """Write a proof, whole or not at all. Raise EvidenceError where that cannot be."""
+    content = orjson.dumps(_adapter().dump_python(proof, mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be written ({error.strerror}); choose another file with --output") from None

@@ -1,0 +1,173 @@
+"""The result folder, read: a session as the judge wants it, computed from raw windows each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from perfgate.core import Fingerprint, Role, Session, Timing, Window
+from perfgate.errors import EvidenceError
+from perfgate.readers.bench_serving import read_window
+from perfgate.results.answers import load_answers
+from perfgate.results.footprint import add_footprint, read_starts
+from perfgate.results.records import (
+    EVENTS_FILE,
+    SCENARIO_FILE,
+    WindowRecord,
+    find_superseded,
+    is_handed_over,
+    is_same_arm,
+    list_options,
+    read_entries,
+    read_record,
+)
+from perfgate.scenario.schema import Scenario, list_scenarios, parse_scenario
+from perfgate.storage.journal import find_damage, read_bytes, read_lines
+from perfgate.verdict.validity.equivalence import check_answered, check_equivalence, describe_equivalence
+from perfgate.verdict.validity.expectations import check_expectations
+from perfgate.verdict.validity.gsm8k import check_gsm8k, describe_gsm8k, read_marks
+from perfgate.verdict.validity.kernel_proof import describe_proof, find_problems
+
+
+def measure_time(events: Sequence[Mapping[str, Any]], windows: Sequence[Window], superseded: Sequence[Window]) -> Timing | None:
+    """Sum up what `events` and windows tell, in seconds; None where nothing was written down.
+
+    The session took as long as the last moment that its folder knows of, on a clock that stands still while a session that was
+    cut off rests.
+    """
+    last_s = max((*map(_read_moment, events), *(window.ended_s for window in windows)), default=0.0)
+    if not 0 < last_s < inf:
+        return None
+    return Timing(
+        took_s=last_s,
+        starting_s=_measure_starts(events),
+        warming_s=_sum(window for window in windows if window.role is Role.WARMUP),
+        measuring_s=_sum(window for window in windows if window.role is not Role.WARMUP),
+        superseded_s=_sum(superseded),
+    )
+
+
+def _sum(windows: Iterable[Window]) -> float:
+    return sum(window.ended_s - window.begun_s for window in windows)
+
+
+def _read_moment(event: Mapping[str, Any]) -> float:
+    at_s = event.get("at_s")
+    return float(at_s) if isinstance(at_s, int | float) else 0.0
+
+
+def _measure_starts(events: Iterable[Mapping[str, Any]]) -> float:
+    """Time during which at least one server was started and not yet ready; two that load side by side count once."""
+    total_s = begun_s = 0.0
+    loading = 0
+    for event in events:
+        at_s = _read_moment(event)
+        match event.get("event"):
+            case "server_started":
+                begun_s = begun_s if loading else at_s
+                loading += 1
+            case "server_ready" if loading:
+                loading -= 1
+                total_s += 0.0 if loading else at_s - begun_s
+            case "resumed":
+                loading = 0
+    return total_s
+
+
+UNPROVEN = "nobody built and examined them before the windows were measured"
+"""Of a session that another job handed over: a proof that is left out shows."""
+
+
+def load_results(folder: Path | str) -> tuple[Scenario, Session]:
+    """Read a result folder, whole or cut off by a crash. Raise EvidenceError naming the file and the field that is wrong."""
+    folder = Path(folder)
+    record = read_record(folder)
+    scenario = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
+    events = list(read_lines(folder / EVENTS_FILE))
+    index = read_entries(folder)
+    problems = [str(event.get("message", "")) for event in events if event.get("event") == "problem"]
+    problems.extend(find_problems(record.kernels))
+    if index and not (folder / EVENTS_FILE).exists():
+        problems.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
+    gone = find_superseded(events)
+    starts = read_starts(events)
+    windows: list[Window] = []
+    superseded: list[Window] = []
+    for entry in index:
+        window, problem = _load_window(folder, entry)
+        window = window and _add_footprint(window, starts, scenario)
+        (superseded if entry.file in gone else windows).extend([window] if window else [])
+        problems.extend([problem] if problem else [])
+    problems.extend(_find_superseded_problems(superseded, scenario))
+    answers = load_answers(folder)
+    problems.extend(check_equivalence(answers, scenario.equivalence))
+    if "equivalence" in record.checks:
+        problems.extend(check_answered(windows, answers))
+    marks = read_marks(events)
+    if any(event.get("event") == "block_ended" for event in events):
+        problems.extend(check_expectations(folder, record.expect, events))
+        if "gsm8k" in record.checks:
+            problems.extend(check_gsm8k(marks, scenario.equivalence.gsm8k))
+    told = (describe_equivalence(answers, scenario.equivalence), describe_gsm8k(marks, scenario.equivalence.gsm8k))
+    session = Session(
+        source=str(folder),
+        scenario=record.scenario,
+        workload_hash=record.workload_hash,
+        fingerprints={arm: Fingerprint(facts=dict(found.facts)) for arm, found in record.arms.items()},
+        windows=tuple(windows),
+        superseded=tuple(superseded),
+        timing=measure_time(events, windows, superseded),
+        problems=tuple(dict.fromkeys(problems)),
+        is_complete=any(event.get("event") == "session_ended" for event in events),
+        is_aa=is_same_arm(record),
+        has_base=record.has_base,
+        scenarios_in_pr=record.scenarios_in_pr,
+        reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
+        equivalence="; ".join(filter(None, told)),
+        kernels=describe_proof(record.kernels) or (UNPROVEN if is_handed_over(record) else ""),
+    )
+    return scenario, session
+
+
+def name_scenario(folder: Path, name: str) -> str:
+    """What a command calls the scenario of a result folder: its name if it ships with perfgate, else the folder's copy."""
+    return name if name in list_scenarios() else str(folder / SCENARIO_FILE)
+
+
+def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> Iterator[str]:
+    """What a cut block showed before it was cut: a break must not wash away a request that failed."""
+    for window in windows:
+        found = list(window.run.problems)
+        if window.run.completed != scenario.load.num_prompts:
+            found.append(f"{window.run.completed} of {scenario.load.num_prompts} requests completed; measure again")
+        yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
+
+
+def _add_footprint(window: Window, starts: Mapping[int, Mapping[str, float]], scenario: Scenario) -> Window:
+    is_alone = scenario.blocks.resident == "one"
+    run = add_footprint(window.run, starts.get(window.start, {}), window.telemetry, is_alone=is_alone)
+    return replace(window, run=run)
+
+
+def _load_window(folder: Path, entry: WindowRecord) -> tuple[Window | None, str | None]:
+    if damage := find_damage(folder, entry.file, entry.sha256):
+        return None, damage
+    try:
+        run = read_window(folder / entry.file)
+    except EvidenceError as error:
+        return None, f"the load generator's output is no result: {error}"
+    window = Window(
+        run=run,
+        arm=entry.arm,
+        block=entry.block,
+        start=entry.start,
+        index=entry.index,
+        role=entry.role,
+        begun_s=entry.begun_s,
+        ended_s=entry.ended_s,
+        telemetry=dict(entry.telemetry),
+    )
+    return window, None

@@ -1,0 +1,129 @@
+"""Where a session that was cut off goes on, and whether it may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from perfgate.errors import EvidenceError
+from perfgate.results.records import (
+    EVENTS_FILE,
+    SCENARIO_FILE,
+    SessionRecord,
+    dump_record,
+    find_superseded,
+    read_entries,
+    read_record,
+)
+from perfgate.scenario.schema import Scenario, parse_scenario
+from perfgate.storage.journal import WINDOW_DIR, read_bytes, read_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed:
+    """How far a session got; by default not at all.
+
+    `blocks` are whole ones, `starts` servers that were started, `elapsed_s` the last moment that the folder knows of, on the
+    session's own clock. `cut` are the files of windows of the block that was in flight: half a block before a break and half
+    after it would be no block, since its servers are gone and what it pairs away may have changed. `unindexed` are raw files
+    whose line was never written.
+    """
+
+    blocks: int = 0
+    starts: int = 0
+    elapsed_s: float = 0.0
+    is_ended: bool = False
+    cut: tuple[str, ...] = ()
+    unindexed: tuple[str, ...] = ()
+
+
+def read_progressed(folder: Path) -> Progressed:
+    """Read how far the session in `folder` got."""
+    events = list(read_lines(folder / EVENTS_FILE))
+    entries = read_entries(folder)
+    names = [event.get("event") for event in events]
+    blocks = int(max((_read_number(event, "block") for event in events if event.get("event") == "block_ended"), default=0))
+    gone = find_superseded(events)
+    known = {entry.file for entry in entries}
+    files = sorted(f"{WINDOW_DIR}/{path.name}" for path in (folder / WINDOW_DIR).glob("[0-9]*.jsonl.gz"))
+    starts = [int(_read_number(event, "start")) for event in events if event.get("event") == "server_started"]
+    return Progressed(
+        blocks=blocks,
+        starts=max((*starts, *(entry.start for entry in entries)), default=0),
+        elapsed_s=max((*(_read_number(event, "at_s") for event in events), *(entry.ended_s for entry in entries)), default=0.0),
+        is_ended="session_ended" in names,
+        cut=tuple(entry.file for entry in entries if entry.block > blocks and entry.file not in gone),
+        unindexed=tuple(file for file in files if file not in known),
+    )
+
+
+def _read_number(event: Mapping[str, Any], key: str) -> float:
+    value = event.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+        raise EvidenceError(f"{EVENTS_FILE}: {key}: {value!r} is no number; the folder was damaged, measure again")
+    return float(value)
+
+
+def require_cut_off(folder: Path) -> None:
+    """Raise EvidenceError unless `folder` holds a session that was begun and has not ended."""
+    read_record(folder)
+    if read_progressed(folder).is_ended:
+        raise EvidenceError(f"{folder}: its session has ended; `perfgate check` judges it, a new folder measures again")
+
+
+def require_same(folder: Path, record: SessionRecord, scenario: Scenario) -> None:
+    """Raise EvidenceError naming the first thing that is not as it was when the session in `folder` began."""
+    stored = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
+    adapter = TypeAdapter(Scenario)
+    began, begins = dump_record(read_record(folder)), dump_record(record)
+    require_same_inherited(folder, began, begins)
+    # What the machine and the arms are comes first: it explains the rest.
+    pairs = (
+        (began, begins),
+        (adapter.dump_python(stored), adapter.dump_python(scenario)),
+    )
+    for before, now in pairs:
+        require_equal(folder, before, now)
+
+
+def require_same_inherited(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise EvidenceError naming the first variable that servers inherit otherwise than when the work in `folder` began.
+
+    Takes the variables out of both records; a folder from before they were kept cannot be asked.
+    """
+    was, is_now = before.pop("inherited", None), now.pop("inherited", None)
+    for name, old, new in find_differences(was, is_now) if was is not None else ():
+        raise EvidenceError(
+            f"{folder}: cannot go on: the variable {name}, which servers inherit, was {_show(old)} and is {_show(new)}; "
+            "set it as it was, or measure into a new folder"
+        )
+
+
+def require_equal(folder: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise EvidenceError naming the first thing, but the time of its beginning, that `folder` says otherwise."""
+    for name, was, is_now in find_differences(before, now):
+        if name != "begun_utc":
+            raise EvidenceError(
+                f"{folder}: cannot go on: {name} was {_show(was)} and is {_show(is_now)}; give the options that it began "
+                "with, on the machine that it began on, or a new folder"
+            )
+
+
+def find_differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the dotted name and both values of each leaf in which two nested values differ."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in sorted(before.keys() | now.keys(), key=str):
+            yield from find_differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
+    elif before != now:
+        yield name, before, now
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " ".join(map(str, value)) or "nothing"
+    return "absent" if value is None else str(value)

@@ -1,0 +1,73 @@
+"""The settings that each server start resolved to, kept in the result folder: what an argument left open may differ too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from perfgate.core import Arm
+from perfgate.errors import EvidenceError
+from perfgate.storage.journal import read_bytes, write_atomically
+
+SERVER_DIR = "servers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """What one start said of itself: its settings as texts by name."""
+
+    arm: Arm
+    start: int
+    settings: Mapping[str, str]
+
+
+def store_info(folder: Path, info: ServerInfo) -> None:
+    """Write a start's settings, whole or not at all."""
+    place = folder / SERVER_DIR
+    place.mkdir(exist_ok=True)
+    content = {"arm": info.arm.value, "start": info.start, "settings": dict(info.settings)}
+    write_atomically(place / f"start-{info.start:02d}.json", orjson.dumps(content, option=orjson.OPT_INDENT_2))
+
+
+def load_infos(folder: Path) -> tuple[ServerInfo, ...]:
+    """Read what the starts said, in their order; nothing where none was asked. Raise EvidenceError naming a broken file."""
+    return tuple(_read(path) for path in sorted((folder / SERVER_DIR).glob("start-*.json")))
+
+
+def _read(path: Path) -> ServerInfo:
+    try:
+        content = orjson.loads(read_bytes(path))
+    except orjson.JSONDecodeError as error:
+        raise EvidenceError(f"{path}: not valid JSON ({error}); delete it, nothing is judged by it") from None
+    settings = content.get("settings") if isinstance(content, dict) else None
+    if not isinstance(settings, dict) or content.get("arm") not in set(Arm) or not isinstance(content.get("start"), int):
+        raise EvidenceError(f"{path}: arm, start or settings: not as they were written; delete it, nothing is judged by it")
+    return ServerInfo(
+        arm=Arm(content["arm"]), start=content["start"], settings={str(name): str(value) for name, value in settings.items()}
+    )
+
+
+def compare_infos(infos: Iterable[ServerInfo]) -> Iterator[tuple[str, str, str]]:
+    """Yield each setting that the arms resolved differently, with both values.
+
+    What differs among the starts of one arm, such as a port or a seed, sets no arm apart.
+    """
+    told: dict[str, dict[Arm, set[str]]] = {}
+    seen: set[Arm] = set()
+    for info in infos:
+        seen.add(info.arm)
+        for name, value in info.settings.items():
+            told.setdefault(name, {}).setdefault(info.arm, set()).add(value)
+    if seen != set(Arm):
+        return
+    for name, values in sorted(told.items()):
+        base, candidate = (values.get(arm, {""}) for arm in Arm)
+        if len(base) == len(candidate) == 1 and base != candidate:
+            yield name, _only(base), _only(candidate)
+
+
+def _only(values: set[str]) -> str:
+    return next(iter(values))

@@ -1,0 +1,103 @@
+"""A matrix file says which servers meet which loads; this module reads and checks it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from perfgate.errors import ScenarioError
+from perfgate.scenario.load import Load
+from perfgate.scenario.schema import Gate, Model, Name, Scenario, Server, Warmup
+from perfgate.scenario.toml import parse_toml
+
+MATRIX_DIR = Path(__file__).parent / "matrices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """Every server under every load: levels side by side, and no verdict.
+
+    Each round starts every server once and lets it meet all loads, `windows` that count each. With one round the offset of a
+    start looks like a difference between servers; a second one shows it.
+    """
+
+    schema: Literal[1]
+    name: Name
+    title: str
+    model: Model
+    servers: Mapping[Name, Server]
+    loads: Mapping[Name, Load]
+    warmup: Warmup = field(default_factory=Warmup)
+    windows: Annotated[int, Field(ge=1, strict=True)] = 3
+    rounds: Annotated[int, Field(ge=1, strict=True)] = 2
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def __post_init__(self) -> None:
+        """A matrix without a side has no cell."""
+        for name in ("servers", "loads"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: is empty; name at least one")
+
+    def build_scenario(self, server: str, load: str) -> Scenario:
+        """One cell as a scenario, so that it is served, checked and identified as any other measurement is."""
+        return Scenario(
+            schema=1,
+            name=self.name,
+            title=self.title,
+            model=self.model,
+            server=self.servers[server],
+            load=self.loads[load],
+            gates={"output_tok_per_s": Gate()},
+            warmup=self.warmup,
+        )
+
+    def order(self) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+        """Yield (round, server, loads) in the order in which servers are started; every other round goes backwards.
+
+        So each server is started once a round, and what drifts from the first to the last meets all of them alike.
+        """
+        servers, loads = tuple(self.servers), tuple(self.loads)
+        for number in range(1, self.rounds + 1):
+            step = 1 if number % 2 else -1
+            for server in servers[::step]:
+                yield number, server, loads[::step]
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Matrix]:
+    return TypeAdapter(Matrix)
+
+
+def list_matrices() -> tuple[str, ...]:
+    """Name the matrices that ship with perfgate."""
+    return tuple(sorted(path.stem for path in MATRIX_DIR.glob("*.toml")))
+
+
+def find_matrix(name_or_path: str) -> Path:
+    """The file of a shipped matrix by its name, or of any other by its path. Raise ScenarioError for an unknown name."""
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        return Path(name_or_path)
+    if name_or_path not in list_matrices():
+        known = ", ".join(list_matrices())
+        raise ScenarioError(f"unknown matrix {name_or_path!r}: choose from {known}, or give a path to a .toml file")
+    return MATRIX_DIR / f"{name_or_path}.toml"
+
+
+def read_matrix_text(path: Path) -> str:
+    """Return the text of a matrix file. Raise ScenarioError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read ({error.strerror}); give a matrix file, see docs/matrix.md") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: cannot be read as text ({error})") from None
+
+
+def parse_matrix(text: str, source: str) -> Matrix:
+    """Turn TOML text into a Matrix. `source` names the text in errors. Raise ScenarioError with line and key."""
+    return parse_toml(text, source, Matrix, _adapter())

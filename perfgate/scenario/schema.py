@@ -1,0 +1,198 @@
+"""A scenario file says what is served, how it is loaded and what may fail a pull request; this module reads and checks it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
+
+from perfgate.errors import ScenarioError
+from perfgate.metrics import METRICS
+from perfgate.scenario.load import Load, Positive, Seconds
+from perfgate.scenario.safeguards import Equivalence, Expect
+from perfgate.scenario.toml import name_unknown, parse_toml
+
+SCENARIO_DIR = Path(__file__).parent / "scenarios"
+
+NAME = r"[a-z0-9]+(?:[._-][a-z0-9]+)*"
+"""What a scenario or a machine may be called, here and on GitHub: the name becomes a file's, a folder's and a status's, so
+it has no slash and no two dots in a row."""
+
+Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
+
+# A misspelt key must not silently become a default.
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Which model must be served. Every field given is checked against the served config before any window.
+
+    `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate writes itself. `weights` is "random" when the
+    numbers in it were drawn, so that nobody mistakes its answers for the model's. The digests, twelve hex digits as
+    `perfgate model verify` prints them, pin one config and one set of weights.
+    """
+
+    path: str
+    architecture: str
+    experts: Positive
+    top_k: Positive
+    layers: Positive
+    quantization: str = "none"
+    weights: Literal["random", "checkpoint"] = "checkpoint"
+    config_digest: Digest | None = None
+    weights_digest: Digest | None = None
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """How the server under test is started and how long it may take."""
+
+    engine: Literal["sglang", "sglang-cpu", "vllm", "vllm-cpu"]
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready_timeout_s: Seconds = 600.0
+    stop_timeout_s: Seconds = 30.0
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """How long a fresh server is driven before its windows count.
+
+    The first window of a start is always discarded; then two successive windows must agree within `steady_ratio` on throughput
+    and mean ITL, with at most `max_discards` discarded in all.
+    """
+
+    max_discards: Positive = 4
+    steady_ratio: Ratio = 0.03
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """How many fresh-server comparisons are made and when they are looked at; fixed before the first one.
+
+    `windows` is measured windows per start. `looks` are the block counts after which the rule may stop. `resident` says whether
+    both servers of a block live at the same time and take turns window by window, or one after the other. Calibration measures
+    `calibration_blocks` A/A blocks and the response to each of `calibration_injections` (such as step:1.0); `calibrate_first`
+    lets the gate do that by itself on a machine without noise bands.
+    """
+
+    windows: Annotated[int, Field(ge=1, strict=True)] = 3
+    looks: tuple[Annotated[int, Field(ge=2, strict=True)], ...] = (2, 3, 4, 6)
+    calibration_blocks: Annotated[int, Field(ge=2, strict=True)] = 20
+    calibration_injections: tuple[str, ...] = ()
+    calibrate_first: StrictBool = False
+    resident: Literal["both", "one"] = "one"
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        """Looks that do not grow would test the same evidence twice."""
+        if not self.looks or list(self.looks) != sorted(set(self.looks)):
+            raise ValueError("looks: must be increasing block counts, for example [2, 3, 4, 6]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What one metric may lose. `advisory` shows a metric without letting it fail anything."""
+
+    margin: Ratio | None = None
+    advisory: StrictBool = False
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One measurement that a pull request has to pass."""
+
+    schema: Literal[1]
+    name: Name
+    title: str
+    model: Model
+    server: Server
+    load: Load
+    gates: Mapping[str, Gate]
+    warmup: Warmup = field(default_factory=Warmup)
+    blocks: Blocks = field(default_factory=Blocks)
+    equivalence: Equivalence = field(default_factory=Equivalence)
+    expect: Expect = field(default_factory=Expect)
+    alpha: Annotated[float, Field(gt=0, le=0.05, strict=True)] = 0.01
+    budget_minutes: Seconds = 30.0
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        """A gate on a metric that does not exist would never fail."""
+        if not self.gates:
+            raise ValueError("gates: is empty; name at least one metric")
+        if unknown := name_unknown(self.gates, METRICS, "gates", "metric"):
+            raise ValueError(unknown)
+        wanted = self.server.engine.removesuffix("-cpu")
+        if (wanted == "vllm") != self.load.backend.startswith("vllm"):
+            raise ValueError(f"load.backend: {self.load.backend} does not speak to {self.server.engine}; write {wanted}")
+
+    @property
+    def workload_hash(self) -> str:
+        """Twelve hex digits over everything that must be equal for two measurements to be comparable.
+
+        That is the model, the load and the server's own arguments; gates, looks and margins change the judgement, not the work.
+        """
+        facts = _adapter().dump_python(self, mode="json", include={"model", "server"})
+        for limit in ("ready_timeout_s", "stop_timeout_s"):
+            facts["server"].pop(limit)
+        # Absent, they say no more than the scenarios did that were written before there were any.
+        facts["model"] = {key: value for key, value in facts["model"].items() if value is not None}
+        facts["load"] = self.load.identify()
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+    def margin(self, metric: str) -> float:
+        """The practical margin Delta of `metric`: the scenario's, else the metric's own."""
+        gate = self.gates.get(metric)
+        return gate.margin if gate is not None and gate.margin is not None else METRICS[metric].margin
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Scenario]:
+    return TypeAdapter(Scenario)
+
+
+def list_scenarios() -> tuple[str, ...]:
+    """Name the scenarios that ship with perfgate."""
+    return tuple(sorted(path.stem for path in SCENARIO_DIR.glob("*.toml")))
+
+
+def load_scenario(name_or_path: str) -> Scenario:
+    """Read a shipped scenario by name, or a file by path. Raise ScenarioError with file, line and key."""
+    return parse_scenario(*read_scenario_text(name_or_path))
+
+
+def read_scenario_text(name_or_path: str) -> tuple[str, str]:
+    """Return the TOML text of a scenario and the name of the file it came from."""
+    path = SCENARIO_DIR / f"{name_or_path}.toml"
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        path = Path(name_or_path)
+    elif name_or_path not in list_scenarios():
+        known = ", ".join(list_scenarios())
+        raise ScenarioError(f"unknown scenario {name_or_path!r}: choose from {known}, or give a path to a .toml file")
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except FileNotFoundError:
+        raise ScenarioError(f"{path}: no such scenario file; `perfgate scenarios` lists those that ship") from None
+    except IsADirectoryError:
+        raise ScenarioError(f"{path}: is a directory; give the .toml file itself") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read as text ({error})") from error
+
+
+def parse_scenario(text: str, source: str) -> Scenario:
+    """Turn TOML text into a Scenario. `source` names the text in errors. Raise ScenarioError with line and key."""
+    return parse_toml(text, source, Scenario, _adapter())

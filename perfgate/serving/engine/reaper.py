@@ -1,0 +1,97 @@
+"""A small process that outlives a killed gate just long enough to end the servers that it left.
+
+It reads `add PID` and `drop PID` lines, each PID the leader of a session, from a pipe that only the gate holds. When the pipe
+closes, however the gate ended, it kills every session still on its list. A gate that was killed may have started a process and
+not yet said so: for a moment the reaper also looks for processes that carry the gate's mark in their environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+VARIABLE = "PERFGATE_GATE"
+BYE = "close 0"
+BIRTH_S = 1.0
+"""A process that was forked when the gate was killed carries the mark once its program runs: well within this time."""
+
+
+class Reaper:
+    """The gate's end of the pipe."""
+
+    def __init__(self, lock: int | None = None) -> None:
+        """Start the reaper in a session of its own, so that a Ctrl-C at the terminal does not reach it.
+
+        It holds the descriptor `lock` as long as it lives, so that nobody writes to the folder while leftovers still run.
+        """
+        name = f"{os.getpid()}-{time.time_ns()}"
+        # Whatever the gate starts is to have this in its environment.
+        self.mark = {VARIABLE: name}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "perfgate.serving.engine.reaper", name],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            cwd=Path(__file__).parents[2],
+            text=True,
+            pass_fds=() if lock is None else (lock,),
+        )
+
+    def add(self, leader: int) -> None:
+        """End the session of `leader` should the gate die."""
+        self._write(f"add {leader}")
+
+    def drop(self, leader: int) -> None:
+        """Forget a session that has ended."""
+        self._write(f"drop {leader}")
+
+    def close(self) -> None:
+        """Say that nothing is left unsaid, close the pipe and wait for the reaper's own end."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            # A reaper that somebody killed needs no good-bye.
+            with contextlib.suppress(BrokenPipeError):
+                self._write(BYE)
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        self._process.wait(timeout=30)
+
+    def _write(self, line: str) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+
+def reap(lines: IO[str], name: str) -> None:
+    """Follow the list until the pipe closes, then kill what is on it and, after a gate that was killed, what bears its mark."""
+    from perfgate.machine.processes import list_marked  # noqa: PLC0415 - after signals are ignored
+
+    leaders: set[int] = set()
+    line = ""
+    for line in lines:
+        verb, _, number = line.strip().partition(" ")
+        (leaders.add if verb == "add" else leaders.discard)(int(number))
+    kill(leaders)
+    deadline = time.monotonic() + (0.0 if line.strip() == BYE else BIRTH_S)
+    while time.monotonic() < deadline:
+        kill(list_marked(f"{VARIABLE}={name}"))
+        time.sleep(0.05)
+
+
+def kill(leaders: set[int]) -> None:
+    """Kill whole sessions and wait for their end."""
+    from perfgate.machine.processes import signal_session, wait_for_end  # noqa: PLC0415 - as above
+
+    for leader in leaders:
+        signal_session(leader, signal.SIGKILL)
+        wait_for_end(leader, 10.0)
+
+
+if __name__ == "__main__":
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    reap(sys.stdin, sys.argv[1])

@@ -1,0 +1,289 @@
+"""One server under test: started in a session of its own, ready when it has generated, stopped with nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from perfgate.errors import ServerError
+from perfgate.machine.processes import end_session
+from perfgate.serving.engine.engines import Engine
+from perfgate.serving.engine.inheritance import inherit
+from perfgate.serving.engine.interruption import INTERRUPTION
+from perfgate.serving.engine.loopback import open_http
+from perfgate.serving.engine.reaper import Reaper
+
+if TYPE_CHECKING:
+    import httpx
+
+HOST = "127.0.0.1"
+PORTS = range(20_000, 32_000)
+SECOND_PORT = 10_000
+POLL_S = 0.25
+_GIVEN: set[int] = set()
+"""Ports that servers of this process were given: one that has just been started has not bound its own yet."""
+
+END_S = 2.0
+"""A server whose connections broke needs a moment to be seen to have ended."""
+FREEZE_TIMEOUT_S = 30.0
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything that starts one server: the same value starts the same server again."""
+
+    engine: Engine
+    python: str
+    model: Path
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    ready_timeout_s: float
+    stop_timeout_s: float
+
+    def argv(self, port: int) -> list[str]:
+        """The full command line on `port`."""
+        fixed = [self.engine.model_option, str(self.model), "--host", HOST, "--port", str(port)]
+        return [self.python, "-m", self.engine.module, *fixed, *self.engine.args, *self.args]
+
+
+def find_free_port() -> int:
+    """Find a port that nobody listens on now: a taken port makes the engine hang, not fail.
+
+    SGLang derives a second port 10,000 above the first and refuses one beyond 65,535, so both must be free, and the range stays
+    below the one from which the kernel serves outgoing connections. Raise ServerError when the range is used up.
+    """
+    candidates = random.sample(PORTS, k=200)
+    for port in candidates:
+        both = {port, port + SECOND_PORT}
+        if both.isdisjoint(_GIVEN) and all(map(is_free, both)):
+            _GIVEN.update(both)
+            return port
+    raise ServerError(f"no free port between {PORTS.start} and {PORTS.stop}: something on this machine holds them")
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on `port`."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+class Server:
+    """A running server. Use `with`: whatever happens inside, its processes end."""
+
+    def __init__(self, launch: Launch, log: Path, reaper: Reaper) -> None:
+        """Describe the server; nothing starts before `start`."""
+        self.launch = launch
+        self.log = log
+        self.port = 0
+        self.ready_s = 0.0
+        self._reaper = reaper
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begun = 0.0
+        self._segments: set[Path] = set()
+
+    @property
+    def url(self) -> str:
+        """The address that clients use."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._begun
+
+    @property
+    def metrics_url(self) -> str | None:
+        """The address of the engine's metrics; None where it has none."""
+        path = self.launch.engine.metrics_path
+        return None if path is None else self.url + path
+
+    @property
+    def log_bytes(self) -> int:
+        """How many bytes the server's log has; what it writes from now on comes behind them."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    @property
+    def leader(self) -> int | None:
+        """The process that leads the server's session; None unless it lives."""
+        return None if self._process is None else self._process.pid
+
+    def __enter__(self) -> Self:
+        """Start the process; readiness is waited for separately, so that two servers can load side by side."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it, on every path."""
+        self.stop()
+
+    def start(self) -> None:
+        """Launch the process group with its output in the log file. Raise ServerError if the program is not there."""
+        self.port = find_free_port()
+        self._segments = _list_segments()
+        self._begun = time.monotonic()
+        environment = {**inherit(), **self.launch.engine.env, **self.launch.env, **self._reaper.mark}
+        with INTERRUPTION.defer(), self.log.open("ab") as output:
+            try:
+                self._process = subprocess.Popen(
+                    self.launch.argv(self.port),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ServerError(
+                    f"{self.launch.python}: cannot be started ({error.strerror}); check the arm's Python"
+                ) from None
+            self._reaper.add(self._process.pid)
+
+    def wait_ready(
+        self, on_wait: Callable[[float], None] = lambda _: None, is_given_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until the server has generated a token, or return once `is_given_up`.
+
+        `on_wait` is told the seconds since the start. Raise ServerError if the server dies first or takes too long.
+        """
+        import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
+
+        with open_http(10.0) as client:
+            while not is_given_up():
+                elapsed = self.age_s
+                self.raise_if_dead()
+                with contextlib.suppress(httpx.HTTPError):
+                    if self._probe(client) == httpx.codes.OK:
+                        self.ready_s = elapsed
+                        return
+                if elapsed > self.launch.ready_timeout_s:
+                    limit = f"{self.launch.ready_timeout_s:.0f} s"
+                    raise ServerError(
+                        f"server not ready after {limit}{self._tell()}; raise server.ready_timeout_s or read the log"
+                    )
+                on_wait(elapsed)
+                time.sleep(POLL_S)
+
+    def _probe(self, client: httpx.Client) -> int:
+        """Have one token generated, and return the HTTP status."""
+        address = self.url + self.launch.engine.ready_path
+        if self.launch.engine.dialect == "sglang":
+            return client.get(address).status_code
+        # Token ids need no tokenizer, and these are in any vocabulary.
+        return client.post(address, json={"model": str(self.launch.model), "prompt": [16, 17], "max_tokens": 1}).status_code
+
+    def raise_if_dead(self, wait_s: float = 0.0) -> None:
+        """Raise ServerError with the log's telling lines if the process has ended, or ends within `wait_s`."""
+        if self._process is None:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(wait_s)
+        if (code := self._process.poll()) is not None:
+            raise ServerError(f"server ended by itself with exit code {code}{self._tell()}")
+
+    def flush_cache(self, timeout_s: float = 30.0) -> None:
+        """Empty the prefix cache; it refuses while requests run, so ask until it agrees. Raise ServerError if it never does."""
+        import httpx  # noqa: PLC0415
+
+        if self.launch.engine.flush_path is None:
+            return
+        deadline = time.monotonic() + timeout_s
+        has_answered = False
+        with open_http(10.0) as client:
+            while time.monotonic() < deadline:
+                self.raise_if_dead()
+                with contextlib.suppress(httpx.HTTPError):
+                    if client.post(self.url + self.launch.engine.flush_path).status_code == httpx.codes.OK:
+                        return
+                    has_answered = True
+                time.sleep(POLL_S)
+        if not has_answered:
+            raise ServerError(f"server gave no answer for {timeout_s:.0f} s when its cache was to be emptied{self._tell()}")
+        raise ServerError(f"cache not flushed within {timeout_s:.0f} s: requests are still running{self._tell()}")
+
+    def freeze_gc(self) -> bool:
+        """Have a warm server's garbage collector leave alone what lives already; say whether the server offers that.
+
+        Raise ServerError when it dies or gives no answer.
+        """
+        import httpx  # noqa: PLC0415
+
+        if self.launch.engine.freeze_path is None:
+            return False
+        try:
+            with open_http(FREEZE_TIMEOUT_S) as client:
+                answer = client.post(self.url + self.launch.engine.freeze_path)
+        except httpx.HTTPError as error:
+            self.raise_if_dead()
+            raise ServerError(
+                f"server gave no answer when its garbage collector was to be frozen ({type(error).__name__}){self._tell()}"
+            ) from None
+        return answer.status_code == httpx.codes.OK
+
+    def stop(self) -> None:
+        """End the whole tree and prove it. Raise ServerError naming processes that survive SIGKILL."""
+        if self._process is None:
+            return
+        leader, self._process = self._process, None
+        survivors = end_session(leader.pid, self.launch.stop_timeout_s)
+        leader.wait(timeout=10)
+        for segment in _list_segments() - self._segments:
+            segment.unlink(missing_ok=True)
+        if survivors:
+            raise ServerError(f"processes {survivors} survived SIGKILL; the machine needs a restart")
+        self._reaper.drop(leader.pid)
+
+    def _tell(self) -> str:
+        lines = read_telling_lines(self.log, self.launch.engine.fault_words)
+        return f" (log {self.log}" + (f", it says: {' | '.join(lines)})" if lines else ")")
+
+
+def wait_all_ready(servers: Sequence[Server], on_wait: Callable[[Server, float], None]) -> None:
+    """Wait until each of `servers` has generated a token, each asked on its own, so that none waits for another's answer.
+
+    An engine may take a second over the answer that says it is ready: one after the other, the second server would seem to need
+    that second longer. `on_wait` is told, by the caller's thread, a server that is not ready and the seconds since its start.
+    Raise ServerError if one dies first or takes too long; the others are then no longer waited for.
+    """
+    given_up = threading.Event()
+    pool = ThreadPoolExecutor(max_workers=len(servers), thread_name_prefix="ready")
+    waits = {pool.submit(server.wait_ready, is_given_up=given_up.is_set): server for server in servers}
+    try:
+        while waits:
+            ended, _ = wait(waits, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            for one in ended:
+                del waits[one]
+                one.result()
+            for server in waits.values():
+                on_wait(server, server.age_s)
+    finally:
+        given_up.set()
+        # A question under way ends with its server, at the latest when its time is up.
+        pool.shutdown(wait=False)
+
+
+def _list_segments() -> set[Path]:
+    return set(SHARED_MEMORY.glob("sglang_loads_*.shm"))
+
+
+def read_telling_lines(log: Path, words: tuple[str, ...], limit: int = 3) -> list[str]:
+    """Pick the last lines of a log that name a fault, shortened; the last line at all where none does."""
+    try:
+        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except OSError:
+        return []
+    telling = [line for line in lines[-400:] if any(word in line for word in words)]
+    return [line[:200] for line in (telling or lines[-1:])[-limit:]]

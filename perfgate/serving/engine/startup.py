@@ -1,0 +1,101 @@
+"""What a server start spent its time on, by its own log, and the settings that it resolved to."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfgate.core import Arm
+from perfgate.results.server_info import ServerInfo, store_info
+from perfgate.results.writer import ResultWriter
+from perfgate.serving.engine.loopback import open_http
+from perfgate.serving.engine.server import Launch, Server
+
+INFO_TIMEOUT_S = 30.0
+MAX_TEXT = 400
+# A server of several ranks logs each phase once a rank; they run side by side, so the first one's time is the start's.
+_RANK = re.compile(r"TP(\d+)")
+
+
+def note_start(server: Server, writer: ResultWriter, *, arm: Arm, start: int, at_s: float) -> None:
+    """Write down what a start that got ready took, by phases, and the settings that it resolved to."""
+    facts: dict[str, Any] = {"ready_s": round(server.ready_s, 3), **read_phases(server.launch, server.log)}
+    if (cache := read_cache(server.launch)) is not None:
+        facts |= {"compiled_kernels": cache.kernels, "compiled_digest": cache.digest}
+    writer.add_event("server_ready", at_s, start=start, **facts)
+    if (settings := read_info(server)) is not None:
+        store_info(writer.folder, ServerInfo(arm=arm, start=start, settings=settings))
+
+
+def read_phases(launch: Launch, log: Path) -> dict[str, float]:
+    """Seconds by phase, as the engine's rows name them; a phase that the log does not tell of is absent.
+
+    A phase that comes in parts (graphs of prefill and of decode) is their sum.
+    """
+    found: dict[str, float] = {}
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        rank = _RANK.search(line)
+        if rank and int(rank[1]):
+            continue
+        for name, pattern in launch.engine.phases.items():
+            if told := re.search(pattern, line):
+                found[name] = found.get(name, 0.0) + float(told[1])
+    return {name: round(seconds, 3) for name, seconds in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """How many compiled kernels lie in an arm's Triton cache, and a digest of their machine code, names aside."""
+
+    kernels: int
+    digest: str
+
+
+def read_cache(launch: Launch) -> Cache | None:
+    """What the arm's own Triton cache holds; None where the arm has none of its own.
+
+    Arms of one digest run the same kernels. A kernel that goes away while it is looked at counts as not there.
+    """
+    place = launch.env.get("TRITON_CACHE_DIR")
+    if place is None:
+        return None
+    digests = []
+    for path in Path(place).rglob("*.cubin"):
+        with suppress(FileNotFoundError):
+            digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
+    return Cache(kernels=len(digests), digest=hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16])
+
+
+def read_info(server: Server) -> dict[str, str] | None:
+    """The settings that a ready server says it runs with, flat; None where the engine offers no such page.
+
+    Texts are cut at 400 characters, lists and tables are written as text. Raise ServerError when the server has died; an
+    answer that is none counts as no page, since nothing is judged by it.
+    """
+    import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
+
+    path = server.launch.engine.info_path
+    if path is None:
+        return None
+    try:
+        with open_http(INFO_TIMEOUT_S) as client:
+            answer = client.get(server.url + path)
+        content = answer.json() if answer.status_code == httpx.codes.OK else None
+    except (httpx.HTTPError, ValueError):
+        server.raise_if_dead()
+        return None
+    return flatten(content) if isinstance(content, dict) else None
+
+
+def flatten(content: Mapping[str, Any]) -> dict[str, str]:
+    """The settings as texts by name; what changes from moment to moment, such as the state of the scheduler, is left out."""
+    return {
+        name: str(value)[:MAX_TEXT]
+        for name, value in sorted(content.items())
+        if name != "internal_states" and not isinstance(value, Mapping)
+    }

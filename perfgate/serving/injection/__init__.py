@@ -1,0 +1,1 @@
+"""Slow-downs of known size, put into a served model."""

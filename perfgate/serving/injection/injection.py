@@ -1,0 +1,168 @@
+"""A slow-down of known size, put into a served model through SGLang's own plug-in hook; off unless it is asked for.
+
+The gate is only worth trusting if it finds a loss that somebody put there. `PERFGATE_INJECT` says which:
+
+- `step:0.25` makes the host wait, after every forward step, for a quarter of the time that launching it took;
+- `tail:4.0` does so after one step in 200, for four times that time;
+- `host:500` makes the scheduler sleep 500 microseconds before every batch, `host:8000/50` 8 milliseconds before one in 50;
+- `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too.
+
+What was asked for is never taken for what happened: the server's log says what was really spent.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfgate.serving.injection.injection_log import Tally, announce
+
+if TYPE_CHECKING:
+    from perfgate.serving.injection.spin import Spin
+
+VARIABLE = "PERFGATE_INJECT"
+FORWARD = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
+BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
+LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
+MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
+TAIL_PERIOD = 200
+MAX_AMOUNT = {"step": 100.0, "tail": 100.0, "host": 100_000.0, "gpu": 100_000.0}
+# A captured graph repeats its spins in every replay: the GPU cannot be slowed in one step of many.
+NEVER_RARE = "gpu"
+MAX_PERIOD = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """What is slowed, and by how much: a share of the step's own host time, or microseconds; one step of `period`."""
+
+    kind: str
+    amount: float
+    period: int = 1
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether the size is a share of every step by itself; else it is known only once it was measured."""
+        return self.kind == "step" and self.period == 1
+
+
+def parse_injection(text: str) -> Injection:
+    """Read `step:0.25`, `tail:4.0`, `host:500`, `host:8000/50` or `gpu:10`. Raise ValueError saying what is accepted."""
+    kind, _, size = text.partition(":")
+    number, slash, steps = size.partition("/")
+    try:
+        amount = float(number)
+    except ValueError:
+        amount = -1.0
+    if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
+        raise ValueError(
+            f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
+            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000"
+        )
+    if not slash:
+        return Injection(kind=kind, amount=amount, period=TAIL_PERIOD if kind == "tail" else 1)
+    if kind == NEVER_RARE or not (steps.isascii() and steps.isdigit() and 2 <= int(steps[:6]) <= MAX_PERIOD):
+        raise ValueError(
+            f"{text!r} is no injection: after / give in how many steps one is slowed, 2 to {MAX_PERIOD}, as in "
+            "host:8000/50; gpu slows every step"
+        )
+    return Injection(kind=kind, amount=amount, period=int(steps))
+
+
+def folder_name(text: str) -> str:
+    """An injection as a part of a folder's name: `host-8000-in-50`."""
+    return text.replace(":", "-").replace("/", "-in-")
+
+
+def slow_down(injection: Injection) -> Callable[..., Any]:
+    """Build an AROUND hook that lets the original run and then waits for the injected share of its duration."""
+    tally = Tally(kind=injection.kind)
+
+    def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        begun = time.perf_counter()
+        result = original(*args, **kwargs)
+        spent = 0.0
+        if tally.steps == 0:
+            announce(injection.kind, injection.amount)
+        if (tally.steps + 1) % injection.period == 0:
+            spent = _sleep((time.perf_counter() - begun) * injection.amount)
+        tally.add(injected_us=spent * 1e6)
+        return result
+
+    return hook
+
+
+def delay_batches(injection: Injection) -> Callable[..., Any]:
+    """Build an AROUND hook that makes the scheduler sleep before each batch."""
+    tally = Tally(kind=injection.kind)
+
+    def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if tally.steps == 0:
+            announce(injection.kind, injection.amount)
+        is_slowed = (tally.steps + 1) % injection.period == 0
+        tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6 if is_slowed else 0.0)
+        return original(*args, **kwargs)
+
+    return hook
+
+
+def _sleep(seconds: float) -> float:
+    """Sleep, and return how long it really was."""
+    begun = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - begun
+
+
+@dataclass(slots=True)
+class SpinHooks:
+    """The three hooks that together keep the GPU busy: load the kernel with the model, enqueue it, and tell what it spent."""
+
+    microseconds: float
+    spin: Spin | None = None
+    is_announced: bool = False
+
+    def load(self, _result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
+        """AFTER hook: the model is on its device, and no graph has been captured yet."""
+        from perfgate.serving.injection.spin import Spin  # noqa: PLC0415 - Triton, where there is a GPU
+
+        if self.spin is None:
+            self.spin = Spin(device=str(runner.device), index=int(runner.gpu_id), microseconds=self.microseconds)
+
+    def enqueue(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """AROUND hook of a MoE block: what is enqueued while a graph is captured runs in every replay."""
+        result = original(*args, **kwargs)
+        if self.spin is not None:
+            self.spin.enqueue()
+            if not self.is_announced:
+                self.is_announced = True
+                announce("gpu", self.microseconds)
+        return result
+
+    def count(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """AROUND hook of a batch."""
+        result = original(*args, **kwargs)
+        if self.spin is not None:
+            self.spin.count_step()
+        return result
+
+
+def register() -> None:
+    """Entry point `sglang.srt.plugins`: hook the server if, and only if, the environment asks for it."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
+
+    injection = parse_injection(text)
+    if injection.kind == "gpu":
+        hooks = SpinHooks(microseconds=injection.amount)
+        HookRegistry.register(LOAD, hooks.load, HookType.AFTER)
+        HookRegistry.register(MOE, hooks.enqueue, HookType.AROUND)
+        HookRegistry.register(BATCH, hooks.count, HookType.AROUND)
+    elif injection.kind == "host":
+        HookRegistry.register(BATCH, delay_batches(injection), HookType.AROUND)
+    else:
+        HookRegistry.register(FORWARD, slow_down(injection), HookType.AROUND)

@@ -1,0 +1,1 @@
+"""What is read of the machine and the server while a window runs."""

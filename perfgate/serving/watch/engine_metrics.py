@@ -1,0 +1,121 @@
+"""What the engine says of itself, at its endpoint and in its log: requests that run and wait, tokens held, prefixes found.
+
+Gauges are read while the window runs, counters before and after. A reading stops the server's HTTP loop for as long as it takes
+to put all metrics together, so it is made seldom, and its length is recorded. The log's lines cost the server nothing more.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfgate.serving.engine.loopback import open_http
+
+# Our name -> the engine's, without its prefix; a sum over the labels (data parallel ranks) unless it is a share.
+_SUMS = {
+    "running_requests": ("num_running_reqs", "num_requests_running"),
+    "queued_requests": ("num_queue_reqs", "num_requests_waiting"),
+}
+_SHARES = {"token_usage": ("token_usage", "kv_cache_usage_perc")}
+_COUNTERS = {
+    "hits": ("cached_tokens_total", "prefix_cache_hits_total"),
+    "prompts": ("prompt_tokens_total", "prefix_cache_queries_total"),
+    "queue_s": ("queue_time_seconds_sum", "request_queue_time_seconds_sum"),
+    "queued": ("queue_time_seconds_count", "request_queue_time_seconds_count"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrape:
+    """One reading, which took `took_s` seconds.
+
+    `gauges` holds running_requests, queued_requests and token_usage. `counters` grow since the server started: prompt tokens
+    (`prompts`) and those of them found in the cache (`hits`), requests that left the queue (`queued`) and the seconds that they
+    spent there (`queue_s`). One that nobody has increased yet is absent.
+    """
+
+    took_s: float
+    gauges: Mapping[str, float]
+    counters: Mapping[str, float]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the engine had nothing to do: the load generator was still preparing its requests, or had ended."""
+        return self.gauges.get("running_requests", 1.0) + self.gauges.get("queued_requests", 0.0) == 0
+
+
+def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
+    """Read the metrics at `url`; None when the server gives none now. It says nothing of the measurement that it does not."""
+    import httpx  # noqa: PLC0415 - only a measurement needs it
+
+    begun = time.perf_counter()
+    try:
+        with open_http(timeout_s) as client:
+            answer = client.get(url)
+    except httpx.HTTPError:
+        return None
+    took_s = time.perf_counter() - begun
+    return parse_metrics(answer.text, took_s) if answer.status_code == httpx.codes.OK else None
+
+
+def parse_metrics(text: str, took_s: float) -> Scrape | None:
+    """Pick what we know from a Prometheus text; None when it is no such text."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    found: dict[str, list[float]] = {}
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found.setdefault(sample.name.rpartition(":")[2], []).append(float(sample.value))
+    except (ValueError, KeyError, IndexError, OverflowError):
+        return None
+    gauges = {name: sum(values) for name, names in _SUMS.items() if (values := _first(found, names))}
+    gauges |= {name: max(values) for name, names in _SHARES.items() if (values := _first(found, names))}
+    counters = {name: sum(values) for name, names in _COUNTERS.items() if (values := _first(found, names))}
+    return Scrape(took_s=took_s, gauges=gauges, counters=counters)
+
+
+def _first(found: Mapping[str, list[float]], names: Iterable[str]) -> list[float]:
+    return next((found[name] for name in names if name in found), [])
+
+
+def read_batches(log: Path, known: int, pattern: str | None) -> list[Mapping[str, float]]:
+    """The gauges of each batch that a server's log tells of behind its first `known` bytes; a torn line is left out."""
+    if pattern is None or not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(known)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    found = (re.search(pattern, line) for line in lines)
+    return [{name: float(value) for name, value in match.groupdict().items()} for match in found if match]
+
+
+def summarize_engine(
+    before: Scrape | None, during: Sequence[Scrape], after: Scrape | None, batches: Sequence[Mapping[str, float]] = ()
+) -> dict[str, float]:
+    """Reduce a window's readings; a gauge that nobody read while the engine worked is absent.
+
+    What the log told of `batches` goes before what the endpoint said: there are more of them, and none is stale.
+    """
+    told: dict[str, float] = {"engine_scrapes": float(len(during))}
+    gauges = batches or [one.gauges for one in during if not one.is_idle]
+    for name, reduce in (("running_requests", _mean), ("queued_requests", _mean), ("token_usage", max)):
+        values = [one[name] for one in gauges if name in one]
+        if values:
+            told[name] = reduce(values)
+    everything = [one for one in (before, *during, after) if one is not None]
+    if everything:
+        told["engine_scrape_max_s"] = max(one.took_s for one in everything)
+    if before is not None and after is not None:
+        grown = {name: after.counters.get(name, 0.0) - before.counters.get(name, 0.0) for name in _COUNTERS}
+        for name, part, whole in (("cache_hit_rate", "hits", "prompts"), ("queue_wait_s", "queue_s", "queued")):
+            if grown[whole] > 0:
+                told[name] = grown[part] / grown[whole]
+    return told
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

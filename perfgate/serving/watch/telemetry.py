@@ -1,0 +1,252 @@
+"""What happened to the machine while each window ran: watched at 5 Hz, reduced to numbers, kept raw.
+
+A thread of the gate does it, which has nothing else to do while the load generator, a process of its own, drives the server.
+Counters are read before and after a window. A GPU that could be watched and stops answering voids the session; a machine that
+has none is watched without.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from perfgate.errors import ServerError, TelemetryError
+from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
+from perfgate.machine.nvml import DeviceSample, GpuMonitor, list_devices
+from perfgate.machine.processes import measure_memory, read_session
+from perfgate.results.footprint import SERVER_MEMORY
+from perfgate.results.machine_samples import TELEMETRY_FILE
+from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
+from perfgate.serving.watch.gpu_tenants import Tenants, Ticker, summarize_gpu
+from perfgate.storage.journal import cut_torn_member
+
+PERIOD_S = 0.2
+# The engine answers in the loop that streams tokens, so it is asked seldom, and never in the first second.
+SCRAPE_PERIOD_S, SCRAPE_DELAY_S = 5.0, 1.5
+MAX_LOST_SHARE = 0.05
+FREE_TIMEOUT_S = 30.0
+FREE_SLACK_BYTES = 256 * 2**20
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """One moment: the GPUs, none where nothing watches them, the session's own processes on them, and the run queue."""
+
+    devices: tuple[DeviceSample, ...]
+    own: tuple[int, ...]
+    foreign: int
+    run_queue: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """A window being watched; when it ends, `readings` is filled, and `failure` says why nobody can rely on them."""
+
+    readings: dict[str, float] = field(default_factory=dict)
+    failure: str | None = None
+
+    def require_complete(self) -> None:
+        """Raise TelemetryError when the GPU stopped answering: what disturbed such a window is unknown."""
+        if self.failure is not None:
+            raise TelemetryError(self.failure)
+
+
+class Telemetry:
+    """Watches one session. `gpu` is None where no GPU can be watched; raw samples go below `folder`."""
+
+    def __init__(self, folder: Path, gpu: GpuMonitor | None) -> None:
+        """Watch from now on; nothing is read before the first server starts.
+
+        Half of a window's samples, which a gate that was killed left, are taken away: nobody could read those behind it.
+        """
+        self._path = folder / TELEMETRY_FILE
+        cut_torn_member(self._path)
+        self._gpu = gpu
+        self._tenants = Tenants()
+        self._servers: list[Server] = []
+        self._idle_bytes: tuple[float, ...] = ()
+
+    def __enter__(self) -> Self:
+        """Nothing to begin: NVML is open already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let NVML go."""
+        if self._gpu is not None:
+            self._gpu.close()
+
+    @contextmanager
+    def guard(self, server: Server) -> Iterator[None]:
+        """Stand around the life of a server: know the GPU before the first one, prove its memory free after the last.
+
+        Raise ServerError naming the memory that is still held.
+        """
+        if not self._servers:
+            self._note_idle()
+        self._servers.append(server)
+        try:
+            yield
+        finally:
+            self._servers.remove(server)
+        if not self._servers:
+            self._require_free()
+
+    def note_ready(self) -> None:
+        """A server has come up: the processes that came with it are its own."""
+        if self._gpu is not None:
+            self._tenants.note_ready(_list_pids(self._gpu.read()))
+
+    @contextmanager
+    def watch(self, server: Server, place: Mapping[str, object]) -> Iterator[Watch]:
+        """Watch the machine while the body runs, then reduce and keep what was seen; `place` names the window."""
+        url = server.metrics_url
+        watch = Watch()
+        # Where the engine has only the cores that its model needs too, it is left alone while it serves.
+        live = url if server.launch.engine.uses_gpu else None
+        gauges = Ticker(lambda: scrape(live) if live else None, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
+        ticks = Ticker(self._tick, PERIOD_S)
+        known = server.log_bytes
+        before = (read_times(os.getpid()), scrape(url) if url else None)
+        ticks.start()
+        gauges.start()
+        try:
+            yield watch
+        finally:
+            gauges.stop()
+            ticks.stop()
+        after = (read_times(os.getpid()), scrape(url) if url else None)
+        batches = read_batches(server.log, known, server.launch.engine.batch)
+        watch.readings |= self._summarize(ticks, gauges, before, after, batches)
+        if server.leader is not None:
+            watch.readings[SERVER_MEMORY] = float(measure_memory(server.leader))
+        self._keep({**place, "batches": batches}, ticks, gauges, before[1], after[1])
+        watch.failure = self._find_loss(ticks)
+
+    def _tick(self) -> Tick:
+        devices = self._gpu.read() if self._gpu is not None else ()
+        pids = _list_pids(devices)
+        leaders = {server.leader for server in self._servers}
+        own = tuple(pid for pid in pids if read_session(pid) in leaders)
+        foreign = self._tenants.count_foreign(pids, own)
+        return Tick(devices=devices, own=own, foreign=foreign, run_queue=read_run_queue())
+
+    def _summarize(
+        self,
+        ticks: Ticker[Tick],
+        gauges: Ticker[Scrape | None],
+        before: tuple[HostTimes | None, Scrape | None],
+        after: tuple[HostTimes | None, Scrape | None],
+        batches: Sequence[Mapping[str, float]],
+    ) -> dict[str, float]:
+        seen = [tick for _, tick in ticks.answers]
+        readings = compare_times(before[0], after[0])
+        queues = sorted(tick.run_queue for tick in seen if tick.run_queue is not None)
+        if queues:
+            readings["run_queue"] = queues[len(queues) // 2]
+        if before[1] is not None or after[1] is not None:
+            during = [one for _, one in gauges.answers if one is not None]
+            readings |= summarize_engine(before[1], during, after[1], batches)
+        if self._gpu is not None:
+            readings |= summarize_gpu([tick.devices for tick in seen])
+            readings |= self._summarize_tenants(seen)
+            readings |= {"gpu_samples": float(len(seen)), "gpu_samples_lost": float(len(ticks.failures))}
+        return {name: round(value, 6) for name, value in readings.items()}
+
+    def _summarize_tenants(self, seen: Sequence[Tick]) -> dict[str, float]:
+        told = [tick for tick in seen if any(device.pids is not None for device in tick.devices)]
+        if not told:
+            return {}
+        visible = any(self._tenants.is_visible(_list_pids(tick.devices), tick.own) for tick in told)
+        return {
+            "foreign_processes": float(max(tick.foreign for tick in told)),
+            "gpu_processes_visible": float(visible),
+        }
+
+    def _find_loss(self, ticks: Ticker[Tick]) -> str | None:
+        lost, total = len(ticks.failures), len(ticks.failures) + len(ticks.answers)
+        if self._gpu is None or lost <= MAX_LOST_SHARE * total:
+            return None
+        return (
+            f"telemetry is incomplete: {lost} of {total} samples of the GPU were lost, so nobody knows what disturbed "
+            f"the window ({ticks.failures[-1]})"
+        )
+
+    def _keep(
+        self,
+        place: Mapping[str, object],
+        ticks: Ticker[Tick],
+        gauges: Ticker[Scrape | None],
+        before: Scrape | None,
+        after: Scrape | None,
+    ) -> None:
+        """Append the window's samples as one gzip member, so that a crash loses no other window's."""
+        line: dict[str, Any] = {
+            **place,
+            "ticks": [{"at_s": round(at_s, 4), **asdict(tick)} for at_s, tick in ticks.answers],
+            "lost": ticks.failures,
+            "engine": [{"at_s": round(at_s, 4), **asdict(one)} for at_s, one in gauges.answers if one is not None],
+            "engine_before": asdict(before) if before else None,
+            "engine_after": asdict(after) if after else None,
+        }
+        with self._path.open("ab") as file:
+            file.write(gzip.compress(orjson.dumps(line) + b"\n", compresslevel=6, mtime=0))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _note_idle(self) -> None:
+        if self._gpu is not None:
+            devices = self._gpu.read()
+            self._idle_bytes = _list_used(devices)
+            self._tenants.note_idle(_list_pids(devices), max(self._idle_bytes, default=0.0))
+
+    def _require_free(self) -> None:
+        if self._gpu is None:
+            return
+        deadline = time.monotonic() + FREE_TIMEOUT_S
+        while (left := self._measure_left()) > FREE_SLACK_BYTES:
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"{left / _MIB:.0f} MiB of GPU memory that were free before the servers started are still held "
+                    f"{FREE_TIMEOUT_S:.0f} s after they ended; see nvidia-smi for who holds them"
+                )
+            time.sleep(PERIOD_S)
+
+    def _measure_left(self) -> float:
+        now = _list_used(self._gpu.read()) if self._gpu is not None else ()
+        return max((used - before for used, before in zip(now, self._idle_bytes, strict=True)), default=0.0)
+
+
+def open_monitor(launches: Iterable[Launch]) -> GpuMonitor | None:
+    """Open NVML for the devices of all arms; None where no engine uses a GPU or nothing can watch it.
+
+    Raise TelemetryError where a driver is there and does not answer.
+    """
+    devices = (device for launch in launches if launch.engine.uses_gpu for device in list_devices(launch.args, launch.env))
+    wanted = tuple(dict.fromkeys(devices))
+    return GpuMonitor.open(wanted) if wanted else None
+
+
+def describe_monitor(monitor: GpuMonitor | None) -> str:
+    """Say what of the GPU is watched, for the event log."""
+    if monitor is None:
+        return "no GPU is watched"
+    missing = f"; it cannot tell {', '.join(sorted(monitor.unsupported))}" if monitor.unsupported else ""
+    return f"NVML watches {monitor.count} GPU(s){missing}"
+
+
+def _list_pids(devices: Sequence[DeviceSample]) -> tuple[int, ...]:
+    return tuple(sorted({pid for device in devices for pid in device.pids or ()}))
+
+
+def _list_used(devices: Sequence[DeviceSample]) -> tuple[float, ...]:
+    return tuple(device.values.get("memory_used_bytes", 0.0) for device in devices)

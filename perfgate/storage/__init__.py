@@ -1,0 +1,1 @@
+"""Files on disk: atomic writes, locks, journals, rounding, and where state is kept."""

@@ -1,0 +1,53 @@
+"""Numbers as they are written: rounded in one place, so that no machine's last bits reach a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+import orjson
+
+from perfgate.core import Verdict
+
+DIGITS = 6
+"""Significant digits of every written number: far finer than any measurement, far coarser than any C library's error."""
+
+DECIMALS = 12
+"""What is smaller than this is nothing: zero on one machine must not be 1e-17 on another."""
+
+
+def round_number(value: float) -> float | None:
+    """Round to `DIGITS` significant digits; what is no number becomes None, and -0.0 becomes 0.0."""
+    if not isfinite(value):
+        return None
+    return float(f"{round(value, DECIMALS):.{DIGITS}g}") + 0.0
+
+
+def round_floats(value: Any) -> Any:
+    """Round every float in nested mappings, lists and tuples; the rest stays as it is."""
+    if isinstance(value, float):
+        return round_number(value)
+    if isinstance(value, Mapping):
+        return {key: round_floats(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [round_floats(item) for item in value]
+    return value
+
+
+def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = False) -> str:
+    """Write a ratio for people, for example "2.4 %"; a rounded zero has no sign, no `decimals` means as many as it takes."""
+    text = f"{100 * ratio:.6g}" if decimals is None else f"{100 * ratio:.{decimals}f}"
+    if float(text) == 0:
+        return f"{text.lstrip('-')} %"
+    return f"+{text} %" if is_signed and ratio > 0 else f"{text} %"
+
+
+VERDICT_FILE = "verdict.json"
+
+
+def format_verdict(verdict: Verdict) -> bytes:
+    """Write a verdict with sorted keys and rounded numbers: no hash order, locale or last bit of a C library shows."""
+    options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return orjson.dumps(round_floats(asdict(verdict)), option=options)

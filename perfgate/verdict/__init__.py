@@ -1,0 +1,1 @@
+"""From a loaded session to a verdict, without files, processes or clocks."""

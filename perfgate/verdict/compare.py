@@ -1,0 +1,134 @@
+"""Compare load generator runs of two arms, as they lie around in files: benchstat for bench_serving.
+
+Such files do not say which runs share a server start, so this is weaker evidence than a session of blocks, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from perfgate.core import Arm, Judgement, Outcome, Run
+from perfgate.verdict.compare_metrics import MIN_RUNS, ArmRuns, Rule, judge_metrics
+from perfgate.verdict.workloads import Facts, find_groups, find_repeats, find_slow, order_runs, split_cold
+
+# Arms that generated different amounts did different work.
+OUTPUT_TOLERANCE = 0.01
+
+ONE_START = (
+    "a server start can shift all of its runs together, which files of runs cannot show: the intervals hold only if the starts"
+    " of both arms differ no more than their runs do; `perfgate run` measures over fresh starts"
+)
+PLANNED_SPREAD = (
+    "no stored variance was given: the spread of these runs stands in for it, in the number of further runs with the value that"
+    " it exceeds in one case of five only"
+)
+ONE_BLOCK = (
+    "the runs of an arm are taken for one server start, and the stored noise for this machine's and this workload's; neither"
+    " can be read off these files"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The comparison of one workload.
+
+    `further` says for each undecided metric how many more runs an arm would settle it, None for more than anybody would make;
+    with stored noise it counts server starts instead.
+    """
+
+    workload: Facts
+    arms: Mapping[Arm, ArmRuns]
+    judgements: tuple[Judgement, ...]
+    further: Mapping[str, int | None]
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    has_stored_noise: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What two sets of files say of each other, one group a workload."""
+
+    outcome: Outcome
+    groups: tuple[Group, ...]
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def compare_runs(base: Sequence[Run], candidate: Sequence[Run], rule: Rule) -> Comparison:
+    """Compare two arms. Raise WorkloadMismatchError when they did different work, InputError for a run given twice.
+
+    A run that cannot be trusted voids the comparison: leaving it out would be a choice made after looking.
+    """
+    arms = {Arm.BASE: order_runs(base), Arm.CANDIDATE: order_runs(candidate)}
+    find_repeats([run for runs in arms.values() for run in runs])
+    broken = [f"{arm} {run.source}: {problem}" for arm, runs in arms.items() for run in runs for problem in run.problems]
+    if broken:
+        return Comparison(outcome=Outcome.INVALID, groups=(), reasons=tuple(broken))
+    workloads, unchecked = find_groups(arms)
+    groups = tuple(_compare_group(facts, members, rule) for facts, members in workloads)
+    noted = [f"{run.source}: {note}" for runs in arms.values() for run in runs for note in run.notes]
+    outcome = conclude([group.outcome for group in groups])
+    return Comparison(outcome=outcome, groups=groups, warnings=(*unchecked, *noted))
+
+
+def conclude(outcomes: Sequence[Outcome]) -> Outcome:
+    """The most serious of several outcomes; a gain counts only where nothing is in doubt. Nothing judged is nothing known."""
+    for outcome in (Outcome.REGRESSION, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.IMPROVED):
+        if outcome in outcomes:
+            return outcome
+    return Outcome.PASS if outcomes else Outcome.INCONCLUSIVE
+
+
+def _compare_group(workload: Facts, members: Mapping[Arm, Sequence[Run]], rule: Rule) -> Group:
+    arms = {}
+    for arm, runs in members.items():
+        cold, kept = split_cold(runs)
+        arms[arm] = ArmRuns(kept=kept, cold=cold)
+    if void := _find_different_output(arms):
+        return Group(
+            workload=workload, arms=arms, judgements=(), further={}, outcome=Outcome.INVALID, reasons=(void,), warnings=()
+        )
+    judged = judge_metrics(workload, arms, rule)
+    judgements = tuple(judgement for judgement, _ in judged)
+    gating = [judgement.outcome for judgement in judgements if judgement.gating]
+    return Group(
+        workload=workload,
+        arms=arms,
+        judgements=judgements,
+        further={judgement.metric: runs for judgement, runs in judged if judgement.outcome is Outcome.INCONCLUSIVE},
+        outcome=conclude(gating),
+        reasons=_explain(arms, gating),
+        warnings=_find_warnings(arms, rule),
+        has_stored_noise=bool(rule.priors),
+    )
+
+
+def _find_different_output(arms: Mapping[Arm, ArmRuns]) -> str | None:
+    """Name the output tokens of both arms when they differ by more than the tolerance."""
+    told = {arm: [run.output_tokens for run in runs.kept if run.output_tokens] for arm, runs in arms.items()}
+    base, candidate = (median(told[arm]) if told[arm] else 0 for arm in (Arm.BASE, Arm.CANDIDATE))
+    if abs(candidate - base) <= OUTPUT_TOLERANCE * max(base, candidate):
+        return None
+    return (
+        f"output tokens differ: {base:g} in base, {candidate:g} in candidate; fix the output length (ignore EOS), measure again"
+    )
+
+
+def _explain(arms: Mapping[Arm, ArmRuns], gating: Sequence[Outcome]) -> tuple[str, ...]:
+    fewest = min(len(runs.kept) for runs in arms.values())
+    runs = "1 warm run" if fewest == 1 else f"{fewest} warm runs"
+    few = (f"{runs} an arm support no claim; {MIN_RUNS} are the least",) if fewest < MIN_RUNS else ()
+    return few if gating else (*few, "no metric of these runs may gate; the notes say why")
+
+
+def _find_warnings(arms: Mapping[Arm, ArmRuns], rule: Rule) -> tuple[str, ...]:
+    found = [
+        f"{slow.run.source} ({arm}) is slow at {slow.figures} and was kept: only leading runs before two others are dropped"
+        for arm, runs in arms.items()
+        for slow in find_slow(runs.kept)
+    ]
+    return (*found, *rule.caveats, *((ONE_BLOCK,) if rule.priors else (ONE_START, PLANNED_SPREAD)))

@@ -1,0 +1,219 @@
+"""From a decision on numbers to the verdict that people read: every figure with its doubt, every doubt with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import exp, expm1, log1p, sqrt
+
+from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session, Verdict
+from perfgate.machine.fingerprint import software_differences
+from perfgate.metrics import METRICS
+from perfgate.stats.looks import CONFIDENCE, Decision, Finding
+from perfgate.storage.rounding import format_percent
+from perfgate.verdict.baseline_limits import MIN_SESSIONS
+from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone
+from perfgate.verdict.series import Reading
+from perfgate.verdict.validity.structure import name_arms
+
+NOISY_RATIO = 2.0
+"""A session whose windows scatter so many times as much as the stored ones is worth a word."""
+
+MAX_LOG = 5.0
+"""Effects beyond exp(5) are no effects but the absence of evidence."""
+
+MAX_LOSS = 1.0
+"""Evidence that finds nothing below twice the time cannot size a loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was concluded, from how many blocks."""
+
+    outcome: Outcome
+    judgements: tuple[Judgement, ...]
+    reasons: tuple[str, ...]
+    blocks: int = 0
+
+
+def conclude_invalid(session: Session, policy: Policy, problems: tuple[str, ...]) -> Verdict:
+    """Say why nothing can be said."""
+    judgements = tuple(_describe_unjudged(metric, policy, Outcome.INVALID) for metric in policy.metrics)
+    return _build(session, policy, Answer(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+
+
+def conclude(session: Session, policy: Policy, readings: Sequence[Reading], decision: Decision) -> Verdict:
+    """Say what the rule decided, or what is missing for a decision."""
+    outcome = _settle(session, policy, decision.outcome)
+    measured = len(readings[0].base) if readings else 0
+    found = {
+        reading.metric: _describe(
+            reading, policy, decision.findings[index] if decision.look else None, decision.look or measured
+        )
+        for index, reading in enumerate(readings)
+    }
+    judgements = tuple(
+        found.get(metric) or _describe_unjudged(metric, policy, Outcome.INCONCLUSIVE) for metric in policy.metrics
+    )
+    if outcome is Outcome.INCONCLUSIVE and policy.stage == 1:
+        judgements = tuple(_withhold(judgement) for judgement in judgements)
+    reasons = explain(outcome, policy, judgements, decision.look, measured)
+    blocks = decision.look or measured
+    return _build(session, policy, Answer(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
+
+
+def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
+    """Stage 1 may pass a candidate, but fail it only where no comparison with a base can be made."""
+    if policy.stage == 2:
+        return outcome
+    is_last_word = not session.has_base and policy.is_same_environment
+    is_known = can_judge_alone(policy) and (outcome is not Outcome.REGRESSION or is_last_word)
+    return outcome if is_known else Outcome.INCONCLUSIVE
+
+
+def _withhold(judgement: Judgement) -> Judgement:
+    return replace(judgement, outcome=Outcome.INCONCLUSIVE) if judgement.outcome is Outcome.REGRESSION else judgement
+
+
+def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks: int) -> Judgement:
+    """Put one metric into the reader's terms: levels in its unit, changes signed as the metric is."""
+    metric, estimate = METRICS[reading.metric], reading.series.estimate(blocks)
+    sign = -1.0 if metric.better is Better.HIGHER else 1.0
+    reach = estimate.reach(CONFIDENCE)
+    ends = sorted(expm1(sign * (estimate.mean + step)) for step in (-reach, reach)) if reach < MAX_LOG else (None, None)
+    base, candidate = reading.average(blocks)
+    outcome = finding.outcome if finding else Outcome.INCONCLUSIVE
+    smallest = expm1(finding.smallest) if finding and finding.smallest <= log1p(MAX_LOSS) else None
+    phi = reading.series.phi[blocks - 1] if reading.series.phi else 1.0
+    return Judgement(
+        metric=reading.metric,
+        outcome=outcome,
+        gating=reading.series.gating,
+        base=exp(sign * base),
+        candidate=exp(sign * candidate),
+        change=expm1(sign * estimate.mean),
+        low=ends[0],
+        high=ends[1],
+        worse=estimate.mean,
+        margin=policy.scenario.margin(reading.metric),
+        band=find_band(reading.metric, policy),
+        p_value=estimate.p_worse if estimate.df else None,
+        smallest_effect=smallest,
+        notes=tuple(_note(reading.metric, policy, outcome, smallest, phi)),
+    )
+
+
+def _note(metric: str, policy: Policy, outcome: Outcome, smallest: float | None, phi: float) -> Iterator[str]:
+    if metric in policy.silent:
+        yield policy.silent[metric]
+    elif outcome is Outcome.INCONCLUSIVE:
+        yield f"{METRICS[metric].title}: this much evidence {_size(metric, smallest)}"
+    # Where phi is 1, nobody knows how little the windows scattered.
+    scatter = sqrt(USUAL_RATIO * phi)
+    if phi > 1 and scatter >= NOISY_RATIO:
+        yield f"{METRICS[metric].title}: windows scattered {scatter:.1f} times as much as stored ones: a wider interval"
+
+
+def _size(metric: str, smallest: float | None) -> str:
+    """Say what could have been found, in the sense of the table: 25 % more time is 20 % less throughput."""
+    if smallest is None:
+        return "cannot size a loss yet"
+    loss = smallest / (1 + smallest) if METRICS[metric].better is Better.HIGHER else smallest
+    return f"reliably finds no loss below {format_percent(loss)} (9 times in 10)"
+
+
+def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgement:
+    return Judgement(
+        metric=metric,
+        outcome=outcome,
+        gating=metric not in policy.silent,
+        base=None,
+        candidate=None,
+        change=None,
+        low=None,
+        high=None,
+        worse=None,
+        margin=policy.scenario.margin(metric),
+        band=find_band(metric, policy),
+        notes=(policy.silent[metric],) if metric in policy.silent else (),
+    )
+
+
+def find_band(metric: str, policy: Policy) -> float | None:
+    """The stored noise band of a metric for this stage, as a positive ratio."""
+    noise = policy.noise.get(metric)
+    if noise is None:
+        return None
+    return noise.session_band if policy.stage == 1 else noise.band
+
+
+def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
+    """Say why the verdict is what it is and, where it is none, what would make it one."""
+    gating = [judgement for judgement in judgements if judgement.gating]
+    if outcome is Outcome.REGRESSION:
+        return tuple(_explain_loss(judgement) for judgement in gating if judgement.outcome is Outcome.REGRESSION)
+    if outcome is Outcome.INCONCLUSIVE:
+        return _explain_doubt(policy, gating, look, measured)
+    gains = [METRICS[judgement.metric].title for judgement in gating if judgement.outcome is Outcome.IMPROVED]
+    reason = f"{len(gating)} gating metrics after {_count(look)}: a loss beyond its margin is less likely than 5 % for each"
+    return (reason, f"beyond half a margin better: {', '.join(gains)}") if gains else (reason,)
+
+
+def _explain_loss(judgement: Judgement) -> str:
+    """In the metric's own sense, as the table says it: throughput that halved is 50 % worse, a latency that doubled 100 %."""
+    row = METRICS[judgement.metric]
+    margin = judgement.margin if row.better is Better.LOWER else judgement.margin / (1 + judgement.margin)
+    return (
+        f"{row.title} is worse by {format_percent(abs(judgement.change or 0.0))}: more than half of its "
+        f"{format_percent(margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+    )
+
+
+def _explain_doubt(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
+    if policy.stage == 1:
+        if not can_judge_alone(policy):
+            return (f"a candidate alone needs {MIN_SESSIONS} stored sessions of each gating metric: measure A/B blocks",)
+        return ("the candidate alone is not clearly within the stored band: measure A/B blocks",)
+    open_metrics = ", ".join(
+        METRICS[judgement.metric].title for judgement in gating if judgement.outcome is Outcome.INCONCLUSIVE
+    )
+    following = next((planned for planned in policy.plan.looks if planned > measured), None)
+    if following is None:
+        return (f"undecided after the last look, at {_count(look)}: {open_metrics}",)
+    return (f"undecided after {_count(measured)}: {open_metrics}; {_count(following - measured)} more to the next look",)
+
+
+def _count(blocks: int) -> str:
+    return f"{blocks} block{'' if blocks == 1 else 's'}"
+
+
+def _build(session: Session, policy: Policy, answer: Answer) -> Verdict:
+    fingerprint = session.fingerprints.get(Arm.CANDIDATE) or session.fingerprints.get(Arm.BASE)
+    return Verdict(
+        outcome=answer.outcome,
+        scenario=policy.scenario.name,
+        hardware=fingerprint.facts.get("hardware", "unknown") if fingerprint else "unknown",
+        judgements=answer.judgements,
+        reasons=answer.reasons,
+        warnings=tuple(_warn(session, policy)),
+        advisory=policy.calibrated_blocks < CALIBRATED_BLOCKS,
+        blocks=answer.blocks,
+        windows=answer.blocks * policy.scenario.blocks.windows * policy.stage,
+        policy=policy.describe(),
+    )
+
+
+def _warn(session: Session, policy: Policy) -> Iterator[str]:
+    stored = policy.calibrated_blocks
+    if stored < CALIBRATED_BLOCKS:
+        yield f"calibrating: {stored} of {CALIBRATED_BLOCKS} A/A blocks are stored, so this verdict is advisory"
+    yield from policy.warnings
+    if not session.is_complete:
+        yield "the session was cut off or is still running: whole blocks are judged"
+    if len(session.fingerprints) == len(Arm):
+        base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
+        for difference in software_differences(base, candidate):
+            yield f"the arms differ in {name_arms(difference)}"
+    for window in sorted(session.windows, key=lambda window: window.begun_s):
+        if window.role is Role.RERUN:
+            yield f"block {window.block}, {window.arm.value}: a window stalled and was measured again"

@@ -1,0 +1,178 @@
+"""The verdict on MoE layers, by the rule of serving: paired differences per block, looks fixed before, Holm over all layers.
+
+Pure, as `perfgate.check` is. A block is one process, with base and candidate timed by turns in it. No noise is stored: a
+control of the base against itself stands in every block, and evidence whose control moved is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import exp, expm1, log, log1p
+from statistics import fmean, median
+
+from perfgate.core import Judgement, Outcome, Verdict
+from perfgate.readers.layer_timings import Layer, LayerBlock
+from perfgate.stats.looks import CONFIDENCE, Decision, Plan, Series, decide
+from perfgate.storage.rounding import DECIMALS, format_percent
+from perfgate.verdict.policy import RULE
+
+MARGIN = 0.02
+"""What a layer may lose: twice what one power-capped card moved between two timings of the same kernel."""
+
+LOOKS = (4, 8)
+"""Without stored noise, the family of some twenty layers needs degrees of freedom more than it needs early looks."""
+
+ALPHA = 0.01
+MAX_LOG = 5.0
+SIDES = ("base", "candidate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was concluded, from how many blocks."""
+
+    outcome: Outcome
+    judgements: tuple[Judgement, ...]
+    reasons: tuple[str, ...]
+    blocks: int = 0
+
+
+def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> Verdict:
+    """Judge layers from blocks in the order in which they were measured."""
+    plan = Plan(alpha=ALPHA, looks=LOOKS, scenarios=scenarios_in_pr)
+    problems = tuple(_find_problems(blocks))
+    if problems:
+        names = sorted({name for block in blocks for name in block.layers})
+        judgements = tuple(_describe_unjudged(name) for name in names)
+        return _build(blocks, plan, Answer(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+
+    names = list(blocks[0].layers)
+    differences = (tuple(difference(block.layers[name]) for block in blocks) for name in names)
+    series = [Series(differences=found, margin=log1p(MARGIN)) for found in differences]
+    decision = decide(series, plan)
+
+    used = decision.look or len(blocks)
+    outcomes = [finding.outcome for finding in decision.findings] or [Outcome.INCONCLUSIVE] * len(names)
+    judgements = tuple(
+        _describe(name, blocks[:used], one, outcome) for name, one, outcome in zip(names, series, outcomes, strict=True)
+    )
+    reasons = tuple(_explain(decision, judgements, len(blocks)))
+    return _build(blocks, plan, Answer(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
+
+
+def difference(layer: Layer) -> float:
+    """Median over rounds of log(candidate / base): positive means slower; a drift during the process moves both sides alike."""
+    return _compare(layer.samples_us.base, layer.samples_us.candidate)
+
+
+def control(layer: Layer) -> float:
+    """The same of the base against itself."""
+    return _compare(layer.samples_us.base, layer.samples_us.again)
+
+
+def _compare(base: Sequence[float], other: Sequence[float]) -> float:
+    return round(median(log(after / before) for before, after in zip(base, other, strict=True)), DECIMALS)
+
+
+def _find_problems(blocks: Sequence[LayerBlock]) -> Iterator[str]:
+    """Why these blocks cannot be judged together, or at all."""
+    first = blocks[0]
+    for block in blocks[1:]:
+        changed = sorted(
+            name for name in first.facts.keys() | block.facts.keys() if first.facts.get(name) != block.facts.get(name)
+        )
+        if changed:
+            yield f"{block.source} differs from {first.source} in {', '.join(changed)}: measure all blocks alike"
+        if missing := sorted(first.layers.keys() ^ block.layers.keys()):
+            yield f"{block.source} and {first.source} do not hold the same layers ({', '.join(missing)}): measure all in each"
+    digests = [block.digest for block in blocks]
+    yield from (f"{block.source} is a copy of another block" for i, block in enumerate(blocks) if block.digest in digests[:i])
+    if not first.layers:
+        yield f"{first.source} holds no layer"
+    for name in first.layers:
+        moved = fmean(control(block.layers[name]) for block in blocks if name in block.layers)
+        if abs(moved) > log1p(MARGIN) / 2:
+            size = format_percent(expm1(moved), is_signed=True)
+            yield f"{name}: the base against itself moved by {size}: quiet the machine and measure again"
+
+
+def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, outcome: Outcome) -> Judgement:
+    estimate = series.estimate(len(blocks))
+    reach = estimate.reach(CONFIDENCE)
+    is_bounded = reach < MAX_LOG
+    levels = {side: exp(fmean(log(median(getattr(block.layers[name].samples_us, side))) for block in blocks)) for side in SIDES}
+    return Judgement(
+        metric=name,
+        outcome=outcome,
+        gating=True,
+        base=levels["base"],
+        candidate=levels["candidate"],
+        change=expm1(estimate.mean),
+        low=expm1(estimate.mean - reach) if is_bounded else None,
+        high=expm1(estimate.mean + reach) if is_bounded else None,
+        worse=estimate.mean,
+        margin=MARGIN,
+        p_value=estimate.p_worse if estimate.df else None,
+    )
+
+
+def _describe_unjudged(name: str) -> Judgement:
+    return Judgement(
+        metric=name,
+        outcome=Outcome.INVALID,
+        gating=True,
+        base=None,
+        candidate=None,
+        change=None,
+        low=None,
+        high=None,
+        worse=None,
+        margin=MARGIN,
+    )
+
+
+def _explain(decision: Decision, judgements: Sequence[Judgement], measured: int) -> Iterator[str]:
+    if decision.outcome is Outcome.REGRESSION:
+        for judgement in judgements:
+            if judgement.outcome is Outcome.REGRESSION:
+                yield (
+                    f"{judgement.metric} is slower by {format_percent(judgement.change or 0.0)}: more than half of its "
+                    f"{format_percent(MARGIN, 0)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+                )
+    elif decision.outcome is Outcome.INCONCLUSIVE:
+        following = next((look for look in LOOKS if look > measured), None)
+        undecided = ", ".join(judgement.metric for judgement in judgements if judgement.outcome is Outcome.INCONCLUSIVE)
+        more = "that was the last look" if following is None else f"{following - measured} more to the next look"
+        yield f"undecided after {measured} blocks: {undecided}; {more}"
+    else:
+        bound = format_percent(MARGIN, 0)
+        yield f"{len(judgements)} layers after {decision.look} blocks: a loss beyond {bound} is unlikely for each"
+        if gains := [judgement.metric for judgement in judgements if judgement.outcome is Outcome.IMPROVED]:
+            yield f"beyond half a margin faster: {', '.join(gains)}"
+
+
+def _build(blocks: Sequence[LayerBlock], plan: Plan, answer: Answer) -> Verdict:
+    facts = blocks[0].facts
+    rounds = sum(len(layer.samples_us.base) for block in blocks[: answer.blocks] for layer in block.layers.values())
+    return Verdict(
+        outcome=answer.outcome,
+        scenario=f"MoE layers, {facts.get('candidate', 'unknown')} against {facts.get('base', 'unknown')}",
+        hardware=facts.get("device", "unknown"),
+        judgements=answer.judgements,
+        reasons=answer.reasons,
+        warnings=(),
+        advisory=False,
+        blocks=answer.blocks,
+        windows=len(SIDES) * rounds,
+        policy={
+            "rule": RULE,
+            "alpha": plan.alpha,
+            "alpha_look": plan.alpha_look,
+            "looks": ", ".join(map(str, plan.looks)),
+            "scenarios_in_pr": plan.scenarios,
+            "confidence": CONFIDENCE,
+            "margin": MARGIN,
+            **{name: str(value) for name, value in facts.items()},
+        },
+    )

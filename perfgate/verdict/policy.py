@@ -1,0 +1,181 @@
+"""What is fixed before anybody looks: which metrics gate, how far each may move, and what the stored noise is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log1p
+
+from perfgate.core import Arm, Fingerprint, Session
+from perfgate.machine.fingerprint import hardware_differences, host_differences, software_differences
+from perfgate.metrics import METRICS
+from perfgate.scenario.schema import Scenario
+from perfgate.stats.looks import CONFIDENCE, Plan
+from perfgate.stats.moderated import Prior
+from perfgate.verdict.baseline_limits import MIN_SESSIONS
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.noise import NoiseModel
+from perfgate.verdict.validity.structure import Court
+
+RULE = "2026-11.7"
+"""Version of the rule: any change that could change a verdict changes this."""
+
+CALIBRATED_BLOCKS = 20
+"""Fewer stored A/A blocks than this and a verdict is advisory."""
+
+MAX_PRIOR_DF = 9
+"""Degrees of freedom that stored noise weighs at most. More find more losses, and cry wolf more often when the noise was stored
+on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts them."""
+
+MAX_PRIOR_DF_OTHER = 4
+"""The same after the software changed under the stored noise: other kernels may scatter otherwise, so the five degrees of
+freedom of a session's own six blocks outvote it."""
+
+USUAL_RATIO = 2.0
+"""Scatter within starts of up to so many times the stored variance is usual. The variance of three windows has two degrees of
+freedom, so a median of a few doubles by chance alone; `benchmarks/verdict/tuning.py` has what counting that as noise costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The rule as it applies to one session. `silent` maps each metric that is shown without gating to the reason."""
+
+    scenario: Scenario
+    plan: Plan
+    stage: int
+    noise: Mapping[str, NoiseModel]
+    is_same_environment: bool
+    metrics: tuple[str, ...]
+    silent: Mapping[str, str]
+    warnings: tuple[str, ...]
+    checksum: str
+
+    @property
+    def gated(self) -> tuple[str, ...]:
+        """The metrics that may fail the change."""
+        return tuple(metric for metric in self.metrics if metric not in self.silent)
+
+    @property
+    def max_prior_df(self) -> int:
+        """How many degrees of freedom stored A/A blocks may be worth."""
+        return MAX_PRIOR_DF if self.is_same_environment else MAX_PRIOR_DF_OTHER
+
+    @property
+    def court(self) -> Court:
+        """What evidence is held against before it is judged."""
+        deviations = {name: noise.components.window.variance**0.5 for name, noise in self.noise.items()}
+        return Court(scenario=self.scenario, gated=self.gated, noise=deviations)
+
+    @property
+    def calibrated_blocks(self) -> int:
+        """The fewest A/A blocks stored behind any gating metric."""
+        return min((self.noise[name].blocks if name in self.noise else 0 for name in self.gated), default=0)
+
+    def margin(self, metric: str) -> float:
+        """Delta on the log scale."""
+        return log1p(self.scenario.margin(metric))
+
+    def prior(self, metric: str) -> Prior:
+        """What stored noise contributes: s0^2 of A/A blocks in stage 2, one start of a new session in stage 1."""
+        noise = self.noise.get(metric)
+        if noise is None:
+            return Prior()
+        if self.stage == 1:
+            return Prior(variance=noise.predicted_variance, df=noise.sessions - 1)
+        return Prior(variance=noise.block_variance, df=min(noise.blocks, self.max_prior_df))
+
+    def describe(self) -> dict[str, str | int | float]:
+        """The rule in numbers, for the verdict."""
+        return {
+            "rule": RULE,
+            "stage": self.stage,
+            "alpha": self.plan.alpha,
+            "alpha_look": self.plan.alpha_look,
+            "looks": ", ".join(map(str, self.plan.looks)),
+            "scenarios_in_pr": self.plan.scenarios,
+            "confidence": CONFIDENCE,
+            "windows_per_start": self.scenario.blocks.windows,
+            "max_prior_df": self.max_prior_df,
+            "usual_ratio": USUAL_RATIO,
+            "aa_blocks": self.calibrated_blocks,
+            "baseline": self.checksum,
+        }
+
+
+def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) -> Policy:
+    """Fix the rule from what is known before the windows are read: scenario, fingerprints and stored noise."""
+    stage = 2 if Arm.BASE in session.fingerprints or any(window.arm is Arm.BASE for window in session.windows) else 1
+    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
+    refusals, changes = _compare(scenario, baseline, fingerprint)
+    usable = baseline is not None and not refusals
+    noise = dict(baseline.metrics) if baseline is not None and usable else {}
+    metrics = tuple(name for name, metric in METRICS.items() if name in scenario.gates or metric.headline)
+    silent = {name: reason for name in metrics if (reason := find_silence(name, scenario, noise.get(name)))}
+    missing = [name for name in metrics if usable and name not in silent and name not in noise]
+    return Policy(
+        scenario=scenario,
+        plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if stage == 2 else (1,), scenarios=session.scenarios_in_pr),
+        stage=stage,
+        noise=noise,
+        is_same_environment=not changes,
+        metrics=metrics,
+        silent=silent,
+        warnings=(
+            *refusals,
+            *(f"{change}: its noise weighs less" for change in changes),
+            *(f"{name} is not in the baseline: judged by this session's own noise" for name in missing),
+        ),
+        checksum=(baseline.checksum or "unsaved") if baseline is not None and usable else "none",
+    )
+
+
+def _compare(
+    scenario: Scenario, baseline: Baseline | None, fingerprint: Fingerprint | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Why the stored noise cannot be used at all, and what changed in the software and the host beneath it."""
+    if baseline is None or fingerprint is None:
+        return ("no baseline for this hardware and scenario: judged by this session's own noise alone",), ()
+    if refusals := find_refusals(scenario, baseline, fingerprint):
+        return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), ()
+    theirs = baseline.fingerprint
+    software = (f"software changed since the baseline ({one})" for one in software_differences(fingerprint, theirs))
+    host = (f"the baseline is of another host ({one})" for one in host_differences(fingerprint, theirs))
+    return (), (*software, *host)
+
+
+def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerprint) -> tuple[str, ...]:
+    """With what else stored noise was measured, so that it says nothing of sessions of `scenario` on this machine."""
+    refusals = []
+    if baseline.workload_hash != scenario.workload_hash or baseline.scenario != scenario.name:
+        refusals.append(f"another workload ({baseline.scenario} {baseline.workload_hash})")
+    if (baseline.windows, baseline.resident) != (scenario.blocks.windows, scenario.blocks.resident):
+        refusals.append(f"another design ({baseline.windows} windows a start, {baseline.resident} resident)")
+    refusals += [f"other hardware ({difference})" for difference in hardware_differences(fingerprint, baseline.fingerprint)]
+    return tuple(refusals)
+
+
+def find_silence(name: str, scenario: Scenario, noise: NoiseModel | None) -> str | None:
+    """Say why a metric is shown without gating; None for one that gates."""
+    metric, gate, load = METRICS[name], scenario.gates.get(name), scenario.load
+    responds = noise.is_responsive if noise else None
+    too_few = load.num_prompts < metric.min_requests and not responds
+    reasons = (
+        (gate is None, "the scenario does not gate it"),
+        (gate is not None and gate.advisory, "the scenario calls it advisory"),
+        (not metric.gates, "it never gates"),
+        (
+            metric.closed_loop_only and not load.is_closed_loop,
+            f"at {load.request_rate:g} requests/s it echoes the load generator",
+        ),
+        (responds is False, "calibration saw no fitting response to an injected slow-down"),
+        (
+            too_few,
+            f"{load.num_prompts} requests a window are fewer than {metric.min_requests}, and no calibration shows a response",
+        ),
+    )
+    return next((f"{metric.title} is shown only: {reason}" for is_so, reason in reasons if is_so), None)
+
+
+def can_judge_alone(policy: Policy) -> bool:
+    """Whether stored sessions are enough to judge a candidate that was measured without a base."""
+    return all(name in policy.noise and policy.noise[name].sessions >= MIN_SESSIONS for name in policy.gated)

@@ -1,0 +1,73 @@
+"""Sessions as a baseline stores them: one row for each fresh start, from what was admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfgate.core import Arm, Fingerprint, Session, Window
+from perfgate.errors import BaselineError
+from perfgate.machine.fingerprint import hardware_differences
+from perfgate.metrics import METRICS
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.rounding import round_number
+from perfgate.verdict.noise import StoredStart
+from perfgate.verdict.validity.admission import admit
+from perfgate.verdict.validity.pairing import group_starts
+from perfgate.verdict.validity.structure import Court
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A measured session with what it does not know of itself: its name, when it began, which commit and environment it ran."""
+
+    session: Session
+    name: str
+    at: str
+    commit: str
+    environment: str
+
+
+Row = tuple[StoredStart, Mapping[str, tuple[float, ...]]]
+"""A stored start and its window values by metric."""
+
+
+def collect_rows(scenario: Scenario, fingerprint: Fingerprint, recorded: Iterable[Recorded], epoch: int) -> list[Row]:
+    """Turn sessions into stored starts. Raise BaselineError for one that would not be admitted, or ran on other hardware."""
+    rows = [row for one in recorded for row in _collect_session(scenario, fingerprint, one, epoch)]
+    if not rows:
+        raise BaselineError("no session holds a measured window of the base arm; measure with `perfgate calibrate`")
+    return rows
+
+
+def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded, epoch: int) -> list[Row]:
+    session = one.session
+    court = Court(scenario=scenario, gated=tuple(scenario.gates))
+    if problems := admit(session, court):
+        raise BaselineError(f"{one.name}: no evidence for a baseline: {problems[0]}")
+    for arm, found in session.fingerprints.items():
+        if differences := hardware_differences(found, fingerprint):
+            raise BaselineError(f"{one.name}: {arm.value} ran on other hardware than the baseline ({differences[0]})")
+    return [
+        (
+            StoredStart(
+                session=one.name,
+                block=start.block,
+                arm=start.arm,
+                epoch=epoch,
+                is_aa=session.is_aa,
+                at=one.at,
+                commit=one.commit,
+                environment=one.environment,
+            ),
+            _read_values(start.pick_judged(scenario.warmup.steady_ratio, {})),
+        )
+        for start in group_starts(session)
+        if len(start.measured) == scenario.blocks.windows and (session.is_aa or start.arm is Arm.BASE)
+    ]
+
+
+def _read_values(windows: Sequence[Window]) -> dict[str, tuple[float, ...]]:
+    """Values of each metric that every window carries as a positive number, as they will be written."""
+    found = {name: tuple(round_number(window.run.values.get(name, 0.0)) or 0.0 for window in windows) for name in METRICS}
+    return {name: values for name, values in found.items() if min(values) > 0}

@@ -1,0 +1,84 @@
+"""From admitted windows to the plain numbers that the rule is asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from perfgate.core import Session
+from perfgate.stats.looks import Series
+from perfgate.verdict.policy import USUAL_RATIO, Policy
+from perfgate.verdict.validity.pairing import (
+    DECIMALS,
+    Block,
+    group_starts,
+    list_lone_blocks,
+    measure_spread,
+    pair_blocks,
+    summarise,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One metric of a session: log badness of each arm per block, and the series of their differences."""
+
+    metric: str
+    base: tuple[float, ...]
+    candidate: tuple[float, ...]
+    series: Series
+
+    def average(self, blocks: int) -> tuple[float, float]:
+        """Mean log badness of base and candidate over the first `blocks` blocks."""
+        return fmean(self.base[:blocks]), fmean(self.candidate[:blocks])
+
+
+def read_blocks(session: Session, policy: Policy) -> tuple[Block, ...]:
+    """Return the whole blocks of a session: of both arms in stage 2, of the candidate alone in stage 1."""
+    pair = pair_blocks if policy.stage == 2 else list_lone_blocks
+    scenario = policy.scenario
+    return pair(group_starts(session), scenario.blocks.windows, scenario.warmup.steady_ratio, policy.court.noise)
+
+
+def read_series(session: Session, policy: Policy) -> tuple[Reading, ...]:
+    """Read every metric that all judged windows carry, in the order in which they are shown; empty without a whole block."""
+    blocks = read_blocks(session, policy)
+    return tuple(
+        _read(metric, blocks, policy)
+        for metric in policy.metrics
+        if blocks and all(block.carries(metric) for block in blocks) and (policy.stage == 2 or metric in policy.noise)
+    )
+
+
+def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
+    candidate = tuple(summarise(block.candidate, metric) for block in blocks)
+    if policy.stage == 2:
+        base = tuple(summarise(block.base, metric) for block in blocks)
+    else:
+        base = (policy.noise[metric].log_mean,) * len(blocks)
+    series = Series(
+        differences=tuple(round(after - before, DECIMALS) for before, after in zip(base, candidate, strict=True)),
+        margin=policy.margin(metric),
+        prior=policy.prior(metric),
+        phi=_inflate(metric, blocks, policy),
+        gating=metric not in policy.silent,
+    )
+    return Reading(metric=metric, base=base, candidate=candidate, series=series)
+
+
+def _inflate(metric: str, blocks: tuple[Block, ...], policy: Policy) -> tuple[float, ...]:
+    """How much noisier than usual the starts of the first 1, 2, ... blocks are, as a ratio of variances, at least 1.
+
+    Usual is up to USUAL_RATIO times what is stored. The median over starts of the variance within a start stands on both sides,
+    so that a single stall inflates nothing.
+    """
+    usual = policy.noise[metric].spread if metric in policy.noise else 0.0
+    if not usual:
+        return ()
+    spreads: list[float] = []
+    factors = []
+    for block in blocks:
+        found = (measure_spread(windows, metric) for windows in (block.base, block.candidate) if len(windows) > 1)
+        spreads.extend(spread for spread in found if spread is not None)
+        factors.append(max(1.0, median(spreads) / (USUAL_RATIO * usual)) if spreads else 1.0)
+    return tuple(factors)

@@ -1,0 +1,1 @@
+"""Whether the evidence may be judged at all."""

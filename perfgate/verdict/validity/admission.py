@@ -1,0 +1,225 @@
+"""May this evidence be believed? Every reason why not, each with what to do about it.
+
+A session is admitted whole or not at all: a window that cannot be trusted voids its session even where the verdict would not
+need that window, for whatever broke it was there while its neighbours were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
+from statistics import median
+
+from perfgate.core import Arm, Role, Session, Window
+from perfgate.machine.fingerprint import hardware_differences, host_differences
+from perfgate.scenario.load import Load
+from perfgate.storage.rounding import format_percent
+from perfgate.verdict.validity.pairing import Start, group_starts
+from perfgate.verdict.validity.structure import (
+    Court,
+    check_blocks,
+    check_clock,
+    check_copies,
+    check_starts,
+    name,
+    name_arms,
+    sort_by_time,
+)
+
+FOREIGN_PROCESSES = "foreign_processes"
+"""Telemetry: the largest number of processes seen on the GPU that are not the session's own."""
+
+THROTTLED_SHARE = "throttled_share"
+"""Telemetry: the share of samples in which the GPU held its clocks back for heat or a failing supply of power."""
+
+SM_CLOCK_MHZ = "sm_clock_mhz"
+"""Telemetry: the median SM clock while the window ran."""
+
+FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
+"""Telemetry: the shares of the machine's CPU time that went to other processes, and to other machines on the same host."""
+
+CACHE_HIT_RATE = "cache_hit_rate"
+"""Telemetry: prompt tokens that were served from the prefix cache, as a share of all prompt tokens."""
+
+MAX_THROTTLED_SHARE = 0.02
+MIN_CLOCK_RATIO = 0.97
+# Two clocks of one machine; a window also starts and ends its load generator.
+CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
+# A machine with a GPU may give most of its cores to somebody else all the time, as long as it does so to both arms.
+MAX_LOST_CPU_SHARE = 0.75
+MAX_LOST_CPU_DIFFERENCE = 0.35
+# A burst of others' work lasts about a second: shorter windows tell no share.
+MIN_TOLD_S = 2.0
+# Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
+MAX_RANDOM_HIT_RATE = 0.2
+
+
+def admit(session: Session, court: Court) -> tuple[str, ...]:
+    """Name every reason why `session` is no evidence, in a stable order; empty when it may be judged."""
+    starts = group_starts(session)
+    checks = (
+        iter(session.problems),
+        check_identity(session, court),
+        check_windows(session, court),
+        check_copies(session),
+        check_clock(session, starts),
+        check_starts(starts, court),
+        check_blocks(session, starts, court),
+        check_arms(starts),
+    )
+    return tuple(dict.fromkeys(problem for check in checks for problem in check))
+
+
+def check_identity(session: Session, court: Court) -> Iterator[str]:
+    """The right scenario, the same work, the same machine for both arms."""
+    scenario = court.scenario
+    if not court.gated:
+        yield f"no metric of scenario {scenario.name} may gate, so nothing could ever fail; see the notes and mend [gates]"
+    if session.scenario != scenario.name or session.workload_hash != scenario.workload_hash:
+        yield (
+            f"measured as {session.scenario} with workload {session.workload_hash}, but judged as {scenario.name} with "
+            f"workload {scenario.workload_hash}: judge it by the scenario it was measured with, or measure again"
+        )
+    for arm in sorted({window.arm for window in session.windows} - session.fingerprints.keys()):
+        yield f"the {arm.value} arm has no fingerprint, so nobody knows what it ran on; measure again"
+    if len(session.fingerprints) == len(Arm):
+        base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
+        for difference in (*hardware_differences(base, candidate), *host_differences(base, candidate)):
+            yield f"the arms ran on different hardware ({name_arms(difference)})"
+
+
+def check_windows(session: Session, court: Court) -> Iterator[str]:
+    """Each window by itself: whole, undisturbed, and with a number for everything that gates."""
+    for window in sort_by_time(session.windows):
+        for check in (_check_requests, _check_values, _check_length, _check_telemetry):
+            yield from (f"{name(window)}: {problem}" for problem in check(window, court))
+    judged = [window for window in sort_by_time(session.windows) if window.role is not Role.WARMUP]
+    for other in (window for window in judged if window.run.workload != judged[0].run.workload):
+        yield f"{name(other)}: sent {_differ(judged[0], other)}; windows of different work cannot be compared, measure again"
+        break
+    for other in (window for window in judged if window.run.values.keys() != judged[0].run.values.keys()):
+        yield f"{name(other)}: {_tell_metrics(judged[0], other)}; measure all windows with one load generator"
+        break
+    for metric in court.gated:
+        ways = sorted({window.run.estimators.get(metric, "as reported") for window in judged})
+        if len(ways) > 1:
+            yield f"{metric} was made in {len(ways)} ways ({', '.join(ways)}); measure all windows with one load generator"
+
+
+def _differ(first: Window, other: Window) -> str:
+    one, two = first.run.workload, other.run.workload
+    key = min(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
+    return f"{key} {two.get(key)} where the first window sent {one.get(key)}"
+
+
+def _tell_metrics(first: Window, other: Window) -> str:
+    metric = min(first.run.values.keys() ^ other.run.values.keys())
+    has, lacks = ("the first window", "this one") if metric in first.run.values else ("this window", "the first one")
+    return f"{has} tells {metric}, {lacks} does not"
+
+
+def _check_requests(window: Window, court: Court) -> Iterator[str]:
+    run = window.run
+    yield from run.problems
+    wanted = court.scenario.load.num_prompts
+    if run.requested not in (None, wanted):
+        yield f"was asked for {run.requested} requests, the scenario for {wanted}; measure again with this scenario"
+    if run.completed != wanted:
+        yield f"{run.completed} of {wanted} requests completed; read the server's log, then measure again"
+
+
+def _check_values(window: Window, court: Court) -> Iterator[str]:
+    for metric in court.gated:
+        value = window.run.values.get(metric)
+        if value is None:
+            yield f"{metric} is missing although it gates; measure with raw details or make it advisory in the scenario"
+        elif not isfinite(value) or value <= 0:
+            yield f"{metric} is {value:g}, which no server can deliver; the window measured nothing, measure again"
+
+
+def _check_length(window: Window, court: Court) -> Iterator[str]:
+    """The load generator's clock and the session's ran alike."""
+    wall_s, told_s, most_s = window.ended_s - window.begun_s, window.run.duration_s or 0.0, court.scenario.load.timeout_s
+    if told_s > CLOCK_RATIO * wall_s + CLOCK_SLACK_S:
+        yield f"its requests took {told_s:.1f} s, the window {wall_s:.1f} s; a clock jumped or this was edited, measure again"
+    if wall_s > most_s + CLOCK_SLACK_S:
+        yield f"lasted {wall_s:.1f} s where {most_s:g} s are allowed; a clock jumped or this was edited, measure again"
+
+
+def _check_telemetry(window: Window, court: Court) -> Iterator[str]:
+    yield from check_telemetry(window.telemetry, window.ended_s - window.begun_s, court.scenario.load)
+
+
+def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load) -> Iterator[str]:
+    """Name what disturbed a window of `load` that took `lasted_s` seconds, as its own readings tell."""
+    if (found := telemetry.get(FOREIGN_PROCESSES, 0)) > 0:
+        yield f"{found:g} foreign process(es) used the GPU; stop them, or take another runner"
+    if (share := telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
+        lost = format_percent(share, 0)
+        yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
+    if (share := _sum_lost_cpu(telemetry, lasted_s) or 0.0) > MAX_LOST_CPU_SHARE:
+        yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
+    rate = telemetry.get(CACHE_HIT_RATE, 0)
+    if load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / load.num_prompts:
+        yield f"{format_percent(rate, 0)} of random prompts came from the prefix cache, which is emptied before; find out why"
+
+
+def _sum_lost_cpu(telemetry: Mapping[str, float], lasted_s: float) -> float | None:
+    """The share of the CPU that others had; None where nobody read it, the window was too short to tell, or no GPU was read.
+
+    A CPU engine shares its cores with whatever else a laptop or a test run does, and claims no more than relative change.
+    """
+    if not {FOREIGN_CPU, SM_CLOCK_MHZ} <= telemetry.keys() or lasted_s < MIN_TOLD_S:
+        return None
+    return telemetry.get(FOREIGN_CPU, 0.0) + telemetry.get(STOLEN_CPU, 0.0)
+
+
+def check_arms(starts: Iterable[Start]) -> Iterator[str]:
+    """Within a block both arms answered the same prompts with as many tokens, at like clocks."""
+    blocks: dict[int, dict[Arm, Start]] = {}
+    for start in starts:
+        blocks.setdefault(start.block, {})[start.arm] = start
+    for number, arms in blocks.items():
+        if len(arms) == len(Arm):
+            yield from _check_tokens(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
+            yield from _check_clocks(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
+            yield from _check_lost_cpu(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
+
+
+def _check_tokens(block: int, base: Start, candidate: Start) -> Iterator[str]:
+    for one, two in zip(base.measured, candidate.measured, strict=False):
+        for kind in ("input_tokens", "output_tokens"):
+            left, right = getattr(one.run, kind), getattr(two.run, kind)
+            if left != right:
+                yield (
+                    f"block {block}, windows {one.index} and {two.index}: base has {left} {kind.replace('_', ' ')}, candidate "
+                    f"{right}; they did different work, fix lengths and seed, then measure again"
+                )
+                return
+
+
+def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
+    clocks = [
+        [window.telemetry[SM_CLOCK_MHZ] for window in start.measured if SM_CLOCK_MHZ in window.telemetry]
+        for start in (base, candidate)
+    ]
+    if all(clocks):
+        left, right = median(clocks[0]), median(clocks[1])
+        if min(left, right) < MIN_CLOCK_RATIO * max(left, right):
+            yield f"block {block}: base ran at {left:g} MHz, candidate at {right:g} MHz; lock the clocks, then measure again"
+
+
+def _check_lost_cpu(block: int, base: Start, candidate: Start) -> Iterator[str]:
+    told = [
+        [_sum_lost_cpu(window.telemetry, window.ended_s - window.begun_s) for window in start.measured]
+        for start in (base, candidate)
+    ]
+    shares = [[share for share in found if share is not None] for found in told]
+    if not all(shares) or shares != told:
+        return
+    left, right = median(shares[0]), median(shares[1])
+    if abs(left - right) > MAX_LOST_CPU_DIFFERENCE:
+        yield (
+            f"block {block}: others took {format_percent(left, 0)} of the machine's CPU time from base, "
+            f"{format_percent(right, 0)} from candidate; quieten the machine, then measure again"
+        )

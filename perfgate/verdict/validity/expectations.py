@@ -1,0 +1,78 @@
+"""Did the path under test run? A candidate that quietly fell back measures something else, and looks like no change at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfgate.core import Arm
+from perfgate.errors import EvidenceError
+from perfgate.readers.traces import Trace
+from perfgate.results.profiles import Profile, load_profiles
+from perfgate.scenario.moe_path import PROOF, VARIABLE
+from perfgate.scenario.safeguards import Expect
+
+LOG_EVENT = "log_expected"
+"""Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
+
+_ADVICE = "what was measured is not what was asked for; check the candidate's options and its log"
+_BRANCH_ADVICE = f"a branch of SGLang that reads {VARIABLE} itself needs its own --expect-log or --expect-kernel"
+_SHOWN_KERNELS, _SHOWN_CHARACTERS = 3, 60
+
+
+def check_expectations(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Name every expectation that the candidate did not meet, as the result folder shows it after the first block."""
+    seen = {str(event.get("pattern")) for event in events if event.get("event") == LOG_EVENT and event.get("line")}
+    for pattern in expect.log:
+        if pattern not in seen:
+            yield describe_missing(pattern)
+    if expect.needs_profile:
+        try:
+            yield from _check_kernels(expect, load_profiles(folder))
+        except EvidenceError as error:
+            yield f"candidate: {error}"
+
+
+def describe_missing(pattern: str) -> str:
+    """Say that no line of the candidate's log matches, and what to do."""
+    advice = f"{_ADVICE}; {_BRANCH_ADVICE}" if pattern == PROOF else _ADVICE
+    return f"candidate: no line of its log matches {pattern!r}: {advice}"
+
+
+def _check_kernels(expect: Expect, profiles: Sequence[Profile]) -> Iterator[str]:
+    # Block 0 is a server that was started afterwards: it proves nothing of those that were measured.
+    found = [profile for profile in profiles if profile.arm is Arm.CANDIDATE and profile.block > 0]
+    if not found:
+        yield "candidate: it was never profiled, so nobody knows whether the path under test ran; measure again"
+        return
+    profile = found[-1]
+    trace = profile.read()
+    for pattern in expect.kernels:
+        if not _match(pattern, trace):
+            ran = f"{len(trace.spent)} (most time: {_rank(trace)})"
+            yield f"{profile.name}: no {trace.kind} matches {pattern!r} among {ran}: {_ADVICE}"
+    for pattern in expect.absent:
+        if names := _match(pattern, trace):
+            count = sum(trace.spent[name].count for name in names)
+            shown = names[0][:_SHOWN_CHARACTERS]
+            yield f"{profile.name}: {trace.kind} {shown} ran {count} times where {pattern!r} must not run: {_ADVICE}"
+
+
+def _match(pattern: str, trace: Trace) -> list[str]:
+    return sorted(name for name in trace.spent if re.search(pattern, name))
+
+
+def _rank(trace: Trace) -> str:
+    names = sorted(trace.spent, key=lambda name: -trace.spent[name].time_us)
+    return ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_KERNELS])
+
+
+def find_line(log: Path, pattern: str) -> str | None:
+    """The first line of a log that matches; None when there is none, or no log."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.strip() for line in lines if re.search(pattern, line)), None)

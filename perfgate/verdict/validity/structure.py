@@ -1,0 +1,126 @@
+"""Is the session built as the scenario fixed it: every block, start and window once, in the order of time, warm when judged?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isfinite
+
+from perfgate.core import Arm, Session, Window
+from perfgate.scenario.schema import Scenario
+from perfgate.stats.steady import is_steady
+from perfgate.verdict.validity.pairing import Start, describe_curve, read_badness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Court:
+    """What evidence is held against: the scenario, the metrics that may gate, and the stored noise of a window by metric."""
+
+    scenario: Scenario
+    gated: tuple[str, ...]
+    noise: Mapping[str, float] = field(default_factory=dict)
+
+
+def name(window: Window) -> str:
+    """Say where a window stands."""
+    return f"block {window.block}, {window.arm.value}, start {window.start}, window {window.index}"
+
+
+def name_arms(difference: str) -> str:
+    """Turn "here" and "there" of a fingerprint's difference into the arms that it was taken between."""
+    return difference.replace(" here,", " in base,").removesuffix(" there") + " in candidate"
+
+
+def sort_by_time(windows: Iterable[Window]) -> list[Window]:
+    """Order windows by when they began; the order in which a file names them means nothing."""
+    return sorted(windows, key=lambda window: (window.begun_s, window.start, window.index, window.role.value))
+
+
+def check_copies(session: Session) -> Iterator[str]:
+    """A window that is there twice would count as evidence twice."""
+    places: dict[object, Window] = {}
+    for window in sort_by_time(session.windows):
+        run = window.run
+        keys: list[object] = [(window.start, window.arm, window.index, window.role)]
+        if run.duration_s and len(run.values) > 1:
+            keys.append((run.duration_s, frozenset(run.values.items())))
+        if found := next((places[key] for key in keys if key in places), None):
+            yield f"{name(window)}: repeats {name(found)}; a copy is no second measurement, remove it or measure again"
+        places.update(dict.fromkeys(keys, window))
+
+
+def check_clock(session: Session, starts: Iterable[Start]) -> Iterator[str]:
+    """Time runs forward, one window after the other."""
+    windows = sort_by_time(session.windows)
+    advice = "the clock went back or the folder was edited; measure again"
+    for window in windows:
+        if not 0 <= window.begun_s < window.ended_s or not isfinite(window.ended_s):
+            yield f"{name(window)}: runs from {window.begun_s:g} s to {window.ended_s:g} s; {advice}"
+            return
+    for before, after in pairwise(windows):
+        if after.begun_s < before.ended_s:
+            yield f"{name(after)}: began at {after.begun_s:g} s, before {name(before)} ended; {advice}"
+        if after.block < before.block:
+            yield f"{name(after)}: was measured after block {before.block}; {advice}"
+    for start in starts:
+        order = [*start.warmups, *start.measured, *start.reruns]
+        if any(after.begun_s < before.begun_s for before, after in pairwise(order)):
+            yield f"start {start.number}: its windows are numbered against the order of time; {advice}"
+
+
+def check_starts(starts: Iterable[Start], court: Court) -> Iterator[str]:
+    """One fresh server per arm and block, warmed until steady, re-run at most once and only where the rule says so."""
+    seen: dict[int, Start] = {}
+    for start in starts:
+        if start.number in seen:
+            other = seen[start.number]
+            yield (
+                f"start {start.number} serves {other.arm.value} in block {other.block} and {start.arm.value} in block "
+                f"{start.block}; every arm of every block needs a server of its own"
+            )
+        seen[start.number] = start
+        yield from _check_warmth(start, court)
+        yield from _check_reruns(start, court)
+
+
+def _check_warmth(start: Start, court: Court) -> Iterator[str]:
+    most = court.scenario.warmup.max_discards
+    if len(start.warmups) > most:
+        yield f"start {start.number}: {len(start.warmups)} windows discarded, {most} are allowed: never steady; measure again"
+    if len(start.measured) < min(2, court.scenario.blocks.windows):
+        return
+    if not start.warmups:
+        yield f"start {start.number}: no window was discarded, so a cold one would be judged; measure again with warm-up"
+        return
+    curve = (*start.warmups, *start.measured[:2])
+    if not is_steady([read_badness(window) for window in curve], court.scenario.warmup.steady_ratio, court.noise):
+        yield f"start {start.number}: never steady ({describe_curve(window.run for window in curve)}); quieten the machine"
+
+
+def _check_reruns(start: Start, court: Court) -> Iterator[str]:
+    if len(start.reruns) > 1:
+        yield f"start {start.number}: {len(start.reruns)} re-runs; one is the rule, more would be choosing"
+    elif start.reruns and start.find_stalled(court.scenario.warmup.steady_ratio, court.noise) is None:
+        yield f"start {start.number}: re-run although no window stalled; a re-run that no rule asked for would be choosing"
+
+
+def check_blocks(session: Session, starts: tuple[Start, ...], court: Court) -> Iterator[str]:
+    """All blocks are there and whole, except the last of a session that was cut off or still runs."""
+    wanted = court.scenario.blocks.windows
+    arms = tuple(session.fingerprints) or tuple(Arm)
+    counts = {(start.block, start.arm): 0 for start in starts}
+    for start in starts:
+        counts[start.block, start.arm] += len(start.measured)
+    last = max((start.block for start in starts), default=0)
+    if session.is_complete and not any(counts.values()):
+        yield "no window was measured; read the session's log, then measure again"
+    for block in range(1, min(last, len(starts) + 1) + 1):
+        for arm in sorted(arms):
+            have = counts.get((block, arm), 0)
+            if have > wanted or (have < wanted and (session.is_complete or block < last)):
+                yield f"block {block}, {arm.value}: {have} measured windows where the scenario fixed {wanted}; measure again"
+    for (block, arm), count in sorted(Counter((start.block, start.arm) for start in starts).items()):
+        if count > 1:
+            yield f"block {block}, {arm.value}: {count} server starts; every block has one of each arm, measure again"

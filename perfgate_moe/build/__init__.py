@@ -1,0 +1,1 @@
+"""Builds of kernels ahead of time."""

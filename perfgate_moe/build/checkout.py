@@ -1,0 +1,232 @@
+"""Build what a pull request changes: an SGLang checkout's Triton kernels, and its sgl-kernel wheel if its sources changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import perfgate
+from perfgate.errors import InputError
+from perfgate_moe.build.build import FENCES, Built, judge
+from perfgate_moe.build.recipes import Recipe
+from perfgate_moe.build.sass import BuildError, Machine
+from perfgate_moe.exam.cases import Case
+
+KERNEL_FOLDER = "sgl-kernel"
+TRITON_TIMEOUT_S, WHEEL_TIMEOUT_S = 600, 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A working tree of SGLang, and the Python that runs it."""
+
+    folder: Path
+    python: str
+
+    def build_environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """The environment of its processes: `more` added, its own package found first, then this perfgate."""
+        own, ours = str(self.folder / "python"), str(Path(perfgate.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (own, ours, os.environ.get("PYTHONPATH", ""))))
+        return {**os.environ, **more, "PYTHONPATH": path}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """A built wheel, how long it took, and whether ccache stood before the compilers."""
+
+    path: Path
+    seconds: float
+    has_ccache: bool
+
+
+def open_checkout(folder: Path, python: str | None, option: str = "--checkout") -> Checkout:
+    """The checkout in `folder`; its own .venv's Python unless another is named. InputError, naming `option`, without one."""
+    program = option.replace("checkout", "python")
+    if not (folder / "python" / "sglang").is_dir():
+        raise InputError(f"{option} {folder}: no python/sglang in it; name the root of an SGLang working tree")
+    own = folder / ".venv" / "bin" / "python"
+    chosen = python or (str(own) if own.exists() else None)
+    if chosen is None:
+        raise InputError(f"{option} {folder}: no .venv in it; name the Python that runs it with {program}")
+    if shutil.which(chosen) is None:
+        raise InputError(f"{program} {chosen}: no such program")
+    return Checkout(folder=folder.resolve(), python=chosen)
+
+
+def build_triton(
+    checkout: Checkout, layers: Sequence[tuple[str, Case]], arch: int, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Built]:
+    """Compile the checkout's MoE kernel for these layers, in its own environment and Triton's cache, and judge each.
+
+    `env` adds to the environment. BuildError, after the kernels that were compiled, when one was not. Fences round relaxed
+    additions are no reason to refuse here: SGLang's fused sum has them.
+    """
+    request = {"arch": arch, "layers": [_describe(name, case) for name, case in layers]}
+    command = [checkout.python, "-W", "ignore", "-m", "perfgate_moe.build.sglang_launches"]
+    done = run_bounded(command, TRITON_TIMEOUT_S, env=checkout.build_environment(env), text=json.dumps(request))
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            try:
+                built = _read_built(json.loads(line), arch)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                raise BuildError(f"{checkout.folder}: its environment answered something else than kernels ({error})") from None
+            yield built
+    if done.returncode:
+        raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled: {_last_line(done.stderr)}")
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """End a process that leads its own group, and its children, which may hold its output open."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def run_bounded(
+    command: list[str], timeout_s: float, *, env: Mapping[str, str] | None = None, text: str = "", log: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a stranger's program to its end, with its output in `log` if that is given.
+
+    BuildError when it takes longer. Its children end with it, whatever they hold open.
+    """
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(log.open("wb")) if log else subprocess.PIPE
+        process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT if log else subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            out, err = process.communicate(text, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise BuildError(f"{command[0]}: not done within {timeout_s:.0f} s: {' '.join(command[1:])[:200]}") from None
+        finally:
+            end_group(process)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _describe(name: str, case: Case) -> dict[str, str | int | bool]:
+    return {"name": name, "E": case.E, "k": case.k, "H": case.H, "I": case.I, "bias": case.bias != "off"}
+
+
+def _read_built(found: dict[str, object], arch: int) -> Built:
+    usage = found["machine"]
+    if not isinstance(usage, dict):
+        raise BuildError("the checkout's environment answered something else than kernels")
+    machine = Machine(
+        registers=usage["registers"],
+        stack_bytes=usage["stack_bytes"],
+        local_bytes=usage["local_bytes"],
+        opcodes=Counter(usage["opcodes"]),
+    )
+    rows, shared = int(str(found["rows"])), int(str(found["shared_bytes"]))
+    recipe = Recipe(name=str(found["name"]), kernel=None, types={}, constants={}, rows=rows, is_product=True)
+    return Built(
+        recipe=recipe.name,
+        arch=arch,
+        seconds=float(str(found["seconds"])),
+        is_cached=bool(found["is_cached"]),
+        shared_bytes=shared,
+        machine=machine,
+        problems=tuple(judge(recipe, arch, shared, machine)),
+    )
+
+
+def count_fences(built: Built) -> int:
+    """Instructions that make a thread wait for the whole device."""
+    return built.machine.count(*FENCES)
+
+
+def is_kernel_changed(checkout: Checkout, base: str) -> bool:
+    """Whether sgl-kernel differs from `base`, uncommitted and new files included. InputError where git cannot say."""
+    changed = _git(checkout, "diff", "--name-only", base, "--", KERNEL_FOLDER)
+    untracked = _git(checkout, "ls-files", "--others", "--exclude-standard", "--", KERNEL_FOLDER)
+    return bool(changed or untracked)
+
+
+def are_kernels_equal(one: Path, other: Path) -> bool:
+    """Whether two working trees have the same sgl-kernel, or none of them has one. InputError where git cannot say."""
+    folders = [tree / KERNEL_FOLDER for tree in (one, other)]
+    if not all(folder.is_dir() for folder in folders):
+        return not any(folder.is_dir() for folder in folders)
+    argv = ["git", "diff", "--no-index", "--quiet", *map(str, folders)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode not in (0, 1):
+        raise InputError(f"{folders[1]}: git diff: {_last_line(done.stderr)}")
+    return done.returncode == 0
+
+
+def install_wheel(checkout: Checkout, wheel: Wheel) -> None:
+    """Put a wheel into the checkout's environment, above what its engine brings. BuildError with pip's last line."""
+    options = ["--quiet", "--no-deps", "--no-index", "--ignore-installed", "--disable-pip-version-check"]
+    argv = [checkout.python, "-m", "pip", "install", *options, str(wheel.path)]
+    done = run_bounded(argv, WHEEL_TIMEOUT_S)
+    if done.returncode:
+        raise BuildError(f"{wheel.path}: not installed: {_last_line(done.stderr)}")
+
+
+def _git(checkout: Checkout, *arguments: str) -> str:
+    argv = ["git", "-C", str(checkout.folder), *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise InputError(f"--checkout {checkout.folder}: git {arguments[0]}: {_last_line(done.stderr)}")
+    return done.stdout.strip()
+
+
+def build_wheel(checkout: Checkout, target: Path) -> Wheel:
+    """Build the sgl-kernel wheel into `target`, through ccache where it is installed. BuildError with the log's last line."""
+    target.mkdir(parents=True, exist_ok=True)
+    log = target / "sgl-kernel.log"
+    ccache = shutil.which("ccache")
+    launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": ccache for language in ("C", "CXX", "CUDA")} if ccache else {}
+    argv = [checkout.python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(target)]
+    begun = time.perf_counter()
+    command = [*argv, str(checkout.folder / KERNEL_FOLDER)]
+    done = run_bounded(command, WHEEL_TIMEOUT_S, env={**os.environ, **launchers}, log=log)
+    if done.returncode:
+        last = _last_line(log.read_text(encoding="utf-8", errors="replace"))
+        raise BuildError(f"{checkout.folder / KERNEL_FOLDER}: no wheel: {last} (all of it in {log})")
+    newest = max(target.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    return Wheel(path=newest, seconds=time.perf_counter() - begun, has_ccache=ccache is not None)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
+
+
+def write_site(folder: Path, pyproject: Path | None = None) -> Path:
+    """Write `folder`/sglang_perfgate-VERSION.dist-info with the entry points of the checkout's pyproject.toml; returns it.
+
+    Where the package is also installed, Python takes whichever of the two comes first on its path, never both, because they
+    have one name. InputError where there is no checkout, for then the package is installed and needs no such folder.
+    """
+    source = pyproject or Path(perfgate.__file__).parents[1] / "pyproject.toml"
+    if not source.is_file():
+        raise InputError(f"no {source}: perfgate runs from an installed package here, whose entry points are visible as it is")
+    project = tomllib.loads(source.read_text(encoding="utf-8"))["project"]
+    groups = [
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
+        for group, entries in project.get("entry-points", {}).items()
+    ]
+    made = folder / f"{project['name'].replace('-', '_')}-{perfgate.__version__}.dist-info"
+    made.mkdir(parents=True, exist_ok=True)
+    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {perfgate.__version__}\n"
+    (made / "METADATA").write_text(metadata, encoding="utf-8")
+    (made / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
+    return made

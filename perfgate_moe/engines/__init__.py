@@ -1,0 +1,1 @@
+"""The layer inside serving engines: plug-in and peers."""

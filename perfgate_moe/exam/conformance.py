@@ -1,0 +1,205 @@
+"""Run one case through one implementation and say every way in which the answer is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from perfgate.errors import PerfgateError
+from perfgate_moe.exam.accuracy import TOLERANCES, Errors, Tolerance, measure
+from perfgate_moe.exam.data import build
+from perfgate_moe.exam.implementations import Implementation
+from perfgate_moe.layer.reference import oracle
+
+if TYPE_CHECKING:
+    from perfgate_moe.exam.cases import Case
+    from perfgate_moe.layer.problem import Problem
+
+
+FLOAT_POISON = float("nan")
+INT_POISON = -77
+BYTE_POISON = 0x7F  # NaN among 8-bit floats
+
+
+@contextmanager
+def poisoned_allocations() -> Iterator[None]:
+    """Within the block, torch.empty and its relatives return NaN (floats) or a wild negative number (integers)."""
+    allocators = {torch.empty, torch.empty_like, torch.Tensor.new_empty}
+
+    class Poison(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            result = func(*args, **(kwargs or {}))
+            if func in allocators and result.element_size() == 1:
+                result.view(torch.uint8).fill_(BYTE_POISON)
+            elif func in allocators:
+                result.fill_(FLOAT_POISON if result.is_floating_point() else INT_POISON)
+            return result
+
+    with Poison():
+        yield
+
+
+GUARD_ROWS = 8
+GUARD_VALUE = 12345.0
+RERUNS = 2
+# What a kernel author's code may raise; an implementation that crashes on a case has failed it.
+CRASHES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+ROOT_MEAN_SQUARE_RANGE = (0.1, 10.0)
+
+
+class VacuousCaseError(PerfgateError):
+    """The case's answer is so small or large that its tolerances would say nothing; a defect of the suite, not of a kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What one implementation did with one case; `problems` is empty for a sound answer."""
+
+    case: Case
+    implementation: str
+    errors: Errors | None
+    problems: tuple[str, ...]
+
+    @property
+    def reproduction(self) -> str:
+        """One shell line that shows it again."""
+        return f"perfgate kernels check --impl {self.implementation} --case {self.case}"
+
+    def __str__(self) -> str:
+        """One line: the verdict, the distances, the command."""
+        numbers = (
+            "" if self.errors is None else " ".join(f"{e.name}={getattr(self.errors, e.name):.2e}" for e in fields(self.errors))
+        )
+        state = "ok" if not self.problems else "WRONG: " + "; ".join(self.problems)
+        return f"{state} [{numbers}] reproduce: {self.reproduction}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exam:
+    """A case with its tensors, the float64 answer, and copies of the inputs to compare with afterwards; reusable."""
+
+    case: Case
+    problem: Problem
+    reference: Tensor
+    originals: dict[str, Tensor]
+
+
+def prepare(case: Case, device: str = "cpu") -> Exam:
+    """Build a case on `device` and compute its float64 answer; VacuousCaseError when its tolerances would say nothing."""
+    problem = build(case, device)
+    reference = oracle(problem)
+    require_meaningful(case, reference)
+    return Exam(case=case, problem=problem, reference=reference, originals=_inputs(problem))
+
+
+def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | None = None, reruns: int = RERUNS) -> Report:
+    """Judge one answer: finite where it must be, near the oracle, rerun alike, nothing else written."""
+    guarded, guards = _guard(exam.problem)
+    run = implementation.load()
+    try:
+        with poisoned_allocations():
+            answer = run(guarded).clone()
+    except CRASHES as error:
+        problem = f"raised {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
+        return Report(case=exam.case, implementation=implementation.name, errors=None, problems=(problem,))
+    errors, findings = _judge(answer, exam, tolerance or TOLERANCES[exam.case.precision])
+    if implementation.is_deterministic:
+        findings += _rerun(run, guarded, answer, reruns)
+    findings += _side_effects(exam, guards)
+    return Report(case=exam.case, implementation=implementation.name, errors=errors, problems=tuple(findings))
+
+
+def require_meaningful(case: Case, reference: Tensor) -> None:
+    """Refuse a case whose reference is not of the order of one: an all-zero answer must never pass."""
+    finite = reference[reference.isfinite().all(dim=1)]
+    if case.mask == "all" or not finite.numel():
+        return
+    size = float(finite.square().mean().sqrt())
+    low, high = ROOT_MEAN_SQUARE_RANGE
+    if not low <= size <= high:
+        raise VacuousCaseError(
+            f"case {case}: its answer has root mean square {size:.3g}, outside [{low}, {high}]: rescale its data"
+        )
+
+
+def _guard(problem: Problem) -> tuple[Problem, Tensor]:
+    """Put the output between guard rows; returns the problem that writes there and the whole buffer."""
+    rows, columns = problem.out.shape
+    buffer = problem.out.new_full((rows + 2 * GUARD_ROWS, columns), GUARD_VALUE)
+    out = buffer[GUARD_ROWS : GUARD_ROWS + rows]
+    out.fill_(float("nan"))
+    return replace(problem, out=out), buffer
+
+
+def _inputs(problem: Problem) -> dict[str, Tensor]:
+    """Copies of the tensors that an implementation must leave alone."""
+    return {name: tensor.clone() for name, tensor in _tensors(problem).items()}
+
+
+def _tensors(problem: Problem) -> dict[str, Tensor]:
+    names = ("hidden", "gate_up", "down", "gate_up_bias", "down_bias", "topk_weights", "topk_ids")
+    found = {name: getattr(problem, name) for name in names}
+    if problem.scales is not None:
+        found |= {"scales.gate_up": problem.scales.gate_up, "scales.down": problem.scales.down}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def _side_effects(exam: Exam, buffer: Tensor) -> list[str]:
+    """Name damaged inputs, and mend them so that the exam can be used again."""
+    found = []
+    tensors = _tensors(exam.problem)
+    for name, original in exam.originals.items():
+        tensor = tensors[name]
+        if not _is_same(original, tensor):
+            found.append(f"input {name} was overwritten")
+            tensor.copy_(original)
+    if not all(bool((rows == GUARD_VALUE).all()) for rows in (buffer[:GUARD_ROWS], buffer[-GUARD_ROWS:])):
+        found.append("rows outside the output were written")
+    return found
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same values; NaN is NaN, and 8-bit floats are compared by their bits."""
+    if one.element_size() == 1:
+        return bool(torch.equal(one.view(torch.uint8), other.view(torch.uint8)))
+    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+
+
+def _judge(answer: Tensor, exam: Exam, tolerance: Tolerance) -> tuple[Errors | None, list[str]]:
+    """Distances over the rows that are finite in the reference, and what is wrong with them."""
+    problem, reference = exam.problem, exam.reference
+    if answer.shape != problem.out.shape or answer.dtype != problem.out.dtype:
+        return None, [
+            f"answer is {tuple(answer.shape)} {answer.dtype}, expected {tuple(problem.out.shape)} {problem.out.dtype}"
+        ]
+    sound = reference.isfinite().all(dim=1)
+    found = []
+    # What a token that holds an infinity gets is left open: SiLU at minus infinity is 0 by one formula and NaN by another.
+    if exam.case.data != "inf" and bool(answer[~sound].isfinite().all(dim=1).any()):
+        found.append("a token with NaN got a finite answer")
+    if not bool(answer[sound].isfinite().all()):
+        return None, [
+            *found,
+            f"{int((~answer[sound].isfinite()).sum())} elements are NaN or infinite (unwritten, leaked or overflowed)",
+        ]
+    if not bool(sound.any()):
+        return None, found
+    errors = measure(answer[sound], reference[sound])
+    return errors, [*found, *tolerance.violations(errors)]
+
+
+def _rerun(run: Callable[[Problem], Tensor], problem: Problem, answer: Tensor, reruns: int) -> list[str]:
+    """A deterministic implementation gives the same bits again, whatever is left in its output buffer."""
+    for _ in range(reruns):
+        problem.out.fill_(GUARD_VALUE)
+        again = run(problem)
+        if not bool(((again == answer) | (again.isnan() & answer.isnan())).all()):
+            return ["a rerun gave other bits"]
+    return []

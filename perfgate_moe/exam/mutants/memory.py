@@ -1,0 +1,103 @@
+"""Wrong buffers: stale, shifted, unwritten, overwritten, or holding the wrong thing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from perfgate_moe.exam.mutants.registry import mutant
+from perfgate_moe.layer import reference
+from perfgate_moe.layer.problem import Problem
+
+BLOCK = 32
+
+
+@mutant
+def zeros(problem: Problem) -> Tensor:
+    """Nothing is computed."""
+    return torch.zeros_like(problem.out)
+
+
+@mutant
+def unwritten(problem: Problem) -> Tensor:
+    """The output buffer is returned as it came."""
+    return problem.out
+
+
+@mutant
+def skipped_hidden_tail(problem: Problem) -> Tensor:
+    """A grid rounded down leaves the last columns of the answer at zero."""
+    answer = reference.staged(problem)
+    answer[:, problem.hidden_size // BLOCK * BLOCK :] = 0
+    return answer
+
+
+@mutant
+def stale_output(problem: Problem) -> Tensor:
+    """Sums are added to whatever the output buffer held."""
+    return problem.out.add_(reference.staged(problem))
+
+
+@mutant
+def stale_empty_rows(problem: Problem) -> Tensor:
+    """Tokens without any local expert keep what the output buffer held."""
+    has_expert = (problem.topk_ids >= 0).any(dim=1, keepdim=True)
+    return problem.out.copy_(torch.where(has_expert, reference.staged(problem), problem.out))
+
+
+@mutant
+def shifted_rows(problem: Problem) -> Tensor:
+    """Every answer lands one row too far."""
+    return reference.staged(problem).roll(1, dims=0)
+
+
+@mutant
+def leaked_nan(problem: Problem) -> Tensor:
+    """Padding is handled by multiplying with zero, which keeps another token's NaN."""
+    return reference.staged(problem) + 0 * problem.hidden.sum()
+
+
+@mutant
+def swallowed_nan(problem: Problem) -> Tensor:
+    """NaN inputs come out as finite numbers."""
+    return reference.staged(problem).nan_to_num()
+
+
+@mutant
+def wrong_dtype(problem: Problem) -> Tensor:
+    """The answer is not in the layer's dtype."""
+    return reference.staged(problem).double()
+
+
+@mutant
+def overwritten_input(problem: Problem) -> Tensor:
+    """The hidden states serve as scratch."""
+    answer = reference.staged(problem)
+    problem.hidden.copy_(answer)
+    return answer
+
+
+@mutant
+def out_of_bounds(problem: Problem) -> Tensor:
+    """A padded block writes one row past the output."""
+    answer = problem.out.copy_(reference.staged(problem))
+    rows, columns = answer.shape
+    torch.as_strided(answer, (rows + 1, columns), (columns, 1), answer.storage_offset())[rows] = 0
+    return answer
+
+
+@mutant
+def uninitialised_scratch(problem: Problem) -> Tensor:
+    """Slots without an expert are read from scratch that nobody wrote."""
+    scratch = torch.empty_like(problem.out)
+    has_expert = (problem.topk_ids >= 0).all(dim=1, keepdim=True)
+    return torch.where(has_expert, reference.staged(problem), scratch)
+
+
+@mutant
+def unstable(problem: Problem) -> Tensor:
+    """The order of additions, and so the last bit, changes from run to run."""
+    answer = reference.staged(problem)
+    return torch.where(
+        torch.rand(answer.shape, device=answer.device) < 0.5, answer, answer * (1 + 2 * torch.finfo(answer.dtype).eps)
+    )

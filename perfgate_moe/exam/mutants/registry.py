@@ -1,0 +1,57 @@
+"""What a mutant is, and how one registers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from perfgate_moe.exam.implementations import Implementation
+from perfgate_moe.layer import reference
+from perfgate_moe.layer.problem import Problem
+from perfgate_moe.layer.reference import Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A wrong implementation and the mistake it makes; one of a format of weights is right for all others."""
+
+    name: str
+    defect: str
+    run: Callable[[Problem], Tensor]
+    quant: str
+
+    @property
+    def implementation(self) -> Implementation:
+        """The mutant as the suite sees it; it promises determinism as the default variant does."""
+        return Implementation(name=self.name, target=f"{self.run.__module__}:{self.name}")
+
+
+_REGISTERED: dict[str, Mutant] = {}
+MUTANTS = MappingProxyType(_REGISTERED)
+
+
+def mutant_of(quant: str) -> Callable[[Callable[[Problem], Tensor]], Callable[[Problem], Tensor]]:
+    """A decorator that registers wrong implementations under their functions' names; the docstring names the defect."""
+
+    def register(run: Callable[[Problem], Tensor]) -> Callable[[Problem], Tensor]:
+        _REGISTERED[run.__name__] = Mutant(name=run.__name__, defect=(run.__doc__ or "").strip(), run=run, quant=quant)
+        return run
+
+    return register
+
+
+mutant = mutant_of("none")
+
+
+def run_with(problem: Problem, **steps: Callable[..., object]) -> Tensor:
+    """Run the staged reference with some steps replaced."""
+
+    def store(tensor: Tensor) -> Tensor:
+        return tensor.to(problem.hidden.dtype).float()
+
+    replaced = Steps(**{"store": store, **steps})  # type: ignore[arg-type]
+    return reference.cast(problem, reference.layer(problem, torch.float32, replaced))

@@ -1,0 +1,201 @@
+"""Build and examine the kernels of two working trees alike, each in its own environment: what a session takes over as proof.
+
+A pull request's code runs here, so whatever it does is an answer: a process that dies or stays silent is wrong in the case that
+it was at, and a new one is asked the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from perfgate.core import Arm
+from perfgate.verdict.validity.kernel_proof import MAX_FINDINGS, MAX_LINE, Build, Exam, Finding
+from perfgate_moe.build.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, end_group, install_wheel
+from perfgate_moe.build.sass import BuildError
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.examiner import BROKEN_DEVICE
+
+SILENCE_S = 300.0
+"""A case that compiles takes seconds; one that says nothing for so long hangs."""
+
+MOST = 1e12
+"""No error of a sound answer is a larger share of its limit."""
+
+AGAIN = "again"
+MAX_LIVES = 8
+"""A broken device fails every case; after so many processes that broke the rest is not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One arm: its working tree with the Python that runs it, and what its environment adds, such as compile caches."""
+
+    arm: Arm
+    checkout: Checkout
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None]) -> str:
+    """Build and install sgl-kernel for both sides where their sources differ; the candidate's wheel's name, or nothing.
+
+    The base's too: its engine brings a released wheel, which another compiler made of other sources. BuildError when one cannot
+    be built, since without it a side would run with kernels that are not its own.
+    """
+    if are_kernels_equal(*(side.checkout.folder for side in sides)):
+        return ""
+    name = ""
+    for side in sides:
+        wheel = build_wheel(side.checkout, folder / side.arm.value)
+        install_wheel(side.checkout, wheel)
+        tell(f"{side.arm.value}: {wheel.path.name}: built in {wheel.seconds:.0f} s and installed")
+        name = wheel.path.name
+    return clean(name)
+
+
+def build_side(side: Side, layers: Sequence[tuple[str, Case]], arch: int, tell: Callable[[str], None]) -> Build:
+    """Compile the kernels that a side's SGLang launches for `layers`, into the cache that its server will read."""
+    refused, kernels = [], 0
+    try:
+        for built in build_triton(side.checkout, layers, arch, side.env):
+            kernels += 1
+            if built.problems:
+                tell(clean(f"{side.arm.value}: {built}"))
+                refused.append(Finding(name=clean(built.recipe), problem=clean("; ".join(built.problems))))
+    except BuildError as error:
+        tell(clean(f"{side.arm.value}: {error}"))
+        # By a name that only this arm has: that the base does not compile is no excuse.
+        refused.append(Finding(name=f"{side.arm.value}'s fused MoE kernel", problem=clean(str(error))))
+    return Build(arm=side.arm, arch=f"sm_{arch}", kernels=kernels, refused=tuple(refused[:MAX_FINDINGS]))
+
+
+def examine_side(side: Side, name: str, cases: Sequence[Case], device: str, tell: Callable[[str], None]) -> Exam:
+    """Put a side's implementation to `cases`."""
+    sound, worst = 0, 0.0
+    wrong: list[Finding] = []
+    left_out: list[Finding] = []
+    for answer in _ask_all(side, name, [str(case) for case in cases], device):
+        if "not_covered" in answer:
+            left_out.append(Finding(name=answer["case"], problem=clean(answer["not_covered"])))
+        elif answer["problems"]:
+            wrong.append(Finding(name=answer["case"], problem=clean("; ".join(map(str, answer["problems"])))))
+            tell(clean(f"{side.arm.value}, {name}, {wrong[-1].name}: WRONG: {wrong[-1].problem}"))
+        else:
+            sound, worst = sound + 1, max(worst, answer["share"])
+    return Exam(
+        arm=side.arm, implementation=clean(name), sound=sound, worst=worst, wrong=tuple(wrong), left_out=tuple(left_out)
+    )
+
+
+def clean(text: str) -> str:
+    """One printable line of what a stranger's code said, no longer than a proof takes."""
+    return "".join(char if char.isprintable() else " " for char in text)[:MAX_LINE]
+
+
+def _ask_all(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
+    """An answer to each case, in order, however many processes break of it."""
+    left = list(cases)
+    for _ in range(MAX_LIVES):
+        end = ""
+        for answer in _ask(side, name, left, device):
+            if "ended" in answer:
+                end = answer["ended"]
+                break
+            left.remove(answer["case"])
+            yield answer
+        if not left:
+            return
+        if end != AGAIN:
+            yield {"case": left.pop(0), "problems": [end or "its process ended too early"]}
+    yield from ({"case": case, "not_covered": f"not asked: {MAX_LIVES} processes had broken by then"} for case in left)
+
+
+def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
+    """The answers of one process, and how it ended if that was not well; AGAIN where another shall go on."""
+    if not cases:
+        return
+    request = json.dumps({"implementation": name, "cases": list(cases), "device": device})
+    command = [side.checkout.python, "-W", "ignore", "-m", "perfgate_moe.exam.examiner"]
+    with tempfile.TemporaryFile("w+") as errors, tempfile.TemporaryFile("w+") as question:
+        question.write(request)
+        question.seek(0)
+        process = subprocess.Popen(
+            command,
+            env=side.checkout.build_environment(side.env),
+            stdin=question,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        expected = list(cases)
+        with process, _Watch(process) as watch:
+            for line in process.stdout or ():
+                watch.restart()
+                answer = _read_answer(line)
+                # Whatever else a stranger's code writes is no answer.
+                if answer is not None and expected and answer["case"] == expected[0]:
+                    yield answer
+                    expected.pop(0)
+            process.wait()
+        errors.seek(0)
+        last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
+    if watch.is_silent:
+        yield {"ended": f"no answer within {SILENCE_S:.0f} s: it hangs"}
+    elif process.returncode == BROKEN_DEVICE:
+        yield {"ended": AGAIN}
+    elif process.returncode:
+        yield {"ended": f"its process ended with {process.returncode}: {last}"}
+
+
+def _read_answer(line: str) -> dict[str, Any] | None:
+    """One answer; None for a line that is none."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict) or not isinstance(answer.get("case"), str):
+        return None
+    if isinstance(answer.get("not_covered"), str):
+        return answer
+    share = answer.get("share")
+    is_number = isinstance(share, float | int) and not isinstance(share, bool) and 0 <= share < MOST
+    return answer if isinstance(answer.get("problems"), list) and (is_number or answer["problems"]) else None
+
+
+class _Watch:
+    """Kill a process that says nothing for too long."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._timer: threading.Timer | None = None
+        self.is_silent = False
+
+    def __enter__(self) -> Self:
+        self.restart()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        end_group(self._process)
+
+    def restart(self) -> None:
+        self._stop()
+        self._timer = threading.Timer(SILENCE_S, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self.is_silent = True
+        end_group(self._process)

@@ -1,0 +1,1 @@
+"""The fused MoE layer, its reference and its tables."""

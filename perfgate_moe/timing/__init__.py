@@ -1,0 +1,1 @@
+"""Times, rooflines and tuning of layers."""

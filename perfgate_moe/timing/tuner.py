@@ -1,0 +1,168 @@
+"""Find the fastest plan for a layer on this device; SGLang's kernels get the same space of tiles and the same budget."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+
+from perfgate.errors import InputError, PerfgateError
+from perfgate_moe.engines import sglang_peer, vllm_peer
+from perfgate_moe.exam.accuracy import TOLERANCES, Tolerance, measure
+from perfgate_moe.exam.cases import Case
+from perfgate_moe.layer import fused
+from perfgate_moe.layer.problem import Problem
+from perfgate_moe.layer.reference import oracle
+from perfgate_moe.layer.tiles import Plan, Variant, plan_to
+from perfgate_moe.timing.search import owner_plans, search, search_alike, space
+from perfgate_moe.timing.shapes import problems
+from perfgate_moe.timing.timing import Run, interleave, quick_us, ratio_interval, record
+
+ROUNDS = 20
+OURS, UPSTREAM, VLLM = "ours-slots", "sglang", "vllm"
+PEER_SLACK = 2.0
+
+
+class TuningError(PerfgateError):
+    """A search that ended without a plan that is both fast and right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What each side of a comparison may spend on one number of tokens: seconds of searching, and plans."""
+
+    seconds: float
+    plans: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Searched:
+    """A search as it went: microseconds of every plan that was timed, in order, and the time it took."""
+
+    budget: Budget
+    seen: dict[str, float] = field(default_factory=dict)
+    begun_s: float = field(default_factory=time.perf_counter)
+
+    def time(self, plan: Plan, run: Callable[[Plan], float]) -> float:
+        """The plan's time, from before if it was timed; infinite when the budget is spent."""
+        key = json.dumps(plan_to(plan))
+        if key not in self.seen:
+            if self.is_spent:
+                return float("inf")
+            self.seen[key] = run(plan)
+        return self.seen[key]
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more may be timed. The first plan always may."""
+        spent_s = time.perf_counter() - self.begun_s
+        return bool(self.seen) and (spent_s >= self.budget.seconds or len(self.seen) >= self.budget.plans)
+
+
+UNLIMITED = Budget(seconds=float("inf"), plans=1 << 30)
+
+
+def runner(subject: str, plan: Plan | None) -> Run:
+    """The function that runs a subject, ours, SGLang's or vLLM's, with a plan; None is their own choice of tiles."""
+    if subject == VLLM:
+        return partial(vllm_peer.layer, plan=plan)
+    if subject.startswith("sglang"):
+        return partial(sglang_peer.fused_experts, is_sum_fused=subject.endswith("fused-sum"), plan=plan)
+    return partial(fused.fused_moe, plan=plan)
+
+
+def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITED) -> tuple[Plan, Searched]:
+    """The best plan of a subject within its budget, and every time that was looked at."""
+    searched = Searched(budget=budget)
+
+    def seconds(plan: Plan) -> float:
+        return searched.time(plan, lambda chosen: quick_us(runner(subject, chosen), layers))
+
+    slots, quant = layers[0].topk_ids.numel(), layers[0].quant
+    tiles = space(slots / min(layers[0].experts, slots), quant)
+    if subject == VLLM:
+        return search_alike(tiles, seconds), searched
+    if subject == "ours-owner":
+        return min(owner_plans(tiles), key=seconds), searched
+    variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
+    return search(variant, tiles, seconds, is_ours=subject.startswith("ours"), quant=quant), searched
+
+
+def read_weights(subject: str, weights: Sequence[Problem]) -> Sequence[Problem]:
+    """The weights as a subject reads them: SGLang's Triton layer has 4-bit ones widened to 16 bits when it loads them."""
+    return [sglang_peer.widen(each) for each in weights] if subject.startswith("sglang") else weights
+
+
+def name_weights(subject: str, layer: Problem) -> str:
+    """What a subject's weights are, for a reader: `mxfp4`, or `16 bits (widened from mxfp4)`."""
+    own = sglang_peer.WIDENED if subject.startswith("sglang") and layer.quant == "mxfp4" else layer.quant
+    return "16 bits" if own == "none" else own
+
+
+def require_gpu() -> str:
+    """The device's name; InputError in one line where there is none."""
+    if not torch.cuda.is_available():
+        raise InputError("perfgate kernels tune needs an NVIDIA GPU, and torch sees none: run it on the device to be tuned")
+    return str(torch.cuda.get_device_name())
+
+
+def tune(shape: Case, token_counts: Sequence[int], weights: Sequence[Problem], budget: Budget) -> Iterator[dict[str, Any]]:
+    """Tune one shape at each number of tokens; one result each, as JSON values.
+
+    Ours and SGLang's get the same tiles and the same budget, then both are timed by turns with an A/A control. With 4-bit
+    weights SGLang's are widened to 16 bits once, before anything is timed, and it searches the 16-bit tiles. Raise TuningError
+    when the best plan's answer is wrong: nothing is stored then.
+    """
+    subjects = (OURS, UPSTREAM) if sglang_peer.is_installed() else (OURS,)
+    own = {subject: read_weights(subject, weights) for subject in subjects}
+    for tokens in token_counts:
+        layers = {subject: problems(shape, tokens, own[subject]) for subject in subjects}
+        found = {subject: find_plan(subject, layers[subject], budget) for subject in subjects}
+        for subject, (plan, _) in found.items():
+            require_right(subject, plan, layers[subject][0], shape.precision)
+        graphs = {subject: record(runner(subject, plan), layers[subject]) for subject, (plan, _) in found.items()}
+        last = subjects[-1]
+        graphs["again"] = record(runner(last, found[last][0]), layers[last])
+        samples = interleave(graphs, len(layers[last]), ROUNDS, seed=tokens)
+        named = {subject: name_weights(subject, weights[0]) for subject in subjects}
+        yield summarise(tokens, found, samples) | {"weights": named}
+
+
+def summarise(tokens: int, found: dict[str, tuple[Plan, Searched]], samples: dict[str, list[float]]) -> dict[str, Any]:
+    """One tuned number of tokens: our plan, and how it was found and compared."""
+    last = UPSTREAM if UPSTREAM in found else OURS
+    result = {
+        "tokens": tokens,
+        "plan": plan_to(found[OURS][0]),
+        "ours_us": median(samples[OURS]),
+        "control": ratio_interval(samples[last], samples["again"]),
+        "tried": {subject: len(searched.seen) for subject, (_, searched) in found.items()},
+        "is_cut_short": {subject: searched.is_spent for subject, (_, searched) in found.items()},
+        "samples_us": samples,
+    }
+    if UPSTREAM in found:
+        result["upstream_us"] = median(samples[UPSTREAM])
+        result["upstream_plan"] = plan_to(found[UPSTREAM][0])
+        result["upstream_over_ours"] = ratio_interval(samples[UPSTREAM], samples[OURS])
+    return result
+
+
+def require_right(subject: str, plan: Plan, problem: Problem, precision: str) -> None:
+    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `Case.precision`.
+
+    SGLang's may be PEER_SLACK times as far: in 8 bits it rounds between the products in its own way and crosses the limits by
+    a tenth in places. Further off, it would be another layer, and no peer.
+    """
+    poisoned = replace(problem, out=torch.full_like(problem.out, float("nan")))
+    limits = TOLERANCES[precision]
+    if subject.startswith(UPSTREAM):
+        limits = Tolerance(**{name: PEER_SLACK * value for name, value in asdict(limits).items()})
+    violations = limits.violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
+    if violations:
+        raise TuningError(f"{subject} with {plan_to(plan)} at {problem.tokens} tokens is wrong: {'; '.join(violations)}")

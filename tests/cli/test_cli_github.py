@@ -1,0 +1,790 @@
+"""The steps of the workflows, run as the workflows run them, against a GitHub that keeps state."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import shlex
+import zipfile
+
+import click
+import orjson
+import pytest
+
+from perfgate.cli import main, program
+from perfgate.github.comment.sections import parse
+from tests.fakes.github_server import run_fake_github
+from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
+
+HEAD, BASE, NEW, LEFT_AT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
+SCENARIO = make_scenario()
+SETTINGS = '[hardware.test-gpu]\nscenarios = ["unit"]\n'
+
+
+def make_pull(repository="o/r", head=HEAD, label="perfgate"):
+    return {
+        "number": 7,
+        "state": "open",
+        "draft": False,
+        "labels": [{"name": label}],
+        "head": {"sha": head, "ref": "topic", "repo": {"full_name": repository}},
+        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+    }
+
+
+@pytest.fixture(scope="module")
+def process():
+    with run_fake_github() as fake:
+        yield fake
+
+
+@pytest.fixture
+def server(process, monkeypatch, tmp_path):
+    process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    process.set(pulls={"7": make_pull()}, permissions={"ada": "write", "eve": "read"}, merge_bases={f"main...{HEAD}": LEFT_AT})
+    for name, value in {
+        "GITHUB_API_URL": process.url,
+        "GITHUB_TOKEN": "t0ken",
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_RUN_ID": "11",
+        "GITHUB_RUN_ATTEMPT": "1",
+        "GITHUB_REF": "refs/heads/main",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "PERFGATE_STATE": str(tmp_path / "state"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
+    (tmp_path / "unit.toml").write_text(SCENARIO_TEXT + "[equivalence]\nenabled = false\n")
+    return process
+
+
+def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):
+    """Measure and pack, as the GPU job does; return the artifact's file."""
+    folder = write_folder(tmp_path / f"measured-{worse}-{run}", make_session(SCENARIO, worse=worse))
+    if change:
+        change(folder)
+    identity = ["--repository", "o/r", "--pr", str(pr), "--head-sha", head, "--run-id", str(run), "--run-attempt", str(attempt)]
+    assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "packed"), *identity, "--hardware", "test-gpu"]) == 0
+    return tmp_path / "packed" / "handoff-unit.json"
+
+
+def zip_base64(path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(path, path.name)
+    return "base64:" + base64.b64encode(buffer.getvalue()).decode()
+
+
+def read_sections(server):
+    return {
+        name: section.entry.state.value
+        for comment in server.get()["comments"]
+        for name, section in parse(comment["body"]).items()
+    }
+
+
+def write_event(tmp_path, payload):
+    (tmp_path / "event.json").write_bytes(orjson.dumps(payload))
+    return ["--event", str(tmp_path / "event.json")]
+
+
+MATRIX = '[{"hardware":"test-gpu","scenario":"unit"}]'
+PUBLISH = ["github", "publish", "--pr", "7", "--head-sha", HEAD, "--scenario", "unit.toml"]
+
+
+@pytest.mark.parametrize("case", [(0.0, "pass", "success"), (0.2, "regression", "failure")])
+def test_publish__judges_what_this_run_left(server, tmp_path, capsys, case):
+    """The verdict's own rule decides, nothing here."""
+    worse, state, status = case
+    set_run(server, pack(tmp_path, worse=worse))
+
+    assert main(PUBLISH) == 0
+    assert read_sections(server) == {"test-gpu": state}
+    assert [found["state"] for found in server.get()["statuses"]] == [status]
+    assert "| metric |" in (tmp_path / "summary").read_text()
+    assert f"test-gpu: {state}: https://github.example/" in capsys.readouterr().out
+
+
+ARTIFACT = "https://github.com/o/r/actions/runs/12/artifacts/5"
+
+
+def set_arms_apart(folder):
+    """Write into a result folder that the arms were two builds, each with a Python of its own."""
+    record = orjson.loads((folder / "session.json").read_bytes())
+    for arm, found in record["arms"].items():
+        found |= {"python": f"/arms/{arm}/bin/python", "argv": [f"/arms/{arm}/bin/python", "-m", "sglang.launch_server"]}
+    (folder / "session.json").write_bytes(orjson.dumps(record))
+
+
+@pytest.mark.parametrize("link", ["", ARTIFACT])
+def test_publish__names_what_a_stranger_can_type(server, tmp_path, link):
+    """The trees of the commits that GitHub names, this side's file of the scenario, and folders that can be fetched."""
+    artifact = pack(tmp_path, worse=0.2, change=set_arms_apart)
+    set_run(server, artifact)
+
+    assert main([*PUBLISH, "--link", link]) == 0
+    (comment,) = server.get()["comments"]
+    body = comment["body"]
+    (command,) = re.findall(r"\*\*Reproduce:\*\* `perfgate gate (.+?)`", body)
+    assert command == "unit.toml --checkout sglang-base --candidate-checkout sglang-head"
+    for tree in ("sglang-base", "sglang-head"):
+        (tmp_path / tree).mkdir()
+    program.get_command(click.Context(program), "gate").make_context("gate", shlex.split(command))
+    trees = f"git worktree add sglang-base {LEFT_AT} && git worktree add sglang-head {HEAD}"
+    assert f"after `git fetch origin {LEFT_AT} {HEAD} && {trees}`" in body
+    assert "opened/" not in body
+    assert ("gh run download 12 --repo o/r --name perfgate-report --dir report" in body) is bool(link)
+    assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(link)
+    shown = f"[report]({ARTIFACT})" if link else "[run's summary](https://github.com/o/r/actions/runs/11)"
+    assert f"or read the {shown}" in body
+    assert re.search(
+        r"\n## ❌ test-gpu: REGRESSION \(advisory\): slower in .+\. Output throughput -.+ \(margin .+\); P99 ITL \+", body
+    )
+
+
+def test_publish__writes_pages_and_says_nothing(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path, worse=0.2))
+
+    assert main([*PUBLISH, "--pages", "report"]) == 0
+    assert "report/test-gpu/unit.html\n" in capsys.readouterr().out
+    assert "REGRESSION" in (tmp_path / "report" / "test-gpu" / "unit.html").read_text()
+    assert main(["check", "report/test-gpu/unit"]) == 1
+    assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+def test_publish__a_link_that_is_none(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path))
+
+    assert main([*PUBLISH, "--link", "javascript:alert(1)"]) == 2
+    assert "--link 'javascript:alert(1)': no address" in capsys.readouterr().err
+    assert server.get()["comments"] == []
+
+
+def test_publish__a_head_that_moved(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path))
+    server.set(pulls={"7": make_pull(head=NEW)})
+
+    assert main(PUBLISH) == 0
+    assert f"is at {NEW} by now" in capsys.readouterr().out
+    assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+def test_publish__jobs_and_artifacts_that_nobody_asked_for(server, tmp_path):
+    set_run(server, pack(tmp_path))
+    server.set(jobs={"11": [{"name": "bench test-gpu unit"}, {"name": "bench h20 unit"}, {"name": "bench test-gpu ../x"}]})
+
+    main(PUBLISH)
+    assert read_sections(server) == {"test-gpu": "pass"}
+
+
+def test_publish__speaks_of_the_machines_that_were_admitted(server, tmp_path):
+    """Of another machine of the settings nobody asked anything."""
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + '[hardware.h20]\nscenarios = ["unit"]\n')
+    set_run(server, pack(tmp_path))
+    main([*PUBLISH, "--matrix", MATRIX])
+    assert read_sections(server) == {"test-gpu": "pass"}
+
+    main([*PUBLISH, "--matrix", '[{"hardware":"h20","scenario":"unit"}]'])
+    assert read_sections(server) == {"test-gpu": "pass", "h20": "invalid"}
+
+
+@pytest.mark.usefixtures("server")
+def test_publish__without_a_token(capsys, monkeypatch):
+    monkeypatch.delenv("GITHUB_TOKEN")
+
+    assert main(PUBLISH) == 2
+    assert "GITHUB_TOKEN is not set" in capsys.readouterr().err
+
+
+def run_verdict(*, action="run", result="success", matrix=MATRIX, head=HEAD):
+    options = ["--action", action, "--result", result, "--matrix", matrix, "--artifacts", "artifacts"]
+    return main(["github", "verdict", *options, "--pr", "7", "--head-sha", head, "--base-sha", BASE, "--scenario", "unit.toml"])
+
+
+def place(tmp_path, artifact):
+    folder = tmp_path / "artifacts" / "perfgate-test-gpu-unit"
+    folder.mkdir(parents=True)
+    artifact.rename(folder / artifact.name)
+
+
+@pytest.mark.parametrize("case", [(0.0, 0, "notice"), (0.2, 1, "error")])
+def test_verdict__is_the_worst_verdicts_code_without_a_token(server, tmp_path, capsys, monkeypatch, case):
+    worse, code, level = case
+    monkeypatch.delenv("GITHUB_TOKEN")
+    place(tmp_path, pack(tmp_path, worse=worse))
+    capsys.readouterr()
+
+    assert run_verdict() == code
+    assert capsys.readouterr().out.startswith(f"::{level} title=perfgate unit%3A ")
+    assert server.get()["log"] == []
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"action": "skip", "result": "skipped"}, 0),
+        ({"action": "await", "result": "skipped"}, 0),
+        ({"action": "skip", "result": "success"}, 2),
+        ({"action": "await", "result": "failure"}, 2),
+        ({"action": "run", "result": "skipped"}, 3),
+        ({"action": "run", "result": "cancelled"}, 3),
+        ({"action": "run", "result": "success"}, 3),
+        ({"action": "run", "result": "success", "matrix": "[]"}, 3),
+        ({"action": "run", "result": "skipped", "matrix": "[]"}, 3),
+        ({"action": "run", "result": "success", "matrix": "nonsense"}, 2),
+    ],
+)
+def test_verdict__without_results(facts, code):
+    assert run_verdict(**facts) == code
+
+
+@pytest.mark.usefixtures("server")
+def test_verdict__a_job_that_failed_after_it_handed_over(tmp_path):
+    place(tmp_path, pack(tmp_path))
+
+    assert run_verdict(result="failure") == 3
+
+
+@pytest.mark.usefixtures("server")
+def test_verdict__an_artifact_of_another_commit(tmp_path, capsys):
+    place(tmp_path, pack(tmp_path, head=NEW))
+
+    assert run_verdict() == 3
+    assert "subject.head_sha is" in capsys.readouterr().err
+
+
+def make_run(action="completed", **changes):
+    run = {
+        "id": 11,
+        "run_attempt": 1,
+        "event": "pull_request",
+        "head_sha": HEAD,
+        "head_branch": "topic",
+        "head_repository": {"owner": {"login": "o"}, "full_name": "o/r"},
+        "conclusion": "success",
+        "pull_requests": [],
+    }
+    return {"action": action, "repository": {"full_name": "o/r"}, "workflow_run": {**run, **changes}}
+
+
+def set_run(server, artifact=None, *, steps=(), name="perfgate-test-gpu-unit", **facts):
+    """What a finished run left at GitHub."""
+    jobs = [{"name": "plan"}, {"name": "gpu / bench test-gpu unit", "steps": list(steps)}, {"name": "perfgate verdict"}]
+    server.set(jobs={"11": jobs})
+    if artifact:
+        found = {"id": 5, "name": name, "expired": False, "workflow_run": {"id": 11}, **facts}
+        server.set(runs={"11": [found]}, artifacts={"5": "/store/5"}, files={"/store/5": zip_base64(artifact)})
+
+
+def report(tmp_path, payload):
+    return main(["github", "report", *write_event(tmp_path, payload), "--scenario", "unit.toml"])
+
+
+@pytest.mark.parametrize(("worse", "state"), [(0.0, "pass"), (0.2, "regression")])
+def test_report__a_finished_run(server, tmp_path, worse, state):
+    set_run(server, pack(tmp_path, worse=worse))
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": state}
+
+
+def test_report__from_request_to_verdict(server, tmp_path):
+    states = []
+    set_run(server, pack(tmp_path))
+    for action in ("requested", "in_progress", "completed"):
+        report(tmp_path, make_run(action))
+        states.append(read_sections(server)["test-gpu"])
+
+    assert states == ["planned", "running", "pass"]
+
+
+def test_report__events_out_of_order(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path))
+    report(tmp_path, make_run("completed"))
+
+    assert report(tmp_path, make_run("in_progress")) == 0
+    assert read_sections(server) == {"test-gpu": "pass"}
+    assert "left as it is" in capsys.readouterr().out
+
+
+def test_attack__a_fork_writes_its_own_workflow_and_artifact(server, tmp_path):
+    """Its numbers may be anything: not one byte of the artifact is read, and a maintainer is asked instead."""
+    set_run(server, pack(tmp_path))
+    server.set(pulls={"7": make_pull("mallory/r")})
+
+    assert report(tmp_path, make_run(head_repository={"owner": {"login": "mallory"}, "full_name": "mallory/r"})) == 0
+    assert read_sections(server) == {"test-gpu": "awaiting"}
+    assert f"/perfgate run test-gpu {HEAD}" in server.get()["comments"][0]["body"]
+    assert not any("artifacts" in entry["path"] for entry in server.get()["log"])
+
+
+@pytest.mark.parametrize(("owner", "action"), [("mallory", "completed"), ("o", "in_progress")])
+def test_report__writes_no_page_of_a_fork_or_of_what_still_runs(server, tmp_path, owner, action):
+    set_run(server, pack(tmp_path))
+    server.set(pulls={"7": make_pull(f"{owner}/r")})
+    run = make_run(action, head_repository={"owner": {"login": owner}, "full_name": f"{owner}/r"})
+
+    options = [*write_event(tmp_path, run), "--scenario", "unit.toml", "--pages", "report"]
+    assert main(["github", "report", *options]) == 0
+    assert not (tmp_path / "report").exists()
+    assert not any("artifacts" in entry["path"] for entry in server.get()["log"])
+
+
+def test_attack__a_fork_claims_a_branch_of_this_repository(server, tmp_path, capsys):
+    """The event names a branch here, whose pull request has another head."""
+    set_run(server, pack(tmp_path, head=NEW))
+
+    assert report(tmp_path, make_run(head_sha=NEW)) == 2
+    assert "0 open pull requests have their head at" in capsys.readouterr().err
+    assert server.get()["comments"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({"run": 10}, "subject.run\\_id is 10"),
+        ({"pr": 8}, "subject.pull\\_request is 8"),
+        ({"head": NEW}, "subject.head\\_sha is c"),
+        ({"attempt": 2}, "subject.run\\_attempt is 2"),
+    ],
+)
+def test_attack__an_artifact_of_another_run_or_change(server, tmp_path, changes, remark):
+    set_run(server, pack(tmp_path, **changes))
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert remark.replace("\\", "") in server.get()["comments"][0]["body"].replace("\\", "")
+
+
+def test_attack__an_artifact_that_github_files_under_another_run(server, tmp_path):
+    set_run(server, pack(tmp_path), workflow_run={"id": 10})
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "belongs to run 10" in server.get()["comments"][0]["body"]
+
+
+def test_attack__another_scenario_under_this_ones_name(server, tmp_path):
+    artifact = pack(tmp_path)
+    document = orjson.loads(artifact.read_bytes())
+    document["scenario"] = "easier"
+    artifact.write_bytes(orjson.dumps(document))
+    set_run(server, artifact)
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "is of scenario easier; refused" in server.get()["comments"][0]["body"]
+
+
+def test_report__a_sick_machine(server, tmp_path):
+    set_run(server, steps=[{"name": "The machine is fit to measure", "conclusion": "failure"}])
+
+    report(tmp_path, make_run(conclusion="failure"))
+    assert read_sections(server) == {"test-gpu": "sick-runner"}
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_report__a_job_that_handed_nothing_over(server, tmp_path, expired):
+    if expired:
+        set_run(server, pack(tmp_path), expired=True)
+    else:
+        set_run(server, steps=[{"name": "The machine is fit to measure", "conclusion": "success"}])
+
+    report(tmp_path, make_run(conclusion="failure"))
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "unit: no result was handed over" in server.get()["comments"][0]["body"]
+
+
+def make_jobs(plan, gpu, *more):
+    return {"11": [{"name": "perfgate / plan", "conclusion": plan}, {"name": "perfgate / gpu", "conclusion": gpu}, *more]}
+
+
+@pytest.mark.parametrize("jobs", [make_jobs("failure", "skipped"), make_jobs("cancelled", "cancelled"), {}])
+def test_report__a_run_without_a_job_for_a_machine(server, tmp_path, jobs):
+    """It was announced as running, and nobody else would take that back."""
+    report(tmp_path, make_run("in_progress"))
+    server.set(jobs=jobs)
+
+    assert report(tmp_path, make_run(conclusion="failure")) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "unit: no job ran" in server.get()["comments"][0]["body"]
+    assert [status["state"] for status in server.get()["statuses"]] == ["pending", "error"]
+
+
+def test_report__one_machine_of_two_had_a_job(server, tmp_path):
+    set_run(server, pack(tmp_path))
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + '[hardware.h20]\nscenarios = ["unit"]\n')
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "pass", "h20": "invalid"}
+
+
+@pytest.mark.parametrize("jobs", [make_jobs("success", "skipped"), make_jobs("skipped", "skipped")])
+def test_report__a_run_that_was_not_to_measure(server, tmp_path, capsys, jobs):
+    """The label came after it, or it was about another one: the run of the label answers."""
+    server.set(jobs=jobs)
+
+    assert report(tmp_path, make_run()) == 0
+    assert "was not to measure anything" in capsys.readouterr().err
+    assert server.get()["comments"] == server.get()["statuses"] == []
+
+
+def test_report__a_pull_request_without_the_label_is_excused(server, tmp_path):
+    """No comment, but a status: whoever requires it would wait for ever."""
+    server.set(pulls={"7": make_pull(label="docs")})
+    for action in ("requested", "in_progress", "completed"):
+        assert report(tmp_path, make_run(action)) == 0
+
+    assert server.get()["comments"] == []
+    (status,) = server.get()["statuses"]
+    assert (status["sha"], status["context"], status["state"]) == (HEAD, "perfgate/test-gpu", "success")
+    assert status["description"].startswith("not asked for")
+
+
+@pytest.mark.parametrize(("state", "last"), [("failure", "failure"), ("error", "error"), ("pending", "success")])
+def test_report__an_excuse_replaces_no_answer(server, tmp_path, state, last):
+    """Taking the label away does not take a regression back."""
+    server.set(pulls={"7": make_pull(label="docs")})
+    server.set(statuses=[{"sha": HEAD, "context": "perfgate/test-gpu", "state": state}])
+
+    report(tmp_path, make_run())
+    assert server.get()["statuses"][-1]["state"] == last
+
+
+QUEUED = {"event": "merge_group", "head_branch": "gh-readonly-queue/main/pr-7-" + BASE}
+SMOKE = SETTINGS + 'smoke = ["unit"]\n'
+
+
+@pytest.mark.parametrize(("worse", "state"), [(0.0, "success"), (0.2, "failure")])
+def test_report__the_merge_queue_gets_its_statuses(server, tmp_path, worse, state):
+    (tmp_path / ".github" / "perfgate.toml").write_text(SMOKE + '[hardware.h20]\nscenarios = ["unit"]\n')
+    set_run(server, pack(tmp_path, worse=worse, pr=0))
+    for action in ("requested", "completed"):
+        assert report(tmp_path, make_run(action, **QUEUED)) == 0
+
+    found = server.get()
+    assert found["comments"] == []
+    assert [(status["context"], status["state"]) for status in found["statuses"]] == [
+        ("perfgate/test-gpu", "pending"),
+        ("perfgate/h20", "success"),
+        ("perfgate/test-gpu", state),
+    ]
+    assert {status["sha"] for status in found["statuses"]} == {HEAD}
+
+
+def test_report__a_run_of_the_merge_queue_that_broke(server, tmp_path):
+    (tmp_path / ".github" / "perfgate.toml").write_text(SMOKE)
+    server.set(jobs=make_jobs("failure", "skipped"))
+
+    assert report(tmp_path, make_run(**QUEUED)) == 0
+    assert [status["state"] for status in server.get()["statuses"]] == ["error"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"head_branch": "topic"}, {"head_repository": {"owner": {"login": "mallory"}, "full_name": "mallory/r"}}]
+)
+def test_report__a_merge_queue_that_is_none(server, tmp_path, capsys, changes):
+    assert report(tmp_path, make_run(**{**QUEUED, **changes})) == 2
+    assert "a merge queue's branch" in capsys.readouterr().err
+    assert server.get()["statuses"] == []
+
+
+@pytest.mark.usefixtures("server")
+def test_report__a_branch_that_is_gone(tmp_path, capsys):
+    assert report(tmp_path, make_run(head_repository=None)) == 2
+    assert "is gone; there is nobody to tell" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("server")
+def test_report__runs_of_other_events(tmp_path, capsys):
+    assert report(tmp_path, make_run(event="push")) == 2
+    assert "only runs of pull requests and of the merge queue are reported" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("server")
+def test_plan__writes_what_the_jobs_need(tmp_path):
+    event = write_event(tmp_path, {"pull_request": make_pull()})
+
+    assert main(["github", "plan", *event, "--event-name", "pull_request"]) == 0
+    written = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert written["action"] == "run"
+    assert (written["head_sha"], written["base_sha"]) == (HEAD, LEFT_AT)
+    assert orjson.loads(written["matrix"]) == [{"hardware": "test-gpu", "scenario": "unit"}]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ({"status": 404, "body": {"message": "No common ancestor"}}, "status 404: No common ancestor"),
+        ({"status": 403, "body": {"message": "Resource not accessible"}}, "the token lacks a permission"),
+        ({"status": 502, "times": 99}, "after 5 tries"),
+        ({"status": 200, "body": {"merge_base_commit": None}}, "merge_base_commit.sha: missing"),
+        ({"status": 200, "body": {"merge_base_commit": {"sha": "main"}}}, "merge_base_commit.sha: missing"),
+        ({"status": 200, "body": []}, "merge_base_commit.sha: missing"),
+    ],
+)
+def test_plan__no_merge_base_no_measurement(server, tmp_path, capsys, fault, told):
+    """Against any other commit the change would be charged with what is not its doing."""
+    server.set(faults=[{"path": "/compare/", **fault}])
+    event = write_event(tmp_path, {"pull_request": make_pull()})
+
+    assert main(["github", "plan", *event, "--event-name", "pull_request"]) == 2
+    assert f"nothing is measured: where {HEAD} left 'main' cannot be known" in (error := capsys.readouterr().err)
+    assert told in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "output").exists()
+    assert main([*ADMIT, "--head-sha", HEAD]) == (0 if "times" not in fault else 2)
+
+
+@pytest.mark.parametrize("branch", [None, "", "main...evil", 7])
+def test_plan__a_base_that_is_no_branch(server, tmp_path, capsys, branch):
+    pull = make_pull()
+    pull["base"]["ref"] = branch
+
+    assert main(["github", "plan", *write_event(tmp_path, {"pull_request": pull}), "--event-name", "pull_request"]) == 2
+    assert "base.ref: missing or no branch" in capsys.readouterr().err
+    assert server.get()["log"] == []
+
+
+def test_plan__a_branch_with_odd_characters(server, tmp_path):
+    pull = make_pull()
+    pull["base"]["ref"] = "release/1.0#?x=y"
+    server.set(merge_bases={f"release/1.0#?x=y...{HEAD}": LEFT_AT})
+
+    assert main(["github", "plan", *write_event(tmp_path, {"pull_request": pull}), "--event-name", "pull_request"]) == 0
+    assert server.paths("GET") == [f"/repos/o/r/compare/release%2F1.0%23%3Fx%3Dy...{HEAD}"]
+
+
+@pytest.mark.parametrize(
+    ("event", "payload"),
+    [
+        ("pull_request", {"pull_request": make_pull(label="docs")}),
+        ("pull_request", {"pull_request": make_pull("mallory/r")}),
+        ("merge_group", {"merge_group": {"head_sha": HEAD, "base_sha": BASE}}),
+    ],
+)
+def test_plan__asks_nobody_where_nothing_is_measured_or_the_queue_says_the_base(server, tmp_path, monkeypatch, event, payload):
+    monkeypatch.delenv("GITHUB_TOKEN")
+
+    assert main(["github", "plan", *write_event(tmp_path, payload), "--event-name", event]) == 0
+    assert f"base_sha={BASE}" in (tmp_path / "output").read_text()
+    assert server.get()["log"] == []
+
+
+ADMIT = ["github", "admit", "--pr", "7"]
+
+
+def test_admit__the_head_that_was_read(server, tmp_path):
+    assert main([*ADMIT, "--head-sha", HEAD]) == 0
+    assert f"base_sha={LEFT_AT}" in (tmp_path / "output").read_text()
+    assert read_sections(server) == {"test-gpu": "planned"}
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(("only", "wanted"), [("", ["other", "unit"]), ("unit", ["unit"]), ("unit, other", ["other", "unit"])])
+def test_admit__scenarios_with_commas_between(tmp_path, only, wanted):
+    (tmp_path / ".github" / "perfgate.toml").write_text('[hardware.test-gpu]\nscenarios = ["other", "unit"]\n')
+
+    assert main([*ADMIT, "--head-sha", HEAD, "--only", only]) == 0
+    written = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert [job["scenario"] for job in orjson.loads(written["matrix"])] == wanted
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--head-sha", NEW], "is at aaaa"),
+        (["--head-sha", "a" * 12], "head_sha: missing or not"),
+        (["--head-sha", ""], "head_sha: missing or not"),
+        (["--head-sha", HEAD, "--ref", "refs/heads/evil"], "the workflow runs from refs/heads/main only"),
+        (["--head-sha", HEAD, "--ref", "refs/pull/7/merge"], "the workflow runs from refs/heads/main only"),
+        (["--head-sha", HEAD, "--hardware", "h20"], "no such machine"),
+        (["--head-sha", HEAD, "--only", "other"], "no such machine"),
+        (["--head-sha", HEAD, "--only", "unit,other"], "no such machine"),
+        (["--head-sha", HEAD, "--only", "unit,../x"], "no such machine"),
+    ],
+)
+def test_attack__a_stale_or_strange_approval(tmp_path, capsys, options, reason):
+    assert main([*ADMIT, *options]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
+
+
+def make_comment(body, login="ada", **changes):
+    issue = {"number": 7, "pull_request": {"url": "x"}}
+    event = {"action": "created", "issue": issue, "comment": {"body": body, "user": {"login": login}}}
+    return {**event, "repository": {"full_name": "o/r", "default_branch": "main"}, **changes}
+
+
+def say(tmp_path, payload):
+    return main(["github", "command", *write_event(tmp_path, payload)])
+
+
+def test_command__starts_the_dispatch_on_main_at_the_head(server, tmp_path):
+    assert say(tmp_path, make_comment("/perfgate run test-gpu")) == 0
+    assert server.get()["dispatches"] == [
+        {
+            "workflow": "perfgate-dispatch.yml",
+            "ref": "main",
+            "inputs": {"pr": "7", "head_sha": HEAD, "hardware": "test-gpu", "scenario": ""},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        make_comment("nice work"),
+        make_comment("/perfgate run", action="edited"),
+        make_comment("/perfgate run", issue={"number": 7}),
+    ],
+)
+def test_command__what_is_no_command(server, tmp_path, capsys, payload):
+    assert say(tmp_path, payload) == 0
+    assert capsys.readouterr().out == "no command\n"
+    assert server.get()["dispatches"] == []
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (make_comment("/perfgate run", "eve"), "eve may not start measurements"),
+        (make_comment("/perfgate run", "nobody"), "theirs is none"),
+        (make_comment("/perfgate run", "../../x"), "no author that could be asked about"),
+        (make_comment("/perfgate run", None), "no author that could be asked about"),
+        (make_comment("/perfgate run h20;id"), "no such command"),
+        (make_comment("/perfgate run " + "c" * 40), "the pull request is at aaaa"),
+    ],
+)
+def test_attack__a_command_that_may_not(server, tmp_path, capsys, payload, reason):
+    assert say(tmp_path, payload) == 2
+    said = capsys.readouterr()
+    assert reason in said.err
+    assert said.out.startswith("::error title=perfgate%3A nothing was started::")
+    assert server.get()["dispatches"] == []
+
+
+def test_attack__a_fork_pushes_after_it_was_read(server, tmp_path, capsys):
+    """Without the commit in the command, what is measured could be newer than what was read."""
+    server.set(pulls={"7": make_pull("mallory/r", NEW)})
+
+    assert say(tmp_path, make_comment("/perfgate run")) == 2
+    assert f"read it, then name the commit, `/perfgate run {NEW}`" in capsys.readouterr().err
+    assert say(tmp_path, make_comment(f"/perfgate run {HEAD}")) == 2
+    assert say(tmp_path, make_comment(f"/perfgate run {NEW}")) == 0
+    assert [found["inputs"]["head_sha"] for found in server.get()["dispatches"]] == [NEW]
+
+
+def learn(*, head=BASE):
+    options = [
+        "--matrix",
+        MATRIX,
+        "--artifacts",
+        "artifacts",
+        "--head-sha",
+        head,
+        "--to",
+        "baselines",
+        "--scenario",
+        "unit.toml",
+    ]
+    return main(["github", "learn", *options])
+
+
+def test_learn__adds_to_the_baseline(server, tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_TOKEN")
+    place(tmp_path, pack(tmp_path, head=BASE, pr=0))
+
+    assert learn() == 0
+    (written,) = (tmp_path / "baselines").rglob("*.json")
+    assert main(["baseline", "verify", str(written)]) == 0
+    assert "run-11-1-test-gpu" in written.read_text()
+    assert server.get()["log"] == []
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize("changes", [{"pr": 7}, {"head": HEAD}, {"run": 12}])
+def test_attack__a_poisoned_baseline(tmp_path, capsys, changes):
+    """Only this run's measurement of the main branch may teach: not a pull request's, not another night's."""
+    place(tmp_path, pack(tmp_path, **{"head": BASE, "pr": 0, **changes}))
+
+    assert learn() == 0
+    assert "::warning title=perfgate test-gpu unit::" in capsys.readouterr().out
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_jobs__are_those_of_the_settings(server, tmp_path):
+    assert main(["github", "jobs"]) == 0
+    assert (tmp_path / "output").read_text() == f"matrix={MATRIX}\n"
+    assert server.get()["log"] == []
+
+
+def read_json(capsys, code, *words):
+    """Run a command with --format json; standard output must hold one document and nothing else."""
+    capsys.readouterr()
+    assert main(["github", *words, "--format", "json"]) == code
+    return orjson.loads(capsys.readouterr().out)
+
+
+JOBS = orjson.loads(MATRIX)
+
+
+@pytest.mark.usefixtures("server")
+def test_plan_admit_jobs__as_json(tmp_path, capsys):
+    event = write_event(tmp_path, {"pull_request": make_pull()})
+    planned = read_json(capsys, 0, "plan", *event, "--event-name", "pull_request")
+    admitted = read_json(capsys, 0, *ADMIT[1:], "--head-sha", HEAD)
+
+    assert (planned["action"], planned["matrix"]) == ("run", JOBS)
+    assert (admitted["base_sha"], admitted["matrix"]) == (LEFT_AT, JOBS)
+    assert [one["state"] for one in admitted["sections"]] == ["planned"]
+    assert read_json(capsys, 0, "jobs") == {"matrix": JOBS}
+
+
+@pytest.mark.usefixtures("server")
+def test_verdict__as_json(tmp_path, capsys):
+    options = ["--action", "run", "--result", "success", "--matrix", MATRIX, "--artifacts", "artifacts"]
+    words = ["verdict", *options, "--pr", "7", "--head-sha", HEAD, "--base-sha", BASE, "--scenario", "unit.toml"]
+
+    (nothing,) = read_json(capsys, 3, *words)["jobs"]
+    place(tmp_path, pack(tmp_path, worse=0.2))
+    (judged,) = read_json(capsys, 1, *words)["jobs"]
+
+    assert nothing["hardware"] == "test-gpu"
+    assert "handoff-unit.json" in nothing["problem"]
+    assert (judged["scenario"], judged["outcome"]) == ("unit", "REGRESSION")
+
+
+@pytest.mark.usefixtures("server")
+def test_learn__as_json(tmp_path, capsys):
+    words = ["learn", "--matrix", MATRIX, "--artifacts", "artifacts", "--head-sha", BASE]
+    words += ["--to", "baselines", "--scenario", "unit.toml"]
+
+    (missing,) = read_json(capsys, 0, *words)["jobs"]
+    place(tmp_path, pack(tmp_path, head=BASE, pr=0))
+    learned = read_json(capsys, 0, *words)["jobs"]
+
+    assert "handoff-unit.json" in missing["problem"]
+    assert learned == JOBS
+
+
+def test_report__as_json(server, tmp_path, capsys):
+    set_run(server, pack(tmp_path, worse=0.2))
+    (said,) = read_json(capsys, 0, "report", *write_event(tmp_path, make_run()), "--scenario", "unit.toml")["sections"]
+
+    assert (said["hardware"], said["state"]) == ("test-gpu", "regression")
+    assert said["comment"].startswith("https://github.example/")
+
+
+@pytest.mark.usefixtures("server")
+def test_command__as_json(tmp_path, capsys):
+    event = write_event(tmp_path, make_comment("/perfgate run test-gpu"))
+
+    assert read_json(capsys, 0, "command", *event) == {"said": f"started test-gpu, every scenario at {HEAD}"}

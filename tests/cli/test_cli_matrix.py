@@ -1,0 +1,244 @@
+"""Whole matrices with the fake engine: shared starts, cells without result, a table, and going on after a kill."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.core import Role
+from perfgate.report.cells import remark, tabulate
+from perfgate.results.matrix_records import read_entries
+from perfgate.results.matrix_results import load_matrix
+from tests.e2e.commands import find_leftovers, wait_for_leftovers
+from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
+from tests.fakes.requests import use_fake_engine
+
+FILE = Path(__file__).parents[1] / "fakes" / "matrix.toml"
+
+
+@pytest.fixture(autouse=True)
+def fake_engine(monkeypatch, tmp_path):
+    use_fake_engine(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write the matrix with changes."""
+
+    def write(changes=()):
+        text = FILE.read_text()
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        (tmp_path / "matrix.toml").write_text(text)
+        return str(tmp_path / "matrix.toml")
+
+    return write
+
+
+def read_events(folder):
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def test_matrix__one_table_from_one_start_a_server_and_round(write, tmp_path, capsys):
+    code = main(["matrix", write(), "--out", str(tmp_path / "out")])
+    out = capsys.readouterr().out.splitlines()
+    started = [event["server"] for event in read_events(tmp_path / "out") if event["event"] == "server_started"]
+    _, cells = load_matrix(tmp_path / "out")
+    with (tmp_path / "out" / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+
+    assert code == 0
+    assert started == ["plain", "slowed", "slowed", "plain"]
+    assert [line.split()[:3] for line in out[1:5]] == [
+        ["plain", "closed", "4"],
+        ["plain", "paced", "4"],
+        ["slowed", "closed", "4"],
+        ["slowed", "paced", "4"],
+    ]
+    assert "levels, and no verdict" in out[-1]
+    assert cells[2].find_level("median_itl_ms") == pytest.approx(2 * cells[0].find_level("median_itl_ms"), rel=0.1)
+    assert (tmp_path / "out" / "table.md").read_text().startswith("| server | load |")
+    assert {(row["arm"], row["scenario"], row["block"]) for row in rows} >= {("slowed", "paced", "2")}
+    assert {row["role"] for row in rows} == {"measured"}
+    assert find_leftovers(tmp_path / "state") == []
+
+
+def test_matrix__a_server_that_dies_leaves_the_others_alone(write, tmp_path, capsys):
+    file = write([('FAKE_SLOW = "2.0"', 'FAKE_ENGINE = "die"')])
+    code = main(["matrix", file, "--out", str(tmp_path / "out")])
+    out = capsys.readouterr().out
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert code == 3
+    assert [len(cell.runs) for cell in cells] == [4, 4, 0, 0]
+    assert "PROBLEM slowed x closed: round 1: server ended by itself with exit code 7" in out
+    assert "n/a" in out.splitlines()[3]
+
+
+def test_matrix__a_load_that_its_server_does_not_survive(write, tmp_path):
+    """The third window of a start never ends, whatever the load: each load gets a start of its own to show it on."""
+    file = write(
+        [('FAKE_SLOW = "2.0"', 'FAKE_ENGINE = "hang:3"'), ("max_concurrency = 4", "max_concurrency = 4\ntimeout_s = 2.0")]
+    )
+    code = main(["matrix", file, "--out", str(tmp_path / "out")])
+    _, cells = load_matrix(tmp_path / "out")
+    failed = [(event["round"], event["load"]) for event in read_events(tmp_path / "out") if event["event"] == "cell_failed"]
+
+    assert code == 3
+    assert [len(cell.runs) for cell in cells[:2]] == [4, 4]
+    assert failed == [(1, "closed"), (1, "paced"), (2, "paced"), (2, "closed")]
+    assert find_leftovers(tmp_path / "state") == []
+
+
+def test_matrix__failed_requests_are_no_level(write, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FAKE_BENCH", "drop_one")
+    code = main(["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out")])
+    out = capsys.readouterr().out
+
+    assert code == 3
+    assert "PROBLEM plain x closed: round 1, window 2: 7 of 8 requests completed" in out
+    assert "one start of each server: the offset of a start looks like a difference" in out
+
+
+@pytest.mark.parametrize("lines", [3, 14, 26])
+def test_matrix__killed_and_resumed(write, tmp_path, lines):
+    folder = tmp_path / "out"
+    command = ("matrix", write(), "--out", folder)
+    kill_at(start_perfgate(tmp_path / "state", *command), folder, lines)
+    refused = run_perfgate(tmp_path / "state", *command)
+    code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
+    again = run_perfgate(tmp_path / "state", *command, "--resume")
+    _, cells = load_matrix(folder)
+    entries = read_entries(folder)
+    named = [file for event in read_events(folder) for file in event.get("superseded", [])]
+    ended = [event["event"] for event in read_events(folder)].count("cell_ended")
+
+    assert refused[0] == 2
+    assert "already holds a matrix; go on with --resume" in refused[2]
+    assert code == 0, out + err
+    assert [len(cell.runs) for cell in cells] == [4, 4, 4, 4]
+    assert ended == 8
+    assert len(entries) - len(named) == 8 * (2 + 2)
+    assert len({entry.file for entry in entries}) == len(entries)
+    assert wait_for_leftovers(tmp_path / "state") == []
+    assert again[:2] == (0, out)
+    assert len(read_entries(folder)) == len(entries)
+
+
+def test_matrix__another_one_is_not_gone_on_with(write, tmp_path, capsys):
+    code = main(["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out")])
+    capsys.readouterr()
+    other = main(["matrix", write(), "--out", str(tmp_path / "out"), "--resume"])
+
+    assert (code, other) == (0, 2)
+    assert "cannot go on: rounds was 1 and is 2" in capsys.readouterr().err
+
+
+def test_matrix__inherited_variable_that_changed(write, tmp_path, monkeypatch, capsys):
+    code = main(["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out")])
+    capsys.readouterr()
+    monkeypatch.setenv("SGLANG_X", "1")
+    other = main(["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out"), "--resume"])
+
+    assert (code, other) == (0, 2)
+    assert "the variable SGLANG_X, which servers inherit, was absent and is 1; set it as it was" in capsys.readouterr().err
+
+
+def test_matrix__nothing_to_resume(write, tmp_path, capsys):
+    code = main(["matrix", write(), "--out", str(tmp_path / "none"), "--resume"])
+
+    assert code == 2
+    assert "there is nothing to go on with; leave --resume out" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_load_matrix__damaged_raw_data_is_no_level(write, tmp_path):
+    main(["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out")])
+    counted = [entry for entry in read_entries(tmp_path / "out") if entry.role is not Role.WARMUP]
+    (tmp_path / "out" / counted[0].file).write_bytes(b"edited")
+    (tmp_path / "out" / counted[2].file).unlink()
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert [len(cell.runs) for cell in cells] == [1, 1, 2, 2]
+    assert "does not match its digest" in cells[0].problems[0]
+    assert "is missing although the index names it" in cells[1].problems[0]
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "words"),
+    [
+        ({"throttled_share": 0.5}, "round 1, window 2: the GPU throttled for 50 % of the window; let it cool"),
+        ({"foreign_processes": 1.0}, "round 1, window 2: 1 foreign process(es) used the GPU; stop them"),
+        ({"cache_hit_rate": 0.9}, "round 1, window 2: 90 % of random prompts came from the prefix cache"),
+    ],
+)
+def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, telemetry, words):
+    command = ["matrix", write([("rounds = 2", "rounds = 1")]), "--out", str(tmp_path / "out")]
+    clean = main(command)
+    index = tmp_path / "out" / "windows.jsonl"
+    lines = [json.loads(line) for line in index.read_text().splitlines()]
+    first = next(line for line in lines if line["role"] == "measured")
+    first["telemetry"] |= telemetry
+    index.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code = main([*command, "--resume"])
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert (clean, code) == (0, 3)
+    assert [len(cell.runs) for cell in cells] == [1, 2, 2, 2]
+    assert cells[0].problems[0].startswith(words)
+    assert f"PROBLEM plain x closed: {words}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("['--json-model-override-args', '{\"num_experts_per_tok\": 1}']", "top_k is 1, the scenario wants 2"),
+        ("['--quantization', 'fp8']", "quantization is fp8, the scenario wants none"),
+        ("['--model-path', '/elsewhere']", "its arguments serve /elsewhere instead of"),
+    ],
+)
+def test_matrix__a_server_whose_arguments_make_another_model(write, tmp_path, capsys, args, words):
+    """Refused as `perfgate run` refuses it, before anything starts: the other servers' numbers would stand beside nothing."""
+    file = write([('env = { FAKE_SLOW = "2.0" }', f"args = {args}")])
+    code = main(["matrix", file, "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().err.splitlines()[-1]
+
+    assert code == 3
+    assert "slowed: " in told
+    assert words in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_tabulate__a_cell_that_was_not_measured_yet(write, tmp_path):
+    folder = tmp_path / "out"
+    process = start_perfgate(tmp_path / "state", "matrix", write(), "--out", folder)
+    kill_at(process, folder, 3)
+    _, cells = load_matrix(folder)
+
+    assert tabulate(cells).rows[3][:4] == ("slowed", "paced", "0", "n/a")
+    assert "PROBLEM slowed x paced: was not measured yet; go on with --resume" in list(remark(cells, 2))
+
+
+def test_matrix__curve_as_a_picture(write, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib comes with the extras plots and test")
+    picture = tmp_path / "curve.svg"
+
+    code = main(["matrix", write(), "--out", str(tmp_path / "out"), "--picture", str(picture)])
+
+    assert code == 0
+    assert "plain" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("matrix", "picture", "message"),
+    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-sweep", "curve.pdf", "must end in")],
+)
+def test_matrix__refused_before_anything_is_measured(tmp_path, capsys, matrix, picture, message):
+    code = main(["matrix", matrix, "--out", str(tmp_path / "out"), "--picture", str(tmp_path / picture)])
+
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,163 @@
+"""Every command that prints a result prints it as JSON too: one document alone on standard output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import orjson
+import pytest
+
+from perfgate.cli import COMMANDS, main, program
+from tests.fakes.sessions import make_scenario, make_session, write_folder
+
+ROOT = Path(__file__).parents[2]
+BASELINE = ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-closed-c16.json"
+LOG = ROOT / "tests/fixtures/runs/matrix.log"
+BASE, CANDIDATE = ([str(path) for path in (ROOT / "tests/fixtures/runs").glob(f"fusion_{arm}_*.txt")] for arm in ("off", "on"))
+# By full name, so that a new command of a group needs the option or a reason of its own.
+WITHOUT = {
+    "completion": "prints a script for a shell",
+    "export": "writes files, with formats of its own; standard output stays empty",
+    "runner lock": "standard output is that of the command it runs",
+    "runner run-once": "becomes GitHub's runner",
+    "runner status": "prints JSON unless told --prometheus",
+}
+
+
+def list_leaves(group, path=()):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from list_leaves(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def test_commands__have_json_or_a_reason():
+    lacking = [
+        name
+        for name, command in list_leaves(program)
+        if not any("json" in getattr(option.type, "choices", ()) for option in command.params)
+    ]
+
+    assert sorted(lacking) == sorted(WITHOUT)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("json") / "slower", make_session(make_scenario(), worse=0.08, blocks=3))
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch):
+    """Settings of a machine, with a compile cache that a seed can be made of."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / "kernel").write_text("code")
+    (tmp_path / "runner.toml").write_text(f'repositories = ["o/r"]\nstate = "{tmp_path}/state"\ncache = "{tmp_path}/cache"\n')
+    monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(tmp_path / "runner.toml"))
+    monkeypatch.setattr("perfgate.runner.seeds.read_toolchain", lambda: ("580.95.05", "sm90"))
+
+
+def ask(capsys, *words, code=0):
+    """Run a command with --format json; standard output must hold one document and nothing else."""
+    assert main([*map(str, words), "--format", "json"]) == code
+    return orjson.loads(capsys.readouterr().out)
+
+
+SUBJECT = ["--repository", "o/r", "--pr", "7", "--head-sha", "a" * 40, "--run-id", "1", "--hardware", "test-gpu"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (["scenarios"], 0, None),
+        (["engine", "show"], 0, "sglang"),
+        (["model", "make", "tiny-qwen3-moe", "{tmp}/tiny"], 0, "experts"),
+        (["baseline", "show", str(BASELINE)], 0, "metrics"),
+        (["baseline", "diff", str(BASELINE), str(BASELINE)], 0, "after"),
+        (["baseline", "verify", str(BASELINE)], 0, "whole"),
+        (["check", "{folder}"], 1, "outcome"),
+        (["report", "{folder}"], 0, "outcome"),
+        (["explain", "{folder}", "p99_itl_ms"], 0, "sentences"),
+        (["show", str(LOG)], 0, "runs"),
+        (["compare", "--base", *BASE, "--candidate", *CANDIDATE], 3, "outcome"),
+        (["handoff", "pack", "{folder}", "-o", "{tmp}", *SUBJECT], 0, "file"),
+    ],
+)
+def test_command__json_stands_alone(tmp_path, folder, capsys, case):
+    arguments, code, key = case
+    words = [word.format(tmp=tmp_path, folder=folder) for word in arguments]
+
+    assert main([*words, "--format", "json"]) == code
+    found = orjson.loads(capsys.readouterr().out)
+    assert key is None or key in found
+
+
+def test_history__json_says_what_was_stored(tmp_path, capsys):
+    measured, store = ROOT / "benchmarks/h200/serving/results/closed-gpu-3", ["--store", tmp_path / "store"]
+
+    (first,) = ask(capsys, "history", "append", measured, *store)["sessions"]
+    (again,) = ask(capsys, "history", "append", measured, *store)["sessions"]
+    overruled = ask(capsys, "history", "override", first["session"][:8], *store, "--by", "ada", "--reason", "on purpose")
+    merged = ask(capsys, "history", "compact", *store)
+    past = ask(capsys, "history", "import", LOG, *store, "--hardware", "a-gpu", "--at", "2025-11-20")
+
+    assert (first["outcome"], first["windows"], first["added"]) == ("REGRESSION", 20, True)
+    assert again == {**first, "added": False}
+    assert overruled == {"person": "ada", "reason": "on purpose", "ruling": "false alarm", "session": first["session"]}
+    assert merged["files"] <= merged["files_before"]
+    assert past["read"] == past["added"] > 0 == past["already_there"]
+
+
+def test_plug_in__json_names_the_file(tmp_path, capsys):
+    assert Path(ask(capsys, "kernels", "plug-in", tmp_path / "site")["file"]).exists()
+
+
+@pytest.mark.usefixtures("runner")
+def test_runner_cache__json_says_what_became_of_a_seed(tmp_path, capsys):
+    made = ask(capsys, "runner", "cache", "seed", tmp_path / "compiled", "--key", "a")
+    verified = ask(capsys, "runner", "cache", "verify", "--key", "a")
+    lent = ask(capsys, "runner", "cache", "lend", tmp_path / "job", "--key", "a")
+    empty = ask(capsys, "runner", "cache", "lend", tmp_path / "other")
+    deleted = ask(capsys, "runner", "cache", "prune", "--keep", "0")
+
+    assert Path(made["seed"]) == tmp_path / "cache" / "a"
+    assert verified == {"files": 1, "key": "a"}
+    assert lent == {"files": 1, "key": "a", "target": str(tmp_path / "job")}
+    assert empty == {"files": 0, "key": None, "target": str(tmp_path / "other")}
+    assert deleted == {"deleted": ["a"]}
+    assert ask(capsys, "runner", "cache", "key")["key"].startswith("sm90-580.95.05-")
+
+
+@pytest.mark.usefixtures("runner")
+def test_hook__json_says_what_is_left(capsys):
+    assert ask(capsys, "runner", "hook", "completed") == {"findings": []}
+
+
+@pytest.mark.parametrize(("shell", "variable"), [("bash", "COMP_WORDS"), ("zsh", "COMP_WORDS"), ("fish", "COMP_WORDS")])
+def test_completion__the_script_asks_perfgate_and_perfgate_answers(capsys, shell, variable):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert f"_PERFGATE_COMPLETE={shell}_complete" in script
+    assert variable in script
+
+    words = {"COMP_WORDS": "perfgate ex", "COMP_CWORD": "ex" if shell == "fish" else "1"}
+    code = "import sys; from perfgate.cli import main; sys.exit(main([]))"
+    environment = {**os.environ, **words, "_PERFGATE_COMPLETE": f"{shell}_complete"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert {"explain", "export"} <= set(done.stdout.replace(",", " ").split())
+
+
+def test_completion__another_shell(capsys):
+    assert main(["completion", "tcsh"]) == 2
+    assert "'tcsh' is not one of" in capsys.readouterr().err
+
+
+def test_commands__are_in_the_order_of_the_alphabet():
+    assert list(COMMANDS) == sorted(COMMANDS)

@@ -1,0 +1,163 @@
+"""`perfgate power` from the command line: tables, JSON, pictures and every bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.verdict.baselines import save_baseline
+from tests.rule.test_power import make_baseline
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    path = tmp_path / "baselines" / "testbed" / "cpu-moe.json"
+    save_baseline(make_baseline(), path)
+    return path
+
+
+def run(capsys, *argv):
+    code = main(["power", *map(str, argv)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_command__prints_both_tables(baseline, capsys):
+    code, out, _ = run(capsys, "--baseline", baseline, "--effect", "0.3")
+
+    assert code == 0
+    assert "cpu-moe on testbed" in out
+    assert "Smallest loss found with 90 % power" in out
+    assert "(Mean TTFT)" in out
+    assert "Cheapest design that finds a loss of 30.0 %" in out
+    assert "all gated metrics" in out
+
+
+def test_command__says_when_no_design_is_enough(baseline, capsys):
+    code, out, _ = run(capsys, "--baseline", baseline, "--effect", "0.03")
+
+    assert code == 0
+    assert "none of those tried" in out
+
+
+def test_command__finds_the_baseline_of_a_scenario(baseline, capsys):
+    _, by_file, _ = run(capsys, "--baseline", baseline, "--effect", "0.3")
+
+    code, by_name, _ = run(capsys, "--scenario", "cpu-moe", "--baselines", baseline.parent.parent, "--effect", "0.3")
+
+    assert code == 0
+    assert by_name == by_file
+
+
+def test_command__json_is_the_same_each_time(baseline, capsys):
+    _, first, _ = run(capsys, "--baseline", baseline, "--format", "json")
+    _, second, _ = run(capsys, "--baseline", baseline, "--format", "json")
+
+    assert first == second
+    assert json.loads(first)["scenario"] == "cpu-moe"
+
+
+def test_command__longer_starts_cost_more(baseline, capsys):
+    minutes = []
+    for start_s in ("10", "100"):
+        _, out, _ = run(capsys, "--baseline", baseline, "--start-s", start_s, "--format", "json")
+        minutes.append(json.loads(out)["metrics"][0]["reaches"][0]["minutes"])
+
+    assert minutes[1] - minutes[0] == pytest.approx(2 * 2 * 90 / 60)
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_command__draws_the_same_picture_each_time(baseline, tmp_path, capsys, suffix):
+    pictures = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for picture in pictures:
+        assert run(capsys, "--baseline", baseline, "--picture", picture)[0] == 0
+
+    assert pictures[0].read_bytes() == pictures[1].read_bytes()
+    assert len(pictures[0].read_bytes()) > 5000
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"a{suffix}", f"b{suffix}", "baselines"]
+
+
+def bad(capsys, *argv):
+    code, out, err = run(capsys, *argv)
+    assert code == 2
+    assert out == ""
+    return err.removeprefix("perfgate: ")
+
+
+def test_command__nothing_given(capsys):
+    assert "give --baseline FILE" in bad(capsys)
+
+
+def test_command__missing_baseline_file(tmp_path, capsys):
+    assert "nowhere.json" in bad(capsys, "--baseline", tmp_path / "nowhere.json")
+
+
+def test_command__no_baseline_of_the_scenario(tmp_path, capsys):
+    assert "no baseline of cpu-moe" in bad(capsys, "--scenario", "cpu-moe", "--baselines", tmp_path)
+
+
+def test_command__several_machines_ask_for_a_choice(baseline, capsys):
+    other = baseline.parent.parent / "other" / "cpu-moe.json"
+    other.parent.mkdir()
+    other.write_bytes(baseline.read_bytes())
+
+    message = bad(capsys, "--scenario", "cpu-moe", "--baselines", baseline.parent.parent)
+
+    assert "2 baselines of cpu-moe" in message
+    assert str(other) in message
+
+
+def test_command__scenario_that_the_baseline_did_not_measure(baseline, tmp_path, capsys):
+    from perfgate.scenario.schema import SCENARIO_DIR
+
+    changed = tmp_path / "mine.toml"
+    text = (SCENARIO_DIR / "cpu-moe.toml").read_text()
+    changed.write_text(re.sub(r"num_prompts = \d+", "num_prompts = 7", text))
+
+    assert "is not what the baseline measured" in bad(capsys, "--baseline", baseline, "--scenario", changed)
+
+
+@pytest.mark.parametrize("effect", ["0", "-0.1", "nan", "much"])
+def test_command__effect_that_is_none(baseline, capsys, effect):
+    assert "--effect" in bad(capsys, "--baseline", baseline, "--effect", effect)
+
+
+@pytest.mark.parametrize("option", ["--start-s", "--window-s"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_command__seconds_that_are_none(baseline, capsys, option, value):
+    assert option in bad(capsys, "--baseline", baseline, option, value)
+
+
+def test_command__picture_of_unknown_kind(baseline, tmp_path, capsys):
+    assert ".png or .svg" in bad(capsys, "--baseline", baseline, "--picture", tmp_path / "curve.gif")
+    assert not list(tmp_path.glob("*.gif"))
+
+
+def test_command__picture_in_a_missing_folder(baseline, tmp_path, capsys):
+    assert "cannot be written" in bad(capsys, "--baseline", baseline, "--picture", tmp_path / "none" / "curve.svg")
+
+
+def test_command__picture_without_matplotlib(baseline, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+    assert "sglang-perfgate[plots]" in bad(capsys, "--baseline", baseline, "--picture", tmp_path / "curve.svg")
+
+
+@pytest.mark.parametrize("name", ["closed-c16", "saturation"])
+def test_command__a_baseline_of_a_scenario_that_does_not_ship(name, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    stored = f"perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-{name}.json"
+
+    code, out, err = run(capsys, "--baseline", stored)
+    with_file = run(capsys, "--baseline", stored, "--scenario", f"benchmarks/h200/serving/{name}.toml")
+
+    assert (code, out) == (2, "")
+    assert f"gpt-oss-20b-shape-{name}, which does not ship with perfgate; give its file with --scenario PATH" in err
+    assert with_file[0] == 0

@@ -1,0 +1,59 @@
+"""Stored noise that was named or kept is used or refused, and never left out in silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.core import Fingerprint
+from perfgate.verdict.baselines import find_path, save_baseline
+from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
+
+SCENARIO = make_scenario()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    return write_folder(tmp_path / "r", make_session(SCENARIO))
+
+
+def store(folder, **changes):
+    baseline = replace(make_baseline(SCENARIO, sessions=10), **changes)
+    save_baseline(baseline, find_path(folder, Fingerprint(facts=FACTS), SCENARIO.name))
+    return folder
+
+
+def test_choose_baseline__folder_that_was_named_and_holds_none(folder, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+
+    assert main(["check", str(folder), "--baselines", str(tmp_path / "empty")]) == 2
+    assert "holds no baseline of unit on this hardware" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"workload_hash": "0" * 12}, "another workload (unit 000000000000)"),
+        ({"windows": 9}, "another design (9 windows a start, one resident)"),
+        ({"fingerprint": Fingerprint(facts={**FACTS, "gpu": "Other"})}, "other hardware (gpu: Test GPU here, Other there)"),
+    ],
+)
+def test_choose_baseline__one_that_cannot_be_this_sessions(folder, tmp_path, capsys, changes, words):
+    given = store(tmp_path / "given", **changes)
+    store(folder / "baselines", **changes)
+
+    for options in ((), ("--baselines", str(given))):
+        assert main(["check", str(folder), *options]) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("\n") == 1
+
+
+def test_load_results__events_that_were_taken_away(folder, capsys):
+    (folder / "events.jsonl").unlink()
+
+    assert main(["check", str(folder)]) == 3
+    assert "events.jsonl is missing although windows were measured" in capsys.readouterr().out

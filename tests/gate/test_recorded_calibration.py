@@ -1,0 +1,207 @@
+"""`perfgate calibrate --from`: a baseline out of sessions that are there already."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from math import log1p
+from pathlib import Path
+
+import orjson
+import pytest
+
+from perfgate.cli import main
+from perfgate.core import Fingerprint
+from perfgate.errors import InputError
+from perfgate.gate.recorded_calibration import Slowed, parse_slowed
+from perfgate.storage.state import SHIPPED_BASELINES
+from perfgate.verdict.baselines import find_path, load_baseline
+from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, write_folder
+
+SCENARIO = make_scenario()
+SERVING = Path(__file__).parents[2] / "benchmarks/h200/serving"
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A scenario file, two A/A folders and one whose candidate was slowed by 3 %."""
+    (tmp_path / "unit.toml").write_text(SCENARIO_TEXT)
+    for day in (1, 2):
+        write_folder(tmp_path / f"aa{day}", make_session(SCENARIO, blocks=4, seed=day), at=f"2026-01-0{day}T00:00:00Z")
+    slow = make_session(SCENARIO, blocks=4, seed=3, worse=log1p(0.03))
+    write_folder(tmp_path / "slow", slow, at="2026-01-03T00:00:00Z")
+    change_arm(tmp_path / "slow", env={"PERFGATE_INJECT": "host:300"})
+    return tmp_path
+
+
+def change_arm(folder, **changes):
+    """Say of the candidate what a slowed, or another, candidate's folder says."""
+    path = folder / "session.json"
+    record = orjson.loads(path.read_bytes())
+    record["arms"]["candidate"].update(changes)
+    path.write_bytes(orjson.dumps(record))
+
+
+def calibrate(place, *arguments):
+    return main(["calibrate", str(place / "unit.toml"), "--to", str(place / "to"), *map(str, arguments)])
+
+
+def find_stored(place):
+    return find_path(place / "to", Fingerprint(facts=FACTS), SCENARIO.name)
+
+
+def test_calibrate__from_recorded_sessions(place):
+    code = calibrate(place, "--from", place / "aa1", "--from", place / "aa2", "--injected", f"0.03:{place / 'slow'}")
+
+    baseline = load_baseline(find_stored(place))
+    [response] = baseline.metrics["median_itl_ms"].sensitivity
+    assert code == 0
+    assert baseline.blocks == 8
+    assert {start.session for start in baseline.starts} == {"aa1", "aa2"}
+    assert response.injected_ratio == 0.03
+    assert response.low < 0.03 < response.high
+    assert baseline.metrics["median_itl_ms"].is_responsive
+
+
+def test_calibrate__the_size_of_the_slow_down_is_read_from_the_logs(place):
+    lines = 'noise\nperfgate injection measured: {"kind": "host", "steps": 100, "injected_us": 25000.0}\n'
+    (place / "slow" / "logs" / "server-02-candidate.log").write_text(lines)
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", place / "slow") == 0
+
+    # 250 of about 10,000 microseconds: the base's median ITL is near 10 ms.
+    [response] = load_baseline(find_stored(place)).metrics["median_itl_ms"].sensitivity
+    assert response.injected_ratio == pytest.approx(0.025, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--injected", "0.03:slow"], "--injected belongs to --from"),
+        (["--from", "aa1", "--blocks", "4"], "leave out --blocks"),
+        (["--from", "aa1", "--inject", "step:1.0"], "leave out --blocks, --inject, --effects"),
+        (["--from", "slow"], "slow: its arms differ, so it holds no noise"),
+        (["--from", "aa1", "--injected", "0.03:aa2"], "aa2: its arms are equal, nothing was injected"),
+        (["--from", "aa1", "--from", "aa1"], "another folder has that name"),
+        (["--from", "aa1", "--injected", "-1:slow"], "expected RATIO:FOLDER"),
+        (["--from", "aa1", "--injected", "nan:slow"], "expected RATIO:FOLDER"),
+        (["--from", "nowhere"], "nowhere: no such result folder"),
+    ],
+)
+def test_calibrate__what_cannot_be_used_is_named_in_one_line(place, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(place)
+
+    assert calibrate(place, *arguments) == 2
+
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert not (place / "to").exists()
+
+
+def test_calibrate__a_folder_of_another_design(place, capsys):
+    (place / "unit.toml").write_text(SCENARIO_TEXT + "[blocks]\nwindows = 5\n")
+
+    assert calibrate(place, "--from", place / "aa1") == 2
+    assert "aa1: windows a start: 3, but the scenario has 5" in capsys.readouterr().err
+
+
+def test_calibrate__a_slowed_folder_of_another_machine(place, capsys):
+    change_arm(place / "slow", facts={**FACTS, "gpu": "Other GPU"})
+    record = orjson.loads((place / "slow" / "session.json").read_bytes())
+    record["arms"]["base"]["facts"]["gpu"] = "Other GPU"
+    (place / "slow" / "session.json").write_bytes(orjson.dumps(record))
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", f"0.03:{place / 'slow'}") == 2
+    assert "slow: ran on other hardware" in capsys.readouterr().err
+
+
+def test_calibrate__equal_arms_of_two_hosts(place, capsys):
+    for arm in ("base", "candidate"):
+        record = orjson.loads((place / "aa2" / "session.json").read_bytes())
+        record["arms"][arm]["facts"]["cores"] = "8"
+        (place / "aa2" / "session.json").write_bytes(orjson.dumps(record))
+
+    assert calibrate(place, "--from", place / "aa1", "--from", place / "aa2") == 2
+    assert "aa2: ran on another host than" in capsys.readouterr().err
+
+
+def test_calibrate__a_slow_down_that_nobody_measured(place, capsys):
+    change_arm(place / "slow", env={"OTHER": "1"})
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", place / "slow") == 2
+    assert "its candidate ran without PERFGATE_INJECT" in capsys.readouterr().err
+
+
+def test_calibrate__one_block_shows_no_response(place, capsys):
+    write_folder(place / "short", make_session(SCENARIO, blocks=1, seed=3, worse=log1p(0.03)))
+    change_arm(place / "short", env={"PERFGATE_INJECT": "host:300"})
+
+    assert calibrate(place, "--from", place / "aa1", "--injected", f"0.03:{place / 'short'}") == 2
+    assert "short: has fewer than 2 whole blocks" in capsys.readouterr().err
+
+
+def test_calibrate__a_void_session_stores_nothing(place, capsys):
+    session = make_session(SCENARIO, blocks=4, seed=9)
+    write_folder(place / "void", session)
+    next((place / "void" / "windows").iterdir()).unlink()
+
+    assert calibrate(place, "--from", place / "void") == 3
+    assert "the calibration is void" in capsys.readouterr().err
+    assert not (place / "to").exists()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "quiet", "slowed"),
+    [
+        (
+            "closed-c16",
+            ["closed-aa", *(f"closed-aa-{number}" for number in range(2, 5))],
+            [f"closed-gpu-{name}" for name in ("1", "3", "3-long", "10")],
+        ),
+        ("saturation", ["saturation-aa", "saturation-aa-2"], ["saturation-gpu-10", "saturation-gpu-40"]),
+    ],
+)
+def test_calibrate__the_shipped_baselines_are_what_the_raw_data_gives(tmp_path, scenario, quiet, slowed):
+    pairs = [("--from", name) for name in quiet] + [("--injected", name) for name in slowed]
+    given = [word for option, name in pairs for word in (option, str(SERVING / "results" / name))] + ["--to", str(tmp_path)]
+
+    assert main(["calibrate", str(SERVING / f"{scenario}.toml"), *given]) == 0
+
+    [built] = tmp_path.rglob("*.json")
+    assert built.read_bytes() == (SHIPPED_BASELINES / built.relative_to(tmp_path)).read_bytes()
+
+
+def test_calibrate__what_one_command_stored_on_a_gpu_is_what_its_raw_data_gives(tmp_path):
+    """The folders were made smaller since, which moves a median by less than a thousandth of itself."""
+    given = ["--from", SERVING / "results/closed-aa-8", "--injected", SERVING / "results/closed-gpu-15", "--to", tmp_path]
+
+    assert main(["calibrate", str(SERVING / "closed-c16.toml"), *map(str, given)]) == 0
+
+    [built] = tmp_path.rglob("*.json")
+    again, stored = load_baseline(built), load_baseline(SERVING / "calibrated" / built.relative_to(tmp_path))
+    assert again.blocks == stored.blocks == 2
+    assert again.metrics.keys() == stored.metrics.keys()
+    assert [name for name, metric in stored.metrics.items() if metric.is_responsive] == [
+        "mean_e2e_ms",
+        "mean_itl_ms",
+        "median_itl_ms",
+        "output_tok_per_s",
+        "p99_itl_ms",
+    ]
+    for name, metric in stored.metrics.items():
+        noise, measured = again.metrics[name].components, metric.components
+        assert [noise.window.variance, noise.start.variance] == pytest.approx(
+            [measured.window.variance, measured.start.variance], rel=1e-2
+        )
+        assert [astuple(one) for one in again.metrics[name].sensitivity] == [
+            pytest.approx(astuple(one), rel=1e-3) for one in metric.sensitivity
+        ]
+
+
+def test_parse_slowed__folder_with_a_colon():
+    assert parse_slowed("results:old/slow") == Slowed(folder=Path("results:old/slow"))
+
+
+def test_parse_slowed__ratio_without_a_folder():
+    with pytest.raises(InputError, match="expected RATIO:FOLDER"):
+        parse_slowed("0.03:")

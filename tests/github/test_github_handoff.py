@@ -1,0 +1,629 @@
+"""The border between a job that ran a pull request's code and one that holds a token: what passes, and what must not."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import zipfile
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfgate.cli import main
+from perfgate.core import Arm
+from perfgate.errors import HandoffError
+from perfgate.github.handoff import artifact
+from perfgate.github.handoff.artifact import read_documents
+from perfgate.github.handoff.handoff import parse_handoff
+from perfgate.github.handoff.packing import clean_text, reduce_record
+from perfgate.readers.replies import Question
+from perfgate.results.answers import Answers, store_answers
+from perfgate.results.results import load_results
+from perfgate.storage.journal import append_line
+from tests.fakes import fake_answers
+from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
+
+ROOT = Path(__file__).parents[2]
+MEASURED = ROOT / "benchmarks/h200/serving"
+SCENARIO = make_scenario()
+# Sessions made of numbers have no answers; one that was asked has them below.
+UNASKED = SCENARIO_TEXT + "[equivalence]\nenabled = false\n"
+HEAD = "a" * 40
+NAME = f"handoff-{SCENARIO.name}.json"
+
+
+@pytest.fixture
+def scenario_file(tmp_path):
+    path = tmp_path / "unit.toml"
+    path.write_text(UNASKED)
+    return path
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("packed")
+    folder = write_folder(place / "measured", make_session(SCENARIO, worse=0.1))
+    assert main(["handoff", "pack", str(folder), "-o", str(place), *subject(hardware="test-gpu")]) == 0
+    return (place / NAME).read_bytes()
+
+
+@pytest.fixture
+def document(packed):
+    return orjson.loads(packed)
+
+
+def subject(*, repository="owner/name", pr=7, head=HEAD, run=11, attempt=1, hardware="test-gpu"):
+    return [
+        *("--repository", repository, "--pr", str(pr), "--head-sha", head),
+        *("--run-id", str(run), "--run-attempt", str(attempt), "--hardware", hardware),
+    ]
+
+
+def open_document(tmp_path, content, scenario_file, *, name=NAME, **changes):
+    """Put `content` into an artifact and open it as the trusted side does; return the exit code."""
+    path = tmp_path / "artifact.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content if isinstance(content, bytes) else orjson.dumps(content))
+    options = ["--out", str(tmp_path / "out"), "--scenario", str(scenario_file), *subject(**changes)]
+    return main(["handoff", "open", str(path), *options])
+
+
+def refused(tmp_path, capsys):
+    """The one line that says why; nothing was written."""
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    assert not (tmp_path / "out").exists()
+    return error
+
+
+def test_handoff__the_verdict_is_the_same_on_the_other_side(tmp_path, capsys):
+    """Real windows of an H200, with every inter-token gap."""
+    scenario, folder = tmp_path / "s.toml", MEASURED / "results/fused-sum"
+    scenario.write_text((MEASURED / "scenario.toml").read_text() + "[equivalence]\nenabled = false\n")
+    main(["handoff", "pack", str(folder), "-o", str(tmp_path), *subject(hardware="h200")])
+    packed = next(tmp_path.glob("handoff-*.json"))
+    main(
+        ["handoff", "open", str(packed), "--out", str(tmp_path / "out"), "--scenario", str(scenario), *subject(hardware="h200")]
+    )
+    capsys.readouterr()
+
+    main(["check", str(folder), "--format", "json"])
+    here = capsys.readouterr().out
+    main(["check", str(tmp_path / "out" / "gpt-oss-20b-shape-closed-c16"), "--format", "json"])
+
+    assert capsys.readouterr().out == here
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_handoff__the_machine_time_is_the_same_on_the_other_side(tmp_path, scenario_file, is_complete):
+    """Servers stop after the last window, and that time is spent too."""
+    session = make_session(make_scenario(), is_complete=is_complete)
+    folder = write_folder(tmp_path / "r", session)
+    append_line(folder / "events.jsonl", {"event": "server_stopped", "at_s": 2e6})
+    main(["handoff", "pack", str(folder), "-o", str(tmp_path), *subject()])
+    document = orjson.loads((tmp_path / NAME).read_bytes())
+
+    open_document(tmp_path, document, scenario_file)
+    opened = load_results(tmp_path / "out" / "unit")[1]
+
+    assert opened.timing.took_s == load_results(folder)[1].timing.took_s == 2e6
+    assert opened.is_complete is is_complete
+
+
+def test_handoff__carries_no_text_path_or_setting(tmp_path):
+    main(["handoff", "pack", str(MEASURED / "results/aa"), "-o", str(tmp_path), *subject(hardware="h200")])
+
+    text = next(tmp_path.glob("handoff-*.json")).read_text()
+
+    assert "/tmp/" not in text
+    assert "/opt/" not in text
+    assert "--load-format" not in text
+    assert "Xeon" in text
+
+
+def test_handoff__the_verdict_is_computed_from_the_windows(tmp_path, scenario_file, document):
+    assert open_document(tmp_path, document, scenario_file) == 0
+    assert main(["check", str(tmp_path / "out" / SCENARIO.name)]) == 1
+
+
+@pytest.mark.parametrize(("wrong", "outcome"), [((), "REGRESSION"), ((("E=8", "relative error 1"),), "INVALID")])
+def test_handoff__what_was_found_of_the_kernels_is_judged_by_the_reader(
+    tmp_path, capsys, scenario_file, document, *, wrong, outcome
+):
+    found = [{"name": name, "problem": problem} for name, problem in wrong]
+    exams = [{"arm": arm, "implementation": "sglang", "sound": 9, "worst": 0.5, "wrong": []} for arm in ("base", "candidate")]
+    exams[1] |= {"wrong": found, "sound": 9 - len(found)}
+    builds = [{"arm": arm, "arch": "sm_90", "kernels": 6} for arm in ("base", "candidate")]
+    document["kernels"] = {"builds": builds, "exams": exams}
+
+    assert open_document(tmp_path, document, scenario_file) == 0
+    capsys.readouterr()
+    main(["check", str(tmp_path / "out" / SCENARIO.name)])
+    told = capsys.readouterr().out
+    assert told.startswith(outcome)
+    assert f"sglang right in {9 - len(wrong)} of 9 cases" in told
+
+
+def test_handoff__a_proof_that_was_left_out_shows(tmp_path, capsys, scenario_file, document):
+    assert open_document(tmp_path, document, scenario_file) == 0
+    capsys.readouterr()
+    main(["check", str(tmp_path / "out" / SCENARIO.name)])
+
+    assert "kernels   nobody built and examined them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kernels", "field"),
+    [
+        ({"exams": [], "builds": [], "is_sound": True}, "kernels.is_sound"),
+        ({"exams": [{"arm": "base", "implementation": "x\u202e", "sound": 1, "worst": 0}]}, "kernels.exams.0.implementation"),
+        ({"exams": [{"arm": "base", "implementation": "x", "sound": 1, "worst": 1e400}]}, "kernels.exams.0.worst"),
+        ({"exams": [{"arm": "base", "implementation": "x", "sound": 1e9, "worst": 0}]}, "kernels.exams.0.sound"),
+        ({"builds": [{"arm": "base", "arch": "sm_90 && x", "kernels": 1}]}, "kernels.builds.0.arch"),
+        ({"wheel": "x" * 401}, "kernels.wheel"),
+        ({"builds": [{"arm": "base", "arch": "sm_90", "kernels": 1}] * 17}, "kernels.builds"),
+        (
+            {"builds": [{"arm": "base", "arch": "sm_90", "kernels": 1, "refused": [{"name": "x", "problem": "y"}] * 2001}]},
+            "kernels.builds.0.refused",
+        ),
+    ],
+)
+def test_attack__what_was_found_of_the_kernels(tmp_path, capsys, scenario_file, document, *, kernels, field):
+    document["kernels"] = kernels
+    content = json.dumps(document).replace("Infinity", "1e400").encode()
+
+    assert open_document(tmp_path, content, scenario_file) == 2
+    assert field in refused(tmp_path, capsys)
+
+
+def test_attack__a_shipped_verdict(tmp_path, capsys, scenario_file, document):
+    document["verdict"] = {"outcome": "PASS"}
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert "verdict: Unexpected keyword" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("pull_request", 8),
+        ("head_sha", "b" * 40),
+        ("repository", "owner/other"),
+        ("run_id", 12),
+        ("run_attempt", 2),
+        ("hardware", "h20"),
+    ],
+)
+def test_attack__another_change_or_run_is_named(tmp_path, capsys, scenario_file, document, change):
+    field, value = change
+    document["subject"][field] = value
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert f"subject.{field} is {value}, but its run belongs to" in refused(tmp_path, capsys)
+
+
+def test_attack__an_older_heads_hand_off_is_replayed(tmp_path, capsys, scenario_file, document):
+    assert open_document(tmp_path, document, scenario_file, head="c" * 40) == 2
+    assert "subject.head_sha" in refused(tmp_path, capsys)
+
+
+def test_attack__measured_on_another_machine_than_asked_for(tmp_path, capsys, scenario_file, document):
+    for arm in document["arms"].values():
+        arm["facts"] |= {"gpu": "NVIDIA H20", "gpu_memory_gib": "95.6"}
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert "ran on h20, where test-gpu was asked for" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1", '"12"', "true", "[1]", "1e15"])
+def test_attack__a_value_that_is_no_measurement(tmp_path, capsys, scenario_file, document, number):
+    document["windows"][3]["record"]["output_throughput"] = "HERE"
+    content = orjson.dumps(document).replace(b'"HERE"', number.encode())
+
+    assert open_document(tmp_path, content, scenario_file) == 2
+    assert "windows.3.record.output_throughput" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "-1", "null", '"0.1"'])
+def test_attack__a_gap_that_is_no_time(tmp_path, capsys, scenario_file, document, number):
+    document["windows"][0]["record"]["itls"] = [[0.1, "HERE"]]
+    content = orjson.dumps(document).replace(b'"HERE"', number.encode())
+
+    assert open_document(tmp_path, content, scenario_file) == 2
+    assert "windows.0.record.itls.0.1" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "scenario", ["../../etc/passwd", "/etc/passwd", "a/b", "..", "a..b", ".hidden", "x.toml/", "x\n", "", "x" * 65]
+)
+def test_attack__a_path_for_a_scenario(tmp_path, capsys, scenario_file, document, scenario):
+    document["scenario"] = scenario
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert ": scenario:" in refused(tmp_path, capsys)
+
+
+def test_attack__a_scenario_of_the_pull_requests_own(tmp_path, capsys, monkeypatch, scenario_file, document):
+    """A file of that name lies where the trusted side works, and its margins forgive everything."""
+    (tmp_path / "lax.toml").write_text(UNASKED.replace('"unit"', '"lax.toml"'))
+    monkeypatch.chdir(tmp_path)
+    document["scenario"] = "lax.toml"
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert "is not one of this side's (unit)" in refused(tmp_path, capsys)
+
+
+def test_attack__another_workload_under_the_scenarios_name(tmp_path, capsys, scenario_file, document):
+    document["workload_hash"] = "0" * 12
+
+    assert open_document(tmp_path, document, scenario_file) == 0
+    assert main(["check", str(tmp_path / "out" / SCENARIO.name)]) == 3
+    assert "INVALID" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("hardware", ["../..", "/root", "a/../b", "..", "A", "", None, "x" * 65])
+def test_attack__a_path_for_the_hardware(tmp_path, capsys, scenario_file, document, hardware):
+    document["arms"]["base"]["facts"]["hardware"] = hardware
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert "arms.base.facts.hardware" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<script>alert(1)</script>", "[a](http://b)", "`x`", "a|b", "line\nbreak", "\u202egnp", "x" * 121, "&lt;", "*b*", "$(id)"],
+)
+def test_attack__a_fact_with_more_than_words(tmp_path, capsys, scenario_file, document, text):
+    document["arms"]["candidate"]["facts"]["driver"] = text
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert "arms.candidate.facts.driver" in refused(tmp_path, capsys)
+
+
+def test_attack__markup_in_a_problem_is_shown_as_text(tmp_path, capsys, scenario_file, document):
+    document["problems"] = [
+        "<img src=x onerror=1> @maintainer #1 [ok](https://evil.example) <!-- perfgate --> ![p](x) ~~a~~ | b"
+    ]
+    open_document(tmp_path, document, scenario_file)
+    capsys.readouterr()
+
+    assert main(["check", str(tmp_path / "out" / SCENARIO.name), "--format", "markdown"]) == 3
+    shown = capsys.readouterr().out
+    assert "<img" not in shown
+    assert "<!--" not in shown
+    assert "@maintainer" not in shown
+    assert r"\[ok\](" in shown
+    assert "https://evil" not in shown
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\r## PASS", "\x1b[2J", "\u202e", "\u200b", "\ud83d\udc04" + "x" * 400, "\ue000"])
+def test_attack__a_problem_that_is_no_line(tmp_path, capsys, scenario_file, document, text):
+    document["problems"] = [text]
+    content = json.dumps(document).encode()
+
+    assert open_document(tmp_path, content, scenario_file) == 2
+    assert "problems.0" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (("windows",), [{}] * 1001),
+        (("problems",), ["x"] * 51),
+        (("windows", 0, "record", "ttfts"), [0.1] * 20_001),
+        (("windows", 0, "record", "generated_texts"), ["the prompt"]),
+        (("windows", 0, "record", "server_info"), {"a": 1}),
+        (("windows", 0, "file"), "../../x"),
+        (("windows", 0, "block"), 10**9),
+        (("schema",), 2),
+        (("arms", "third"), {}),
+        (("begun_utc",), "today"),
+    ],
+)
+def test_attack__too_many_or_unknown(tmp_path, capsys, scenario_file, document, change):
+    place, value = change
+    here = document
+    for step in place[:-1]:
+        here = here[step]
+    here[place[-1]] = value
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b'{"a":' * 5000, b"[" * 100_000, b"\xff\xfe", b'"x"'])
+def test_attack__no_document_at_all(tmp_path, capsys, scenario_file, content):
+    assert open_document(tmp_path, content, scenario_file) == 2
+    refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../etc/cron.d/x",
+        "/etc/passwd",
+        "handoff-../x.json",
+        "handoff-a/b.json",
+        "handoff-a.json/",
+        "report.md",
+        "handoff-.json",
+    ],
+)
+def test_attack__zip_slip(tmp_path, capsys, scenario_file, document, name):
+    assert open_document(tmp_path, document, scenario_file, name=name) == 2
+    assert "its name is not handoff-NAME.json" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFCHR, stat.S_IFIFO])
+def test_attack__a_link_in_the_archive(tmp_path, capsys, scenario_file, kind):
+    member = zipfile.ZipInfo(NAME)
+    member.external_attr = (kind | 0o777) << 16
+    path = tmp_path / "artifact.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, "/etc/passwd")
+
+    assert (
+        main(["handoff", "open", str(path), "--out", str(tmp_path / "out"), "--scenario", str(scenario_file), *subject()]) == 2
+    )
+    assert "it is a link, a folder or a device" in refused(tmp_path, capsys)
+
+
+def test_attack__a_link_for_the_artifact(tmp_path):
+    (tmp_path / "artifact.zip").symlink_to("/etc/passwd")
+
+    with pytest.raises(HandoffError, match="no such file"):
+        read_documents(tmp_path / "artifact.zip")
+
+
+def test_attack__a_bomb_that_says_so(tmp_path):
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(NAME, "w", force_zip64=True) as file:
+        for _ in range(65):
+            file.write(bytes(2**20))
+
+    assert path.stat().st_size < 2**20
+    with pytest.raises(HandoffError, match="it claims more than"):
+        read_documents(path)
+
+
+def test_attack__a_bomb_that_lies(tmp_path, monkeypatch):
+    """The directory of the archive claims few bytes, its stream holds many."""
+    monkeypatch.setattr(artifact, "MAX_DOCUMENT_BYTES", 1000)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(NAME, bytes(100_000))
+    path = tmp_path / "bomb.zip"
+    path.write_bytes(buffer.getvalue().replace((100_000).to_bytes(4, "little"), (900).to_bytes(4, "little")))
+
+    with pytest.raises(HandoffError, match=r"no sound zip file|unpacks to more"):
+        read_documents(path)
+
+
+def test_attack__many_documents_that_are_small_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(artifact, "MAX_TOTAL_BYTES", 2500)
+    path = tmp_path / "artifact.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"handoff-{number}.json", bytes(1000))
+
+    with pytest.raises(HandoffError, match="member 2: unpacks to more than 500 bytes"):
+        read_documents(path)
+
+
+def test_attack__many_members(tmp_path):
+    path = tmp_path / "artifact.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(17):
+            archive.writestr(f"handoff-{number}.json", b"{}")
+
+    with pytest.raises(HandoffError, match="17 members"):
+        read_documents(path)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_attack__two_members_of_one_name(tmp_path):
+    path = tmp_path / "artifact.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(NAME, b"{}")
+        archive.writestr(NAME, b"{ }")
+
+    with pytest.raises(HandoffError, match="a second member of one name"):
+        read_documents(path)
+
+
+def test_attack__two_hand_offs_of_one_scenario(tmp_path, capsys, scenario_file, document):
+    """The better of two measurements would be choosing."""
+    path = tmp_path / "artifact.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("handoff-one.json", orjson.dumps(document))
+        archive.writestr("handoff-two.json", orjson.dumps(document))
+
+    assert (
+        main(["handoff", "open", str(path), "--out", str(tmp_path / "out"), "--scenario", str(scenario_file), *subject()]) == 2
+    )
+    assert "several hand-offs of one scenario" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("damage", [b"PK\x03\x04", b"PK\x03\x04" + bytes(200)])
+def test_read_documents__a_damaged_archive(tmp_path, damage):
+    (tmp_path / "artifact.zip").write_bytes(damage)
+
+    with pytest.raises(HandoffError, match="no sound zip file"):
+        read_documents(tmp_path / "artifact.zip")
+
+
+def test_attack__an_oversized_file(tmp_path):
+    with (tmp_path / "artifact.zip").open("wb") as file:
+        file.truncate(65 * 2**20)
+
+    with pytest.raises(HandoffError, match="more than"):
+        read_documents(tmp_path / "artifact.zip")
+
+
+def test_open__never_writes_into_a_folder_that_is_there(tmp_path, capsys, scenario_file, document):
+    (tmp_path / "out" / SCENARIO.name).mkdir(parents=True)
+
+    assert open_document(tmp_path, document, scenario_file) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"head": "a" * 39}, "head-sha"), ({"repository": "a/../b"}, "repository"), ({"hardware": "../x"}, "hardware")],
+)
+def test_pack__options_that_cannot_be_true(tmp_path, capsys, changes, named):
+    folder = write_folder(tmp_path / "measured", make_session(SCENARIO))
+
+    assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "out"), *subject(**changes)]) == 2
+    assert f"perfgate: --{named}" in refused(tmp_path, capsys)
+
+
+def test_pack__a_session_that_died_keeps_its_problem(tmp_path, capsys, scenario_file):
+    folder = write_folder(tmp_path / "measured", make_session(SCENARIO, is_complete=False))
+    event = {"event": "problem", "at_s": 1.0, "message": "the candidate's server died\n<b>CUDA error</b>"}
+    (folder / "events.jsonl").write_bytes(orjson.dumps(event) + b"\n")
+    main(["handoff", "pack", str(folder), "-o", str(tmp_path), *subject()])
+    main(
+        ["handoff", "open", str(tmp_path / NAME), "--out", str(tmp_path / "out"), "--scenario", str(scenario_file), *subject()]
+    )
+    capsys.readouterr()
+
+    assert main(["check", str(tmp_path / "out" / SCENARIO.name)]) == 3
+    assert "the candidate's server died <b>CUDA error</b>" in capsys.readouterr().out
+
+
+QUESTION = Question(prompts=16, input_len=48, output_len=32, vocab=4096, seed=1)
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Pack a session whose starts answered the fixed prompts, the last one with a fault; return the document."""
+
+    def pack(fault="ok"):
+        folder = write_folder(tmp_path / f"asked-{fault}", make_session(SCENARIO))
+        for start in range(1, 5):
+            monkeypatch.setattr(fake_answers, "FAULT", fault if start == 3 else "ok")
+            raw = fake_answers.generate({"input_ids": QUESTION.draw(), "sampling_params": {"max_new_tokens": 32}})[1]
+            arm = Arm.BASE if start in {1, 4} else Arm.CANDIDATE
+            store_answers(folder, raw, Answers(arm=arm, block=(start + 1) // 2, start=start, question=QUESTION))
+        assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / f"packed-{fault}"), *subject()]) == 0
+        return orjson.loads((tmp_path / f"packed-{fault}" / NAME).read_bytes())
+
+    return pack
+
+
+@pytest.fixture
+def asking_file(tmp_path):
+    path = tmp_path / "asking.toml"
+    path.write_text(SCENARIO_TEXT)
+    return path
+
+
+def judge_opened(tmp_path, capsys):
+    code = main(["check", str(tmp_path / "out" / SCENARIO.name)])
+    return code, capsys.readouterr().out
+
+
+def test_answers__are_compared_on_the_other_side(tmp_path, capsys, asked, asking_file):
+    assert open_document(tmp_path, asked(), asking_file) == 0
+
+    code, text = judge_opened(tmp_path, capsys)
+    assert code in {0, 3}
+    assert "INVALID" not in text
+
+
+def test_attack__wrong_answers_with_the_problem_struck_out(tmp_path, capsys, asked, asking_file):
+    """The measuring side noticed; its remark is deleted on the way, and the reader notices by itself."""
+    document = asked("wrong")
+    assert "its answers are wrong" in document["problems"][0]
+    document["problems"] = []
+
+    assert open_document(tmp_path, document, asking_file) == 0
+    code, text = judge_opened(tmp_path, capsys)
+    assert code == 3
+    assert "its answers are wrong, however fast" in text
+
+
+def test_attack__no_answers_where_the_scenario_asks_for_them(tmp_path, capsys, asked, asking_file):
+    document = asked()
+    document["answers"] = []
+
+    assert open_document(tmp_path, document, asking_file) == 0
+    code, text = judge_opened(tmp_path, capsys)
+    assert code == 3
+    assert "measured but never asked the equivalence prompts" in text
+
+
+@pytest.mark.parametrize("change", [("prompts", 1), ("output_len", 1), ("seed", 2), ("input_len", 8)])
+def test_attack__answers_to_easier_prompts(tmp_path, capsys, asked, asking_file, change):
+    field, value = change
+    document = asked()
+    for entry in document["answers"]:
+        entry[field] = value
+
+    assert open_document(tmp_path, document, asking_file) == 2
+    assert f"answers: {field} is {value} where the scenario asks" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "change", [("tokens", ["x"]), ("logprobs", [1.0]), ("logprobs", [None]), ("prompt_logprobs", [0.0] * 5000)]
+)
+def test_attack__answers_that_are_no_numbers(tmp_path, capsys, asked, asking_file, change):
+    field, value = change
+    document = asked()
+    document["answers"][0]["replies"][0][field] = value
+
+    assert open_document(tmp_path, document, asking_file) == 2
+    assert f"answers.0.replies.0.{field}" in refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("field", ["tokens", "logprobs", "prompt_logprobs"])
+def test_attack__answers_that_are_cut(tmp_path, capsys, asked, asking_file, field):
+    document = asked()
+    document["answers"][0]["replies"][0][field].pop()
+
+    assert open_document(tmp_path, document, asking_file) == 0
+    assert judge_opened(tmp_path, capsys)[0] == 3
+
+
+@given(st.text())
+def test_clean_text__always_makes_a_problem_that_is_accepted(text):
+    from pydantic import TypeAdapter
+
+    from perfgate.github.handoff.handoff import Text
+
+    cleaned = clean_text(text)
+
+    assert TypeAdapter(Text).validate_python(cleaned) == cleaned
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_parse_handoff__any_json_is_refused_in_one_line(value):
+    with pytest.raises(HandoffError) as caught:
+        parse_handoff(json.dumps(value).encode(), "it")
+
+    assert str(caught.value).startswith("it: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_reduce_record__drops_what_nobody_reads():
+    line = {"server_info": {"model_path": "/secret/models/tiny"}, "tag": "x", "completed": 3, "errors": ["", None, "a\nb"]}
+    line["generated_texts"] = ["the secret of a prompt", "", None]
+
+    assert reduce_record(line) == {
+        "model_id": "tiny",
+        "completed": 3,
+        "errors": ["", "", "a b"],
+        "generated_texts": ["x", "", ""],
+    }

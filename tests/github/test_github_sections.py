@@ -1,0 +1,233 @@
+"""The sticky comment as text: sections, history, room, and text that tries to be one of ours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfgate.core import Outcome
+from perfgate.errors import StaleError
+from perfgate.github.comment.sections import (
+    MARK,
+    MAX_COMMENT,
+    MAX_HISTORY,
+    Entry,
+    Section,
+    cut,
+    find_room,
+    merge,
+    parse,
+    put,
+    render,
+)
+from perfgate.github.comment.states import ICONS, SENTENCES, State, combine
+
+RUNS = "https://github.com/o/r/actions/runs"
+
+
+def make_section(hardware="h200", *, head="a", state=State.PASS, run=1, attempt=1, body="All well."):
+    entry = Entry(head_sha=head * 40, state=state, run_id=run, run_attempt=attempt, at="2026-11-21T10:00:00Z")
+    return Section(hardware=hardware, entry=entry, body=body)
+
+
+def make_comment(*sections):
+    return render({section.hardware: section for section in sections}, RUNS)
+
+
+def test_render__is_read_back_whole():
+    sections = {name: make_section(name, body=f"### {name}\n\n| a |\n|--|\n| 1 |\n\nend") for name in ("h20", "h100", "h200")}
+
+    assert parse(render(sections, RUNS)) == sections
+    assert render(parse(render(sections, RUNS)), RUNS) == render(sections, RUNS)
+
+
+def test_render__begins_with_the_mark_and_names_every_section():
+    comment = make_comment(make_section("h20"), make_section("h100", state=State.REGRESSION))
+
+    assert comment.startswith(f"{MARK}\n")
+    assert "## ✅ h20: pass (not slower, as far as the margins go)" in comment
+    assert "## ❌ h100: regression (slower)" in comment
+    assert "commit aaaaaaaaaaaa, measured in [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z" in comment
+
+
+@pytest.mark.parametrize("state", State)
+def test_render__every_state_has_its_words(state):
+    comment = make_comment(make_section(state=state, body=""))
+
+    assert f"{ICONS[state]} h200: {state.value} ({SENTENCES[state]})" in comment
+    assert parse(comment)["h200"].entry.state is state
+
+
+HEADLINE = "REGRESSION: slower in Median ITL. Output throughput -1.1 % (margin -2.9 %); P99 ITL +2.2 % (margin +10.0 %)"
+
+
+def test_render__the_first_line_of_a_section_is_its_verdict_with_numbers():
+    section = replace(make_section(state=State.REGRESSION), headline=HEADLINE)
+    comment = make_comment(section)
+
+    assert next(line for line in comment.splitlines() if line and not line.startswith("<!--")) == f"## ❌ h200: {HEADLINE}"
+    assert parse(comment) == {"h200": section}
+
+
+def test_render__the_worst_section_comes_first():
+    comment = make_comment(make_section("h100"), make_section("h20", state=State.PLANNED), make_section(state=State.REGRESSION))
+
+    assert re.findall(r"^## \S+ (\w+):", comment, re.MULTILINE) == ["h200", "h20", "h100"]
+
+
+@given(st.text(max_size=200))
+def test_render__whatever_a_headline_says_the_sections_stay(headline):
+    found = parse(make_comment(replace(make_section(), headline=headline), make_section("h20")))
+
+    assert found["h200"].entry == make_section().entry
+    assert found["h20"] == make_section("h20")
+
+
+def test_put__the_last_result_moves_into_the_history():
+    sections = put({}, make_section(run=1, state=State.REGRESSION))
+    sections = put(sections, make_section(run=2, head="b", state=State.RUNNING))
+    sections = put(sections, make_section(run=2, head="b", state=State.PASS))
+
+    assert [entry.state for entry in sections["h200"].history] == [State.REGRESSION]
+    assert "<details><summary>Before (1)</summary>" in render(sections, RUNS)
+    assert "- commit aaaaaaaaaaaa: regression, [run 1.1]" in render(sections, RUNS)
+
+
+def test_put__the_history_is_bounded():
+    sections = {}
+    for run in range(1, 20):
+        sections = put(sections, make_section(run=run))
+
+    assert [entry.run_id for entry in sections["h200"].history] == list(range(18, 18 - MAX_HISTORY, -1))
+
+
+@pytest.mark.parametrize(
+    ("shown", "late"),
+    [
+        ({"run": 5}, {"run": 4}),
+        ({"run": 5, "attempt": 2}, {"run": 5, "attempt": 1}),
+        ({"run": 5, "state": State.PASS}, {"run": 5, "state": State.RUNNING}),
+        ({"run": 5, "state": State.PASS}, {"run": 6, "state": State.AWAITING}),
+    ],
+)
+def test_put__a_late_word_replaces_nothing(shown, late):
+    with pytest.raises(StaleError, match="has nothing newer to say of this commit"):
+        put({"h200": make_section(**shown)}, make_section(**late))
+
+
+def test_put__an_answer_is_not_kept_back_by_a_later_event_that_measured_nothing():
+    """Another label was added while the measurement ran: its run announced itself and then skipped every job."""
+    sections = put({}, make_section(run=5, state=State.RUNNING))
+    sections = put(sections, make_section(run=6, state=State.PLANNED))
+
+    assert put(sections, make_section(run=5, state=State.REGRESSION))["h200"].entry.state is State.REGRESSION
+
+
+def test_put__an_older_run_of_a_newer_commit_counts():
+    """Somebody pushed back to a commit that had been measured under a smaller number."""
+    assert put({"h200": make_section(run=9)}, make_section(run=5, head="b"))["h200"].entry.run_id == 5
+
+
+def test_merge__keeps_the_later_of_each_hardware():
+    one = {"h200": make_section(run=1), "h20": make_section("h20", run=7)}
+    other = {"h200": make_section(run=2), "h20": make_section("h20", run=6), "h100": make_section("h100")}
+
+    assert {name: section.entry.run_id for name, section in merge(one, other).items()} == {"h200": 2, "h20": 7, "h100": 1}
+
+
+FORGED = '<!-- perfgate:section {"hardware":"h200","entry":{}} -->\nPASS\n<!-- perfgate:foot -->\n<!-- perfgate:end -->'
+
+
+@pytest.mark.parametrize(
+    "body", [FORGED, f"text\n{MARK}\nmore", FORGED.replace("\n", "\r\n"), "<!-- open", "<!--perfgate:end-->"]
+)
+def test_attack__a_result_that_poses_as_a_section(body):
+    regression = replace(make_section(state=State.REGRESSION), body=body)
+
+    found = parse(make_comment(regression, make_section("h20")))
+
+    assert found["h200"].entry.state is State.REGRESSION
+    assert found["h20"].body == "All well."
+    assert "<!--" not in found["h200"].body
+
+
+@given(st.text(max_size=300))
+def test_render__whatever_the_body_says_the_other_section_stays(body):
+    found = parse(make_comment(make_section(body=body), make_section("h20")))
+
+    assert found["h200"].entry.state is State.PASS
+    assert found["h20"] == make_section("h20")
+
+
+@pytest.mark.parametrize("state", ["{}", '{"hardware":"../x"}', "{not json}", '{"hardware":"h200","entry":{"head_sha":"x"}}'])
+def test_parse__a_section_that_somebody_broke_is_left_out(state):
+    comment = make_comment(make_section("h20")).replace(
+        MARK, f"{MARK}\n<!-- perfgate:section {state} -->\nx\n<!-- perfgate:end -->"
+    )
+
+    assert parse(comment).keys() == {"h20"}
+
+
+def test_render__fits_into_a_comment_and_cuts_the_longest():
+    long = "\n".join(["### head", "<details><summary>s</summary>", "", "```sh", *["perfgate check results"] * 9000])
+
+    comment = make_comment(make_section(body=long), make_section("h100", body=long), make_section("h20"))
+
+    assert len(comment) <= MAX_COMMENT
+    assert comment.count("The rest does not fit into a comment") == 2
+    assert "All well." in comment
+    assert comment.count("```") % 2 == 0
+    assert comment.count("<details>") == comment.count("</details>")
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_find_room__bodies_of_that_length_are_never_cut(count):
+    """However long the history: what a section was promised, it keeps."""
+    entry = make_section(state=State.INCONCLUSIVE, run=2**52).entry
+    names = [f"{'x' * 62}-{number}" for number in range(count)]
+    body = "y" * find_room(count)
+    sections = {name: Section(hardware=name, entry=entry, history=(entry,) * MAX_HISTORY, body=body) for name in names}
+
+    comment = render(sections, f"https://github.example/{'o' * 39}/{'r' * 100}/actions/runs")
+
+    assert len(comment) <= MAX_COMMENT
+    assert comment.count(body) == count
+
+
+@given(st.text(alphabet="ab\n`<details>/ ", max_size=2000), st.integers(min_value=200, max_value=1500))
+def test_cut__never_exceeds_its_room(body, most):
+    assert len(cut(body, most)) <= most
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [
+        ([], State.INVALID),
+        (["PASS"], State.PASS),
+        (["IMPROVED", "IMPROVED"], State.IMPROVED),
+        (["IMPROVED", "PASS"], State.PASS),
+        (["PASS", "INCONCLUSIVE"], State.INCONCLUSIVE),
+        (["INCONCLUSIVE", "INVALID"], State.INVALID),
+        (["PASS", "REGRESSION", "INVALID"], State.REGRESSION),
+    ],
+)
+def test_combine__the_worst_speaks_for_all(outcomes, state):
+    assert combine([Outcome(outcome) for outcome in outcomes]) is state
+
+
+def test_commit_status__only_a_pass_is_a_success():
+    assert {state.value: state.commit_status for state in State} == {
+        "awaiting": "pending",
+        "planned": "pending",
+        "running": "pending",
+        "pass": "success",
+        "improvement": "success",
+        "regression": "failure",
+        "inconclusive": "error",
+        "invalid": "error",
+        "sick-runner": "error",
+    }

@@ -1,0 +1,182 @@
+"""Traces of the real profiler, made here on the CPU, and small ones whose sums are known."""
+
+import gzip
+import json
+
+import pytest
+
+from perfgate.errors import EvidenceError
+from perfgate.readers.traces import Spent, Trace, read_trace, read_traces
+from perfgate.results.attribution import attribute
+
+
+def event(name, ts, dur, cat="kernel", tid=7):
+    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "pid": 0, "tid": tid, "args": {}}
+
+
+def write(path, *events, **more):
+    content = json.dumps({"schemaVersion": 1, "traceEvents": list(events), **more}).encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory):
+    """Record a function with the real profiler, on the CPU, as SGLang does."""
+    torch = pytest.importorskip("torch", reason="needs torch, which the CPU engine installs")
+    folder = tmp_path_factory.mktemp("traces")
+
+    def record(work, name="t.trace.json.gz"):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            work(torch, torch.ones(32, 32))
+        profiler.export_chrome_trace(str(folder / name))
+        return folder / name
+
+    return record
+
+
+def multiply(torch, matrix):
+    for _ in range(5):
+        torch.mm(matrix, matrix)
+
+
+def multiply_and_sort(torch, matrix):
+    multiply(torch, matrix)
+    for _ in range(10):
+        torch.sort(matrix)
+
+
+def test_read_trace__of_the_real_profiler(profile):
+    trace = read_trace(profile(multiply))
+
+    assert trace.kind == "operator"
+    assert trace.spent["aten::mm"].count == 5
+    assert trace.spent["aten::mm"].time_us > 0
+
+
+def test_attribute__finds_what_the_candidate_does_more_of(profile):
+    base, candidate = read_trace(profile(multiply, "base.json")), read_trace(profile(multiply_and_sort, "candidate.json"))
+    found = {part.name: part for part in attribute(base, candidate, base_steps=5, candidate_steps=5).parts}
+
+    assert found["aten::sort"].base_count == 0
+    assert found["aten::sort"].candidate_count >= 2
+    assert found["aten::sort"].share > 0
+    assert (found["aten::mm"].base_count, found["aten::mm"].candidate_count) == (1.0, 1.0)
+
+
+def test_read_trace__truncated_file_of_the_real_profiler(profile, tmp_path):
+    whole = profile(multiply).read_bytes()
+    path = tmp_path / "t.trace.json.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+
+    with pytest.raises(EvidenceError, match=r"t\.trace\.json\.gz: truncated or no trace"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("t.json.gz", b"", "not valid JSON"),
+        ("t.json", b"", "not valid JSON"),
+        ("t.json", b'{"traceEvents": [{"ph": "X", ', "not valid JSON"),
+        ("t.json.gz", b"no gzip", "truncated or no trace"),
+        ("t.json", b"[1, 2]", "holds no traceEvents"),
+        ("t.json", b'{"traceEvents": 3}', "holds no traceEvents"),
+        ("t.json", b'{"traceEvents": []}', "nothing ran while it was recorded"),
+        ("t.json", b'{"traceEvents": [3, {"ph": "X", "cat": "kernel", "name": "k"}]}', "nothing ran while it was recorded"),
+    ],
+)
+def test_read_trace__what_is_no_trace(tmp_path, name, content, words):
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    with pytest.raises(EvidenceError, match=words) as caught:
+        read_trace(path)
+
+    assert str(path) in str(caught.value)
+
+
+def test_read_trace__missing_file(tmp_path):
+    with pytest.raises(EvidenceError, match="No such file"):
+        read_trace(tmp_path / "t.json")
+
+
+def test_read_trace__operators_are_counted_without_what_they_call(tmp_path):
+    events = [
+        event("outer", 0, 100, "cpu_op"),
+        event("inner", 10, 40, "cpu_op"),
+        event("leaf", 20, 10, "cpu_op"),
+        event("inner", 60, 40, "cpu_op"),
+        event("next", 100, 5, "cpu_op"),
+        event("elsewhere", 50, 30, "cpu_op", tid=8),
+    ]
+    trace = read_trace(write(tmp_path / "t.json", *reversed(events)))
+
+    assert trace.spent == {
+        "outer": Spent(time_us=20, count=1),
+        "inner": Spent(time_us=70, count=2),
+        "leaf": Spent(time_us=10, count=1),
+        "next": Spent(time_us=5, count=1),
+        "elsewhere": Spent(time_us=30, count=1),
+    }
+    assert trace.total_us == 135
+
+
+def test_read_trace__kernels_leave_operators_out(tmp_path):
+    trace = read_trace(
+        write(
+            tmp_path / "t.json",
+            event("aten::mm", 0, 90, "cpu_op"),
+            event("gemm", 5, 10),
+            event("Memcpy DtoD", 20, 2, "gpu_memcpy"),
+            event("gemm", 30, 12),
+            {"ph": "i", "cat": "kernel", "name": "mark", "ts": 1},
+        )
+    )
+
+    assert trace == Trace(kind="kernel", spent={"gemm": Spent(time_us=22, count=2), "Memcpy DtoD": Spent(time_us=2, count=1)})
+
+
+def test_read_traces__sums_ranks_and_leaves_out_one_without_kernels(tmp_path):
+    first = write(tmp_path / "TP-0.json.gz", event("gemm", 0, 10))
+    second = write(tmp_path / "TP-1.json.gz", event("gemm", 0, 14))
+    idle = write(tmp_path / "TP-2.json.gz", event("aten::mm", 0, 14, "cpu_op"))
+
+    assert read_traces([first, second, idle]) == Trace(kind="kernel", spent={"gemm": Spent(time_us=24, count=2)})
+    with pytest.raises(EvidenceError, match="the profiler wrote no trace"):
+        read_traces([])
+
+
+def make_trace(**times):
+    return Trace(kind="kernel", spent={name: Spent(time_us=time, count=8) for name, time in times.items()})
+
+
+def test_attribute__per_step_and_largest_difference_first():
+    found = attribute(
+        make_trace(moe=800.0, attention=400.0, combine=80.0),
+        make_trace(moe=560.0, attention=200.0, fused=20.0),
+        base_steps=8,
+        candidate_steps=4,
+    )
+
+    assert [(part.name, part.difference_us, part.share) for part in found.parts] == [
+        ("moe", 40.0, pytest.approx(40 / 55)),
+        ("combine", -10.0, pytest.approx(-10 / 55)),
+        ("fused", 5.0, pytest.approx(5 / 55)),
+        ("attention", 0.0, 0.0),
+    ]
+    assert (found.base_us, found.candidate_us) == (160.0, 195.0)
+    assert (found.parts[0].base_count, found.parts[0].candidate_count) == (1.0, 2.0)
+
+
+def test_attribute__no_difference_at_all():
+    found = attribute(make_trace(moe=8.0), make_trace(moe=8.0), base_steps=8, candidate_steps=8)
+
+    assert [part.share for part in found.parts] == [0.0]
+
+
+def test_attribute__kernels_against_operators():
+    operators = Trace(kind="operator", spent={"aten::mm": Spent(time_us=1.0, count=1)})
+
+    with pytest.raises(EvidenceError, match="the base's trace holds kernels, the candidate's operators"):
+        attribute(make_trace(moe=8.0), operators, base_steps=1, candidate_steps=1)

@@ -1,0 +1,294 @@
+"""Pages of every outcome and folder: what they say, what they escape, and that they fetch nothing. No browser is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from base64 import b64encode
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfgate.check import judge
+from perfgate.cli import main
+from perfgate.core import Arm, Role
+from perfgate.report.html.arms import group_arguments, list_arguments, list_differences
+from perfgate.report.html.distributions import find_quantile, tabulate_quantiles
+from perfgate.report.html.files import RawData
+from perfgate.report.html.places import Fate, pick_evidence, place_windows
+from perfgate.results.records import read_record
+from tests.fakes import folders
+from tests.fakes.sessions import change_window, make_baseline, make_scenario, make_session, write_folder
+
+VOID = {"meta", "link", "img", "br", "input"}
+
+
+class Reader(HTMLParser):
+    """Collect tags with their attributes, and check that every tag is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.open = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def read(html):
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert reader.open == []
+    return reader.tags
+
+
+@pytest.fixture
+def write(tmp_path, capsys):
+    """Write the page of a folder, and return it."""
+
+    def write(folder, *options):
+        code = main(["report", str(folder), "--html", str(tmp_path / "page.html"), *map(str, options)])
+        assert (code, capsys.readouterr().out) == (0, "")
+        return (tmp_path / "page.html").read_text(encoding="utf-8")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("make", "title", "figures"),
+    [
+        (folders.write_profiled, "REGRESSION", {"timeline", "itl", "ttft", "attribution"}),
+        (folders.write_faster, "IMPROVED", {"timeline"}),
+        (folders.write_failed, "INVALID", {"timeline"}),
+        (lambda _: folders.MEASURED / "aa", "INCONCLUSIVE", {"timeline", "itl", "ttft"}),
+        (lambda _: folders.MEASURED / "closed-aa", "PASS", {"timeline", "itl", "ttft"}),
+        (folders.write_matrix, "Matrix", {"servers", "rounds"}),
+        (lambda path: folders.write_timings(path, slower=0.05), "REGRESSION", {"layers-1"}),
+        (folders.write_timings, "PASS", {"layers-1"}),
+        (lambda _: folders.SURVEY, "MoE layers", {"layers-1"}),
+    ],
+)
+def test_report__every_kind_and_outcome(write, tmp_path, make, title, figures):
+    html = write(make(tmp_path / "folder"))
+    tags = read(html)
+
+    assert re.search(r"<title>(.*)</title>", html)[1].startswith(title)
+    assert {attrs["id"] for tag, attrs in tags if tag == "figure"} == figures
+    assert sum("mark" in attrs.get("class", "").split() for _, attrs in tags) > 4
+    assert len(html.encode()) < 1_000_000
+
+
+def test_report__says_the_answer_and_shows_each_metric(write, tmp_path):
+    html = write(folders.write_profiled(tmp_path / "folder"))
+    text = re.sub(r"<[^>]+>", " ", html).replace("\N{NO-BREAK SPACE}", " ")
+
+    for words in ("Output throughput", "-2.9 %", "3,519.8 tok/s", "PERFGATE_INJECT", "gpu:3", "fused_moe_kernel", "+18.0 us"):
+        assert words in text
+    assert f"perfgate check {tmp_path / 'folder'}" in text
+
+
+def test_report__layers_beside_a_session(write):
+    html = write(folders.MEASURED / "closed-aa", "--layers", folders.SURVEY)
+
+    assert 'id="layers-1"' in html
+    assert "share of the roofline reached" in html
+
+
+def test_report__fetches_nothing_and_runs_nothing(write, tmp_path):
+    html = write(folders.write_profiled(tmp_path / "folder"))
+    tags = read(html)
+    style = re.search(r"<style>(.*)</style>", html, flags=re.DOTALL)[1]
+    policy = next(attrs["content"] for tag, attrs in tags if attrs.get("http-equiv") == "Content-Security-Policy")
+
+    assert not {tag for tag, _ in tags} & {"script", "img", "iframe", "object", "embed", "base", "form", "video", "audio"}
+    assert not [name for _, attrs in tags for name in attrs if name.startswith("on") or name in {"src", "srcset", "style"}]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert f"'sha256-{b64encode(hashlib.sha256(style.encode()).digest()).decode()}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert all(re.match(r"(#|\./|data:,$)", attrs["href"]) for _, attrs in tags if "href" in attrs)
+
+
+def test_report__links_lead_to_the_raw_files(write, tmp_path):
+    tags = read(write(folders.write_profiled(tmp_path / "folder")))
+    links = [attrs["href"] for _, attrs in tags if attrs.get("href", "").startswith("./")]
+
+    assert len(links) > 20
+    assert all((tmp_path / link).is_file() for link in links)
+
+
+def test_report__same_folder_same_bytes(write):
+    assert write(folders.MEASURED / "aa") == write(folders.MEASURED / "aa")
+
+
+@pytest.mark.parametrize("make", [folders.write_hostile, folders.write_matrix, folders.write_timings])
+def test_report__hostile_text_stays_text(write, tmp_path, make):
+    html = write(make(tmp_path / "folder"))
+    tags = read(html)
+
+    assert "alert(" in html
+    assert not {tag for tag, _ in tags} & {"script", "img"}
+    assert not [name for _, attrs in tags for name in attrs if name.startswith("on")]
+    assert html.count("<style>") == html.count("</style>") == 1
+    assert "\u202e" not in html
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: (folder / "windows" / "0005.jsonl.gz").write_bytes(b"torn"), "does not match its digest"),
+        (lambda folder: (folder / "windows.jsonl").write_bytes((folder / "windows.jsonl").read_bytes()[:-40]), None),
+        (lambda folder: shutil.rmtree(folder / "windows"), "is missing although the index names it"),
+    ],
+)
+def test_report__of_a_torn_folder(write, tmp_path, damage, words):
+    folder = folders.write_profiled(tmp_path / "folder")
+    damage(folder)
+    html = write(folder)
+
+    assert words is None or "INVALID" in html
+    assert (words or "figure") in html
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{tmp}/nowhere", "--html", "{tmp}/page.html"], "no such result folder"),
+        (["{tmp}", "--html", "{tmp}/page.html"], "holds no session.json"),
+        (["{pass}", "--html", "{tmp}/no/page.html"], "--html {tmp}/no/page.html: cannot be written"),
+        (["{pass}", "--layers", "{tmp}"], "--layers: only a page shows timings of layers"),
+        (["{pass}", "--layers", "{tmp}", "--html", "{tmp}/page.html"], "holds no timings of layers"),
+        (["{survey}", "--layers", "{survey}", "--html", "{tmp}/page.html"], "holds no session"),
+        (["{bad}", "--html", "{tmp}/page.html"], "cells.0.tokens: Input should be greater than or equal to 1"),
+        (["{broken}", "--html", "{tmp}/page.html"], "not valid JSON"),
+    ],
+)
+def test_report__what_cannot_be_shown_is_one_line(tmp_path, capsys, arguments, words):
+    (tmp_path / "logs").mkdir()
+    bad, broken = tmp_path / "logs" / "bad.json", tmp_path / "logs" / "broken.json"
+    places = {"tmp": tmp_path, "pass": folders.MEASURED / "closed-aa", "survey": folders.SURVEY, "bad": bad, "broken": broken}
+    if "{bad}" in arguments:
+        bad.write_text('{"cells": [{"shape": "x", "tokens": 0, "samples_us": {"a": [1.0]}}]}')
+    if "{broken}" in arguments:
+        broken.write_text("{")
+    code = main(["report", *(word.format(**places) for word in arguments)])
+
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert words.format(**places) in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("session", "words"),
+    [
+        (make_session(make_scenario(), arms=(Arm.CANDIDATE,)), "One arm was measured"),
+        (make_session(make_scenario(), windows=()), "no window finished"),
+        (replace(make_session(make_scenario()), windows=make_session(make_scenario()).windows[:1]), "timeline"),
+    ],
+    ids=["candidate alone", "nothing", "one window"],
+)
+def test_report__of_less_than_a_comparison(write, tmp_path, session, words):
+    assert words in write(write_folder(tmp_path / "folder", session))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_report__absurd_numbers_are_drawn_at_the_edge(write, tmp_path, seed):
+    html = write(folders.write_absurd(tmp_path / "folder", seed))
+
+    assert "INVALID" in html
+    assert not re.search(r'="[^"]*\b(nan|inf)\b', html)
+
+
+def test_report__with_output_writes_both(write, tmp_path):
+    write(folders.MEASURED / "closed-aa", "--output", tmp_path / "comment.md")
+
+    assert "PASS" in (tmp_path / "comment.md").read_text().splitlines()[0]
+
+
+def test_place_windows__knows_cold_judged_and_left_out():
+    scenario = make_scenario()
+    session = make_session(scenario, worse=0.08, blocks=3)
+    baseline = make_baseline(scenario)
+    verdict = judge(session, scenario, baseline)
+    placed = place_windows(session, scenario, baseline, verdict)
+
+    assert verdict.blocks == 2
+    assert {one.fate for one in placed if one.window.block == 3} == {Fate.COLD, Fate.UNUSED}
+    assert {one.fate for one in placed if one.window.role is Role.WARMUP} == {Fate.COLD}
+    assert sum(one.fate is Fate.JUDGED for one in placed) == verdict.windows
+    assert [one.number for one in placed] == list(range(1, len(placed) + 1))
+
+
+def test_place_windows__of_nothing_judged_shows_what_was_measured():
+    scenario = make_scenario()
+    session = change_window(make_session(scenario), 3, completed=1)
+    placed = place_windows(session, scenario, None, judge(session, scenario, None))
+
+    assert {one.fate for one in pick_evidence(placed)} == {Fate.UNUSED}
+
+
+def test_find_quantile__is_the_smallest_value_that_covers_the_share():
+    values = np.arange(1.0, 101.0)
+
+    assert [find_quantile(values, share) for share in (0.0, 0.5, 0.99, 0.999, 1.0)] == [1, 50, 99, 100, 100]
+
+
+def test_tabulate_quantiles__says_nothing_that_the_samples_do_not_show():
+    table = tabulate_quantiles({Arm.BASE: np.full(200, 2.0), Arm.CANDIDATE: np.full(200, 3.0)})
+
+    assert [row[0] for row in table.rows] == ["P50", "P90", "P95", "slowest"]
+    assert table.rows[0] == ("P50", "2.00", "3.00", "+50.0 %")
+
+
+def test_group_arguments__keeps_all_words_of_an_option():
+    argv = ("python", "-m", "server", "--sizes", "1", "2", "--flag", "--name=a b", "--name", "c")
+
+    assert group_arguments(argv) == {"program": "python -m server", "--sizes": "1 2", "--flag": "on", "--name": "'a b' c"}
+
+
+def test_link__cannot_become_a_scheme(tmp_path, monkeypatch):
+    folder = tmp_path / "javascript:alert(1)"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    link = RawData(folder=Path(folder.name), home=Path()).link('a"b#c?.log')
+
+    assert link == "./javascript%3Aalert%281%29/a%22b%23c%3F.log"
+    assert os.sep not in link.removeprefix("./").replace("/a%22", "")
+
+
+def build_record(folder, **changes):
+    record = read_record(write_folder(folder, make_session(make_scenario())))
+    candidate = replace(record.arms[Arm.CANDIDATE], env={"SGLANG_X": "2"})
+    return replace(record, arms={**record.arms, Arm.CANDIDATE: candidate}, **changes)
+
+
+def test_list_differences__what_the_base_inherits(tmp_path):
+    record = build_record(tmp_path / "out", inherited={"SGLANG_X": "1", "OMP_NUM_THREADS": "4"})
+
+    assert list_differences(record).rows == [("variable SGLANG_X", "1 (inherited)", "2")]
+    assert list_arguments(record).rows == [
+        ("variable SGLANG_X", "1 (inherited)", "2"),
+        ("variable OMP_NUM_THREADS", "4 (inherited)", "4 (inherited)"),
+    ]
+
+
+def test_list_differences__folder_from_before_inherited_variables_were_kept(tmp_path):
+    record = build_record(tmp_path / "out")
+
+    assert record.inherited is None
+    assert list_arguments(record).rows == [("variable SGLANG_X", "not set", "2")]

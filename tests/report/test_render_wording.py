@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from perfgate.core import Judgement, Outcome
+from perfgate.metrics import METRICS
+from perfgate.report import wording
+from perfgate.report.figure import MARGIN, WIDTH, ZERO, draw_interval
+from perfgate.report.view import sort_judgements
+
+
+def judgement(metric="median_itl_ms", change=0.0, low=0.0, high=0.0, margin=0.1, **more):
+    numbers = {"base": 10.0, "candidate": 10.0, "worse": change, "gating": True, "outcome": Outcome.PASS}
+    return Judgement(metric=metric, change=change, low=low, high=high, margin=margin, **numbers | more)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (0.0244, "+2.4 %"),
+        (-0.0244, "-2.4 %"),
+        (0.0, "0.0 %"),
+        (-0.0001, "0.0 %"),
+        (None, "n/a"),
+        (math.nan, "n/a"),
+        (math.inf, "n/a"),
+    ],
+)
+def test_percent__signs_and_gaps(ratio, text):
+    assert wording.percent(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "number", "text"),
+    [
+        ("output_tok_per_s", 12345.67, "12,345.7 tok/s"),
+        ("p99_itl_ms", 19.019, "19.02 ms"),
+        ("p99_itl_ms", None, "n/a"),
+        ("p99_itl_ms", math.nan, "n/a"),
+    ],
+)
+def test_value__decimals_and_unit(metric, number, text):
+    assert wording.value(metric, number) == text
+
+
+def test_limit__is_in_the_readers_sense():
+    assert wording.limit(judgement("output_tok_per_s", margin=0.25)) == "-20.0 %"
+    assert wording.limit(judgement("p99_itl_ms", margin=0.25)) == "+25.0 %"
+
+
+def test_finding__not_judged():
+    assert wording.finding(judgement(change=None)) == "Median ITL not judged"
+
+
+def test_interval__missing_end():
+    assert wording.interval(judgement(low=None)) == "n/a"
+
+
+def test_draw_interval__zero_margin_and_estimate_stand_in_their_places():
+    drawn = draw_interval(judgement(change=math.expm1(1.6 * math.log1p(0.1)), low=0.12, high=0.25))
+
+    assert len(drawn) == WIDTH
+    assert (drawn[ZERO], drawn[MARGIN], drawn[ZERO + 8]) == ("0", "!", "*")
+
+
+def test_draw_interval__worse_is_right_for_either_direction():
+    slower = draw_interval(judgement("median_itl_ms", change=0.08, low=0.06, high=0.1))
+    less = draw_interval(judgement("output_tok_per_s", change=1 / 1.08 - 1, low=1 / 1.1 - 1, high=1 / 1.06 - 1))
+
+    assert slower == less
+    assert slower.index("*") > ZERO
+
+
+def test_draw_interval__ends_outside_become_arrows():
+    assert draw_interval(judgement(change=0.0, low=-0.9, high=9.0))[0] == "<"
+    assert draw_interval(judgement(change=0.0, low=-0.9, high=9.0))[-1] == ">"
+    assert draw_interval(judgement(change=3.0, low=2.0, high=4.0))[-1] == "*"
+    assert draw_interval(judgement(change=-0.8, low=-0.9, high=-0.7))[0] == "*"
+
+
+@pytest.mark.parametrize("gap", [{"low": None}, {"high": math.inf}, {"change": math.nan}, {"low": -1.0}])
+def test_draw_interval__no_finite_interval_no_picture(gap):
+    assert draw_interval(judgement(**gap)) == ""
+
+
+def test_sort_judgements__worst_first_then_shown_only():
+    given = (
+        judgement("mean_ttft_ms", change=0.5, gating=False),
+        judgement("median_itl_ms", change=0.02),
+        judgement("mean_e2e_ms", change=0.08),
+        judgement("p95_itl_ms", change=0.01, outcome=Outcome.REGRESSION),
+        judgement("p99_itl_ms", gating=False),
+        judgement("output_tok_per_s"),
+    )
+
+    names = [found.metric for found in sort_judgements(given)]
+
+    assert names == ["p95_itl_ms", "mean_e2e_ms", "median_itl_ms", "output_tok_per_s", "mean_ttft_ms", "p99_itl_ms"]
+
+
+def test_wording__every_outcome_has_its_words():
+    assert set(wording.ICONS) == set(wording.MEANINGS) == set(wording.ACTIONS) == set(Outcome)
+
+
+def test_wording__every_metric_has_a_title():
+    assert all(wording.title(judgement(name)) for name in METRICS)

@@ -1,0 +1,64 @@
+"""A start's readiness and its memory are metrics that a scenario may gate."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from perfgate.core import Run
+from perfgate.machine.processes import measure_memory
+from perfgate.results.footprint import add_footprint, read_starts
+from perfgate.results.results import load_results
+from perfgate.serving.measure import measure
+from tests.fakes.requests import Silent, build_request, use_fake_engine
+
+RUN = Run(
+    source="window",
+    values={"median_itl_ms": 3.0},
+    workload={},
+    requested=1,
+    completed=1,
+    input_tokens=1,
+    output_tokens=1,
+    duration_s=1.0,
+)
+
+
+def test_read_starts__only_what_a_clock_can_tell():
+    events = [
+        {"event": "server_ready", "start": 1, "ready_s": 31.5, "capture_s": 4, "weights_s": "2"},
+        {"event": "server_ready", "start": 2, "ready_s": -1.0},
+        {"event": "server_ready", "start": "3", "ready_s": 1.0},
+        {"event": "server_started", "start": 4, "ready_s": 1.0},
+    ]
+
+    assert read_starts(events) == {1: {"ready_s": 31.5, "capture_s": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("is_alone", "more"), [(True, {"gpu_memory_mib": 2.0, "ready_s": 12.0, "capture_s": 3.0}), (False, {})]
+)
+def test_add_footprint__memory_of_the_gpu_and_readiness_are_a_servers_own_only_where_it_is_alone(is_alone, more):
+    telemetry = {"server_memory_bytes": 3 * 2**20, "gpu_memory_used_bytes": 2 * 2**20}
+
+    found = add_footprint(RUN, {"ready_s": 12.0, "capture_s": 3.0}, telemetry, is_alone=is_alone)
+
+    assert found.values == {"median_itl_ms": 3.0, "server_memory_mib": 3.0, **more}
+
+
+def test_add_footprint__what_nobody_read_is_absent():
+    assert add_footprint(RUN, {}, {}, is_alone=True) == RUN
+
+
+def test_measure_memory__this_session():
+    assert measure_memory(os.getsid(0)) >= 10 * 2**20
+
+
+def test_measure__every_window_carries_the_footprint_of_its_server(tmp_path, monkeypatch):
+    use_fake_engine(monkeypatch, tmp_path)
+    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert all(window.run.values["ready_s"] > 0 for window in session.windows)
+    assert all(window.run.values["server_memory_mib"] > 5 for window in session.windows)

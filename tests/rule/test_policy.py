@@ -1,0 +1,125 @@
+"""What is fixed before anybody looks: which metrics gate, what stored noise weighs, and how far a lone candidate is judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfgate.core import Arm, Fingerprint
+from perfgate.scenario.schema import Blocks, Gate, Warmup
+from perfgate.stats.moderated import Prior
+from perfgate.verdict.noise import Response
+from perfgate.verdict.policy import can_judge_alone, find_silence, fix_policy
+from perfgate.verdict.series import read_series
+from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session
+
+SCENARIO = make_scenario()
+BASELINE = make_baseline(SCENARIO)
+ALONE = make_session(SCENARIO, blocks=1, arms=(Arm.CANDIDATE,))
+NOISE = BASELINE.metrics["median_itl_ms"]
+
+
+def test_prior__of_blocks_weighs_nine_degrees_of_freedom_at_most():
+    prior = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE).prior("median_itl_ms")
+
+    assert prior == Prior(variance=NOISE.block_variance, df=9)
+    assert fix_policy(make_session(SCENARIO), SCENARIO, make_baseline(SCENARIO, sessions=3)).prior("median_itl_ms").df == 6
+
+
+def test_prior__of_a_lone_start_is_a_new_session_on_one_degree_less_than_sessions():
+    assert fix_policy(ALONE, SCENARIO, BASELINE).prior("median_itl_ms") == Prior(variance=NOISE.predicted_variance, df=11)
+
+
+def test_prior__of_a_metric_that_nobody_stored_knows_nothing():
+    assert fix_policy(ALONE, SCENARIO, None).prior("median_itl_ms") == Prior()
+
+
+@pytest.mark.parametrize("arm", list(Arm))
+def test_fix_policy__a_base_by_its_fingerprint_or_its_windows_makes_a_comparison(arm):
+    session = make_session(SCENARIO, blocks=1)
+    windows = tuple(window for window in session.windows if window.arm is arm)
+    named = {one: found for one, found in session.fingerprints.items() if one is not arm}
+
+    policy = fix_policy(replace(session, windows=windows, fingerprints=named), SCENARIO, BASELINE)
+
+    assert (policy.stage, policy.plan.looks) == (2, (2, 3, 4, 6))
+
+
+def test_fix_policy__the_past_is_held_against_the_base_not_the_change():
+    newer = {Arm.BASE: Fingerprint(facts=FACTS), Arm.CANDIDATE: Fingerprint(facts={**FACTS, "sglang": "0.6"})}
+
+    policy = fix_policy(make_session(SCENARIO, fingerprints=newer), SCENARIO, BASELINE)
+
+    assert (policy.is_same_environment, policy.max_prior_df) == (True, 9)
+
+
+def test_fix_policy__without_a_baseline_says_so():
+    assert fix_policy(ALONE, SCENARIO, None).warnings == (
+        "no baseline for this hardware and scenario: judged by this session's own noise alone",
+    )
+
+
+@pytest.mark.parametrize(("requests", "is_silent"), [(299, True), (300, False)])
+def test_find_silence__p99_gates_from_300_requests_up(requests, is_silent):
+    scenario = make_scenario(load=replace(SCENARIO.load, num_prompts=requests))
+
+    assert (find_silence("p99_itl_ms", scenario, None) is not None) is is_silent
+
+
+NO_ANSWER = (Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.03),)
+
+
+@pytest.mark.parametrize(
+    ("gates", "noise", "reason"),
+    [
+        ({"median_itl_ms": Gate()}, None, "the scenario does not gate it"),
+        ({"output_tok_per_s": Gate(advisory=True)}, None, "the scenario calls it advisory"),
+        (
+            {"output_tok_per_s": Gate()},
+            replace(NOISE, sensitivity=NO_ANSWER),
+            "calibration saw no fitting response to an injected slow-down",
+        ),
+    ],
+)
+def test_find_silence__says_why_a_metric_is_shown_only(gates, noise, reason):
+    found = find_silence("output_tok_per_s", make_scenario(gates=gates), noise)
+
+    assert found == f"Output throughput is shown only: {reason}"
+
+
+def test_find_silence__a_metric_that_never_gates():
+    found = find_silence("max_itl_ms", make_scenario(gates={"max_itl_ms": Gate()}), None)
+
+    assert found == "Max ITL is shown only: it never gates"
+
+
+@pytest.mark.parametrize(("sessions", "can"), [(9, False), (10, True)])
+def test_can_judge_alone__from_ten_stored_sessions(sessions, can):
+    assert can_judge_alone(fix_policy(ALONE, SCENARIO, make_baseline(SCENARIO, sessions=sessions))) is can
+
+
+def test_read_series__a_metric_without_a_past_is_inflated_by_nothing():
+    metrics = {name: noise for name, noise in BASELINE.metrics.items() if name != "median_itl_ms"}
+    session = make_session(SCENARIO, noise=0.02)
+    policy = fix_policy(session, SCENARIO, replace(BASELINE, metrics=metrics))
+
+    phis = {reading.metric: reading.series.phi for reading in read_series(session, policy)}
+
+    assert phis["median_itl_ms"] == ()
+    assert min(phis["output_tok_per_s"]) > 1
+
+
+def test_read_series__two_windows_a_start_scatter_too():
+    scenario = make_scenario(blocks=Blocks(windows=2), warmup=Warmup(steady_ratio=0.25))
+    session = make_session(scenario, noise=0.03)
+    policy = fix_policy(session, scenario, make_baseline(scenario))
+
+    assert max(read_series(session, policy)[0].series.phi) > 1
+
+
+def test_noise__two_sessions_are_the_least_for_a_band_of_sessions():
+    one, two = (make_baseline(SCENARIO, sessions=count).metrics["median_itl_ms"] for count in (1, 2))
+
+    assert one.session_band is None
+    assert two.session_band > two.band > 0

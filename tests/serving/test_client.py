@@ -1,0 +1,241 @@
+"""The client against bench_serving stand-ins: real worker processes over the real line protocol."""
+
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from perfgate.errors import ClientError, InputError
+from perfgate.scenario.load import Load
+from perfgate.serving.client import Client, build_argv, verify_dataset
+from perfgate.serving.engine.engines import Engine
+from perfgate.serving.engine.reaper import Reaper
+
+BENCH = """
+import argparse, json, random, sys, time
+import numpy
+draws = 0
+def get_tokenizer(name):
+    return [name]
+def get_dataset(args, tokenizer, model):
+    global draws
+    draws += 1
+    return [random.random(), numpy.random.rand(), args.num_prompts, *tokenizer]
+def cli_main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output-file")
+    parser.add_argument("--num-prompts", type=int)
+    parser.add_argument("--base-url")
+    args, _ = parser.parse_known_args()
+    print("noise on standard output")
+    {body}
+"""
+DRAW = """
+    random.seed(1), numpy.random.seed(1)
+    requests = get_dataset(args, get_tokenizer("words"), "model")
+    told = [list(requests), random.random(), numpy.random.rand(), draws]
+    requests.clear()
+    open(args.output_file, "w").write(json.dumps(told))
+"""
+# Bench_serving's own command line, with what it would run replaced by what it understood.
+PARSE = """
+import json, sys
+import sglang.benchmark.serving as serving
+serving.run_benchmark = lambda args: print(json.dumps(vars(args), default=str))
+sys.argv = ["bench_serving", *json.loads(sys.argv[1])]
+serving.cli_main()
+"""
+LOAD = Load(num_prompts=3, input_len=4, output_len=5, max_concurrency=1, timeout_s=20.0)
+
+
+@pytest.fixture
+def build_client(tmp_path):
+    reaper = Reaper()
+
+    def build(body):
+        package = tmp_path / "path" / "sglang" / "benchmark"
+        package.mkdir(parents=True)
+        for folder in (package, package.parent):
+            (folder / "__init__.py").touch()
+        (package / "serving.py").write_text(BENCH.format(body=body))
+        engine = Engine(name="fake", package="fake", module="fake", env={"PYTHONPATH": str(tmp_path / "path")})
+        return Client(sys.executable, engine, tmp_path / "client.log", reaper)
+
+    yield build
+    reaper.close()
+
+
+def test_measure__returns_what_bench_serving_wrote(build_client, tmp_path):
+    with build_client("open(args.output_file, 'w').write(f'{args.num_prompts}')") as client:
+        client.wait_ready_once()
+        client.wait_ready_once()
+        first = client.measure(LOAD, tmp_path, "http://127.0.0.1:1")
+        second = client.measure(LOAD, tmp_path, "http://127.0.0.1:1")
+
+    assert (first, second) == (b"3", b"3")
+    assert "noise on standard output" in (tmp_path / "client.log").read_text()
+
+
+def test_measure__sends_the_same_requests_at_the_same_times_and_draws_them_once(build_client, tmp_path):
+    other = replace(LOAD, num_prompts=4)
+    with build_client(DRAW.strip()) as client:
+        client.wait_ready_once()
+        first, second, third, fourth = (
+            json.loads(client.measure(load, tmp_path, f"http://127.0.0.1:{port}"))
+            for port, load in enumerate([LOAD, LOAD, other, LOAD], start=1)
+        )
+
+    assert first[0][2:] == [3, "words"]
+    assert (first, first) == ([*second[:3], 1], [*fourth[:3], 1])
+    assert (third[0][2], third[1:3]) == (4, first[1:3])
+    assert [told[3] for told in (first, second, third, fourth)] == [1, 1, 2, 2]
+
+
+def test_measure__rests_briefly_before_the_load(build_client, tmp_path):
+    body = "told = []\n    for length in (1.0, 0.4):\n        begun = time.perf_counter(); time.sleep(length); "
+    body += 'told.append(time.perf_counter() - begun)\n    open(args.output_file, "w").write(json.dumps(told))'
+    with build_client(body) as client:
+        client.wait_ready_once()
+        rest_s, other_s = json.loads(client.measure(LOAD, tmp_path, "http://127.0.0.1:1"))
+
+    assert 0.05 <= rest_s < 0.8
+    assert other_s >= 0.4
+
+
+# A release whose command line is there only where it is run as a program.
+PROGRAM = """
+import argparse, os, sys
+def run_benchmark(args):
+    if args.num_prompts == 13:
+        sys.exit(4)
+    open(args.output_file, "w").write(str(os.getpid()))
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output-file")
+    parser.add_argument("--num-prompts", type=int)
+    run_benchmark(parser.parse_known_args()[0])
+"""
+
+
+def test_measure__a_process_for_each_window_where_there_is_no_other_way(build_client, tmp_path):
+    client = build_client("pass")
+    (tmp_path / "path" / "sglang" / "benchmark" / "serving.py").write_text(PROGRAM)
+    with client:
+        client.wait_ready_once()
+        pids = {client.measure(LOAD, tmp_path, "http://127.0.0.1:1") for _ in range(2)}
+
+        with pytest.raises(ClientError, match="exited with 4"):
+            client.measure(replace(LOAD, num_prompts=13), tmp_path, "http://127.0.0.1:1")
+
+    assert len(pids) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("sys.exit(1)", "exited with 1"),
+        ("raise ValueError('bad')", "ValueError: bad"),
+        ("pass", "wrote no result"),
+        ("import os; os._exit(3)", "has died"),
+    ],
+)
+def test_measure__bench_serving_fails(build_client, tmp_path, body, message):
+    with build_client(body) as client:
+        client.wait_ready_once()
+
+        with pytest.raises(ClientError, match=message):
+            client.measure(LOAD, tmp_path, "http://127.0.0.1:1")
+
+
+def test_measure__no_answer_in_time(build_client, tmp_path):
+    load = Load(num_prompts=3, input_len=4, output_len=5, max_concurrency=1, timeout_s=0.5)
+    with build_client("time.sleep(60)") as client:
+        client.wait_ready_once()
+
+        with pytest.raises(ClientError, match=r"no answer within \d s"):
+            client.measure(load, tmp_path, "http://127.0.0.1:1")
+
+
+def test_measure__worker_was_killed(build_client, tmp_path):
+    """What it never read is still to be written when its pipe is closed."""
+    with build_client("pass") as client:
+        client.wait_ready_once()
+        process = client._require()
+        process.kill()
+        process.wait()
+
+        with pytest.raises(ClientError, match="has died"):
+            client.measure(LOAD, tmp_path, "http://127.0.0.1:1")
+
+
+def test_wait_ready_once__bench_serving_cannot_be_imported(build_client, tmp_path):
+    client = build_client("pass")
+    (tmp_path / "path" / "sglang" / "benchmark" / "serving.py").write_text("import nothing_of_that_name")
+
+    with client, pytest.raises(ClientError, match="has died"):
+        client.wait_ready_once()
+
+
+def test_build_argv__passes_the_seed_and_the_exact_lengths():
+    argv = build_argv(LOAD, Path("/m"), "http://h:1", Path("/o"))
+    options = dict(pairwise(argv))
+
+    assert options["--seed"] == "1"
+    assert options["--random-range-ratio"] == "1.0"
+    assert options["--request-rate"] == "inf"
+    assert options["--output-file"] == "/o"
+
+
+def test_build_argv__of_a_data_set():
+    load = Load(
+        num_prompts=3,
+        max_concurrency=1,
+        dataset="sharegpt",
+        dataset_path="chat.json",
+        dataset_sha256="0" * 64,
+        output_len=7,
+        warmup_requests=0,
+        args=("--apply-chat-template",),
+    )
+    argv = build_argv(load, Path("/m"), "http://h:1", Path("/o"))
+
+    assert dict(pairwise(argv))["--sharegpt-output-len"] == "7"
+    assert dict(pairwise(argv))["--dataset-path"] == "chat.json"
+    assert dict(pairwise(argv))["--warmup-requests"] == "0"
+    assert argv[-1] == "--apply-chat-template"
+    assert not any(word.startswith("--random") for word in argv)
+
+
+@pytest.mark.engine
+def test_build_argv__is_understood_by_the_installed_engine(tmp_path):
+    if importlib.util.find_spec("sglang") is None:
+        pytest.skip("needs the CPU engine")
+    load = replace(LOAD, args=("--cache-report",), warmup_requests=2)
+    argv = build_argv(load, tmp_path, "http://127.0.0.1:1", tmp_path / "out")
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, json.dumps(argv)], capture_output=True, text=True, check=True, timeout=300
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+
+    assert (found["random_input_len"], found["random_output_len"], found["seed"]) == (4, 5, 1)
+    assert (found["cache_report"], found["warmup_requests"]) == (True, 2)
+
+
+def test_verify_dataset__the_file_that_the_scenario_names(tmp_path):
+    file = tmp_path / "chat.json"
+    file.write_bytes(b"[]")
+    right = hashlib.sha256(b"[]").hexdigest()
+    load = Load(num_prompts=3, max_concurrency=1, dataset="sharegpt", dataset_path=str(file), dataset_sha256=right)
+    verify_dataset(load)
+    verify_dataset(LOAD)
+
+    with pytest.raises(InputError, match=r"chat\.json: its SHA-256 is"):
+        verify_dataset(replace(load, dataset_sha256="0" * 64))
+    with pytest.raises(InputError, match="absent: cannot be read"):
+        verify_dataset(replace(load, dataset_path=str(tmp_path / "absent")))

@@ -1,0 +1,164 @@
+"""vLLM behind the same two adapters, the server's and the client's: a real process with its endpoints and manners."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from perfgate.check import judge
+from perfgate.core import Arm, Outcome
+from perfgate.errors import EngineError, ScenarioError, ServerError
+from perfgate.machine.fingerprint import read_software
+from perfgate.results.answers import load_answers
+from perfgate.results.profiles import Profile
+from perfgate.results.results import load_results
+from perfgate.scenario.schema import Load, parse_scenario
+from perfgate.serving.client import Client, build_argv
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.engines import ENGINES
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.measure import measure, require_engine
+from perfgate.serving.profiling import profile_server
+from tests.fakes.requests import FAKES, Silent, build_request, build_text, use_fake_engine
+
+VLLM = {'engine = "sglang-cpu"': 'engine = "vllm"', "num_prompts = 8": 'backend = "vllm"\nnum_prompts = 8'}
+# What the CPU engine is told does not concern the other one.
+PLAIN = {
+    '  "--attention-backend", "torch_native",\n': "",
+    '  "--dtype", "bfloat16",\n': "",
+    '  "--context-length", "1024",\n': "",
+    '  "--max-total-tokens", "16384",\n': "",
+    '  "--max-running-requests", "16",\n': "",
+}
+FAKE = replace(ENGINES["vllm"], module="fake_vllm", env={"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"})
+
+
+@pytest.fixture
+def reaper():
+    reaper = Reaper()
+    yield reaper
+    reaper.close()
+
+
+@pytest.fixture
+def fake_vllm(monkeypatch, tmp_path):
+    use_fake_engine(monkeypatch, tmp_path)
+    monkeypatch.setitem(ENGINES, "vllm", FAKE)
+
+
+def build_launch(tmp_path, ready_timeout_s=20.0, **env):
+    (tmp_path / "config.json").write_text('{"vocab_size": 4096}')
+    return Launch(
+        engine=FAKE,
+        python=sys.executable,
+        model=tmp_path,
+        args=(),
+        env=env,
+        ready_timeout_s=ready_timeout_s,
+        stop_timeout_s=0.5,
+    )
+
+
+def run(folder, **env):
+    """Measure two blocks whose candidate has another environment, and judge them."""
+    measure(build_request(folder, candidate=ArmSpec(env=env), **VLLM, **PLAIN), Silent())
+    scenario, session = load_results(folder)
+    return session, judge(session, scenario, None)
+
+
+def test_argv__of_each_engine(tmp_path):
+    launch = replace(build_launch(tmp_path), engine=ENGINES["vllm"], python="python3")
+    sglang = replace(launch, engine=ENGINES["sglang"])
+
+    assert launch.argv(4000) == [
+        *("python3", "-m", "vllm.entrypoints.openai.api_server", "--model", str(tmp_path)),
+        *("--host", "127.0.0.1", "--port", "4000", "--no-enable-prefix-caching"),
+    ]
+    assert sglang.argv(4000)[3] == "--model-path"
+
+
+def test_wait_ready__is_not_taken_in_by_a_health_that_only_lives(tmp_path, reaper):
+    with (
+        Server(build_launch(tmp_path, ready_timeout_s=1.0, FAKE_VLLM="stuck"), tmp_path / "log", reaper) as server,
+        pytest.raises(ServerError, match="not ready after 1 s"),
+    ):
+        server.wait_ready()
+
+
+def test_wait_ready__from_the_first_generation_on(tmp_path, reaper):
+    with Server(build_launch(tmp_path, FAKE_VLLM="late"), tmp_path / "log", reaper) as server:
+        server.wait_ready()
+        server.flush_cache()
+
+        assert server.ready_s > 0
+
+
+@pytest.mark.usefixtures("fake_vllm")
+def test_measure__session_of_vllm(tmp_path):
+    session, verdict = run(tmp_path / "out", FAKE_ANSWER="noisy")
+    answers = load_answers(tmp_path / "out")
+
+    assert session.problems == ()
+    assert verdict.outcome is not Outcome.INVALID
+    assert {found.question.dialect for found in answers} == {"openai"}
+    assert session.equivalence.startswith("log-probs of the candidate differ from the base's by 0.")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("wrong", "its answers are wrong, however fast"),
+        ("early", "equivalence prompt 3: ended by itself after 5 of 32 tokens"),
+        ("empty", "equivalence prompt 3: nothing was generated"),
+        ("cached", "equivalence prompt 0: 48 of its 48 tokens came from a cache"),
+        ("mixed", "equivalence prompt 3: the server scored another prompt than it was asked"),
+        ("missing", "answered 15 of 16 equivalence prompts"),
+        ("nan", "equivalence prompt 3: the log-prob of a generated token is no number"),
+    ],
+)
+@pytest.mark.usefixtures("fake_vllm")
+def test_measure__wrong_answers_of_vllm(tmp_path, fault, words):
+    session, verdict = run(tmp_path / "out", FAKE_ANSWER=fault)
+
+    assert verdict.outcome is Outcome.INVALID
+    assert f"block 1, candidate, start 2: {words}" in session.problems[0]
+
+
+def test_profile_server__engine_without_a_profiler(tmp_path, reaper):
+    load = Load(num_prompts=8, input_len=16, output_len=12, max_concurrency=4)
+    with Server(build_launch(tmp_path), tmp_path / "log", reaper) as server:
+        server.wait_ready()
+
+        with pytest.raises(ServerError, match="engine vllm starts no profiler by request"):
+            profile_server(server, load, tmp_path, Profile(arm=Arm.BASE, block=1, start=1))
+
+
+def test_parse_scenario__backend_that_does_not_speak_to_the_engine():
+    text = build_text(**{'engine = "sglang-cpu"': 'engine = "vllm"'})
+
+    with pytest.raises(ScenarioError, match=r"load\.backend: sglang does not speak to vllm; write vllm"):
+        parse_scenario(text, "test")
+    with pytest.raises(ScenarioError, match=r"load\.backend: vllm does not speak to sglang-cpu; write sglang"):
+        parse_scenario(build_text(**{"num_prompts = 8": 'backend = "vllm"\nnum_prompts = 8'}), "test")
+
+
+def test_build_argv__names_the_backend(tmp_path):
+    load = Load(num_prompts=8, input_len=16, output_len=12, max_concurrency=4, backend="vllm")
+    argv = build_argv(load, tmp_path, "http://127.0.0.1:1", tmp_path / "out")
+
+    assert argv[argv.index("--backend") + 1] == "vllm"
+
+
+def test_client__runs_where_bench_serving_is(tmp_path, reaper):
+    client = Client("/an/environment/of/vllm/python", ENGINES["vllm"], tmp_path / "log", reaper)
+    own = Client("/an/environment/of/sglang/python", ENGINES["sglang"], tmp_path / "log", reaper)
+
+    assert (client.python, own.python) == (sys.executable, "/an/environment/of/sglang/python")
+
+
+def test_require_engine__of_another_name():
+    scenario = parse_scenario(build_text(**VLLM, **PLAIN), "test")
+
+    with pytest.raises(EngineError, match="vllm is not installed there"):
+        require_engine(scenario, ArmSpec(), read_software(sys.executable))

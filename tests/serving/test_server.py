@@ -1,0 +1,277 @@
+"""Real processes that die, hang, ignore signals and leave children; none of them may outlive its server."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from perfgate.errors import ServerError
+from perfgate.machine.processes import end_session, list_session
+from perfgate.serving.engine.engines import Engine
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.server import (
+    HOST,
+    SECOND_PORT,
+    Launch,
+    Server,
+    find_free_port,
+    is_free,
+    read_telling_lines,
+    wait_all_ready,
+)
+
+GATE = """
+import subprocess, sys, time
+from perfgate.serving.engine.reaper import Reaper
+reaper = Reaper()
+server = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)
+reaper.add(server.pid)
+print(server.pid, flush=True)
+time.sleep(600)
+"""
+# Killed after it started a process and before it could say so.
+UNTOLD = GATE.replace("reaper.add(server.pid)\n", "").replace(", start_new", ", env={**os.environ, **reaper.mark}, start_new")
+UNTOLD = "import os" + UNTOLD
+FAKES = Path(__file__).parents[1] / "fakes"
+
+
+@pytest.fixture
+def reaper():
+    reaper = Reaper()
+    yield reaper
+    reaper.close()
+
+
+def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=20.0, stop_timeout_s=0.5, **env):
+    env = {"PYTHONPATH": str(FAKES), "FAKE_ENGINE": behaviour, **env}
+    engine = Engine(name="fake", package="fake", module="fake_engine", env=env)
+    launch = Launch(
+        engine=engine,
+        python=python,
+        model=tmp_path,
+        args=(),
+        env={},
+        ready_timeout_s=ready_timeout_s,
+        stop_timeout_s=stop_timeout_s,
+    )
+    return Server(launch, tmp_path / "server.log", reaper)
+
+
+def get_pid(server):
+    return server._process.pid
+
+
+def test_server__starts_flushes_and_stops(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "ok") as server:
+        pid = get_pid(server)
+        server.wait_ready()
+        server.flush_cache()
+
+        assert pid in list_session(pid)
+
+    assert list_session(pid) == []
+
+
+def test_wait_ready__process_dies_first(tmp_path, reaper):
+    with (
+        build_server(tmp_path, reaper, "die") as server,
+        pytest.raises(ServerError, match=r"exit code 7.*server\.log.*RuntimeError: no memory for the weights"),
+    ):
+        server.wait_ready()
+
+
+def test_wait_ready__never_ready_leaves_no_process(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "never_ready", ready_timeout_s=1.0) as server:
+        pid = get_pid(server)
+        with pytest.raises(ServerError, match="not ready after 1 s"):
+            server.wait_ready()
+
+    assert list_session(pid) == []
+
+
+def test_wait_all_ready__a_slow_answer_of_one_is_no_start_time_of_the_other(tmp_path, reaper):
+    slow = {"FAKE_HEALTH_S": "2"}
+    with build_server(tmp_path, reaper, "ok", **slow) as first, build_server(tmp_path, reaper, "ok", **slow) as second:
+        told = []
+        wait_all_ready([first, second], lambda server, waited: told.append((server.port, waited)))
+
+        # One after the other, the second would be 2 s behind.
+        assert abs(second.ready_s - first.ready_s) < 1.5
+        assert 0 < first.ready_s < first.age_s - 2
+
+    assert {port for port, _ in told} == {first.port, second.port}
+
+
+def test_wait_all_ready__each_has_a_time_of_its_own(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "ok", FAKE_START_S="3") as first, build_server(tmp_path, reaper, "ok") as second:
+        wait_all_ready([first, second], lambda *_: None)
+
+        assert second.ready_s + 1 < first.ready_s
+        assert first.ready_s > 3
+
+
+def test_wait_all_ready__one_that_dies_ends_the_wait_for_the_other(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "never_ready") as first, build_server(tmp_path, reaper, "die") as second:
+        with pytest.raises(ServerError, match=r"exit code 7.*RuntimeError: no memory for the weights"):
+            wait_all_ready([first, second], lambda *_: None)
+        deadline = time.monotonic() + 10
+        while (left := find_waits()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+        assert left == []
+
+
+def find_waits():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ready")]
+
+
+@pytest.mark.parametrize("behaviour", ["deaf", "child"])
+def test_stop__ends_what_ignores_sigterm(tmp_path, reaper, behaviour):
+    with build_server(tmp_path, reaper, behaviour) as server:
+        pid = get_pid(server)
+        server.wait_ready()
+        members = len(list_session(pid))
+
+    assert members == (2 if behaviour == "child" else 1)
+    assert list_session(pid) == []
+
+
+def test_flush_cache__requests_still_running(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "busy") as server:
+        server.wait_ready()
+
+        with pytest.raises(ServerError, match="cache not flushed"):
+            server.flush_cache(timeout_s=0.6)
+
+
+def test_flush_cache__nobody_answers(tmp_path, reaper):
+    server = build_server(tmp_path, reaper, "ok")
+    server.port = find_free_port()
+
+    with pytest.raises(ServerError, match="server gave no answer for 0 s when its cache was to be emptied"):
+        server.flush_cache(timeout_s=0.3)
+
+
+def test_flush_cache__server_dies(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "die_later") as server:
+        server.wait_ready()
+
+        with pytest.raises(ServerError, match="scheduler hit an exception"):
+            server.flush_cache(timeout_s=10)
+
+
+def test_freeze_gc__where_it_is_offered_and_where_not(tmp_path, reaper):
+    for behaviour, offered in (("ok", True), ("no_freeze", False)):
+        with build_server(tmp_path, reaper, behaviour) as server:
+            server.wait_ready()
+
+            assert server.freeze_gc() is offered
+
+
+def test_freeze_gc__server_dies(tmp_path, reaper):
+    with build_server(tmp_path, reaper, "die_later") as server:
+        server.wait_ready()
+
+        with pytest.raises(ServerError, match=r"scheduler hit an exception|no answer when its garbage collector"):
+            server.freeze_gc()
+
+
+def test_start__python_is_missing(tmp_path, reaper):
+    with pytest.raises(ServerError, match="/no/such/python: cannot be started"):
+        build_server(tmp_path, reaper, "ok", python="/no/such/python").start()
+
+
+@pytest.mark.parametrize("code", [GATE, UNTOLD], ids=["told", "not yet told"])
+def test_reaper__ends_sessions_when_the_gate_is_killed(code):
+    """A gate killed by SIGKILL runs no clean-up of its own: the closed pipe is the only sign it leaves."""
+    gate = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            code,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with gate:
+        pid = int(gate.stdout.readline())
+        running = list_session(pid)
+        os.kill(gate.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while list_session(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    assert running == [pid]
+    assert list_session(pid) == []
+
+
+def test_reaper__spares_sessions_that_ended_well(reaper):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    reaper.add(process.pid)
+    reaper.drop(process.pid)
+    reaper.close()
+
+    assert list_session(process.pid) == [process.pid]
+
+    end_session(process.pid, 1.0)
+    process.wait()
+
+
+def test_find_free_port__leaves_room_for_the_second_port():
+    ports = [find_free_port() for _ in range(20)]
+
+    assert all(is_free(port) and port + SECOND_PORT < 65536 for port in ports)
+
+
+def test_find_free_port__gives_none_twice(monkeypatch):
+    """Two servers start one after the other; the first has not bound its port when the second asks for one."""
+    monkeypatch.setattr("perfgate.serving.engine.server._GIVEN", set())
+    monkeypatch.setattr("perfgate.serving.engine.server.is_free", lambda _: True)
+    monkeypatch.setattr("perfgate.serving.engine.server.random.sample", lambda *_args, **_options: [20_046, 30_046, 20_047])
+
+    assert [find_free_port(), find_free_port()] == [20_046, 20_047]
+
+
+def test_is_free__somebody_listens():
+    with socket.socket() as holder:
+        holder.bind((HOST, 0))
+        holder.listen()
+
+        assert not is_free(holder.getsockname()[1])
+
+
+def test_find_free_port__none_left(monkeypatch):
+    monkeypatch.setattr("perfgate.serving.engine.server.is_free", lambda _: False)
+
+    with pytest.raises(ServerError, match="no free port"):
+        find_free_port()
+
+
+def test_read_telling_lines__names_the_fault(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("start\nValueError: bad shape\nlater\n\nend\n")
+
+    assert read_telling_lines(log, ("Error",)) == ["ValueError: bad shape"]
+
+
+def test_read_telling_lines__nothing_tells(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("start\nend\n")
+
+    assert read_telling_lines(log, ("Error",)) == ["end"]
+    assert read_telling_lines(tmp_path / "absent", ("Error",)) == []
+
+
+def test_reaper__holds_the_lock_of_the_folder(tmp_path):
+    with (tmp_path / "lock").open("w") as lock:
+        reaper = Reaper(lock.fileno())
+        held = {str(path.readlink()) for path in Path(f"/proc/{reaper._process.pid}/fd").iterdir()}
+        reaper.close()
+
+    assert str(tmp_path / "lock") in held

@@ -1,0 +1,220 @@
+"""Whole sessions with a fake engine and a fake load generator: real processes, real files, seconds instead of minutes."""
+
+import json
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+
+from perfgate.core import Arm, Outcome, Role, Run
+from perfgate.errors import CalibrationError, EngineError, InputError
+from perfgate.gate.gate import Job, run_gate
+from perfgate.results.results import load_results
+from perfgate.scenario.schema import parse_scenario
+from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
+from perfgate.serving.injection.injection_log import MEASURED, PROOF
+from perfgate.serving.measure import measure, name_folder, require_engine
+from perfgate.serving.progress import PlainProgress
+from perfgate.serving.session import agree
+from perfgate.serving.window import order_arms
+from perfgate.storage.journal import read_lines
+from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
+
+
+@pytest.fixture(autouse=True)
+def fake_engine(monkeypatch, tmp_path):
+    use_fake_engine(monkeypatch, tmp_path)
+
+
+def test_measure__alternates_arms_over_fresh_starts(tmp_path):
+    measure(build_request(tmp_path / "out"), Silent())
+    _, session = load_results(tmp_path / "out")
+    measured = [window for window in session.windows if window.role is Role.MEASURED]
+
+    assert session.is_complete
+    assert session.is_aa
+    assert session.problems == ()
+    assert [window.arm.value[0] for window in measured] == list("bccbbc" + "cbbccb")
+    assert len({window.start for window in measured}) == 4
+    assert {window.run.completed for window in measured} == {8}
+    # The fake engine's own counters: a quarter of the prompt tokens came from its cache.
+    assert {window.telemetry["cache_hit_rate"] for window in session.windows} == {0.25}
+
+
+@pytest.mark.parametrize(("behaviour", "offered"), [("ok", "yes"), ("no_freeze", "no")])
+def test_measure__freezes_the_collector_of_both_arms_after_their_warm_up(tmp_path, behaviour, offered):
+    spec = ArmSpec(env={"FAKE_ENGINE": behaviour})
+    measure(build_request(tmp_path / "out", fields={"arms": dict.fromkeys(Arm, spec)}), Silent())
+    frozen = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "gc_freeze"]
+    _, session = load_results(tmp_path / "out")
+
+    assert [(event["arm"], event["start"]) for event in frozen] == [
+        *(("base", 1), ("candidate", 2)),
+        *(("candidate", 3), ("base", 4)),
+    ]
+    assert {event["offered"] for event in frozen} == {offered}
+    for event in frozen:
+        windows = [window for window in session.windows if window.start == event["start"]]
+        warmed = [window.ended_s for window in windows if window.role is Role.WARMUP]
+        counted = [window.begun_s for window in windows if window.role is Role.MEASURED]
+        assert max(warmed) <= event["at_s"] <= min(counted)
+
+
+def test_measure__one_server_at_a_time(tmp_path):
+    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), Silent())
+    events = [json.loads(line) for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
+    order = [event["event"] for event in events if event["event"] in ("server_started", "server_stopped")]
+
+    assert order == ["server_started", "server_stopped"] * 4
+
+
+def test_measure__stops_at_the_look_that_decides(tmp_path):
+    measure(build_request(tmp_path / "out", looks=(2, 3), is_decided=lambda _: True), Silent())
+
+    assert {window.block for window in load_results(tmp_path / "out")[1].windows} == {1, 2}
+
+
+def test_measure__budget_spent(tmp_path):
+    measure(build_request(tmp_path / "out", **{"budget_minutes = 20.0": "budget_minutes = 0.001"}), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert {window.block for window in session.windows} == {1}
+    assert "budget_spent" in (tmp_path / "out" / "events.jsonl").read_text()
+
+
+def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_BENCH", "unsteady")
+    measure(build_request(tmp_path / "out"), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert "never got steady" in session.problems[0]
+    # Each window takes twice as long as the one before, and its numbers scatter by 2 %.
+    curve = re.search(r"within 50 % \(slowness against its first window: (.*) %\); is something else", session.problems[0])
+    slowness = [float(one) for one in curve[1].split(" %, ")]
+    assert slowness == pytest.approx([0, 100, 300, 700], rel=0.1)
+    assert {window.role for window in session.windows} == {Role.WARMUP}
+
+
+def test_measure__failing_load_generator_voids_the_session_and_keeps_its_windows(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_BENCH", "fail_third")
+    measure(build_request(tmp_path / "out"), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert session.problems == (f"the load generator failed: bench_serving exited with 1 (log {tmp_path}/out/logs/client.log)",)
+    assert len(session.windows) == 2
+
+
+def test_measure__injection_that_never_runs_is_no_slow_candidate(tmp_path):
+    slowed = ArmSpec(env=build_injection_environment("step:0.5"))
+    measure(build_request(tmp_path / "out", candidate=slowed), Silent())
+
+    assert "the injection step:0.5 never ran" in load_results(tmp_path / "out")[1].problems[0]
+
+
+def test_measure__notes_what_was_injected(tmp_path):
+    said = f'{PROOF}: host:500\n{MEASURED}{{"kind": "host", "steps": 100, "injected_us": 61000.0}}'
+    slowed = ArmSpec(env={**build_injection_environment("host:500"), "FAKE_SAYS": said})
+    measure(build_request(tmp_path / "out", candidate=slowed), Silent())
+    noted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "injected"]
+
+    assert [(event["arm"], event["steps"], event["injected_us"]) for event in noted] == [("candidate", 100, 61000.0)] * 2
+
+
+def test_measure__wrong_model_starts_nothing(tmp_path):
+    measure(build_request(tmp_path / "out", **{"experts = 8": "experts = 16"}), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert "experts" in session.problems[0]
+    assert list((tmp_path / "out" / "logs").iterdir()) == []
+
+
+def test_run_gate__calibrates_measures_judges_and_reports(tmp_path):
+    text = build_text()
+    progress = Silent()
+    job = Job(
+        scenario=parse_scenario(text, "test"),
+        text=text,
+        arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env={"FAKE_SLOW": "2.0"})},
+        folder=tmp_path / "out",
+    )
+    result = run_gate(job, progress)
+    again = run_gate(replace(job, folder=tmp_path / "again"), Silent())
+
+    assert result.verdict.outcome is Outcome.REGRESSION
+    assert again.verdict.outcome is Outcome.REGRESSION
+    assert any("no noise bands for this machine yet" in line for line in progress.lines)
+    assert not (tmp_path / "again-calibration").exists()
+    assert (tmp_path / "out" / "report.md").read_text().startswith("### ")
+
+
+def test_run_gate__void_calibration_stores_no_noise(tmp_path, monkeypatch):
+    monkeypatch.setenv("FAKE_BENCH", "fail_third")
+    text = build_text()
+    arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec()}
+    job = Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out")
+
+    with pytest.raises(CalibrationError, match="load generator failed"):
+        run_gate(job, Silent())
+
+    assert not (tmp_path / "state" / "baselines").exists()
+
+
+def test_order_arms__alternates_over_blocks():
+    assert order_arms(1) == (Arm.BASE, Arm.CANDIDATE)
+    assert order_arms(2) == (Arm.CANDIDATE, Arm.BASE)
+
+
+def build_run(**values):
+    return Run(
+        source="test", values=values, workload={}, requested=1, completed=1, input_tokens=1, output_tokens=1, duration_s=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (build_run(output_tok_per_s=103.0, mean_itl_ms=10.0), True),
+        (build_run(output_tok_per_s=106.0, mean_itl_ms=10.0), False),
+        (build_run(output_tok_per_s=100.0, mean_itl_ms=9.0), False),
+        (build_run(output_tok_per_s=100.0), False),
+        (None, False),
+    ],
+)
+def test_agree__two_windows(after, expected):
+    assert agree(build_run(output_tok_per_s=100.0, mean_itl_ms=10.0), after, 0.05) is expected
+
+
+def test_parse_environment__not_a_pair():
+    assert parse_environment(["A=1", "B=x=y"]) == {"A": "1", "B": "x=y"}
+    with pytest.raises(InputError, match="--env 1A=2: expected NAME=VALUE"):
+        parse_environment(["1A=2"])
+
+
+@pytest.mark.parametrize("text", ["step", "step:0", "step:-1", "step:nan", "nap:1", "step:x"])
+def test_build_injection_environment__refused(text):
+    with pytest.raises(InputError, match="--inject"):
+        build_injection_environment(text)
+
+
+def test_require_engine__not_installed():
+    scenario = parse_scenario(build_text(), "test")
+
+    with pytest.raises(EngineError, match="not installed there; run `perfgate engine install`"):
+        require_engine(scenario, ArmSpec(python="/some/python"), {"pytest": "absent"})
+
+
+def test_name_folder__second_run_in_a_second(tmp_path):
+    first = name_folder("s", tmp_path)
+    first.mkdir()
+    second = name_folder("s", tmp_path)
+
+    assert second != first
+
+
+def test_plain_progress__signs_of_life_only_after_silence(capsys):
+    progress = PlainProgress(sys.stderr, interval_s=3600)
+    progress.step("begun")
+    progress.wait("waiting")
+
+    assert capsys.readouterr().err == "[ 0:00] begun\n"

@@ -1,0 +1,313 @@
+"""The workflow files: what may hold a right, what may run foreign code, and that the two never meet."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from perfgate.cli import program
+from perfgate.github.comment.commands import start
+from perfgate.github.events import LABEL
+from perfgate.github.runs import HEALTH_STEP, JOB
+from perfgate.github.settings import load_settings
+from perfgate.scenario.schema import list_scenarios
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / ".github" / "workflows"
+FILES = sorted(FOLDER.glob("*.yml"))
+TRUSTED_REFS = {
+    "${{ job.workflow_sha }}",
+    "${{ github.event.repository.default_branch }}",
+    "${{ github.sha }}",
+}
+# Events whose github.sha is a commit of the main branch.
+MAIN_EVENTS = {"schedule", "workflow_dispatch"}
+
+
+def load(path):
+    text = path.read_text()
+    data = yaml.safe_load(text)
+    # YAML 1.1 reads the key `on` as true.
+    return text, {**data, "on": data[True]}
+
+
+WORKFLOWS = {path.name: load(path) for path in FILES}
+JOBS = [(name, key, job) for name, (_, data) in WORKFLOWS.items() for key, job in data["jobs"].items()]
+STEPS = [(name, key, step) for name, key, job in JOBS for step in job.get("steps", [])]
+
+
+def by_job(jobs):
+    return {"argvalues": jobs, "ids": [f"{name}:{key}" for name, key, _ in jobs]}
+
+
+def is_self_hosted(job):
+    return "self-hosted" in str(job.get("runs-on"))
+
+
+def writes(job):
+    return [name for name, level in job.get("permissions", {}).items() if level == "write"]
+
+
+def test_workflows__are_all_here():
+    assert [path.stem for path in FILES] == [
+        "ci",
+        *(f"perfgate-{name}" for name in ("baseline", "command", "dispatch", "gpu", "pr", "report", "runners")),
+    ]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_workflow__has_no_rights_but_those_of_its_jobs(name):
+    assert WORKFLOWS[name][1]["permissions"] == {}
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_workflow__never_runs_foreign_code_with_rights(name):
+    assert "pull_request_target" not in WORKFLOWS[name][0]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_workflow__passes_no_secrets_on(name):
+    text = WORKFLOWS[name][0]
+
+    assert "secrets: inherit" not in text
+    assert not re.search(r"\$\{\{[^}]*\bsecrets\b", text)
+
+
+@pytest.mark.parametrize(("name", "key", "job"), **by_job(JOBS))
+def test_job__says_its_rights_and_its_time(name, key, job):
+    assert "permissions" in job, f"{name}: {key}"
+    assert "uses" in job or 0 < job["timeout-minutes"] <= 90
+
+
+@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if "uses" in entry[2]]))
+def test_job__calls_only_the_measuring_workflow_of_its_own_commit(name, key, job):
+    assert job["uses"] == "./.github/workflows/perfgate-gpu.yml", f"{name}: {key}"
+    assert job["permissions"] == {"contents": "read"}
+    assert "secrets" not in job
+
+
+@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if is_self_hosted(entry[2])]))
+def test_job__on_a_gpu_holds_nothing(name, key, job):
+    text = yaml.safe_dump(job)
+
+    assert set(job["permissions"].items()) <= {("contents", "read")}, f"{name}: {key}"
+    for word in ("github.token", "GITHUB_TOKEN", "GH_TOKEN", "secrets"):
+        assert word not in text
+    assert job["runs-on"][:3] == ["self-hosted", "linux", "perfgate"]
+    assert job["runs-on"][3] in {"${{ inputs.hardware }}", "${{ matrix.hardware }}"}
+
+
+@pytest.mark.parametrize("name", [name for name, (_, data) in WORKFLOWS.items() if "pull_request" in data["on"]])
+def test_workflow__of_a_pull_request_holds_no_right_to_write(name):
+    for job in WORKFLOWS[name][1]["jobs"].values():
+        assert writes(job) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["perfgate-report.yml", "perfgate-command.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml"]
+)
+def test_workflow__with_rights_checks_out_only_what_was_reviewed(name):
+    # A called workflow sees its caller's commit, so it must ask for the branch itself.
+    events = set(WORKFLOWS[name][1]["on"]) - {"workflow_call"}
+    asks = WORKFLOWS[name][1]["jobs"].get("plan", {}).get("if") == "${{ github.ref == 'refs/heads/main' }}"
+    for _, key, step in (entry for entry in STEPS if entry[0] == name and "checkout" in str(entry[2].get("uses"))):
+        ref = step["with"]["ref"]
+        assert ref in TRUSTED_REFS, f"{key}: {ref}"
+        assert ref != "${{ github.sha }}" or (events <= MAIN_EVENTS and asks)
+
+
+@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if writes(entry[2])]))
+def test_job__with_rights_runs_only_reviewed_code(name, key, job):
+    """Python without its current folder, the harness by path, dependencies by hash."""
+    assert "pull_request" not in WORKFLOWS[name][1]["on"]
+    for step in job["steps"]:
+        run = step.get("run", "")
+        allowed = (
+            "python -P -m perfgate github ",
+            "python -m pip install --quiet --require-hashes ",
+            "bash ../harness/.github/",
+        )
+        assert not run or run.startswith(allowed), f"{name}: {key}: {run}"
+        assert "perfgate" not in run or "harness" in run or step["env"]["PYTHONPATH"] == "harness"
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "step"), **by_job([entry for entry in STEPS if "checkout@" in str(entry[2].get("uses"))])
+)
+def test_step__a_checkout_leaves_no_token_behind(name, key, step):
+    assert step["with"]["persist-credentials"] is False, f"{name}: {key}"
+
+
+@pytest.mark.parametrize(("name", "key", "step"), **by_job([entry for entry in STEPS if "uses" in entry[2]]))
+def test_step__uses_github_s_own_actions_at_a_commit(name, key, step):
+    line = next(line for line in WORKFLOWS[name][0].splitlines() if step["uses"] in line)
+
+    assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]), f"{name}: {key}: {step['uses']}"
+    assert re.search(r" # v\d+\.\d+\.\d+$", line)
+
+
+def test_step__one_commit_an_action():
+    used = {step["uses"] for _, _, step in STEPS if "uses" in step}
+
+    assert len({action.partition("@")[0] for action in used}) == len(used)
+
+
+@pytest.mark.parametrize(("name", "key", "step"), **by_job([entry for entry in STEPS if "run" in entry[2]]))
+def test_step__no_expression_stands_in_a_script(name, key, step):
+    """A value from outside reaches a script through the environment, where it is data."""
+    assert "${{" not in step["run"], f"{name}: {key}"
+    assert "eval" not in step["run"]
+
+
+@pytest.mark.parametrize(("name", "key", "step"), **by_job([entry for entry in STEPS if "run" in entry[2]]))
+def test_step__quotes_every_variable(name, key, step):
+    for found in re.finditer(r"\$\{?[A-Z_]+\}?", step["run"]):
+        before, after = step["run"][: found.start()], step["run"][found.end() :]
+        assert before.count('"') % 2 == 1, f"{name}: {key}: {found[0]} stands outside quotes"
+        assert '"' in after
+
+
+def list_commands():
+    for name, key, step in STEPS:
+        for line in step.get("run", "").replace("\\\n", " ").splitlines():
+            for part in re.split(r" -- (?=perfgate)", line):
+                words = shlex.split(re.split(r" >> | \|\| ", part)[0])
+                words += ["--", "true"] if words[1:3] == ["runner", "lock"] else []
+                if words[:4] == ["python", "-P", "-m", "perfgate"]:
+                    yield pytest.param(words[4:], id=f"{name}:{key}:{words[4]} {words[5]}")
+                elif words[:1] == ["perfgate"]:
+                    yield pytest.param(words[1:], id=f"{name}:{key}:{words[1]} {words[2]}")
+
+
+VALUES = {
+    "$HARDWARE": "h20",
+    "$PULL_REQUEST": "7",
+    "$HEAD_SHA": "a" * 40,
+    "$BASE_SHA": "b" * 40,
+    "$GITHUB_SHA": "a" * 40,
+    "$ACTION": "run",
+    "$RESULT": "success",
+    "$MATRIX": "[]",
+}
+ENVIRONMENT = {"GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "1", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF": "refs/heads/main"}
+
+
+@pytest.mark.parametrize("words", list(list_commands()))
+def test_step__its_command_and_options_exist(words, monkeypatch):
+    for variable, value in {**ENVIRONMENT, "GITHUB_EVENT_PATH": "event.json", "GITHUB_EVENT_NAME": "pull_request"}.items():
+        monkeypatch.setenv(variable, value)
+    name, *arguments = [VALUES.get(word, word) for word in words]
+    command = program.get_command(click.Context(program), name)
+    while isinstance(command, click.Group):
+        name, *arguments = arguments
+        command = command.get_command(click.Context(command), name)
+        assert command is not None, name
+
+    command.make_context(name, arguments)
+
+
+def test_names__that_code_and_workflows_share():
+    gpu = WORKFLOWS["perfgate-gpu.yml"][1]["jobs"]["bench"]
+    expanded = gpu["name"].replace("${{ inputs.hardware }}", "h20").replace("${{ inputs.scenario }}", "closed")
+
+    assert JOB.fullmatch(f"gpu / {expanded}").groupdict() == {"hardware": "h20", "scenario": "closed"}
+    assert gpu["steps"][0]["name"] == HEALTH_STEP
+    (upload,) = (step for step in gpu["steps"] if "upload-artifact" in str(step.get("uses")))
+    assert upload["with"]["name"] == "perfgate-${{ inputs.hardware }}-${{ inputs.scenario }}"
+    assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"] == [WORKFLOWS["perfgate-pr.yml"][1]["name"]]
+    assert f"github.event.label.name == '{LABEL}'" in WORKFLOWS["perfgate-pr.yml"][0]
+    assert (FOLDER / "perfgate-dispatch.yml").exists()
+    assert callable(start)
+
+
+def test_verdict__is_never_skipped_and_never_answers_for_another_label():
+    """A job that is skipped counts as passed, and a later check of the same name replaces an earlier one."""
+    job = WORKFLOWS["perfgate-pr.yml"][1]["jobs"]["verdict"]
+
+    assert "always()" in job["if"]
+    assert job["needs"] == ["plan", "gpu"]
+    assert job["name"].endswith("&& 'perfgate (other label)' || 'perfgate verdict' }}")
+
+
+def test_upload__happens_for_a_regression_too():
+    """Measuring ends with 0 whatever the verdict would be; what fails later must not keep the numbers back."""
+    steps = WORKFLOWS["perfgate-gpu.yml"][1]["jobs"]["bench"]["steps"]
+
+    after = [step for step in steps if "note" in str(step) or "handoff" in str(step)]
+    assert len(after) == 3
+    for step in after:
+        assert step["if"] == "${{ !cancelled() && steps.measure.outcome != 'skipped' }}"
+
+
+def test_caches__each_arm_has_a_copy_and_only_main_leaves_one():
+    """What a pull request compiled goes nowhere; the machine asks GitHub all the same."""
+    steps = WORKFLOWS["perfgate-gpu.yml"][1]["jobs"]["bench"]["steps"]
+    names = [step.get("name") for step in steps]
+    callers = {name for name, _, job in JOBS if job.get("with", {}).get("offers_cache")}
+
+    assert names.index("Each arm compiles into its own copy of the machine's seed") < names.index("Measure")
+    assert next(step for step in steps if "cache offer" in str(step.get("run")))["if"] == "${{ inputs.offers_cache }}"
+    assert callers == {"perfgate-baseline.yml"}
+
+
+def test_settings__name_scenarios_that_ship():
+    jobs = load_settings(ROOT / ".github" / "perfgate.toml").list_jobs()
+
+    assert {job.scenario for job in jobs} <= set(list_scenarios())
+    assert {job.hardware for job in jobs} == {"h100", "h20"}
+
+
+def test_requirements__are_exact_and_hashed():
+    lines = [line for line in (ROOT / ".github" / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    names = {line.partition("==")[0].replace("_", "-") for line in lines}
+    declared = re.search(r"^dependencies = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)[1]
+
+    assert all(re.fullmatch(r"[a-z0-9_-]+==[0-9][0-9a-z.]* --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    assert {re.match(r'\s*"([a-z0-9-]+)', line)[1] for line in declared.splitlines()} <= names
+
+
+def run_tool(name, *arguments):
+    tool = shutil.which(name) or shutil.which(name, path=str(ROOT / ".venv" / "bin"))
+    if tool is None:
+        pytest.skip(f"{name} is not installed; the test extra has it")
+    done = subprocess.run([tool, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_zizmor__finds_nothing():
+    run_tool("zizmor", "--offline", "--no-progress", ".github/workflows")
+
+
+def test_check_jsonschema__knows_every_key():
+    run_tool("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *(str(path) for path in FILES))
+
+
+def test_shellcheck__of_scripts():
+    folders = (".github", "deploy/hooks", "benchmarks/kernels")
+    run_tool("shellcheck", ".ci/run", *(str(path) for name in folders for path in (ROOT / name).glob("*.sh")))
+
+
+def test_ci__runs_every_static_check():
+    """A test of a tool is skipped where the tool is not; `make lint`, which CI runs, is not."""
+    recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+
+    assert "make lint" in (ROOT / ".ci" / "run").read_text()
+    for tool in ("ruff check", "mypy", "zizmor --offline", "check-jsonschema", "shellcheck"):
+        assert f"$(BIN)/{tool}" in recipe
+
+
+@pytest.mark.parametrize("number", range(len([step for _, _, step in STEPS if "run" in step])))
+def test_shellcheck__of_steps(tmp_path, number):
+    step = [step for _, _, step in STEPS if "run" in step][number]
+    script = tmp_path / "step.sh"
+    script.write_text("#!/usr/bin/env bash\nset -euo pipefail\n" + step["run"] + "\n")
+
+    run_tool("shellcheck", "--exclude", "SC2154", str(script))
