@@ -15,7 +15,7 @@ from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Gate, Model, Name, Scenario, Server, Warmup
 from perfgate.scenario.toml import parse_toml
 
-MATRIX_DIR = Path(__file__).parent / "matrices"
+MATRIX_DIR = Path(__file__).parents[1] / "matrices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Equivalence, Expect
 from perfgate.scenario.toml import name_unknown, parse_toml
 
-SCENARIO_DIR = Path(__file__).parent / "scenarios"
+SCENARIO_DIR = Path(__file__).parents[1] / "scenarios"
 
 NAME = r"[a-z0-9]+(?:[._-][a-z0-9]+)*"
 """What a scenario or a machine may be called, here and on GitHub: the name becomes a file's, a folder's and a status's, so

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 VARIABLE = "PERFGATE_STATE"
-SHIPPED_BASELINES = Path(__file__).parent / "baselines"
+SHIPPED_BASELINES = Path(__file__).parents[1] / "baselines"
 
 
 def find_state_dir() -> Path:

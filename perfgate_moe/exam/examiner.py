@@ -1,8 +1,8 @@
 """Put an implementation to cases inside another environment, as a process of its own.
 
-Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads one JSON request, prints one JSON line per case: its text
-as `case`, and `not_covered` or `problems` with `share`, the largest error as a share of what it may be, and `told`, the line
-for people. Needs torch alone.
+Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads one JSON request and prints one JSON line a case:
+its text as `case`, and `not_covered` or `problems` with `share`, the largest error as a share of what it may be, and
+`told`, the line for people. Needs torch alone.
 """
 
 from __future__ import annotations

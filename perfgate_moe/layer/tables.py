@@ -61,7 +61,7 @@ def name_shape(sizes: tuple[int, int, int, int], activation: str, quant: str) ->
 
 def table_path(device: str) -> Path:
     """Where the package keeps a device's table."""
-    return Path(str(files("perfgate_moe").joinpath("tuned", f"{device.replace(' ', '_')}.json")))
+    return Path(str(files("perfgate_moe.layer").joinpath("tuned", f"{device.replace(' ', '_')}.json")))
 
 
 def _device_name(problem: Problem) -> str:

@@ -12,59 +12,36 @@ import pytest
 import perfgate
 
 PACKAGE = Path(perfgate.__file__).parent
+KERNELS = PACKAGE.parent / "perfgate_moe"
 
 # From what knows nothing to what wires everything; a module may import from its own layer and those above it in this list.
 LAYERS = (
-    {"core", "errors", "moe_path", "rounding", "settings_file", "state"},
-    {"metrics", "stats"},
-    {
-        "kernel_proof",
-        "load",
-        "matrix",
-        "safeguards",
-        "scenario",
-        "scenario_errors",
-        "environment",
-        "accelerators",
-        "workloads",
-        "cold_runs",
-    },
-    {"evidence"},
-    {
-        "policy",
-        "series",
-        "conclusion",
-        "check",
-        "compare",
-        "compare_metrics",
-        "power",
-        "verdict_file",
-        "baseline_choice",
-        "layer_check",
-        "culprit",
-    },
-    {"serving", "kernels", "runner", "github", "report"},
+    {"core", "errors"},
+    {"metrics", "stats", "storage"},
+    {"scenario", "machine"},
+    {"readers", "results", "verdict", "check"},
+    {"perfgate_moe", "serving", "runner", "github", "report"},
     {"gate", "bisection", "history"},
     {"cli", "__main__"},
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The effects at the rim are wired together by the command line, never by each other.
-RIM = LAYERS[5]
+RIM = LAYERS[4]
 
 PURE = (
     "core",
     "metrics",
     "stats",
-    "policy",
-    "series",
-    "conclusion",
     "check",
-    "compare",
-    "compare_metrics",
-    "layer_check",
-    "power",
-    "rounding",
-    "culprit",
+    "bisection/search",
+    "storage/rounding",
+    "verdict/compare",
+    "verdict/compare_metrics",
+    "verdict/conclusion",
+    "verdict/layers",
+    "verdict/policy",
+    "verdict/power",
+    "verdict/series",
 )
 EFFECTS = {
     "asyncio",
@@ -94,12 +71,22 @@ HEAVY = {"torch", "pandas", "scipy", "pydantic", "rich", "sglang", "jinja2", "ht
 
 
 def list_modules():
-    return sorted(PACKAGE.rglob("*.py"))
+    return sorted([*PACKAGE.rglob("*.py"), *KERNELS.rglob("*.py")])
+
+
+def name_module(path):
+    """A module by its path below the repository, without the suffix."""
+    return path.relative_to(PACKAGE.parent).with_suffix("").as_posix()
 
 
 def name_part(path):
-    """The first name below the package: a module, or the sub-package that holds it."""
-    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+    """The first name below the package: a module, or the room that holds it. The kernels are one room."""
+    parts = Path(name_module(path)).parts
+    return parts[0] if parts[0] == KERNELS.name else parts[1]
+
+
+def is_pure(path):
+    return any(f"{name_module(path)}/".startswith(f"perfgate/{name}/") for name in PURE)
 
 
 def find_imports(source):
@@ -116,7 +103,9 @@ def find_imports(source):
 
 def find_backward(name, source):
     """Name each import of `source`, a module in layer `name`, that points the wrong way."""
-    parts = {module.split(".")[1] for module in find_imports(source) if module.startswith("perfgate.")}
+    modules = set(find_imports(source))
+    parts = {module.split(".")[1] for module in modules if module.startswith("perfgate.")}
+    parts |= {KERNELS.name for module in modules if module.split(".")[0] == KERNELS.name}
     known = {part for part in parts if part in RANKS and part != name}
     return sorted(part for part in known if RANKS[part] > RANKS[name] or {part, name} <= RIM)
 
@@ -127,7 +116,7 @@ def test_layers__every_module_has_one():
     assert unplaced == set(), "give each new module its place in LAYERS"
 
 
-@pytest.mark.parametrize("path", list_modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", list_modules(), ids=name_module)
 def test_imports__run_in_one_direction(path):
     name = name_part(path)
 
@@ -148,9 +137,7 @@ def test_find_backward__finds_what_it_should(name, source, backward):
     assert find_backward(name, source) == backward
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in list_modules() if name_part(path) in PURE], ids=lambda path: str(path.relative_to(PACKAGE))
-)
+@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path)], ids=name_module)
 def test_imports__judging_knows_no_process_network_or_clock(path):
     imported = {module.split(".")[0] for module in find_imports(path.read_text(encoding="utf-8"))}
 
@@ -175,6 +162,6 @@ print(sorted({HEAVY!r} & sys.modules.keys()))
 def test_cli__every_command_module_stands_in_the_table():
     from perfgate.cli import COMMANDS
 
-    commands = {path.stem for path in (PACKAGE / "cli").glob("*.py") if "\ndef command(" in path.read_text(encoding="utf-8")}
+    commands = {path.stem for path in (PACKAGE / "cli").rglob("*.py") if "\ndef command(" in path.read_text(encoding="utf-8")}
 
     assert commands - COMMANDS.keys() == set(), "a command module that the table does not list cannot be called"

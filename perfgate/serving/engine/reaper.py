@@ -37,7 +37,7 @@ class Reaper:
             [sys.executable, "-m", "perfgate.serving.engine.reaper", name],
             stdin=subprocess.PIPE,
             start_new_session=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             text=True,
             pass_fds=() if lock is None else (lock,),
         )
