@@ -12,6 +12,8 @@ from perfgate.bisection.guard import Guard, read_last
 from perfgate.bisection.repository import SHORT, copy_commit
 from perfgate.bisection.trial import CommitError
 from perfgate.errors import InputError, RunnerError
+from perfgate.serving.engine.environments import build_arm
+from perfgate.serving.engine.trees import PACKAGES, find_package
 
 BUILD_TIMEOUT_S = 7200.0
 
@@ -67,8 +69,6 @@ class Workshop:
             raise CommitError(f"--build ended with exit code {code}: {read_last(log)} ({log})")
 
     def _install(self, checkout: Path, environment: Path) -> None:
-        from perfgate.serving.engine.environments import build_arm  # noqa: PLC0415 - only a served commit is installed
-        from perfgate.serving.engine.trees import PACKAGES, find_package  # noqa: PLC0415
 
         try:
             source = find_package(checkout, (self.package,) if self.package else PACKAGES)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
+
+from perfgate.cli import program
 
 PROGRAM = "perfgate"
 
@@ -15,10 +18,6 @@ def command(shell: str) -> int:
     In ~/.bashrc: eval "$(perfgate completion bash)"; in ~/.zshrc, after compinit: eval "$(perfgate completion zsh)". For fish:
     perfgate completion fish > ~/.config/fish/completions/perfgate.fish.
     """
-    from click.shell_completion import get_completion_class  # noqa: PLC0415 - only this command needs it
-
-    from perfgate.cli import program  # noqa: PLC0415 - it lists this module
-
     found = get_completion_class(shell)
     if found is None:
         raise click.ClickException(f"{shell}: click knows no completion for it")

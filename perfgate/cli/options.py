@@ -11,6 +11,12 @@ import click
 
 from perfgate.core import Arm
 from perfgate.errors import InputError
+from perfgate.results.records import load_proof
+from perfgate.scenario.safeguards import Expect
+from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
+from perfgate.serving.engine.trees import ready_python
+from perfgate.serving.measure import name_folder
+from perfgate.storage.state import find_state_dir
 
 _TREE = click.Path(path_type=Path, file_okay=False, exists=True)
 add_caches_option = click.option(
@@ -102,8 +108,6 @@ def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_expect(options: Mapping[str, Any]) -> Any:
     """Turn them into an Expect. Raise InputError for what is no regular expression."""
-    from perfgate.scenario.safeguards import Expect  # noqa: PLC0415 - pydantic is not for --help
-
     try:
         return Expect(kernels=options["kernels"], absent=options["absent"], log=options["log"])
     except ValueError as error:
@@ -114,7 +118,6 @@ def read_proof(options: Mapping[str, Any]) -> Any:
     """Read the proof of the arms' kernels, None where none is given. Raise InputError naming the field that is wrong."""
     if options["proof"] is None:
         return None
-    from perfgate.results.records import load_proof  # noqa: PLC0415 - few sessions have one
 
     return load_proof(options["proof"])
 
@@ -135,8 +138,6 @@ def add_arm_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_arms(options: dict[str, Any]) -> dict[Arm, Any]:
     """Turn the arm options into one ArmSpec per arm; the candidate is the base plus what is said of it alone."""
-    from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment  # noqa: PLC0415
-
     caches = options["caches"].resolve() if options.get("caches") else None
     python = _find_python(options["python"], options.get("checkout"))
     other = options["candidate_python"] or (options["python"] if options.get("candidate_checkout") else python)
@@ -160,16 +161,12 @@ def _find_python(engine: str, tree: Path | None) -> str:
     """The Python of an arm: the one given, or one that runs a working tree over it."""
     if tree is None:
         return engine
-    from perfgate.serving.engine.trees import ready_python  # noqa: PLC0415 - few arms are built here
-    from perfgate.storage.state import find_state_dir  # noqa: PLC0415
 
     return str(ready_python(tree, Path(engine), find_state_dir()))
 
 
 def choose_folder(scenario: str, out: Path | None, parent: Path, *, resume: bool = False) -> Path:
     """The result folder: the one asked for, else a new one below `parent`. Raise InputError when none is there to resume."""
-    from perfgate.serving.measure import name_folder  # noqa: PLC0415
-
     if resume and out is None:
         raise InputError("--resume: needs --out FOLDER, the folder in which the run was cut off")
     return out or name_folder(scenario, parent)

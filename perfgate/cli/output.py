@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+import orjson
 
 
 def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +32,5 @@ def print_result(style: str, content: Any, *lines: object) -> None:
 
 def print_json(content: Any) -> None:
     """Print one document with sorted keys; paths become text, and what is no number becomes null."""
-    import orjson  # noqa: PLC0415 - only this format needs it
-
     options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
     click.echo(orjson.dumps(content, default=str, option=options), nl=False)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import pynvml
+
 from perfgate.errors import TelemetryError
 
 # The board's power limit shapes the boost clock of healthy GPUs: an H200 reports it in a third of the samples of any window
@@ -59,8 +61,6 @@ class GpuMonitor:
 
         Raise TelemetryError where there is a driver and it does not answer: a GPU that nobody can watch proves nothing.
         """
-        import pynvml  # noqa: PLC0415 - only a measurement needs it
-
         try:
             pynvml.nvmlInit()
         except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):  # type: ignore[attr-defined, unused-ignore]

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics.exposition import generate_latest
 
 from perfgate.core import Outcome, Session, Verdict, Window
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.results.readings import READINGS
-
-if TYPE_CHECKING:
-    from prometheus_client.core import GaugeMetricFamily
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -109,9 +109,6 @@ def read_begun(begun_utc: str) -> float:
 
 def format_openmetrics(sessions: Sequence[Judged]) -> bytes:
     """Write all sessions as one OpenMetrics text. Raise InputError when two that ran side by side have the same name."""
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - a tenth of a second that only this needs
-    from prometheus_client.openmetrics.exposition import generate_latest  # noqa: PLC0415
-
     named = _find_named(sessions)
     told = (sample for one, is_named in zip(sessions, named, strict=True) for sample in _list_samples(one, is_named=is_named))
     samples = sorted(told, key=lambda sample: (sample.name, sample.labels, sample.at))
@@ -142,8 +139,6 @@ class _Collector:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families that have samples, in the order of FAMILIES."""
-        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
-
         for name, family in FAMILIES.items():
             found = [sample for sample in self._samples if sample.name == name]
             if found:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perfgate.core import Session, Verdict
 from perfgate.report import escape
@@ -20,9 +21,6 @@ from perfgate.report.view import Row, build_view
 from perfgate.report.wording import ACTIONS
 from perfgate.results.attribution import Attribution
 from perfgate.scenario.schema import Scenario
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 TOP = 3
@@ -123,8 +121,6 @@ def render_text(
 @cache
 def _environment(clean: Callable[[str], str]) -> Environment:
     """Make an environment in which every value is cleaned unless perfgate wrote it in the target language itself."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only rendering needs it
-
     environment = Environment(  # noqa: S701 - markdown is escaped by `clean`, on every value
         loader=FileSystemLoader(TEMPLATE_DIR),
         undefined=StrictUndefined,

@@ -6,6 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rich.console import Console
+from rich.table import Table as Drawn
+from rich.text import Text
+
 from perfgate.report.escape import markdown, plain
 
 GAP = "  "
@@ -53,10 +57,6 @@ def choose_layout() -> Callable[[Table], str]:
 
 def draw(table: Table) -> str:
     """Draw the table with lines; in plain columns where the terminal is too narrow for that, so that no cell is cut."""
-    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-    from rich.table import Table as Drawn  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     drawn = Drawn(header_style="bold")
     for index, name in enumerate(table.header):
         drawn.add_column(Text(plain(name)), justify="left" if index in table.words else "right", no_wrap=True)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pandas import DataFrame, Series
 
 from perfgate.core import Run, Session, Window
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
+from perfgate.results.matrix_records import MatrixEntry
+from perfgate.results.matrix_results import CellResult
 from perfgate.results.readings import READINGS
 from perfgate.storage.journal import write_atomically
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from perfgate.results.matrix_records import MatrixEntry
-    from perfgate.results.matrix_results import CellResult
 
 # Columns in order, with the pandas type that also holds what is absent.
 COLUMNS = {
@@ -83,7 +81,6 @@ def _place_cell(entry: MatrixEntry) -> dict[str, Any]:
 
 
 def _build(rows: Iterable[Mapping[str, Any]]) -> DataFrame:
-    from pandas import DataFrame, Series  # noqa: PLC0415 - a second that only this needs
 
     table = list(rows)
     return DataFrame({name: Series([row.get(name) for row in table], dtype=kind) for name, kind in COLUMNS.items()})

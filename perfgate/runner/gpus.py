@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pynvml
+
 from perfgate.errors import RunnerError
 from perfgate.runner.health import Reading
 from perfgate.runner.host import Board
@@ -51,7 +53,6 @@ def _read_architecture(nvml: Any, device: Any) -> str:
 
 
 def _ask_devices(question: Callable[[Any, int, Any], _Answer]) -> tuple[_Answer, ...]:
-    import pynvml  # noqa: PLC0415 - only a runner needs it
 
     try:
         pynvml.nvmlInit()

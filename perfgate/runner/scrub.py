@@ -7,6 +7,7 @@ is not.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import stat
 import time
@@ -95,8 +96,6 @@ def find_leftovers(uid: int, shared: Iterable[Path] = SHARED) -> list[str]:
 
 def find_user(name: str) -> int:
     """The number of a user. Raise RunnerError when there is none."""
-    import pwd  # noqa: PLC0415 - no other platform has it, and nothing else needs it
-
     try:
         uid = pwd.getpwnam(name).pw_uid
     except KeyError:

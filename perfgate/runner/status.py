@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from perfgate.errors import RunnerError
 from perfgate.runner.gpus import read_gpus
@@ -58,8 +59,6 @@ def format_json(value: Any) -> str:
 
 def format_metrics(status: Status) -> str:
     """Write gauges in Prometheus's text format."""
-    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415 - only a scrape needs it
-
     registry = CollectorRegistry()
     for name, (text, value) in _list_gauges(status).items():
         Gauge(f"perfgate_runner_{name}", text, registry=registry).set(value)

@@ -7,15 +7,13 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from perfgate.errors import ScenarioError
 from perfgate.scenario.settings import name_excess
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 _UNKNOWN = "unexpected_keyword_argument"
 _PHRASES = {

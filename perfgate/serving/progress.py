@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
+from rich.console import Console
+from rich.markup import escape
+
 
 class Progress(Protocol):
     """Something that can be told what is going on."""
@@ -45,8 +48,6 @@ class RichProgress:
 
     def __init__(self) -> None:
         """Start the spinner on standard error."""
-        from rich.console import Console  # noqa: PLC0415 - only a terminal pays for it
-
         self._console = Console(stderr=True, highlight=False)
         self._status = self._console.status("starting")
         self._begun = time.monotonic()
@@ -54,8 +55,6 @@ class RichProgress:
 
     def step(self, text: str) -> None:
         """Print a line above the spinner."""
-        from rich.markup import escape  # noqa: PLC0415 - as above
-
         minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)
         # What a server or a file says is no markup of ours.
         self._console.print(f"[dim]{minutes:2d}:{seconds:02d}[/dim] {escape(text)}", markup=True)
@@ -63,8 +62,6 @@ class RichProgress:
 
     def wait(self, text: str) -> None:
         """Change the text beside the spinner."""
-        from rich.markup import escape  # noqa: PLC0415 - as above
-
         self._status.update(escape(text))
 
     def close(self) -> None:

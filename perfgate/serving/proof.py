@@ -19,12 +19,12 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.profiling import profile_server
+from perfgate.serving.window import Plan
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.validity.expectations import LOG_EVENT, check_expectations, describe_missing, find_line
 
 if TYPE_CHECKING:
     from perfgate.serving.session import Start
-    from perfgate.serving.window import Plan
 
 
 def prove_warm(plan: Plan, start: Start) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scipy.special import betaincinv
+
 
 def bound_rate(errors: int, tries: int, confidence: float = 0.95) -> float:
     """Return the one-sided upper bound of an error rate after `errors` in `tries` (0 in 300 gives 0.00994).
@@ -9,8 +11,6 @@ def bound_rate(errors: int, tries: int, confidence: float = 0.95) -> float:
     Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 26
     (1934): the rate at which as few errors as these have probability 1 - confidence. Raise ValueError for impossible counts.
     """
-    from scipy.special import betaincinv  # noqa: PLC0415 - scipy costs half a second that `perfgate --help` must not pay
-
     if not 0 <= errors <= tries or tries < 1:
         raise ValueError(f"{errors} errors in {tries} tries cannot be")
     return 1.0 if errors == tries else float(betaincinv(errors + 1, tries - errors, confidence))

@@ -11,13 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, sqrt
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincinv, ndtr
 
 from perfgate.stats.student import find_quantile
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 POWER = 0.90
 NODES = 400
@@ -51,9 +50,6 @@ class Trial:
 
 def find_power(trial: Trial, effect: float) -> float:
     """Return the probability that a true log `effect` is called a regression at this look."""
-    import numpy as np  # noqa: PLC0415 - numpy and scipy cost time that `perfgate --help` must not pay
-    from scipy.special import ndtr  # noqa: PLC0415
-
     if trial.df <= 0:
         return 0.0
     if trial.standard_error == 0:
@@ -79,8 +75,5 @@ def find_smallest_effect(trial: Trial, power: float = POWER) -> float:
 @lru_cache(maxsize=256)
 def _spread_ratios(df: float) -> NDArray[np.float64]:
     """The estimated over the true spread at the midpoints of NODES equally likely slices of chi-square; shape (NODES,)."""
-    import numpy as np  # noqa: PLC0415 - as above
-    from scipy.special import gammaincinv  # noqa: PLC0415
-
     ratios: NDArray[np.float64] = np.sqrt(2.0 * gammaincinv(df / 2.0, (np.arange(NODES) + 0.5) / NODES) / df)
     return ratios

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import fsum, inf, sqrt
 from statistics import variance
 
+from scipy.special import chdtri
+
 from perfgate.stats.looks import POWER
 from perfgate.stats.moderated import Estimate, Prior
 from perfgate.stats.student import find_quantile
@@ -55,8 +57,6 @@ def pool_spread(base: Sequence[float], candidate: Sequence[float]) -> tuple[floa
 
 def bound_spread(spread: float, df: int) -> float:
     """Return the upper confidence limit of a standard deviation: s sqrt(df / chi2), Cochran 1934."""
-    from scipy.special import chdtri  # noqa: PLC0415 - scipy costs half a second that `perfgate --help` must not pay
-
     return spread * sqrt(df / float(chdtri(df, PLAN_CONFIDENCE))) if df else inf
 
 

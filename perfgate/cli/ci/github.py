@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 
 from perfgate.cli.ci.handoff import build_subject
 from perfgate.cli.ci.judging import EVENT, FILE, SETTINGS, add_court_options, annotate, build_court, open_and_judge
@@ -13,6 +14,17 @@ from perfgate.cli.ci.learning import jobs, learn
 from perfgate.cli.ci.publishing import build_place, build_section, find_server, publish, report, say_all
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import HandoffError, InputError, PerfgateError
+from perfgate.github.client import connect
+from perfgate.github.comment.commands import start
+from perfgate.github.comment.publisher import require_head
+from perfgate.github.comment.recipes import Recipe
+from perfgate.github.comment.states import State
+from perfgate.github.events import Action, find_merge_base, find_repository, find_sha, read_event
+from perfgate.github.events import plan as decide
+from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
+from perfgate.github.runs import Run
+from perfgate.github.settings import format_jobs, load_settings, parse_jobs
+from perfgate.report.comment import render_comment
 
 MAIN = "refs/heads/main"
 
@@ -38,15 +50,6 @@ def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
 
     A pull request is compared with the commit where it left its base branch, which takes a token that may read.
     """
-    from perfgate.github.client import connect  # noqa: PLC0415
-    from perfgate.github.events import (  # noqa: PLC0415
-        Action,
-        find_merge_base,  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-        read_event,
-    )
-    from perfgate.github.events import plan as decide  # noqa: PLC0415
-    from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
-
     payload = read_event(event)
     found = decide(event_name, payload)
     known = load_settings(settings)
@@ -72,10 +75,6 @@ def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
 
 def write_plan(values: dict[str, str], style: str, **said: Any) -> None:
     """Write outputs for the jobs that follow, and show them; as JSON the matrix is no text, and `said` stands beside them."""
-    import orjson  # noqa: PLC0415 - as above
-
-    from perfgate.github.outputs import write_outputs  # noqa: PLC0415 - as above
-
     write_outputs(values)
     content = {**values, "matrix": orjson.loads(values["matrix"]), **said}
     print_result(style, content, *(f"{name}={value}" for name, value in values.items()))
@@ -101,12 +100,6 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
     No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge. With --format json the
     lines that GitHub shows on the run go to standard error, where it reads them too.
     """
-    from perfgate.github.comment.recipes import Recipe  # noqa: PLC0415
-    from perfgate.github.events import find_sha  # noqa: PLC0415 - as above
-    from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415
-    from perfgate.github.settings import parse_jobs  # noqa: PLC0415
-    from perfgate.report.comment import render_comment  # noqa: PLC0415
-
     if action != "run":
         if result != "skipped":
             raise InputError(f"--result {result[:20]}: nothing was to be measured, and yet jobs ran")
@@ -159,17 +152,6 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
 @add_format_option
 def admit(settings: Path, style: str, **options: Any) -> int:
     """Let a dispatched measurement through only for the head of the pull request, and only from the main branch's workflow."""
-    from perfgate.github.client import connect  # noqa: PLC0415
-    from perfgate.github.comment.publisher import require_head  # noqa: PLC0415
-    from perfgate.github.comment.states import State  # noqa: PLC0415
-    from perfgate.github.events import (  # noqa: PLC0415
-        find_merge_base,  # noqa: PLC0415 - as above
-        find_repository,
-        find_sha,
-    )
-    from perfgate.github.runs import Run  # noqa: PLC0415
-    from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
-
     if options["ref"] != MAIN:
         raise InputError(f"--ref {options['ref'][:80]!r}: the workflow runs from {MAIN} only; start it from there")
     head, repository = find_sha(options, "head_sha"), find_repository(options, "repository")
@@ -207,12 +189,6 @@ def admit(settings: Path, style: str, **options: Any) -> int:
 @add_format_option
 def obey(event: Path, settings: Path, workflow: str, style: str) -> int:
     """Start the measurement that a comment asks for, if its author may write to the repository."""
-    from perfgate.github.client import connect  # noqa: PLC0415 - as above
-    from perfgate.github.comment.commands import start  # noqa: PLC0415
-    from perfgate.github.events import read_event  # noqa: PLC0415
-    from perfgate.github.outputs import format_annotation  # noqa: PLC0415
-    from perfgate.github.settings import load_settings  # noqa: PLC0415
-
     try:
         said = start(connect(), read_event(event), load_settings(settings), workflow)
     except PerfgateError as error:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from perfgate.cli.options import add_share_option
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import HandoffError, InputError
-
-if TYPE_CHECKING:
-    from perfgate.github.handoff.handoff import Handoff, Subject
+from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.handoff.handoff import Handoff, Subject, describe
+from perfgate.github.handoff.packing import pack_folder, unpack_folder
+from perfgate.results.records import read_record
+from perfgate.scenario.schema import list_scenarios, parse_scenario, read_scenario_text
+from perfgate.storage.journal import write_atomically
 
 FILE = click.Path(path_type=Path)
 _SUBJECT_OPTIONS = (
@@ -35,11 +40,6 @@ def add_subject_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def build_subject(options: dict[str, Any]) -> Subject:
     """Turn the options into a Subject. Raise InputError for one that cannot be true."""
-    import orjson  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
-
-    from perfgate.github.handoff.handoff import Subject, describe  # noqa: PLC0415
-
     values = {
         "repository": options["repository"],
         "pull_request": options["pr"],
@@ -66,10 +66,6 @@ def command() -> None:
 @add_format_option
 def pack(folder: Path, output: Path, style: str, **options: Any) -> int:
     """Write the windows of RESULT_DIR as a hand-off, without texts, paths, settings or verdict."""
-    from perfgate.github.handoff.packing import pack_folder  # noqa: PLC0415
-    from perfgate.results.records import read_record  # noqa: PLC0415
-    from perfgate.storage.journal import write_atomically  # noqa: PLC0415
-
     content = pack_folder(folder, build_subject(options))
     path = output / f"handoff-{read_record(folder).scenario}.json"
     try:
@@ -97,8 +93,6 @@ def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **o
 
     The scenario comes from this side: one that ships with perfgate, or one that --scenario names.
     """
-    from perfgate.github.handoff.artifact import open_artifact  # noqa: PLC0415
-
     facts = {"scenarios_in_pr": options["scenarios_in_pr"], "has_base": not options["no_base"]}
     folders = unpack_all(open_artifact(artifact, build_subject(options)), scenarios, out, **facts)
     if style == "json":
@@ -111,8 +105,6 @@ def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **o
 
 def unpack_all(handoffs: tuple[Handoff, ...], scenarios: tuple[str, ...], out: Path, **facts: Any) -> list[Path]:
     """Write each hand-off as a result folder named after its scenario; `facts` are what this side says of all of them."""
-    from perfgate.github.handoff.packing import unpack_folder  # noqa: PLC0415
-
     texts = read_scenarios(scenarios)
     folders = []
     for handoff in handoffs:
@@ -126,7 +118,5 @@ def unpack_all(handoffs: tuple[Handoff, ...], scenarios: tuple[str, ...], out: P
 
 def read_scenarios(given: tuple[str, ...]) -> dict[str, str]:
     """Read the texts of the scenarios that may be judged here, by name: those given, else those that ship with perfgate."""
-    from perfgate.scenario.schema import list_scenarios, parse_scenario, read_scenario_text  # noqa: PLC0415
-
     read = [read_scenario_text(name) for name in given or list_scenarios()]
     return {parse_scenario(text, source).name: text for text, source in read}

@@ -6,18 +6,22 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from perfgate.check import judge
 from perfgate.cli.ci.handoff import read_scenarios, unpack_all
+from perfgate.core import Outcome, Verdict
 from perfgate.errors import HandoffError
-
-if TYPE_CHECKING:
-    from perfgate.core import Verdict
-    from perfgate.github.comment.recipes import Recipe
-    from perfgate.github.handoff.handoff import Handoff
-    from perfgate.report.render import Case
+from perfgate.gate.case import choose_baseline
+from perfgate.github.comment.recipes import Recipe
+from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.handoff.handoff import Handoff
+from perfgate.github.outputs import format_annotation
+from perfgate.github.settings import load_settings
+from perfgate.report.render import Case
+from perfgate.results.results import load_results
 
 FILE = click.Path(path_type=Path)
 SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
@@ -55,8 +59,6 @@ class Court:
 
 def build_court(options: dict[str, Any], settings: Path) -> Court:
     """Say what hand-offs are judged by."""
-    from perfgate.github.settings import load_settings  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-
     jobs = load_settings(settings).list_jobs()
     return Court(
         scenarios=options["scenarios"],
@@ -68,8 +70,6 @@ def build_court(options: dict[str, Any], settings: Path) -> Court:
 
 def open_and_judge(artifacts: tuple[Path, ...], recipe: Recipe, court: Court) -> tuple[Judged, ...]:
     """Open every artifact as one of the recipe's subject and judge what is in it."""
-    from perfgate.github.handoff.artifact import open_artifact  # noqa: PLC0415
-
     handoffs = tuple(handoff for path in artifacts for handoff in open_artifact(path, recipe.subject))
     if len({handoff.scenario for handoff in handoffs}) < len(handoffs):
         raise HandoffError("several hand-offs of one scenario; a scenario is measured once a run")
@@ -86,10 +86,6 @@ def judge_handoffs(handoffs: Sequence[Handoff], court: Court, recipe: Recipe) ->
 
 
 def _judge(folder: Path, court: Court, recipe: Recipe) -> Judged:
-    from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.gate.case import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.report.render import Case  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, court.baselines, scenario, session)
@@ -116,9 +112,6 @@ def find_scenario(given: Sequence[str], name: str) -> str:
 
 def annotate(judged: Sequence[Judged]) -> Iterator[str]:
     """Say each verdict in a line that GitHub shows on the run."""
-    from perfgate.core import Outcome  # noqa: PLC0415 - as above
-    from perfgate.github.outputs import format_annotation  # noqa: PLC0415
-
     levels = {Outcome.PASS: "notice", Outcome.IMPROVED: "notice", Outcome.REGRESSION: "error"}
     for one in judged:
         verdict = one.verdict

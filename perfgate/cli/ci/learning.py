@@ -12,8 +12,12 @@ import click
 
 from perfgate.cli.ci.handoff import build_subject, unpack_all
 from perfgate.cli.ci.judging import FILE, SETTINGS
+from perfgate.cli.keeping.baseline import add
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import PerfgateError
+from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.outputs import format_annotation, write_outputs
+from perfgate.github.settings import format_jobs, load_settings, parse_jobs
 
 
 @click.command()
@@ -21,9 +25,6 @@ from perfgate.errors import PerfgateError
 @add_format_option
 def jobs(settings: Path, style: str) -> int:
     """Write every job of the settings as the output matrix."""
-    from perfgate.github.outputs import write_outputs  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.github.settings import format_jobs, load_settings  # noqa: PLC0415
-
     wanted = load_settings(settings).list_jobs()
     matrix = format_jobs(wanted)
     write_outputs({"matrix": matrix})
@@ -47,9 +48,6 @@ def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...]
     A machine whose measurement is missing or became slower is left out, with a warning on the run: only a person may accept a
     slower level, with a reason. With --format json everything but the document goes to standard error.
     """
-    from perfgate.github.outputs import format_annotation  # noqa: PLC0415 - as above
-    from perfgate.github.settings import parse_jobs  # noqa: PLC0415
-
     said = []
     for job in parse_jobs(matrix):
         told = {"hardware": job.hardware, "scenario": job.scenario}
@@ -69,8 +67,6 @@ def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...]
 
 
 def _learn(path: Path, subject: Any, scenarios: tuple[str, ...], target: Path) -> None:
-    from perfgate.cli.keeping.baseline import add  # noqa: PLC0415 - as above
-    from perfgate.github.handoff.artifact import open_artifact  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
         # A baseline names its sessions by their folders, and a session counts once.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perfgate.cli.ci.handoff import unpack_all
+from perfgate.cli.ci.judging import Court
+from perfgate.cli.reading.html_report import write_html
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from perfgate.cli.ci.judging import Court
-    from perfgate.github.runs import Finding
+from perfgate.github.runs import Finding
 
 _OPTIONS = (
     click.option(
@@ -37,8 +36,6 @@ def add_page_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def write_pages(findings: Iterable[Finding], court: Court, out: Path) -> None:
     """Open what each machine handed over and write its pages. What cannot be shown is left out; the comment says why."""
-    from perfgate.cli.reading.html_report import write_html  # noqa: PLC0415 - this costs what `perfgate --help` must not pay
-
     for finding in findings:
         place = out / finding.hardware
         for handoff in finding.handoffs:

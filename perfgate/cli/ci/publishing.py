@@ -6,25 +6,28 @@ import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from perfgate.cli.ci.judging import EVENT, SETTINGS, add_court_options, build_court
+from perfgate.cli.ci.judging import EVENT, SETTINGS, Court, Judged, add_court_options, build_court, judge_handoffs
 from perfgate.cli.ci.pages import add_page_options, write_pages
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.cli.reading.report import check_link
 from perfgate.errors import HandoffError, InputError, StaleError
-
-if TYPE_CHECKING:
-    from perfgate.cli.ci.judging import Court, Judged
-    from perfgate.github.comment.publisher import Place
-    from perfgate.github.comment.recipes import Recipe
-    from perfgate.github.comment.sections import Section
-    from perfgate.github.comment.states import State
-    from perfgate.github.handoff.handoff import Subject
-    from perfgate.github.runs import Finding, Run
-    from perfgate.github.settings import Settings
+from perfgate.github.client import connect
+from perfgate.github.comment.publisher import BOT, Place, excuse, set_status
+from perfgate.github.comment.publisher import publish as put
+from perfgate.github.comment.recipes import Recipe
+from perfgate.github.comment.sections import Entry, Section, find_room
+from perfgate.github.comment.states import State, combine
+from perfgate.github.events import Action, find_merge_base, find_repository, find_sha, plan_pull, read_event
+from perfgate.github.handoff.handoff import Subject
+from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary
+from perfgate.github.runs import Finding, Run, collect, identify, was_nothing_planned
+from perfgate.github.settings import Settings, load_settings, parse_jobs
+from perfgate.report.comment import render_comment, split_head
+from perfgate.report.escape import markdown
 
 
 @click.command()
@@ -43,11 +46,6 @@ def publish(settings: Path, matrix: str | None, pages: Path | None, link: str, s
 
     With --pages only the pages are written, so that the comment can name the address under which they were kept.
     """
-    from perfgate.github.client import connect  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.github.events import find_repository, find_sha  # noqa: PLC0415
-    from perfgate.github.runs import Run, collect  # noqa: PLC0415
-    from perfgate.github.settings import load_settings, parse_jobs  # noqa: PLC0415
-
     repository = find_repository(options, "repository")
     run = Run(
         repository=repository,
@@ -82,10 +80,6 @@ def report(event: Path, settings: Path, pages: Path | None, link: str, style: st
     With --pages only the pages of a finished run are written.
     """
     from perfgate.cli.ci.publishing import excuse_all, report_queue  # noqa: PLC0415 - as above
-    from perfgate.github.client import connect  # noqa: PLC0415
-    from perfgate.github.events import Action, plan_pull, read_event  # noqa: PLC0415
-    from perfgate.github.runs import collect, identify  # noqa: PLC0415
-    from perfgate.github.settings import load_settings  # noqa: PLC0415
 
     payload, known = read_event(event), load_settings(settings)
     run = identify(connect(), payload)
@@ -110,10 +104,6 @@ def report(event: Path, settings: Path, pages: Path | None, link: str, style: st
 
 def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: Court | None, link: str) -> Iterator[Section]:
     """Without a court nothing may be judged: the run belongs to a fork."""
-    from perfgate.github.client import connect  # noqa: PLC0415 - as above
-    from perfgate.github.comment.states import State  # noqa: PLC0415
-    from perfgate.github.runs import collect, was_nothing_planned  # noqa: PLC0415
-
     if court is None:
         for hardware in sorted(known.hardware):
             how = f"    /perfgate run {hardware} {run.head_sha}"
@@ -131,8 +121,6 @@ def _build_sections(run: Run, payload: dict[str, Any], known: Settings, court: C
 
 def judge_all(run: Run, findings: Iterable[Finding], court: Court, link: str) -> Iterator[Section]:
     """Judge what each machine left. GitHub is asked once for the commit that all of them compared with."""
-    from perfgate.github.comment.recipes import Recipe  # noqa: PLC0415 - as above
-
     base_sha = find_base(run)
     for finding in findings:
         subject = run.subject(finding.hardware)
@@ -141,13 +129,6 @@ def judge_all(run: Run, findings: Iterable[Finding], court: Court, link: str) ->
 
 def judge_finding(recipe: Recipe, finding: Finding, court: Court) -> Section:
     """What is missing outweighs what is there, except a regression that was found."""
-    from perfgate.cli.ci.judging import judge_handoffs  # noqa: PLC0415 - as above
-    from perfgate.github.comment.sections import find_room  # noqa: PLC0415
-    from perfgate.github.comment.states import State, combine  # noqa: PLC0415
-    from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary  # noqa: PLC0415
-    from perfgate.report.comment import render_comment, split_head  # noqa: PLC0415
-    from perfgate.report.escape import markdown  # noqa: PLC0415
-
     remarks = list(finding.remarks)
     judged: tuple[Judged, ...] = ()
     try:
@@ -173,12 +154,6 @@ def find_base(run: Run) -> str:
 
     It was asked for once before the run measured. Where GitHub has no answer now, the comment is not kept back by it.
     """
-    from perfgate.github.client import connect  # noqa: PLC0415
-    from perfgate.github.events import (
-        find_merge_base,  # noqa: PLC0415 - as above
-        find_sha,  # noqa: PLC0415
-    )
-
     if run.pull is None:
         return ""
     try:
@@ -194,8 +169,6 @@ def find_server() -> str:
 
 def build_place(repository: str, pull_request: int) -> Place:
     """Where to speak: the server and the bot's name may differ on GitHub Enterprise and for an app of one's own."""
-    from perfgate.github.comment.publisher import BOT, Place  # noqa: PLC0415 - as above
-
     return Place(
         repository=repository,
         pull_request=pull_request,
@@ -206,8 +179,6 @@ def build_place(repository: str, pull_request: int) -> Place:
 
 def build_section(subject: Subject, state: State, body: str = "", headline: str = "") -> Section:
     """The section of one machine, dated now."""
-    from perfgate.github.comment.sections import Entry, Section  # noqa: PLC0415 - as above
-
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     entry = Entry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
     return Section(hardware=subject.hardware, entry=entry, headline=headline, body=body)
@@ -218,9 +189,6 @@ def say_all(run: Run, sections: Iterable[Section], style: str) -> list[dict[str,
 
     Each has its line as soon as it is published, on standard error where `style` is json, for a step may break off.
     """
-    from perfgate.github.client import connect  # noqa: PLC0415 - as above
-    from perfgate.github.comment.publisher import publish as put  # noqa: PLC0415
-
     place = build_place(run.repository, run.pull_request)
     said = []
     for section in sections:
@@ -243,8 +211,6 @@ def excuse_all(run: Run, payload: dict[str, Any], known: Settings, style: str) -
 
 def _excuse(run: Run, hardware: set[str], style: str) -> list[dict[str, str]]:
     from perfgate.cli.ci.publishing import build_place  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.github.client import connect  # noqa: PLC0415
-    from perfgate.github.comment.publisher import excuse  # noqa: PLC0415
 
     place = build_place(run.repository, run.pull_request)
     told = []
@@ -260,10 +226,6 @@ def report_queue(run: Run, payload: dict[str, Any], known: Settings, court: Cour
     asked for. There is no pull request to comment on.
     """
     from perfgate.cli.ci.publishing import build_place, build_section, judge_all  # noqa: PLC0415 - as above
-    from perfgate.github.client import connect  # noqa: PLC0415
-    from perfgate.github.comment.publisher import set_status  # noqa: PLC0415
-    from perfgate.github.comment.states import State  # noqa: PLC0415
-    from perfgate.github.runs import collect  # noqa: PLC0415
 
     expected = known.list_jobs(is_smoke=True)
     asked = {job.hardware for job in expected}

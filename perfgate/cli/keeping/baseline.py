@@ -7,18 +7,21 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.core import Arm, Fingerprint
 from perfgate.errors import BaselineError, InputError
-
-if TYPE_CHECKING:
-    from perfgate.core import Fingerprint
-    from perfgate.scenario.schema import Scenario
-    from perfgate.verdict.baselines import Baseline
-    from perfgate.verdict.recorded import Recorded
+from perfgate.gate.baseline_growth import build_baseline, expire_baseline, extend_baseline, pin_anchor
+from perfgate.metrics import METRICS
+from perfgate.results.records import read_record
+from perfgate.results.results import load_results
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.rounding import format_percent
+from perfgate.verdict.baselines import Baseline, find_path, load_baseline, save_baseline, verify_baseline
+from perfgate.verdict.recorded import Recorded
 
 FILE = click.Path(path_type=Path)
 # A day count that a date can hold.
@@ -46,9 +49,6 @@ def add(  # noqa: PLR0913 - click hands over one argument an option
 
     A/A sessions teach the noise of a comparison; of other sessions only the base arm counts, as a sample of the level.
     """
-    from perfgate.gate.baseline_growth import build_baseline, extend_baseline, pin_anchor  # noqa: PLC0415
-    from perfgate.verdict.baselines import find_path, load_baseline, save_baseline  # noqa: PLC0415
-
     if accept_slower is not None and not accept_slower.strip():
         raise InputError("--accept-slower: the reason is empty; say why the slower level is right")
     scenario, recorded = read_sessions(folders, commit)
@@ -71,11 +71,6 @@ def add(  # noqa: PLR0913 - click hands over one argument an option
 
 def read_sessions(folders: tuple[Path, ...], commit: str) -> tuple[Scenario, list[Recorded]]:
     """Read result folders of one scenario. Raise InputError when they belong to several."""
-    from perfgate.core import Arm  # noqa: PLC0415
-    from perfgate.results.records import read_record  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415
-    from perfgate.verdict.recorded import Recorded  # noqa: PLC0415
-
     recorded = []
     scenarios: dict[tuple[str, str], Scenario] = {}
     for folder in folders:
@@ -93,8 +88,6 @@ def read_sessions(folders: tuple[Path, ...], commit: str) -> tuple[Scenario, lis
 
 def find_fingerprint(recorded: list[Recorded]) -> Fingerprint:
     """The machine of the newest session's base arm. Raise BaselineError when it has none."""
-    from perfgate.core import Arm  # noqa: PLC0415
-
     newest = max(recorded, key=lambda one: one.at)
     if Arm.BASE not in newest.session.fingerprints:
         raise BaselineError(f"{newest.name}: has no base arm, so it says nothing of the level; give sessions of main")
@@ -106,8 +99,6 @@ def find_fingerprint(recorded: list[Recorded]) -> Fingerprint:
 @add_format_option
 def show(file: Path, style: str) -> int:
     """Print a baseline's noise bands and what they rest on."""
-    from perfgate.verdict.baselines import load_baseline  # noqa: PLC0415
-
     baseline = load_baseline(file)
     if style == "json":
         print_json(list_facts(baseline))
@@ -140,9 +131,6 @@ def list_facts(baseline: Baseline) -> dict[str, Any]:
 
 def describe(baseline: Baseline) -> Iterator[str]:
     """Say what a baseline knows, a metric a line."""
-    from perfgate.metrics import METRICS  # noqa: PLC0415
-    from perfgate.storage.rounding import format_percent  # noqa: PLC0415
-
     yield f"{baseline.scenario} on {baseline.fingerprint.hardware}, workload {baseline.workload_hash}"
     yield f"{len(baseline.starts)} starts of {baseline.windows} windows, {baseline.blocks} A/A blocks"
     yield f"{'metric':34} {'p50':>10} {'unit':6} {'noise band':>10} {'sessions':>8}  answers a slow-down"
@@ -164,8 +152,6 @@ def describe(baseline: Baseline) -> Iterator[str]:
 @add_format_option
 def diff(before: Path, after: Path, style: str) -> int:
     """Print how two baselines differ in what they say; nothing when they do not."""
-    from perfgate.verdict.baselines import load_baseline  # noqa: PLC0415
-
     baselines = [load_baseline(path) for path in (before, after)]
     if style == "json":
         print_json(dict(zip(("before", "after"), map(list_facts, baselines), strict=True)))
@@ -182,9 +168,6 @@ def diff(before: Path, after: Path, style: str) -> int:
 @add_format_option
 def expire(file: Path, days: int, style: str) -> int:
     """Drop values older than DAYS from a baseline."""
-    from perfgate.gate.baseline_growth import expire_baseline  # noqa: PLC0415
-    from perfgate.verdict.baselines import load_baseline, save_baseline  # noqa: PLC0415
-
     now = datetime.now(UTC)
     baseline = load_baseline(file)
     kept = expire_baseline(baseline, write_time(now - timedelta(days=days)), write_time(now))
@@ -208,8 +191,6 @@ def write_time(moment: datetime) -> str:
 @add_format_option
 def verify(files: tuple[Path, ...], style: str) -> int:
     """Check that baselines are whole, unedited, and derive to the numbers that they show. Exit code 2 when one is not."""
-    from perfgate.verdict.baselines import verify_baseline  # noqa: PLC0415
-
     for file in files:
         verify_baseline(file)
         if style == "text":

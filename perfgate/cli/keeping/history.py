@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from perfgate.check import judge
 from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past, require_extra
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.cli.reading.check import write
 from perfgate.errors import InputError
+from perfgate.gate.case import choose_baseline
+from perfgate.history.dashboard import format_history, render_dashboard
+from perfgate.history.listing import describe_events, describe_ledger, tabulate_series, tabulate_spending
+from perfgate.history.trends import History
+from perfgate.report.table import print_table
+from perfgate.results.records import read_record
+from perfgate.results.results import load_results
+from perfgate.verdict.policy import fix_policy
 
 if TYPE_CHECKING:
     from perfgate.history.database import Question
     from perfgate.history.entries import Entry, Provenance
-    from perfgate.history.trends import History
 
 
 @click.group(name="history")
@@ -66,12 +74,7 @@ def _describe_appended(one: dict[str, Any]) -> str:
 
 
 def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenance) -> Entry:
-    from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.gate.case import choose_baseline  # noqa: PLC0415
     from perfgate.history.entries import Judged, enter_session  # noqa: PLC0415
-    from perfgate.results.records import read_record  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415
-    from perfgate.verdict.policy import fix_policy  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
@@ -107,12 +110,8 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
         raise InputError("--output: is for --format json; a table is printed, --html FILE writes a page")
     history = ask(Store(store), _build_question(asked))
     if html is not None:
-        from perfgate.history.dashboard import render_dashboard  # noqa: PLC0415
-
         write(render_dashboard(history).encode(), html)
     if style == "json":
-        from perfgate.history.dashboard import format_history  # noqa: PLC0415
-
         write(format_history(history), output)
     else:
         _print_history(history)
@@ -133,13 +132,6 @@ def _build_question(asked: dict[str, Any]) -> Question:
 
 
 def _print_history(history: History) -> None:
-    from perfgate.history.listing import (  # noqa: PLC0415
-        describe_events,
-        describe_ledger,
-        tabulate_series,
-        tabulate_spending,
-    )
-    from perfgate.report.table import print_table  # noqa: PLC0415
 
     print_table(tabulate_series(history.series))
     for series in history.series:

@@ -10,6 +10,7 @@ import click
 
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import InputError
+from perfgate.history import require_extra as require
 
 if TYPE_CHECKING:
     from perfgate.history.entries import Provenance
@@ -29,8 +30,6 @@ RUNNER = click.option("--runner", default="", envvar="RUNNER_NAME", help="Name o
 
 def require_extra() -> None:
     """Raise InputError, naming the extra, where its packages are missing."""
-    from perfgate.history import require_extra as require  # noqa: PLC0415 - nothing of it is for --help
-
     require()
 
 

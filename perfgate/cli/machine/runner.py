@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,10 +16,13 @@ from perfgate.cli.machine.runner_host import init_host
 from perfgate.cli.machine.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
 from perfgate.cli.output import add_format_option
 from perfgate.errors import InputError, RunnerError
-
-if TYPE_CHECKING:
-    from perfgate.runner.health import Finding
-    from perfgate.runner.slots import Held, Wish
+from perfgate.results.results import load_results
+from perfgate.results.writer import ResultWriter
+from perfgate.runner.gpus import read_gpus, read_kernel_log
+from perfgate.runner.health import Finding, Severity, find_severity, judge_health
+from perfgate.runner.settings import load_runner
+from perfgate.runner.slots import Held, Wish, find_lock_folder, hold
+from perfgate.runner.status import format_json, format_metrics, read_status
 
 KERNEL_LOG = click.option("--kernel-log", type=FILE, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
 DIAG_TIMEOUT_S = 1800.0
@@ -48,10 +51,6 @@ def doctor(  # noqa: PLR0913 - click hands over one argument an option
 
     Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.
     """
-    from perfgate.runner.gpus import read_gpus, read_kernel_log  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.runner.health import Finding, Severity, find_severity, judge_health  # noqa: PLC0415
-    from perfgate.runner.status import format_json  # noqa: PLC0415
-
     log = read_kernel_log(kernel_log)
     try:
         readings = read_gpus()
@@ -74,8 +73,6 @@ def doctor(  # noqa: PLR0913 - click hands over one argument an option
 
 def diagnose() -> tuple[Finding, ...]:
     """Run DCGM's second level, which loads every GPU for a moment; it must not run beside a measurement."""
-    from perfgate.runner.health import Finding, Severity  # noqa: PLC0415 - as above
-
     try:
         done = subprocess.run(["dcgmi", "diag", "-r", "2"], capture_output=True, text=True, timeout=DIAG_TIMEOUT_S, check=False)  # noqa: S607 - where it is installed is the distribution's business
     except FileNotFoundError:
@@ -92,9 +89,6 @@ def diagnose() -> tuple[Finding, ...]:
 
 def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
     """Void the session in `folder` for each finding: what was measured on a sick machine says nothing of a change."""
-    from perfgate.results.results import load_results  # noqa: PLC0415 - as above
-    from perfgate.results.writer import ResultWriter  # noqa: PLC0415 - as above
-
     _, session = load_results(folder)
     last_s = max((window.ended_s for window in session.windows), default=0.0)
     writer = ResultWriter(folder)
@@ -108,10 +102,6 @@ def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
 @click.option("--prometheus", "style", flag_value="prometheus", help="Prometheus's text format, for a textfile collector.")
 def status(kernel_log: Path, style: str) -> int:
     """Say whether this machine would take a job, and why not."""
-    from perfgate.runner.gpus import read_kernel_log  # noqa: PLC0415 - as above
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-    from perfgate.runner.status import format_json, format_metrics, read_status  # noqa: PLC0415
-
     found = read_status(load_runner(), read_kernel_log(kernel_log) or "")
     click.echo(format_metrics(found) if style == "prometheus" else format_json(found), nl=style == "json")
     return 0
@@ -129,9 +119,6 @@ def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]
 
     Exit code 3 when nothing is free in time. The locks stay with the command when this process dies before it.
     """
-    from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
-    from perfgate.runner.slots import Wish, find_lock_folder, hold  # noqa: PLC0415 - as above
-
     devices = tuple(reading.uuid for reading in read_gpus())
     wish = Wish(devices=devices, count=gpus, is_exclusive=exclusive, timeout_s=timeout_s)
     with hold(wish, find_lock_folder()) as held:
@@ -140,8 +127,6 @@ def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]
 
 def run_locked(words: tuple[str, ...], wish: Wish, held: Held) -> int:
     """Run a command that inherits the locks, passing on the signals that ask it to end."""
-    import os  # noqa: PLC0415 - as above
-
     environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": ",".join(wish.devices)} if wish.devices else {})}
     try:
         process = subprocess.Popen(words, env=environment, pass_fds=held.files)

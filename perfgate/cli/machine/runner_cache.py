@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from perfgate.cli.machine.runner_slot import FILE, build_app
 from perfgate.cli.output import add_format_option, print_result
-
-if TYPE_CHECKING:
-    from perfgate.runner.harvest import Claim
+from perfgate.github.registration import connect_app
+from perfgate.github.runs import read_runners
+from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault
+from perfgate.runner.harvest import harvest as take
+from perfgate.runner.harvest import offer as leave
+from perfgate.runner.seeds import find_key, find_newest, make_empty, renew
+from perfgate.runner.seeds import lend as copy
+from perfgate.runner.seeds import prune as delete
+from perfgate.runner.seeds import seed as write
+from perfgate.runner.seeds import verify as check
+from perfgate.runner.settings import load_runner
+from perfgate.runner.slot import find_registered, find_slot
 
 KEEP = click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, help="How many of the newest stay.")
 
@@ -27,9 +35,6 @@ def cache() -> None:
 @add_format_option
 def key(style: str) -> int:
     """Say what seeds of this machine are called: architecture, driver and a digest of the engine's packages."""
-    from perfgate.runner.seeds import find_key  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-
     found = find_key(load_runner())
     print_result(style, {"key": found}, found)
     return 0
@@ -41,8 +46,6 @@ def key(style: str) -> int:
 @add_format_option
 def seed(source: Path, key: str, style: str) -> int:
     """Copy SOURCE, a cache that the main branch filled, into a read-only seed with a digest of every file."""
-    from perfgate.runner.seeds import seed as write  # noqa: PLC0415 - as above
-
     made = write(source, _find_cache(), key)
     print_result(style, {"seed": made}, made)
     return 0
@@ -53,8 +56,6 @@ def seed(source: Path, key: str, style: str) -> int:
 @add_format_option
 def verify(key: str, style: str) -> int:
     """Check every file of a seed."""
-    from perfgate.runner.seeds import verify as check  # noqa: PLC0415 - as above
-
     count = check(_find_cache(), key)
     print_result(style, {"key": key, "files": count}, f"{key}: {count} files, whole")
     return 0
@@ -66,14 +67,6 @@ def verify(key: str, style: str) -> int:
 @add_format_option
 def lend(target: Path, key: str | None, style: str) -> int:
     """Check a seed and copy it to TARGET, for one job to write in. Without a seed TARGET begins empty."""
-    from perfgate.runner.seeds import (  # noqa: PLC0415
-        find_key,  # noqa: PLC0415 - as above
-        find_newest,
-        make_empty,
-    )
-    from perfgate.runner.seeds import lend as copy  # noqa: PLC0415
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-
     folder = _find_cache()
     name = key or find_newest(folder, wanted := find_key(load_runner()))
     if name is None:
@@ -91,9 +84,6 @@ def lend(target: Path, key: str | None, style: str) -> int:
 @add_format_option
 def offer(source: Path, style: str) -> int:
     """Leave SOURCE, what this job compiled, for root: it becomes a seed if GitHub says that the main branch made it."""
-    from perfgate.runner.harvest import build_claim  # noqa: PLC0415 - as above
-    from perfgate.runner.harvest import offer as leave  # noqa: PLC0415
-
     place = leave(source, Path.home(), build_claim(os.environ))
     print_result(style, {"offer": place}, place)
     return 0
@@ -105,15 +95,6 @@ def offer(source: Path, style: str) -> int:
 @add_format_option
 def harvest(name: str, keep: int, style: str) -> int:
     """Make a seed of what the slot's last job offers, as root. Exit code 3, and nothing kept, unless main made it."""
-    from perfgate.runner.harvest import harvest as take  # noqa: PLC0415 - as above
-    from perfgate.runner.seeds import (
-        find_key,  # noqa: PLC0415
-        renew,  # noqa: PLC0415
-    )
-    from perfgate.runner.seeds import prune as delete  # noqa: PLC0415
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-    from perfgate.runner.slot import find_registered, find_slot  # noqa: PLC0415
-
     runner = load_runner()
     find_slot(runner, name)
     home = runner.folder / name
@@ -131,11 +112,6 @@ def harvest(name: str, keep: int, style: str) -> int:
 
 def ask_origin(claim: Claim, registered: str) -> str | None:
     """Ask GitHub which job ran here; return why its cache must not be kept, None when it may be."""
-    from perfgate.github.registration import connect_app  # noqa: PLC0415 - as above
-    from perfgate.github.runs import read_runners  # noqa: PLC0415
-    from perfgate.runner.harvest import Origin, find_fault  # noqa: PLC0415
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-
     runner = load_runner()
     if claim.repository not in runner.repositories:
         return f"{claim.repository} may not use this machine"
@@ -148,14 +124,11 @@ def ask_origin(claim: Claim, registered: str) -> str | None:
 @add_format_option
 def prune(keep: int, style: str) -> int:
     """Delete old seeds and what a broken run left."""
-    from perfgate.runner.seeds import prune as delete  # noqa: PLC0415 - as above
-
     deleted = delete(_find_cache(), keep)
     print_result(style, {"deleted": deleted}, *(f"{name}: deleted" for name in deleted))
     return 0
 
 
 def _find_cache() -> Path:
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
 
     return load_runner().cache

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from pydantic import TypeAdapter, ValidationError
 
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from perfgate.runner.host import Board
-    from perfgate.runner.settings import Runner
+from perfgate.runner.gpus import list_boards
+from perfgate.runner.host import CONFIG, Board, plan_host
+from perfgate.runner.host_setup import choose_slots, describe, list_missing, read_shipped, set_up
+from perfgate.runner.settings import Repository, Runner, load_runner
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -31,10 +31,6 @@ def init_host(  # noqa: PLR0913 - click hands over one argument an option
 
     Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started.
     """
-    from perfgate.runner.gpus import list_boards  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.runner.host import plan_host  # noqa: PLC0415
-    from perfgate.runner.host_setup import choose_slots, describe, list_missing, read_shipped, set_up  # noqa: PLC0415
-
     root = root.resolve()
     configured = load_configured(root)
     slots = choose_slots(configured, choose_boards(list_boards(), gpus))
@@ -54,9 +50,6 @@ def init_host(  # noqa: PLR0913 - click hands over one argument an option
 
 def load_configured(root: Path) -> Runner | None:
     """The settings that the machine has already; None on a new one. Raise InputError for settings that are broken."""
-    from perfgate.runner.host import CONFIG  # noqa: PLC0415 - as above
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-
     path = root / str(CONFIG).lstrip("/")
     return load_runner(path) if path.exists() else None
 
@@ -70,10 +63,6 @@ def choose_boards(boards: tuple[Board, ...], wanted: tuple[str, ...]) -> tuple[B
 
 def choose_repositories(configured: Runner | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """Whose jobs are let in. Raise InputError for names that the settings would not take, or already contradict."""
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - as above
-
-    from perfgate.runner.settings import Repository  # noqa: PLC0415
-
     if configured is None:
         try:
             return TypeAdapter(tuple[Repository, ...]).validate_python(names)

@@ -6,15 +6,23 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import InputError, PerfgateError, RunnerError
-
-if TYPE_CHECKING:
-    from perfgate.github.registration import App
+from perfgate.github.registration import App, register
+from perfgate.runner.cleaning import clean_gpus
+from perfgate.runner.gpus import read_gpus
+from perfgate.runner.health import Severity, judge_health
+from perfgate.runner.hook import find_quarantine, kill_worker, start_job
+from perfgate.runner.scrub import delete_files, end_processes, find_leftovers, find_user
+from perfgate.runner.settings import load_runner
+from perfgate.runner.slot import enlist as put
+from perfgate.runner.slot import list_labels, require_fit
+from perfgate.runner.slot import prepare as make_ready
+from perfgate.runner.slot import run_once as become
+from perfgate.serving.engine.environments import build_arm
 
 FILE = click.Path(path_type=Path)
 
@@ -28,9 +36,6 @@ def hook() -> None:
 @add_format_option
 def started(style: str) -> int:
     """Refuse a job that may not use this machine: its worker is killed, for a failed hook alone would not stop its steps."""
-    from perfgate.runner.hook import find_quarantine, kill_worker, start_job  # noqa: PLC0415 - as for other commands
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-
     try:
         runner = load_runner()
         closed = find_quarantine(runner, os.getuid())
@@ -53,9 +58,6 @@ def started(style: str) -> int:
 @add_format_option
 def completed(style: str) -> int:
     """Say in the job's log what is left on the GPUs. Cleaning is root's, after the runner has ended."""
-    from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
-    from perfgate.runner.health import judge_health  # noqa: PLC0415 - as above
-
     findings = judge_health(read_gpus())
     lines = (f"perfgate: left behind: {finding.where}: {finding.message}" for finding in findings)
     print_result(style, {"findings": findings}, *lines)
@@ -72,10 +74,6 @@ def clean(timeout_s: float, style: str) -> int:
 
     Exit code 10 when they are not in time. Other people's processes are named and never touched.
     """
-    from perfgate.runner.cleaning import clean_gpus  # noqa: PLC0415 - as above
-    from perfgate.runner.gpus import read_gpus  # noqa: PLC0415
-    from perfgate.runner.health import Severity  # noqa: PLC0415
-
     ended, left = clean_gpus(read_gpus, timeout_s)
     print_result(style, {"ended_pids": sorted(ended), "left": left}, f"{len(ended)} processes ended")
     for message in left:
@@ -89,8 +87,6 @@ def clean(timeout_s: float, style: str) -> int:
 @add_format_option
 def scrub(user: str, folders: tuple[Path, ...], style: str) -> int:
     """End every process of a slot's user and delete its files, then look again. Exit code 3 when something is left."""
-    from perfgate.runner.scrub import delete_files, end_processes, find_leftovers, find_user  # noqa: PLC0415 - as above
-
     uid = find_user(user)
     ended = end_processes(uid)
     deleted = delete_files(uid, folders)
@@ -108,9 +104,6 @@ def scrub(user: str, folders: tuple[Path, ...], style: str) -> int:
 @add_format_option
 def arm(source: Path, target: Path, engine: str | None, style: str) -> int:
     """Build an environment at TARGET that runs the package in SOURCE over the machine's engine."""
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-    from perfgate.serving.engine.environments import build_arm  # noqa: PLC0415 - as above
-
     if engine is None:
         try:
             configured = load_runner().engine
@@ -127,9 +120,6 @@ def arm(source: Path, target: Path, engine: str | None, style: str) -> int:
 @add_format_option
 def prepare(name: str, style: str) -> int:
     """Make a slot ready for one job and register its runner, as root. Exit code 3, and nothing registered, if it is unfit."""
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
-    from perfgate.runner.slot import prepare as make_ready  # noqa: PLC0415
-
     folder = make_ready(load_runner(), name, _register)
     print_result(style, {"slot": name, "folder": folder}, folder)
     return 0
@@ -143,11 +133,6 @@ def enlist(name: str, style: str) -> int:
 
     The labels come from the driver. The configuration goes into a file that the slot's user alone reads.
     """
-    from perfgate.github.registration import register  # noqa: PLC0415 - as above
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-    from perfgate.runner.slot import enlist as put  # noqa: PLC0415
-    from perfgate.runner.slot import list_labels, require_fit  # noqa: PLC0415
-
     runner = load_runner()
     labels = list_labels(require_fit(runner, name))
     registered = put(runner, name, lambda runner_name: register(build_app(), runner_name, labels))
@@ -156,16 +141,12 @@ def enlist(name: str, style: str) -> int:
 
 
 def _register(name: str, labels: Sequence[str]) -> str:
-    from perfgate.github.registration import register  # noqa: PLC0415 - as above
 
     return register(build_app(), name, labels)
 
 
 def build_app() -> App:
     """The app of this machine's settings. Raise InputError when they name none."""
-    from perfgate.github.registration import App  # noqa: PLC0415 - as above
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415
-
     found = load_runner().registration
     if found is None:
         raise InputError("registration: is missing in the runner's settings; docs/runners.md shows it")
@@ -183,7 +164,4 @@ def build_app() -> App:
 @click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings.")
 def run_once(name: str) -> int:
     """Become GitHub's runner for the one job that the slot was prepared for."""
-    from perfgate.runner.settings import load_runner  # noqa: PLC0415 - as above
-    from perfgate.runner.slot import run_once as become  # noqa: PLC0415
-
     become(load_runner(), name)

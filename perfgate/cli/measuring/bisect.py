@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import orjson
 from click.core import ParameterSource
 
+from perfgate import __version__
+from perfgate.bisection.guard import Guard
+from perfgate.bisection.loop import Hunt
+from perfgate.bisection.record import SEARCH_FILE, begin
+from perfgate.bisection.repository import Line, read_line
+from perfgate.bisection.search import Ending
+from perfgate.bisection.view import Found, describe, print_text
 from perfgate.cli.measuring.searching import plan_commanded, plan_served
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from perfgate.bisection.loop import Hunt
-    from perfgate.bisection.repository import Line
+from perfgate.metrics import METRICS
+from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.progress import show_progress
+from perfgate.storage.journal import lock_folder
 
 FOLDER = click.Path(path_type=Path)
 _WHAT = (
@@ -81,12 +90,6 @@ def command(good: str, bad: str, **options: Any) -> int:
     commit is sure enough or the budget is used. Exit code 0 when a culprit was found, 3 when not. After a crash the same
     command with --resume goes on, and so does one with a larger --budget.
     """
-    import orjson  # noqa: PLC0415 - what searches is imported when it searches
-
-    from perfgate.bisection.repository import read_line  # noqa: PLC0415
-    from perfgate.bisection.search import Ending  # noqa: PLC0415
-    from perfgate.bisection.view import Found, describe, print_text  # noqa: PLC0415
-
     _check(options)
     line = read_line(options["repo"], good, bad)
     with _open(line, options) as hunt:
@@ -101,8 +104,6 @@ def command(good: str, bad: str, **options: Any) -> int:
 
 def _check(options: dict[str, Any]) -> None:
     """Raise InputError for options that do not go together."""
-    from perfgate.metrics import METRICS  # noqa: PLC0415
-
     if (options["scenario"] is None) == (options["shell"] is None):
         raise InputError("bisect: give either --scenario, to serve each commit, or --command, to run one in its checkout")
     if options["metric"] and options["metric"] not in METRICS:
@@ -126,7 +127,6 @@ def _is_given(name: str) -> bool:
 
 
 def _check_words(name: str, text: str) -> None:
-    import shlex  # noqa: PLC0415
 
     try:
         words = shlex.split(text)
@@ -139,13 +139,6 @@ def _check_words(name: str, text: str) -> None:
 @contextmanager
 def _open(line: Line, options: dict[str, Any]) -> Iterator[Hunt]:
     """Lock the folder, begin its record or go on with it, and put together what measures."""
-    from perfgate.bisection.guard import Guard  # noqa: PLC0415 - as above
-    from perfgate.bisection.loop import Hunt  # noqa: PLC0415
-    from perfgate.bisection.record import SEARCH_FILE, begin  # noqa: PLC0415
-    from perfgate.serving.engine.reaper import Reaper  # noqa: PLC0415
-    from perfgate.serving.progress import show_progress  # noqa: PLC0415
-    from perfgate.storage.journal import lock_folder  # noqa: PLC0415
-
     folder: Path = options["out"]
     if options["resume"] and not (folder / SEARCH_FILE).exists():
         raise InputError(f"{folder}: holds no search to go on with; leave --resume out to begin one")
@@ -163,8 +156,6 @@ def _open(line: Line, options: dict[str, Any]) -> Iterator[Hunt]:
 
 def _fix(line: Line, options: dict[str, Any]) -> dict[str, Any]:
     """What makes this search the one it is; the budget is not among it."""
-    from perfgate import __version__  # noqa: PLC0415
-
     return {
         "schema": 1,
         "perfgate": __version__,

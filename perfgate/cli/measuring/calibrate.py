@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perfgate.cli.options import add_arm_options, build_arms, choose_folder
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.core import Arm
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from perfgate.scenario.schema import Scenario
-    from perfgate.verdict.baselines import Baseline
-
+from perfgate.gate.calibrate import Calibration, calibrate
+from perfgate.gate.recorded_calibration import calibrate_from, parse_slowed
+from perfgate.scenario.schema import Scenario, parse_scenario, read_scenario_text
+from perfgate.serving.progress import show_progress
+from perfgate.storage.state import find_machine_baselines
+from perfgate.verdict.baselines import Baseline, find_path, save_baseline
 
 MAX_PERCENT = 1000.0
 """Of a decode step: what slows it more is a fault and no effect to calibrate by."""
@@ -67,11 +69,6 @@ def command(  # noqa: PLR0913, PLR0917 - click hands over one argument an option
     A session of equal arms first, then one for each slow-down. What was cut off goes on with --resume and the same options.
     With --from nothing is measured: the bands come from sessions that are there already.
     """
-    from perfgate.core import Arm  # noqa: PLC0415
-    from perfgate.gate.calibrate import Calibration, calibrate  # noqa: PLC0415
-    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
-    from perfgate.serving.progress import show_progress  # noqa: PLC0415
-
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
     recorded, slowed = options.pop("recorded"), options.pop("slowed")
@@ -113,14 +110,11 @@ def parse_effects(text: str) -> tuple[float, ...]:
 
 
 def _read_recorded(scenario: Scenario, recorded: tuple[Path, ...], slowed: tuple[str, ...]) -> Baseline:
-    from perfgate.gate.recorded_calibration import calibrate_from, parse_slowed  # noqa: PLC0415 - as above
 
     return calibrate_from(scenario, recorded, [parse_slowed(text) for text in slowed])
 
 
 def _store(baseline: Baseline, target: Path | None, style: str) -> int:
-    from perfgate.storage.state import find_machine_baselines  # noqa: PLC0415 - as above
-    from perfgate.verdict.baselines import find_path, save_baseline  # noqa: PLC0415 - as above
 
     path = find_path(target or find_machine_baselines(), baseline.fingerprint, baseline.scenario)
     save_baseline(baseline, path)

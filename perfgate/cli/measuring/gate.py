@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,10 +20,12 @@ from perfgate.cli.options import (
     read_proof,
 )
 from perfgate.cli.output import add_format_option
-
-if TYPE_CHECKING:
-    from perfgate.core import Arm
-    from perfgate.serving.engine.arms import ArmSpec
+from perfgate.core import Arm
+from perfgate.gate.gate import Job, run_gate
+from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.progress import show_progress
+from perfgate.storage.rounding import format_verdict
 
 
 @click.command(name="gate")
@@ -46,11 +48,6 @@ def command(*, scenario: str, **options: Any) -> int:
 
 def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str, Any]) -> int:
     """Run the gate on two arms, print the report and return the verdict's exit code."""
-    from perfgate.gate.gate import Job, run_gate  # noqa: PLC0415 - what serves is imported when it serves
-    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
-    from perfgate.serving.progress import show_progress  # noqa: PLC0415
-    from perfgate.storage.rounding import format_verdict  # noqa: PLC0415
-
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
     folder = choose_folder(parsed.name, options["out"], options["parent"], resume=options["resume"])

@@ -7,7 +7,16 @@ from pathlib import Path
 import click
 
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.report.cells import describe_cell, remark, tabulate
+from perfgate.report.figure import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
+from perfgate.results.frame import frame_of_cells, write_csv
+from perfgate.results.matrix_records import require_matrix
+from perfgate.results.matrix_results import load_matrix
+from perfgate.scenario.matrix import find_matrix, parse_matrix, read_matrix_text
+from perfgate.serving.matrix_run import MatrixRequest, measure_matrix
+from perfgate.serving.progress import show_progress
+from perfgate.storage.journal import write_atomically
 
 
 @click.command(name="matrix")
@@ -29,19 +38,6 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     Each round starts every server once and lets it meet all loads. The table is also written to DIR as table.md and, a row for
     each window and metric, as table.csv. Exit code 3 when a cell has no result or one that cannot be trusted.
     """
-    from perfgate.report.cells import describe_cell, remark, tabulate  # noqa: PLC0415
-    from perfgate.report.figure import (
-        require_format,  # noqa: PLC0415
-        save_curve_plot,  # noqa: PLC0415
-    )
-    from perfgate.results.frame import frame_of_cells, write_csv  # noqa: PLC0415 - what serves is imported when it serves
-    from perfgate.results.matrix_records import require_matrix  # noqa: PLC0415
-    from perfgate.results.matrix_results import load_matrix  # noqa: PLC0415
-    from perfgate.scenario.matrix import find_matrix, parse_matrix, read_matrix_text  # noqa: PLC0415
-    from perfgate.serving.matrix_run import MatrixRequest, measure_matrix  # noqa: PLC0415
-    from perfgate.serving.progress import show_progress  # noqa: PLC0415
-    from perfgate.storage.journal import write_atomically  # noqa: PLC0415
-
     path = find_matrix(file)
     text = read_matrix_text(path)
     matrix = parse_matrix(text, str(path))

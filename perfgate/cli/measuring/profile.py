@@ -9,6 +9,10 @@ import click
 
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import EvidenceError
+from perfgate.report.breakdown import build_breakdown
+from perfgate.report.table import print_table
+from perfgate.results.profiles import read_attribution
+from perfgate.results.records import read_record
 
 
 @click.command(name="profile")
@@ -20,11 +24,6 @@ def command(folder: Path, style: str) -> int:
     `perfgate gate` profiles both arms after a regression; `--profile always` does it after every first block. On a CPU the rows
     are PyTorch's operators.
     """
-    from perfgate.report.breakdown import build_breakdown  # noqa: PLC0415
-    from perfgate.report.table import print_table  # noqa: PLC0415
-    from perfgate.results.profiles import read_attribution  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.results.records import read_record  # noqa: PLC0415
-
     read_record(folder)
     found = read_attribution(folder)
     if isinstance(found, str):

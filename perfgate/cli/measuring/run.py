@@ -18,6 +18,12 @@ from perfgate.cli.options import (
     read_proof,
 )
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.gate.gate import fix_noise, is_decided
+from perfgate.results.results import load_results
+from perfgate.results.resumption import require_cut_off
+from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.serving.measure import Request, measure
+from perfgate.serving.progress import show_progress
 
 
 @click.command(name="run")
@@ -35,13 +41,6 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     when a server, the load generator or the model made the session void. After a crash or Ctrl-C, the same command with
     --resume goes on: whole blocks stay, the block that was cut off is measured anew on fresh servers.
     """
-    from perfgate.gate.gate import fix_noise, is_decided  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415 - what serves is imported when it serves
-    from perfgate.results.resumption import require_cut_off  # noqa: PLC0415
-    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
-    from perfgate.serving.measure import Request, measure  # noqa: PLC0415
-    from perfgate.serving.progress import show_progress  # noqa: PLC0415
-
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
     folder = choose_folder(parsed.name, out, parent, resume=resume)

@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from hashlib import sha256
 from math import log1p
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from perfgate.bisection.checkouts import Workshop
+from perfgate.bisection.commands import CommandBench
+from perfgate.bisection.guard import Guard
+from perfgate.bisection.search import Rules
+from perfgate.bisection.sessions import SessionBench
+from perfgate.bisection.trial import Bench
 from perfgate.core import Better
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from perfgate.bisection.checkouts import Workshop
-    from perfgate.bisection.guard import Guard
-    from perfgate.bisection.search import Rules
-    from perfgate.bisection.trial import Bench
-    from perfgate.serving.progress import Progress
+from perfgate.metrics import METRICS
+from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.serving.engine.arms import ArmSpec, parse_environment
+from perfgate.serving.progress import Progress
+from perfgate.stats.looks import Plan as Looks
+from perfgate.verdict.power import Cost, Design
 
 MARGIN = 0.03
 ALPHA, LOOKS = 0.01, (2, 3, 4, 6)
@@ -36,14 +41,6 @@ class Plan:
 
 def plan_served(options: dict[str, Any]) -> Plan:
     """Serve each commit and measure a scenario. Raise InputError for a metric that it does not gate."""
-    from perfgate.bisection.checkouts import Workshop  # noqa: PLC0415
-    from perfgate.bisection.search import Rules  # noqa: PLC0415
-    from perfgate.bisection.sessions import SessionBench  # noqa: PLC0415 - what searches is imported when it searches
-    from perfgate.scenario.schema import parse_scenario, read_scenario_text  # noqa: PLC0415
-    from perfgate.serving.engine.arms import ArmSpec, parse_environment  # noqa: PLC0415
-    from perfgate.stats.looks import Plan as Looks  # noqa: PLC0415
-    from perfgate.verdict.power import Cost, Design  # noqa: PLC0415
-
     text, source = read_scenario_text(options["scenario"])
     scenario = parse_scenario(text, source)
     if options["metric"] and options["metric"] not in scenario.gates:
@@ -87,12 +84,6 @@ def plan_served(options: dict[str, Any]) -> Plan:
 
 def plan_commanded(options: dict[str, Any]) -> Plan:
     """Run a command in the checkout of each commit."""
-    from perfgate.bisection.checkouts import Workshop  # noqa: PLC0415
-    from perfgate.bisection.commands import CommandBench  # noqa: PLC0415 - what searches is imported when it searches
-    from perfgate.bisection.search import Rules  # noqa: PLC0415
-    from perfgate.metrics import METRICS  # noqa: PLC0415
-    from perfgate.stats.looks import Plan as Looks  # noqa: PLC0415
-
     metric = METRICS.get(options["metric"])
     margin = options["margin"] or (metric.margin if metric else MARGIN)
     higher = metric.better is Better.HIGHER if metric else options["better"] == "higher"

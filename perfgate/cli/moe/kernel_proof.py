@@ -10,6 +10,10 @@ from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.core import Arm
 from perfgate.errors import InputError
+from perfgate.results.records import save_proof
+from perfgate.serving.engine.arms import list_caches
+from perfgate.verdict.validity.kernel_proof import KernelProof, describe_proof, find_problems
+from perfgate_moe.build.sass import BuildError
 
 TREE = click.Path(path_type=Path, file_okay=False)
 
@@ -55,12 +59,8 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     takes the proof over into the result folder.
     """
     require_torch()
-    from perfgate.results.records import save_proof  # noqa: PLC0415 - what a command needs is imported when it runs
-    from perfgate.serving.engine.arms import list_caches  # noqa: PLC0415
-    from perfgate.verdict.validity.kernel_proof import KernelProof, describe_proof, find_problems  # noqa: PLC0415
     from perfgate_moe.build.build import parse_arch  # noqa: PLC0415 - loads Triton
     from perfgate_moe.build.checkout import open_checkout  # noqa: PLC0415 - loads torch
-    from perfgate_moe.build.sass import BuildError  # noqa: PLC0415 - loads torch
     from perfgate_moe.exam.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
     from perfgate_moe.exam.implementations import find  # noqa: PLC0415 - loads torch
     from perfgate_moe.exam.proving import Side, bring_wheels, build_side, clean, examine_side  # noqa: PLC0415 - loads torch

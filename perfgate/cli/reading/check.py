@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from perfgate.check import judge
+from perfgate.core import Session, Verdict
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from perfgate.core import Session, Verdict
-    from perfgate.report.render import Case
-    from perfgate.scenario.schema import Scenario
-    from perfgate.verdict.baselines import Baseline
-
+from perfgate.gate.case import choose_baseline
+from perfgate.readers.layer_timings import find_timings, read_timings
+from perfgate.report.layers import render_layers
+from perfgate.report.render import Case, Fold, render_case, render_text
+from perfgate.report.table import choose_layout, lay_out
+from perfgate.results.profiles import read_attribution
+from perfgate.results.results import load_results
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.journal import write_atomically
+from perfgate.storage.rounding import VERDICT_FILE, format_verdict
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.layers import judge_layers
 
 LAYER_DIR = "layers"
 """Below a result folder: timings of MoE layers that were taken beside the session, which its comment then shows."""
@@ -49,13 +56,6 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
 
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
-    from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.gate.case import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.readers.layer_timings import find_timings, read_timings  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415
-    from perfgate.storage.rounding import VERDICT_FILE, format_verdict  # noqa: PLC0415
-    from perfgate.verdict.layers import judge_layers  # noqa: PLC0415
-
     if timings := find_timings(folder):
         if baselines or facts["has_base"] is not None:
             raise InputError(
@@ -77,8 +77,6 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
 
 def write(content: bytes, output: Path | None) -> None:
     """Print, or replace a file. InputError where it cannot be written."""
-    from perfgate.storage.journal import write_atomically  # noqa: PLC0415 - as above
-
     if output is None:
         click.echo(content, nl=False)
         return
@@ -91,20 +89,13 @@ def write(content: bytes, output: Path | None) -> None:
 def render_layer_verdict(style: str, verdict: Verdict) -> bytes:
     """Write the verdict on layers in one of the three formats."""
     if style == "json":
-        from perfgate.storage.rounding import format_verdict  # noqa: PLC0415 - as above
-
         return format_verdict(verdict)
-    from perfgate.report.layers import render_layers  # noqa: PLC0415 - as above
 
     return render_layers(verdict, is_markdown=style == "markdown").encode()
 
 
 def render(style: str, case: Case, output: Path | None) -> bytes:
     """Write a case in one of the three formats; a text for standard output has its table drawn if that is a terminal."""
-    from perfgate.report.render import Fold, render_case, render_text  # noqa: PLC0415 - as above
-    from perfgate.report.table import choose_layout, lay_out  # noqa: PLC0415
-    from perfgate.storage.rounding import format_verdict  # noqa: PLC0415
-
     if style == "json":
         return format_verdict(case.verdict)
     if style == "text":
@@ -115,11 +106,6 @@ def render(style: str, case: Case, output: Path | None) -> bytes:
 
 def build_case(folder: Path, judged: tuple[Verdict, Session, Scenario, Baseline | None], link: str = "") -> Case:
     """Add to a verdict what else its folder holds: profiles of both arms, and timings of layers below LAYER_DIR."""
-    from perfgate.readers.layer_timings import find_timings, read_timings  # noqa: PLC0415 - as above
-    from perfgate.report.render import Case  # noqa: PLC0415
-    from perfgate.results.profiles import read_attribution  # noqa: PLC0415
-    from perfgate.verdict.layers import judge_layers  # noqa: PLC0415
-
     verdict, session, scenario, baseline = judged
     timings = find_timings(folder / LAYER_DIR)
     return Case(

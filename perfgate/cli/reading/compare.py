@@ -13,9 +13,12 @@ from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs
 from perfgate.report.comparison import render_json, render_markdown, render_text
+from perfgate.serving.model.model_guard import read_config, verify_moe_config
 from perfgate.stats.moderated import Prior
+from perfgate.verdict.baselines import load_baseline
 from perfgate.verdict.compare import compare_runs
 from perfgate.verdict.compare_metrics import Rule
+from perfgate.verdict.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER
 
 LISTS = ("--base", "--candidate")
 RENDERERS = {"text": render_text, "json": render_json, "markdown": render_markdown}
@@ -67,8 +70,6 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
     if model_config is not None:
-        from perfgate.serving.model.model_guard import read_config, verify_moe_config  # noqa: PLC0415 - only when asked for
-
         verify_moe_config(read_config(model_config), str(model_config))
     priors, caveats = _read_priors(baseline)
     rule = Rule(metrics=_check_metrics(metrics), margins=_read_margins(margins), priors=priors, caveats=caveats)
@@ -120,8 +121,6 @@ def _read_priors(path: Path | None) -> tuple[dict[str, Prior], tuple[str, ...]]:
     """
     if path is None:
         return {}, ()
-    from perfgate.verdict.baselines import load_baseline  # noqa: PLC0415 - only when asked for
-    from perfgate.verdict.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER  # noqa: PLC0415
 
     known = {name: noise for name, noise in load_baseline(path).metrics.items() if noise.blocks}
     if not known:

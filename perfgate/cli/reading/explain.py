@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from perfgate.check import judge
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.core import Judgement
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from perfgate.core import Judgement
+from perfgate.gate.case import choose_baseline
+from perfgate.metrics import METRICS
+from perfgate.report.escape import plain
+from perfgate.report.explanation import explain_metric
+from perfgate.results.results import load_results
 
 
 def complete_metric(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Name the metrics that begin like what was typed."""
-    from perfgate.metrics import METRICS  # noqa: PLC0415 - a shell asks for it at every tab
-
     return [name for name in METRICS if name.startswith(begun)]
 
 
@@ -33,11 +34,6 @@ def command(folder: Path, metric: str, baselines: tuple[Path, ...], style: str) 
 
     The exit code is 0 whatever the verdict says; `perfgate check` tells.
     """
-    from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.gate.case import choose_baseline  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-    from perfgate.report.explanation import explain_metric  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415
-
     scenario, session = load_results(folder)
     verdict = judge(session, scenario, choose_baseline(folder, baselines, scenario, session))
     judgement = find_judgement(metric, verdict.judgements)
@@ -52,9 +48,6 @@ def command(folder: Path, metric: str, baselines: tuple[Path, ...], style: str) 
 
 def find_judgement(metric: str, judgements: Sequence[Judgement]) -> Judgement:
     """Find a metric by its name or by its title. Raise InputError with the names that are near, or with all of them."""
-    from perfgate.metrics import METRICS  # noqa: PLC0415 - as above
-    from perfgate.report.escape import plain  # noqa: PLC0415
-
     known = {one.metric: one for one in judgements}
     titles = {METRICS[name].title.lower(): name for name in known}
     found = known.get(titles.get(metric.lower(), metric))

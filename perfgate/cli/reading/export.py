@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import orjson
+from pandas import DataFrame
 
+from perfgate.check import judge
 from perfgate.errors import InputError
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from perfgate.gate.case import choose_baseline
+from perfgate.readers.bench_serving import read_runs
+from perfgate.report.openmetrics import Judged, format_openmetrics, read_begun
+from perfgate.results.frame import frame_of_runs, frame_of_sessions, write_csv, write_parquet
+from perfgate.results.machine_samples import read_machine_samples
+from perfgate.results.records import read_record
+from perfgate.results.results import load_results
+from perfgate.storage.journal import write_atomically
 
 
 @click.command(name="export")
@@ -45,7 +52,6 @@ def command(
 
 
 def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | None) -> None:
-    from perfgate.results.frame import write_csv, write_parquet  # noqa: PLC0415 - pandas, only when something is written
 
     frame = _read_frame(sources)
     for path, write in ((csv, write_csv), (parquet, write_parquet)):
@@ -55,11 +61,6 @@ def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | N
 
 
 def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
-    from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.gate.case import choose_baseline  # noqa: PLC0415 - as above
-    from perfgate.report.openmetrics import Judged, format_openmetrics, read_begun  # noqa: PLC0415
-    from perfgate.results.records import read_record  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415
 
     judged = []
     for folder in sources:
@@ -74,10 +75,6 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
 
 
 def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
-    import orjson  # noqa: PLC0415 - as above
-
-    from perfgate.results.machine_samples import read_machine_samples  # noqa: PLC0415
-    from perfgate.results.records import read_record  # noqa: PLC0415
 
     if len(sources) != 1:
         raise InputError("--samples: takes one result folder at a time; export them one after the other")
@@ -94,7 +91,6 @@ def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    from perfgate.storage.journal import write_atomically  # noqa: PLC0415 - as above
 
     try:
         write_atomically(path, content)
@@ -103,9 +99,6 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _read_frame(sources: tuple[Path, ...]) -> DataFrame:
-    from perfgate.readers.bench_serving import read_runs  # noqa: PLC0415 - as above
-    from perfgate.results.frame import frame_of_runs, frame_of_sessions  # noqa: PLC0415
-    from perfgate.results.results import load_results  # noqa: PLC0415
 
     folders = [source for source in sources if source.is_dir()]
     if folders and len(folders) != len(sources):

@@ -12,6 +12,7 @@ import click
 
 from perfgate.errors import BaselineError, InputError
 from perfgate.metrics import METRICS
+from perfgate.report.figure import save_power_plot
 from perfgate.report.table import Table, choose_layout, lay_out
 from perfgate.scenario.schema import Scenario, list_scenarios, load_scenario
 from perfgate.storage.rounding import format_percent
@@ -79,8 +80,6 @@ def command(  # noqa: PLR0913, PLR0917 - one argument per option
     curves = draw_curves(study)
     purchases = buy_all(study, effect)
     if picture:
-        from perfgate.report.figure import save_power_plot  # noqa: PLC0415 - matplotlib is an extra
-
         save_power_plot(study, curves, picture)
     if output == "json":
         click.echo(json.dumps(describe(study, curves, purchases, effect), indent=2, sort_keys=True))

@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from perfgate.check import judge
+from perfgate.cli.reading.check import build_case, render
+from perfgate.cli.reading.html_report import write_html
 from perfgate.errors import InputError
+from perfgate.gate.case import choose_baseline
+from perfgate.results.results import load_results
+from perfgate.storage.journal import write_atomically
 
 
 @click.command(name="report")
@@ -55,18 +61,11 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     if html is not None and output is None:
         refuse_what_only_a_comment_takes(link)
     if html is not None:
-        from perfgate.cli.reading.html_report import write_html  # noqa: PLC0415 - these cost what `perfgate --help` must not pay
-
         write_html(folder, html, baselines, layers)
         if output is None:
             return 0
     elif layers:
         raise InputError("--layers: only a page shows timings of layers; give --html FILE too")
-    from perfgate.check import judge  # noqa: PLC0415
-    from perfgate.cli.reading.check import build_case, render  # noqa: PLC0415
-    from perfgate.gate.case import choose_baseline  # noqa: PLC0415 - as above
-    from perfgate.results.results import load_results  # noqa: PLC0415
-    from perfgate.storage.journal import write_atomically  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 
 from perfgate.core import Run
 from perfgate.metrics import METRICS
@@ -104,7 +105,6 @@ def _remark(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _dump(file: Path, runs: Sequence[Run], cells: Sequence[Cell]) -> str:
-    import orjson  # noqa: PLC0415 - only this format needs it
 
     content: dict[str, Any] = {"file": str(file), "runs": [asdict(run) for run in runs]}
     if cells:

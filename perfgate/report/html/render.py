@@ -7,13 +7,12 @@ import re
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from perfgate.report.escape import Safe, clean
 from perfgate.report.html.page import Page
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 PERCENT = re.compile(r"(?<=\d) %")
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -22,8 +21,6 @@ TEMPLATE_DIR = Path(__file__).parents[1] / "templates" / "html"
 
 def render_page(page: Page) -> bytes:
     """Return the file. The same page gives the same bytes."""
-    from markupsafe import Markup  # noqa: PLC0415 - as jinja2
-
     style = (TEMPLATE_DIR / "page.css").read_text(encoding="utf-8")
     digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
     # The style is perfgate's own text; escaped, its digest would be another.
@@ -34,8 +31,6 @@ def render_page(page: Page) -> bytes:
 @cache
 def _environment() -> Environment:
     """Make an environment in which every text is escaped, and freed of what could drive a browser's writing direction."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only rendering needs it
-    from markupsafe import Markup  # noqa: PLC0415
 
     def purify(value: object) -> object:
         if isinstance(value, Safe | Markup | int | float):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
+
 from perfgate.errors import ServerError
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.server import Server
@@ -14,8 +16,6 @@ SHOWN = 200
 
 def post(server: Server, path: str, content: Mapping[str, Any], *, what: str, timeout_s: float) -> bytes:
     """Return the body of the server's answer. Raise ServerError naming `what` was asked when it dies, refuses or is silent."""
-    import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
-
     try:
         with open_http(timeout_s) as client:
             answer = client.post(server.url + path, json=content)

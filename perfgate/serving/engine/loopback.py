@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import httpx
+import httpx
 
 
 def open_http(timeout_s: float) -> httpx.Client:
@@ -15,6 +13,4 @@ def open_http(timeout_s: float) -> httpx.Client:
     By default each one reads the certificates of all authorities, which takes 35 ms of a core and is nothing to plain HTTP:
     three times between two windows, while the server waits.
     """
-    import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
-
     return httpx.Client(timeout=timeout_s, trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))

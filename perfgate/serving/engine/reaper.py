@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import IO
 
+from perfgate.machine.processes import list_marked, signal_session, wait_for_end
+
 VARIABLE = "PERFGATE_GATE"
 BYE = "close 0"
 BIRTH_S = 1.0
@@ -68,8 +70,6 @@ class Reaper:
 
 def reap(lines: IO[str], name: str) -> None:
     """Follow the list until the pipe closes, then kill what is on it and, after a gate that was killed, what bears its mark."""
-    from perfgate.machine.processes import list_marked  # noqa: PLC0415 - after signals are ignored
-
     leaders: set[int] = set()
     line = ""
     for line in lines:
@@ -84,8 +84,6 @@ def reap(lines: IO[str], name: str) -> None:
 
 def kill(leaders: set[int]) -> None:
     """Kill whole sessions and wait for their end."""
-    from perfgate.machine.processes import signal_session, wait_for_end  # noqa: PLC0415 - as above
-
     for leader in leaders:
         signal_session(leader, signal.SIGKILL)
         wait_for_end(leader, 10.0)

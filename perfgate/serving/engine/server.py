@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+import httpx
 
 from perfgate.errors import ServerError
 from perfgate.machine.processes import end_session
@@ -21,9 +23,6 @@ from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.reaper import Reaper
-
-if TYPE_CHECKING:
-    import httpx
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
@@ -159,8 +158,6 @@ class Server:
 
         `on_wait` is told the seconds since the start. Raise ServerError if the server dies first or takes too long.
         """
-        import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
-
         with open_http(10.0) as client:
             while not is_given_up():
                 elapsed = self.age_s
@@ -196,8 +193,6 @@ class Server:
 
     def flush_cache(self, timeout_s: float = 30.0) -> None:
         """Empty the prefix cache; it refuses while requests run, so ask until it agrees. Raise ServerError if it never does."""
-        import httpx  # noqa: PLC0415
-
         if self.launch.engine.flush_path is None:
             return
         deadline = time.monotonic() + timeout_s
@@ -219,8 +214,6 @@ class Server:
 
         Raise ServerError when it dies or gives no answer.
         """
-        import httpx  # noqa: PLC0415
-
         if self.launch.engine.freeze_path is None:
             return False
         try:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from perfgate.core import Arm
 from perfgate.results.server_info import ServerInfo, store_info
 from perfgate.results.writer import ResultWriter
@@ -77,8 +79,6 @@ def read_info(server: Server) -> dict[str, str] | None:
     Texts are cut at 400 characters, lists and tables are written as text. Raise ServerError when the server has died; an
     answer that is none counts as no page, since nothing is judged by it.
     """
-    import httpx  # noqa: PLC0415 - a tenth of a second that `check` need not pay
-
     path = server.launch.engine.info_path
     if path is None:
         return None

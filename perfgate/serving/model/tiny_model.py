@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+import numpy as np
+
 from perfgate.errors import InputError, PerfgateError
 from perfgate.serving.model.tiny_shapes import CONTEXT, MODELS, SPECIAL, VOCAB, Dtype, Tensor, TinyModel
 
 if TYPE_CHECKING:
-    import numpy as np
-
     Values = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 SEED = 20
@@ -81,8 +81,6 @@ def _build(name: str) -> TinyModel:
 
 def _draw(name: str, tensor: Tensor) -> Values:
     """Draw uniformly with the wanted spread; a bit generator's raw stream is the one thing numpy promises never to change."""
-    import numpy as np  # noqa: PLC0415 - a start-up cost that only writing needs
-
     raw = np.random.PCG64([SEED, crc32(name.encode())]).random_raw(prod(tensor.shape))
     uniform = (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24) - np.float32(0.5)
     values = uniform * np.float32(tensor.spread * 12**0.5) + np.float32(tensor.mean)
@@ -94,7 +92,6 @@ def _draw(name: str, tensor: Tensor) -> Values:
 
 
 def _encode(values: Values, dtype: Dtype) -> bytes:
-    import numpy as np  # noqa: PLC0415
 
     if dtype == "float32":
         return values.astype("<f4").tobytes()

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
 from perfgate.serving.engine.loopback import open_http
 
 # Our name -> the engine's, without its prefix; a sum over the labels (data parallel ranks) unless it is a share.
@@ -49,8 +52,6 @@ class Scrape:
 
 def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
     """Read the metrics at `url`; None when the server gives none now. It says nothing of the measurement that it does not."""
-    import httpx  # noqa: PLC0415 - only a measurement needs it
-
     begun = time.perf_counter()
     try:
         with open_http(timeout_s) as client:
@@ -63,8 +64,6 @@ def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
 
 def parse_metrics(text: str, took_s: float) -> Scrape | None:
     """Pick what we know from a Prometheus text; None when it is no such text."""
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
-
     found: dict[str, list[float]] = {}
     try:
         for family in text_string_to_metric_families(text):
