@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kernels": ("perfgate.cli.moe.kernels", "Judge fused MoE implementations and build ours ahead of time."),
     "matrix": ("perfgate.cli.measuring.matrix", "Measure every server under every load: one table, no verdict."),
     "model": ("perfgate.cli.machine.model", "Verify that a model is the mixture of experts it should be; make the tiny one."),
+    "pack": ("perfgate.cli.keeping.pack", "Pack the raw files of finished sessions into one file each."),
     "power": ("perfgate.cli.reading.power", "Show what a baseline's noise lets the gate find, and at what cost."),
     "profile": ("perfgate.cli.measuring.profile", "Rank the kernels that the arms of a profiled session differ by."),
     "report": ("perfgate.cli.reading.report", "Render a verdict as the pull request comment."),

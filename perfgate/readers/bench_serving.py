@@ -17,8 +17,8 @@ from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
 from perfgate.readers.printed_table import has_table, parse_tables
 from perfgate.readers.request_details import Details, detail_findings, detail_values, parse_details
 from perfgate.readers.run_checks import NO_LIMIT, Totals, as_count, as_number, as_run, read_rate
+from perfgate.results.raw.raw_files import read_raw
 
-GZIP_MAGIC = b"\x1f\x8b"
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Python writes a closed loop's rate as a bare Infinity, which is no JSON. A quote inside a string is escaped, so this pattern
@@ -96,15 +96,16 @@ def _read_only_line(path: Path) -> tuple[bytes, str]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, unpacked if gzip'ed. Raise EvidenceError when it is missing, no file, empty or damaged."""
+    """Return the content of a file, unpacked if gzip'ed or packed.
+
+    Raise EvidenceError when it is missing, no file, empty or damaged.
+    """
     try:
         if path.is_dir():
             raise EvidenceError(f"{path}: is a directory; give the files in it")
         if path.is_char_device() or path.is_block_device():
             raise EvidenceError(f"{path}: is a device; give a file")
-        content = path.read_bytes()
-        if content.startswith(GZIP_MAGIC):
-            content = gzip.decompress(content)
+        content = read_raw(path)
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file; check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

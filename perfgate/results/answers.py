@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass as checked
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.readers.replies import Question, Reply, ReplyError, describe_field, read_replies
+from perfgate.results.raw.raw_files import find_damage, read_raw
 from perfgate.storage.journal import append_line, cut_torn_line, read_lines, write_atomically
 
 ANSWERS_FILE = "answers.jsonl"
@@ -107,11 +108,8 @@ def _load(folder: Path, record: AnswerRecord) -> Answers:
 
 def _read_raw(folder: Path, record: AnswerRecord) -> bytes:
     try:
-        packed = (folder / record.file).read_bytes()
-        if hashlib.sha256(packed).hexdigest() != record.sha256:
-            raise ReplyError(f"{record.file} does not match its digest: the raw data was changed after the run; measure again")
-        return gzip.decompress(packed)
-    except FileNotFoundError:
-        raise ReplyError(f"{record.file} is missing although the index names it; measure again") from None
+        if damage := find_damage(folder, record.file, record.sha256):
+            raise ReplyError(damage)
+        return read_raw(folder / record.file)
     except (OSError, EOFError, zlib.error) as error:
         raise ReplyError(f"{record.file} cannot be read ({error}); measure again") from None

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_fields
 from perfgate.readers.request_details import MS_PER_S, parse_details
+from perfgate.results.raw.raw_files import is_packed, read_raw
 from perfgate.storage.journal import read_bytes
 
 TELEMETRY_FILE = "telemetry.jsonl.gz"
@@ -50,6 +51,9 @@ class MachineSamples:
 def read_machine_samples(folder: Path) -> MachineSamples:
     """Read the samples of a result folder. Raise EvidenceError when it keeps none."""
     path = folder / TELEMETRY_FILE
+    if is_packed(folder, TELEMETRY_FILE):
+        lines = read_raw(path).splitlines()
+        return MachineSamples(windows=tuple(window for line in lines if (window := _parse(line)) is not None))
     if not path.exists():
         raise EvidenceError(f"{path}: no such file, so this session's samples were not kept; export its windows with --csv")
     windows: list[Mapping[str, Any]] = []

@@ -11,10 +11,11 @@ from perfgate.core import Role, Run
 from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.matrix_records import Key, MatrixEntry, read_entries, read_key, read_text
+from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import EVENTS_FILE, find_superseded
 from perfgate.scenario.load import Load
 from perfgate.scenario.matrix import Matrix
-from perfgate.storage.journal import find_damage, read_lines
+from perfgate.storage.journal import read_lines
 from perfgate.verdict.validity.admission import check_telemetry
 
 

@@ -13,6 +13,7 @@ from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers
 from perfgate.results.footprint import add_footprint, read_starts
+from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import (
     EVENTS_FILE,
     SCENARIO_FILE,
@@ -25,7 +26,7 @@ from perfgate.results.records import (
     read_record,
 )
 from perfgate.scenario.schema import Scenario, list_scenarios, parse_scenario
-from perfgate.storage.journal import find_damage, read_bytes, read_lines
+from perfgate.storage.journal import read_bytes, read_lines
 from perfgate.verdict.validity.equivalence import check_answered, check_equivalence, describe_equivalence
 from perfgate.verdict.validity.expectations import check_expectations
 from perfgate.verdict.validity.gsm8k import check_gsm8k, describe_gsm8k, read_marks

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from perfgate.errors import EvidenceError
+from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.records import (
     EVENTS_FILE,
     SCENARIO_FILE,
@@ -74,6 +75,8 @@ def require_cut_off(folder: Path) -> None:
     read_record(folder)
     if read_progressed(folder).is_ended:
         raise EvidenceError(f"{folder}: its session has ended; `perfgate check` judges it, a new folder measures again")
+    if (folder / PACK_FILE).exists():
+        raise EvidenceError(f"{folder}: its raw files were packed, so nothing is added to it; measure into a new folder")
 
 
 def require_same(folder: Path, record: SessionRecord, scenario: Scenario) -> None:

@@ -10,7 +10,8 @@ import orjson
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.storage.journal import read_bytes, write_atomically
+from perfgate.results.raw.raw_files import list_raw, read_raw
+from perfgate.storage.journal import write_atomically
 
 SERVER_DIR = "servers"
 
@@ -34,12 +35,12 @@ def store_info(folder: Path, info: ServerInfo) -> None:
 
 def load_infos(folder: Path) -> tuple[ServerInfo, ...]:
     """Read what the starts said, in their order; nothing where none was asked. Raise EvidenceError naming a broken file."""
-    return tuple(_read(path) for path in sorted((folder / SERVER_DIR).glob("start-*.json")))
+    return tuple(_read(folder / name) for name in list_raw(folder, f"{SERVER_DIR}/start-*.json"))
 
 
 def _read(path: Path) -> ServerInfo:
     try:
-        content = orjson.loads(read_bytes(path))
+        content = orjson.loads(_read_raw(path))
     except orjson.JSONDecodeError as error:
         raise EvidenceError(f"{path}: not valid JSON ({error}); delete it, nothing is judged by it") from None
     settings = content.get("settings") if isinstance(content, dict) else None
@@ -48,6 +49,13 @@ def _read(path: Path) -> ServerInfo:
     return ServerInfo(
         arm=Arm(content["arm"]), start=content["start"], settings={str(name): str(value) for name, value in settings.items()}
     )
+
+
+def _read_raw(path: Path) -> bytes:
+    try:
+        return read_raw(path)
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def compare_infos(infos: Iterable[ServerInfo]) -> Iterator[tuple[str, str, str]]:

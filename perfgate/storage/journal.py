@@ -120,16 +120,6 @@ def cut_torn_member(path: Path) -> int:
     return 0
 
 
-def find_damage(folder: Path, file: str, sha256: str) -> str | None:
-    """Say how a raw file differs from what the index says of it; None for one that is as it was written."""
-    path = folder / file
-    if not path.exists():
-        return f"{file} is missing although the index names it: the folder was changed after the run; measure again"
-    if hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
-        return f"{file} does not match its digest: the raw data was changed after the run; measure again"
-    return None
-
-
 def explain_stop(folder: Path, error: OSError) -> EvidenceError:
     """Say that the operating system refused something, a full disk above all, and how to go on afterwards."""
     return EvidenceError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from perfgate.report.html.page import Cell
+from perfgate.results.raw.raw_files import locate
 
 # What a folder may hold besides windows, in the order in which a reader would open it.
 NAMES = (
@@ -19,6 +20,7 @@ NAMES = (
     "verdict.json",
     "events.jsonl",
     "windows.jsonl",
+    "raw.tar.xz",
     "telemetry.jsonl.gz",
     "answers.jsonl",
     "profiles.jsonl",
@@ -36,8 +38,11 @@ class RawData:
     home: Path
 
     def link(self, name: str) -> str:
-        """The address of a file below the folder; the page and the folder must keep their places to each other."""
-        path = os.path.relpath(self.folder.absolute() / name, self.home.absolute())
+        """The address of a file below the folder, or of the packed file that holds it.
+
+        The page and the folder must keep their places to each other.
+        """
+        path = os.path.relpath(self.folder.absolute() / locate(self.folder, name), self.home.absolute())
         # Every letter that could end the path, or make it a scheme, is written as a number.
         return "./" + quote(Path(path).as_posix())
 

@@ -1,0 +1,1 @@
+"""Raw files of a session, each by itself or all in one pack."""

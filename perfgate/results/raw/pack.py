@@ -1,0 +1,169 @@
+"""The raw files of a finished session in one file, `raw.tar.xz`: a tar archive, compressed as a whole.
+
+Windows of one session resemble each other, so packing them together takes less than half of what they take one by one. The
+first member, `files.jsonl`, has a line for each file: its name in the result folder, the SHA-256 of that file as the index
+names it, and the SHA-256 of its unpacked content. The other members are the contents, under the same names without their `.gz`.
+The gaps of a window may be written in columns (`perfgate.results.raw.gap_columns`); its line says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from perfgate.errors import EvidenceError
+from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
+from perfgate.results.records import describe_first
+
+PACK_FILE = "raw.tar.xz"
+INDEX_MEMBER = "files.jsonl"
+PIECE_BYTES = 4096
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
+class PackedFile:
+    """One line of `files.jsonl`. `sha256` is that of the file as it lay in the folder, `raw_sha256` that of its content.
+
+    `gaps_at` is the byte at which gaps stand in columns, -1 where they do not; `separator` is what stood between two of them.
+    """
+
+    file: str
+    sha256: Digest
+    raw_sha256: Digest
+    gaps_at: Annotated[int, Field(ge=-1)] = -1
+    separator: str = SEPARATORS[0]
+
+    @property
+    def member(self) -> str:
+        """What its unpacked content is called in the archive."""
+        return self.file.removesuffix(".gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """What could be read of a packed file: every line of its index, the members that came out, and whether that is all."""
+
+    path: Path
+    files: Mapping[str, PackedFile]
+    members: Mapping[str, bytes]
+
+    def find_damage(self, name: str, sha256: str | None = None) -> str | None:
+        """Say how a file differs from what it was when it was packed, or from the `sha256` of the session's index."""
+        found = self.files.get(name)
+        if found is None:
+            return f"{name} is missing although the index names it: the folder was changed after the run; measure again"
+        if found.member not in self.members:
+            return f"{name} cannot be read: {PACK_FILE} is damaged before its end; copy it again"
+        if sha256 not in (None, found.sha256) or self._restore(found) is None:
+            return f"{name} does not match its digest: the raw data was changed after the run; measure again"
+        return None
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, unpacked. Raise EvidenceError naming it when it is not as it was."""
+        if damage := self.find_damage(name):
+            raise EvidenceError(f"{self.path.parent}: {damage}")
+        return self._restore(self.files[name]) or b""
+
+    def _restore(self, found: PackedFile) -> bytes | None:
+        """A member's content; None when that is not what was packed."""
+        content = self.members[found.member]
+        if found.gaps_at >= 0:
+            try:
+                content = restore_gaps(Columns(content=content, at=found.gaps_at, separator=found.separator))
+            except ValueError:
+                return None
+        return content if hashlib.sha256(content).hexdigest() == found.raw_sha256 else None
+
+
+def read_pack(folder: Path) -> Pack | None:
+    """Open the packed file of a result folder; None when it has none. Raise EvidenceError when nothing can be read of it."""
+    path = folder / PACK_FILE
+    try:
+        stat = path.stat()
+        return _read(path, stat.st_mtime_ns, stat.st_size)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise EvidenceError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+# Every raw file of a session is asked for by itself, and the archive can only be unpacked as a whole.
+@lru_cache(maxsize=2)
+def _read(path: Path, changed_ns: int, size_bytes: int) -> Pack:
+    del changed_ns, size_bytes
+    members = dict(_list_members(_unpack(path.read_bytes())))
+    lines = members.pop(INDEX_MEMBER, None)
+    if lines is None:
+        raise EvidenceError(f"{path}: damaged or no packed session: {INDEX_MEMBER} cannot be read; copy it again")
+    try:
+        files = [_adapter().validate_python(orjson.loads(line)) for line in lines.splitlines()]
+    except orjson.JSONDecodeError as error:
+        raise EvidenceError(f"{path}: {INDEX_MEMBER}: not valid JSON ({error}); copy it again") from None
+    except ValidationError as error:
+        raise EvidenceError(f"{path}: {INDEX_MEMBER}: {describe_first(error)}; copy it again") from None
+    return Pack(path=path, files={found.file: found for found in files}, members=members)
+
+
+@cache
+def _adapter() -> TypeAdapter[PackedFile]:
+    return TypeAdapter(PackedFile)
+
+
+def _unpack(content: bytes) -> bytes:
+    """The archive as far as it can be had: what a torn or damaged file holds before the damage is still evidence."""
+    unpacker, text = lzma.LZMADecompressor(format=lzma.FORMAT_XZ), io.BytesIO()
+    try:
+        for start in range(0, len(content), PIECE_BYTES):
+            if unpacker.eof:
+                break
+            text.write(unpacker.decompress(content[start : start + PIECE_BYTES]))
+    except lzma.LZMAError:
+        pass
+    return text.getvalue()
+
+
+def _list_members(archive: bytes) -> Iterator[tuple[str, bytes]]:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for member in tar:
+                file = tar.extractfile(member)
+                if file is not None:
+                    yield member.name, file.read()
+    except tarfile.TarError:
+        # The member in which the archive ends; those before it are whole.
+        return
+
+
+def build_pack(files: Iterable[tuple[str, str, bytes]]) -> bytes:
+    """Write `raw.tar.xz` of files: the name, the SHA-256 as it lies in the folder, the unpacked content.
+
+    Equal files make equal bytes.
+    """
+    index: list[PackedFile] = []
+    members: list[tuple[str, bytes]] = []
+    for name, sha256, raw in files:
+        columns = shorten_gaps(raw)
+        found = PackedFile(file=name, sha256=sha256, raw_sha256=hashlib.sha256(raw).hexdigest())
+        index.append(replace(found, gaps_at=columns.at, separator=columns.separator) if columns else found)
+        members.append((found.member, columns.content if columns else raw))
+    lines = b"".join(orjson.dumps(_adapter().dump_python(found, mode="json")) + b"\n" for found in index)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in ((INDEX_MEMBER, lines), *members):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return lzma.compress(archive.getvalue(), format=lzma.FORMAT_XZ, preset=6)
