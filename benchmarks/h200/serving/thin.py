@@ -7,8 +7,9 @@ all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window
 about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
 or a change moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
 an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts
-and the stored noise that the session was judged by come along unchanged, and so do profiles: without them a folder cannot
-show what ran. The index gets the digests of the new files, and an event says what was done.
+and the stored noise that the session was judged by come along unchanged. Of a profile with GPU kernels, what the CPU did stays
+behind: nothing reads it where kernels ran. Both indexes get the digests of the new files, and an event says what was done.
+`perfgate pack OUT_DIR` then puts what is left into one file, of less than half the size.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from perfgate.core import Judgement
 from perfgate.gate.case import KEPT
 from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
 from perfgate.results.machine_samples import TELEMETRY_FILE
-from perfgate.results.profiles import PROFILE_DIR, PROFILES_FILE
+from perfgate.results.profiles import PROFILES_FILE
+from perfgate.results.raw.raw_files import GZIP_MAGIC
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.results.server_info import SERVER_DIR
@@ -38,6 +40,7 @@ from perfgate.serving.injection.injection_log import MEASURED, PROOF
 DECIMALS = 6
 TOLERANCE = 0.0002
 DETAILS = {"itls", "ttfts", "input_lens", "output_lens", "errors"}
+ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
 NOTE = {"event": "thinned", "message": "made smaller for the repository by thin.py"}
 
 
@@ -57,17 +60,43 @@ def main(source: Path, target: Path) -> None:
     note = json.dumps({**NOTE, "at_s": last["at_s"]}, separators=(",", ":"))
     (target / EVENTS_FILE).write_text((source / EVENTS_FILE).read_text() + note + "\n")
     keep_lines(source / LOG_DIR, target / LOG_DIR)
-    for name in (ANSWERS_FILE, PROFILES_FILE, TELEMETRY_FILE):
+    for name in (ANSWERS_FILE, TELEMETRY_FILE):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
-    for name in (ANSWER_DIR, PROFILE_DIR, KEPT, SERVER_DIR):
+    for name in (ANSWER_DIR, KEPT, SERVER_DIR):
         if (source / name).exists():
             shutil.copytree(source / name, target / name)
+    thin_profiles(source, target)
     moved = compare(source, target)
     if moved > TOLERANCE:
         raise SystemExit(f"{source}: rounding moves a change by {100 * moved:.2f} %; keep the original")
     size_mb = sum(file.stat().st_size for file in target.rglob("*") if file.is_file()) / 1e6
     print(f"{target}: {len(lines)} windows, {size_mb:.1f} MB, no change moved by more than {100 * moved:.3f} %")
+
+
+def thin_profiles(source: Path, target: Path) -> None:
+    """Copy the traces of a session, and their index with the digests of what was copied."""
+    if not (source / PROFILES_FILE).exists():
+        return
+    profiles = [json.loads(line) for line in (source / PROFILES_FILE).read_text().splitlines()]
+    for trace in (trace for profile in profiles for trace in profile["traces"]):
+        content = thin_trace((source / trace["file"]).read_bytes())
+        (target / trace["file"]).parent.mkdir(parents=True, exist_ok=True)
+        (target / trace["file"]).write_bytes(content)
+        trace["sha256"] = hashlib.sha256(content).hexdigest()
+    (target / PROFILES_FILE).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in profiles))
+
+
+def thin_trace(packed: bytes) -> bytes:
+    """Leave the GPU's events of a trace that has kernels, and any other trace as it is; both are packed JSON."""
+    if not packed.startswith(GZIP_MAGIC):
+        return packed
+    trace = json.loads(gzip.decompress(packed))
+    on_gpu = [event for event in trace["traceEvents"] if event.get("cat") in ON_GPU]
+    if not on_gpu:
+        return packed
+    text = json.dumps({**trace, "traceEvents": on_gpu}, separators=(",", ":"))
+    return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
 
 def keep_lines(source: Path, target: Path) -> None:
