@@ -3,13 +3,14 @@
 A case's numbers are drawn from its seed, so SGLang's answer to it may stand in another file. Of several answers the best
 counts: in a process where something wrote astray, SGLang's was judged by a damaged reference.
 
-python benchmarks/kernels/error_ratios.py benchmarks/h200/kernels/conformance-*.jsonl
+python benchmarks/kernels/error_ratios.py benchmarks/h200/kernels/conformance-*.jsonl.xz
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
@@ -21,8 +22,10 @@ BASE = "sglang"
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """A file's entries; its first line may tell versions, which files before that line was written do not have."""
-    entries = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    """A file's entries, packed with xz or not; its first line may tell versions, which files of before that line do not have."""
+    content = path.read_bytes()
+    text = lzma.decompress(content) if path.suffix == ".xz" else content
+    entries = (json.loads(line) for line in text.decode().splitlines())
     return [entry for entry in entries if "about" not in entry]
 
 

@@ -212,7 +212,7 @@ def test_rows__say_how_often_an_error_is_larger_than_sglangs(ratios):
 
 def test_documentation__states_the_table_of_the_committed_files(ratios):
     page = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
-    files = sorted(RESULTS.glob("conformance-*.jsonl"))
+    files = sorted(RESULTS.glob("conformance-*.jsonl.xz"))
     found = ratios.find_ratios(entry for path in files for entry in ratios.read_entries(path))
     head = "| implementation | numbers |"
 
@@ -227,7 +227,7 @@ def test_vllm__rounds_to_16_bits_between_silu_and_the_product(ratios, name):
     found = {
         entry["implementation"]: entry["errors"]["relative"]
         for file in ("vllm", "fused-sum")
-        for entry in ratios.read_entries(RESULTS / f"conformance-{file}.jsonl")
+        for entry in ratios.read_entries(RESULTS / f"conformance-{file}.jsonl.xz")
         if entry["case"] == case
     }
 
