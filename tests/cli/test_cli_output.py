@@ -22,6 +22,7 @@ BASE, CANDIDATE = ([str(path) for path in (ROOT / "tests/fixtures/runs").glob(f"
 WITHOUT = {
     "completion": "prints a script for a shell",
     "export": "writes files, with formats of its own; standard output stays empty",
+    "pack": "moves files; standard output stays empty",
     "runner lock": "standard output is that of the command it runs",
     "runner run-once": "becomes GitHub's runner",
     "runner status": "prints JSON unless told --prometheus",

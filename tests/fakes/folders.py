@@ -15,6 +15,7 @@ from perfgate.results.matrix_records import MatrixRecord, MatrixWriter
 from perfgate.results.profiles import Profile, store_profile
 from perfgate.results.readings import READINGS
 from tests.fakes.sessions import change_window, make_line, make_run, make_scenario, make_session, write_folder
+from tests.faults.recording import unpack
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "benchmarks/h200/serving/results"
@@ -30,6 +31,7 @@ KERNELS = {
 def write_profiled(folder: Path) -> Path:
     """A regression that was measured on an H200, with profiles of both arms that nobody recorded."""
     shutil.copytree(MEASURED / "closed-gpu-3", folder)
+    unpack(folder)
     for start, (arm, kernels) in enumerate(KERNELS.items(), 5):
         trace = folder / "profiles" / f"start-{start:02d}" / "1.trace.json.gz"
         trace.parent.mkdir(parents=True)

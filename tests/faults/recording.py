@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from perfgate.results.raw.pack import PACK_FILE
+from perfgate.results.raw.raw_files import read_raw
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 BASELINES = ROOT / "perfgate" / "baselines"
@@ -141,9 +144,24 @@ class Recording:
         entry["ended_s"] += longer_s
 
 
+def unpack(folder: Path) -> None:
+    """Give a packed session the layout in which it was measured: a file for each window and answer."""
+    for index in ("windows.jsonl", "answers.jsonl"):
+        lines = read_lines(folder / index)
+        for line in lines:
+            packed = gzip.compress(read_raw(folder / line["file"]), compresslevel=1, mtime=0)
+            line["sha256"] = hashlib.sha256(packed).hexdigest()
+            (folder / line["file"]).parent.mkdir(exist_ok=True)
+            (folder / line["file"]).write_bytes(packed)
+        if lines:
+            write_lines(folder / index, lines)
+    (folder / PACK_FILE).unlink(missing_ok=True)
+
+
 def copy_recording(name: str, folder: Path, blocks: tuple[int, ...] = (1, 2)) -> Recording:
     """Copy blocks of a recorded session to `folder`."""
-    shutil.copytree(RESULTS / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz"))
+    shutil.copytree(RESULTS / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles"))
+    unpack(folder)
     recording = Recording(folder)
     recording.keep_blocks(*blocks)
     return recording

@@ -1,0 +1,63 @@
+"""What a clone carries stays small: recorded sessions are packed, and what can be made again is not tracked."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIMIT_BYTES = 15_000_000
+# The sessions of gpt-oss-20b with drawn weights count by themselves until others take their place.
+OLD_SESSIONS, OLD_LIMIT_BYTES = "benchmarks/h200/serving/results/", 15_100_000
+ADVICE = (
+    "pack recorded sessions (`perfgate pack DIR`), and leave out what a command makes again: docs/sessions.md, "
+    "'What the repository keeps'"
+)
+
+
+def list_tracked():
+    """Each tracked file that lies in the working tree, with its size; none where this is no clone."""
+    done = subprocess.run(
+        ["git", "ls-files", "-z"],  # noqa: S607 - whichever git made the working tree
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    paths = [ROOT / name for name in done.stdout.split("\0") if name] if done.returncode == 0 else []
+    return {path.relative_to(ROOT).as_posix(): path.lstat().st_size for path in paths if path.is_symlink() or path.is_file()}
+
+
+def find_excess(sizes, limit_bytes):
+    """Say by how much files are too large together, which are the largest, and what to do; None within the limit."""
+    total = sum(sizes.values())
+    if total <= limit_bytes:
+        return None
+    largest = sorted(sizes, key=sizes.get, reverse=True)[:5]
+    shown = ", ".join(f"{name} {sizes[name] / 1e6:.2f} MB" for name in largest)
+    return f"tracked files take {total / 1e6:.1f} MB where {limit_bytes / 1e6:.0f} MB are allowed ({shown}): {ADVICE}"
+
+
+def test_tracked_files__stay_within_the_limit():
+    sizes = list_tracked()
+    if not sizes:
+        pytest.skip("no git clone, so nothing says which files are tracked")
+
+    old = {name: size for name, size in sizes.items() if name.startswith(OLD_SESSIONS)}
+    assert find_excess(old, OLD_LIMIT_BYTES) is None
+    assert find_excess({name: size for name, size in sizes.items() if name not in old}, LIMIT_BYTES) is None
+
+
+def test_tracked_files__raw_files_of_recorded_sessions_are_packed():
+    loose = sorted(name for name in list_tracked() if name.startswith("benchmarks/") and "/windows/" in name)
+
+    assert loose == [], ADVICE
+
+
+def test_find_excess__names_the_largest():
+    told = find_excess({"small": 1, "large": 15_000_000}, LIMIT_BYTES)
+
+    assert "large 15.00 MB, small" in told
+    assert "perfgate pack" in told
+    assert find_excess({"large": 15_000_000}, LIMIT_BYTES) is None
