@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as checked
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.readers.replies import Question, Reply, ReplyError, describe_field, read_replies
-from perfgate.results.raw.raw_files import find_damage, read_raw
+from perfgate.results.raw.raw_files import find_damage, is_packed, read_raw
 from perfgate.storage.journal import append_line, cut_torn_line, read_lines, write_atomically
 
 ANSWERS_FILE = "answers.jsonl"
@@ -110,6 +110,7 @@ def _read_raw(folder: Path, record: AnswerRecord) -> bytes:
     try:
         if damage := find_damage(folder, record.file, record.sha256):
             raise ReplyError(damage)
-        return read_raw(folder / record.file)
-    except (OSError, EOFError, zlib.error) as error:
+        path = folder / record.file
+        return read_raw(path) if is_packed(folder, record.file) else gzip.decompress(path.read_bytes())
+    except (EvidenceError, OSError, EOFError, zlib.error) as error:
         raise ReplyError(f"{record.file} cannot be read ({error}); measure again") from None

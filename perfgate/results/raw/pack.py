@@ -139,7 +139,7 @@ def _list_members(archive: bytes) -> Iterator[tuple[str, bytes]]:
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
             for member in tar:
-                file = tar.extractfile(member)
+                file = tar.extractfile(member) if member.isreg() else None
                 if file is not None:
                     yield member.name, file.read()
     except tarfile.TarError:
