@@ -12,7 +12,7 @@ from perfgate.cli import main, program
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
 # These start servers or name files of the reader's own; their options are checked, they are not run.
-NOT_RUN = {"ab", "bisect", "gate", "run", "matrix", "calibrate", "engine", "kernels", "github", "handoff", "runner"}
+NOT_RUN = {"ab", "bisect", "gate", "run", "matrix", "calibrate", "engine", "kernels", "github", "handoff", "pack", "runner"}
 OWN_FILES = ("docs/compare.md", "docs/history.md")  # test_docs_history.py runs the latter in one go
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
