@@ -12,6 +12,7 @@ from perfgate import __version__
 from perfgate.core import Role, Run
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.matrix_records import (
     MATRIX_FILE,
     Key,
@@ -33,7 +34,7 @@ from perfgate.serving.model.model_guard import verify_model
 from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
 from perfgate.serving.session import agree
-from perfgate.serving.watch.telemetry import Telemetry, open_monitor
+from perfgate.serving.watch.telemetry import Telemetry, find_measured, open_monitor
 from perfgate.serving.window import Bench, describe_run
 from perfgate.storage.journal import explain_stop, lock_folder
 from perfgate.storage.rounding import format_percent
@@ -54,8 +55,9 @@ class MatrixRequest:
 def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     """Measure what is not settled yet. A server or client that fails is a cell without result; the others go on.
 
-    Raise ModelError, EngineError or InputError before anything starts when nothing could be measured, EvidenceError when the
-    folder cannot be written or holds another matrix, InterruptedRunError when somebody stopped it.
+    Raise ModelError, EngineError or InputError before anything starts when nothing could be measured, RunnerError when another
+    measurement runs on the same GPUs, EvidenceError when the folder cannot be written or holds another matrix,
+    InterruptedRunError when somebody stopped it.
     """
     matrix = request.matrix
     model = locate_model(matrix.model, request.model, progress)
@@ -69,11 +71,12 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     record = build_record(matrix, model)
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
+        machine = stack.enter_context(hold_machine(find_measured(launches.values()), find_lock_folder()))
         found, writer = open_matrix(request, record, progress)
         telemetry = Telemetry(writer.folder, open_monitor(launches.values()))
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock)
+        reaper = Reaper(lock, *machine)
         stack.callback(reaper.close)
         MatrixDriver(
             matrix=matrix,
