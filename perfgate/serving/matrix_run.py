@@ -30,7 +30,8 @@ from perfgate.serving.engine.inheritance import inherit, read_steering
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.measure import locate_model, raise_on_signals, require_engine, write_utc
-from perfgate.serving.model.model_guard import verify_model
+from perfgate.serving.model.gpu_memory import require_memory
+from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
 from perfgate.serving.session import agree
@@ -69,6 +70,8 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     for name, launch in launches.items():
         verify_served(name, launch.args, model, matrix.model)
     record = build_record(matrix, model)
+    for name, scenario in scenarios.items():
+        require_memory(scenario, read_config(model), {name: record.servers[name]})
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         machine = stack.enter_context(hold_machine(find_measured(launches.values()), find_lock_folder()))

@@ -28,8 +28,9 @@ from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.model.gpu_memory import require_memory
 from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
-from perfgate.serving.model.model_guard import verify_model
+from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import describe_model, verify_served
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.progress import Progress
@@ -79,14 +80,16 @@ def measure(request: Request, progress: Progress) -> None:
     """Measure `request` into its folder, or go on there if `resume` is asked for and a session was cut off.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, EngineError when an arm cannot
-    serve at all, RunnerError when another measurement runs on the same GPUs, InterruptedRunError when somebody stopped it,
-    EvidenceError when the folder cannot be written or holds another session. A session that has ended is left as it is.
+    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart or do not fit the GPU,
+    EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs, InterruptedRunError
+    when somebody stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
+    is left as it is.
     """
     verify_files(request.scenario)
     model = prepare_model(request, progress)
     record = build_record(request, model)
     require_apart(record.arms, inherit())
+    require_memory(request.scenario, read_config(model), record.arms)
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         found = find_progressed(request, record)

@@ -135,16 +135,17 @@ def read_config(folder: Path) -> Mapping[str, object]:
     return config
 
 
-def _levels(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+def list_levels(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """The config and its nested configs of a language model, outermost first."""
     yield config
     for key in NESTED_KEYS:
         nested = config.get(key)
         if isinstance(nested, Mapping):
-            yield from _levels(nested)
+            yield from list_levels(nested)
 
 
 def _find(config: Mapping[str, object], keys: tuple[str, ...]) -> object:
-    for level in _levels(config):
+    for level in list_levels(config):
         for key in keys:
             if level.get(key) is not None:
                 return level[key]
@@ -165,7 +166,7 @@ def _refuse_dense(config: Mapping[str, object], experts: object, top_k: object, 
     if experts in (0, 1):
         raise ModelError(f"{where}: {architecture} is a dense model: it has {experts} experts; serve a mixture of experts")
     layers = _find(config, LAYER_KEYS)
-    reason = explain_dense(list(_levels(config)), layers if isinstance(layers, int) and layers > 0 else None)
+    reason = explain_dense(list(list_levels(config)), layers if isinstance(layers, int) and layers > 0 else None)
     if reason is not None:
         raise ModelError(f"{where}: {architecture} is a dense model: {reason}; serve a mixture of experts")
 
@@ -187,7 +188,7 @@ def _count(value: object, name: str, source: str) -> int:
 
 
 def _quantization(config: Mapping[str, object]) -> str:
-    for level in _levels(config):
+    for level in list_levels(config):
         quantized = level.get("quantization_config")
         if isinstance(quantized, Mapping):
             return str(quantized.get("quant_method") or quantized.get("quant_algo") or "unknown")
