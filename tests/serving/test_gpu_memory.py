@@ -230,7 +230,7 @@ def test_measure__servers_that_do_not_fit_leave_no_session(monkeypatch, tmp_path
     monkeypatch.setattr("perfgate.serving.measure.require_memory", refuse)
     request = build_request(tmp_path / "out")
 
-    with pytest.raises(InputError, match="^memory: "):
+    with pytest.raises(InputError, match=r"^memory: "):
         measure(request, Silent())
     assert asked == [(request.scenario.name, request.scenario.model.layers, set(Arm))]
     assert not (tmp_path / "out").exists()
