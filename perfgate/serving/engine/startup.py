@@ -73,6 +73,15 @@ def read_cache(launch: Launch) -> Cache | None:
     return Cache(kernels=len(digests), digest=hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16])
 
 
+def count_cached(launch: Launch) -> dict[str, int]:
+    """How many compiled kernels lie in an arm's Triton cache before a start, as `cached_kernels`; 0 means a cold start.
+
+    Nothing where the arm has no cache of its own, so that nobody knows what it finds compiled.
+    """
+    place = launch.env.get("TRITON_CACHE_DIR")
+    return {} if place is None else {"cached_kernels": sum(1 for _ in Path(place).rglob("*.cubin"))}
+
+
 def read_info(server: Server) -> dict[str, str] | None:
     """The settings that a ready server says it runs with, flat; None where the engine offers no such page.
 
