@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from perfgate.errors import InputError
 from perfgate.machine.nvml import list_devices
@@ -71,7 +71,7 @@ class Serving:
     quantization: str = "none"
 
 
-def require_memory(scenario: Scenario, config: Mapping[str, object], arms: Mapping[str, ArmRecord]) -> None:
+def require_memory(scenario: Scenario, config: Mapping[str, object], arms: Mapping[Any, ArmRecord]) -> None:
     """Refuse servers that the GPU's memory cannot hold, before one is started.
 
     Both live at the same time where the scenario says so. Raise InputError naming the card, what is needed and what to do. A
