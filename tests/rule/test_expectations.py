@@ -1,4 +1,4 @@
-"""What the recorded H200 profiles prove of SGLang's fused sum: a difference between the arms, and not a kernel that both run."""
+"""What recorded H200 profiles prove of SGLang's fused sum: a difference between the arms, and not a kernel that both run."""
 
 from dataclasses import replace
 from pathlib import Path
