@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from perfgate.core import Role, Run
 from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_window
+from perfgate.results.matrix_answers import Agreement, compare_servers
 from perfgate.results.matrix_records import Key, MatrixEntry, read_entries, read_key, read_text
 from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import EVENTS_FILE, find_superseded
@@ -21,12 +22,16 @@ from perfgate.verdict.validity.admission import check_telemetry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellResult:
-    """A server under a load: the runs that count, with the round of each, and why there are fewer than there should be."""
+    """A server under a load: the runs that count, with the round of each, and why there are fewer than there should be.
+
+    `equivalence` says in a sentence how far the server's answers are from the first server's; empty where nothing was compared.
+    """
 
     server: str
     load: str
     runs: tuple[tuple[MatrixEntry, Run], ...]
     problems: tuple[str, ...]
+    equivalence: str = ""
 
     def find_level(self, metric: str) -> float | None:
         """The median over rounds of the median of each round's windows; None without a window that carries the metric."""
@@ -48,13 +53,18 @@ def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellResult, ...]]:
     events = list(read_lines(folder / EVENTS_FILE))
     gone = find_superseded(events)
     counted = [entry for entry in read_entries(folder) if entry.role is not Role.WARMUP and entry.file not in gone]
+    agreements = compare_servers(folder, matrix, events, counted)
     failures = [(read_key(event), str(event.get("message"))) for event in events if event.get("event") == "cell_failed"]
     cells = [
-        _load_cell(folder, (server, name), load, counted, failures)
+        _add_agreement(_load_cell(folder, (server, name), load, counted, failures), agreements.get(server, Agreement()))
         for server in matrix.servers
         for name, load in matrix.loads.items()
     ]
     return matrix, tuple(cells)
+
+
+def _add_agreement(cell: CellResult, found: Agreement) -> CellResult:
+    return replace(cell, problems=(*cell.problems, *found.problems), equivalence=found.sentence)
 
 
 def _load_cell(

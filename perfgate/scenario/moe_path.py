@@ -14,5 +14,13 @@ ON = ("1", "true", "on")
 PROOF = "perfgate moe active"
 """Stands in the server's log once the plug-in has computed a layer, at the first one that it computes."""
 
-SUM_OPTION, SUM_KERNEL = "--enable-fused-moe-sum-all-reduce", "fused_moe_kernel"
-"""SGLang's own fusion of the MoE sum, and the kernel of the Triton runner that it is a part of."""
+SUM_OPTION = "--enable-fused-moe-sum-all-reduce"
+"""Asks SGLang's Triton runner to add the experts' results up within its down projection."""
+
+SUM_REDUCED = r"moe_sum|triton_\w*mul_sum"
+"""Kernels that add the experts' results up when nothing is fused: SGLang's `moe_sum_reduce`, and up to 32 tokens what
+torch.compile makes of `sum` and `mul_`. SGLang fuses them away only where a token visits more than two experts."""
+
+SUM_FUSED = r"FillFunctor<c10::(BFloat16|Half)>"
+"""The fused path sets each layer's result to zero before its down projection adds to it: one such kernel a layer more. The
+projection itself is `fused_moe_kernel` either way, and proves nothing."""

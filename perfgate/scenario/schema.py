@@ -55,11 +55,15 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """How the server under test is started and how long it may take."""
+    """How the server under test is started and how long it may take.
+
+    `min_gpu_memory_gib` says which cards the scenario is offered for: those with as much memory as NVML counts, or more.
+    """
 
     engine: Literal["sglang", "sglang-cpu", "vllm", "vllm-cpu"]
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    min_gpu_memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     ready_timeout_s: Seconds = 600.0
     stop_timeout_s: Seconds = 30.0
     __pydantic_config__ = _STRICT
@@ -147,7 +151,7 @@ class Scenario:
         That is the model, the load and the server's own arguments; gates, looks and margins change the judgement, not the work.
         """
         facts = _adapter().dump_python(self, mode="json", include={"model", "server"})
-        for limit in ("ready_timeout_s", "stop_timeout_s"):
+        for limit in ("ready_timeout_s", "stop_timeout_s", "min_gpu_memory_gib"):
             facts["server"].pop(limit)
         # Absent, they say no more than the scenarios did that were written before there were any.
         facts["model"] = {key: value for key, value in facts["model"].items() if value is not None}

@@ -14,7 +14,7 @@ from perfgate.errors import ServerError
 from perfgate.results.profiles import Profile
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.writer import ResultWriter
-from perfgate.scenario.moe_path import OFF, PROOF, SUM_KERNEL, SUM_OPTION, VARIABLE
+from perfgate.scenario.moe_path import OFF, PROOF, SUM_FUSED, SUM_OPTION, SUM_REDUCED, VARIABLE
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
@@ -69,7 +69,11 @@ def find_expect(scenario: Scenario, arms: Mapping[Arm, ArmSpec]) -> Expect:
     base, candidate = (_read_settings(scenario, arms[arm]) for arm in (Arm.BASE, Arm.CANDIDATE))
     is_asked = candidate[0] not in {*OFF, base[0]}
     is_fused = candidate[1] and not base[1]
-    return Expect(log=(PROOF,) if is_asked else (), kernels=(SUM_KERNEL,) if is_fused else ())
+    return Expect(
+        log=(PROOF,) if is_asked else (),
+        removed=(SUM_REDUCED,) if is_fused else (),
+        added=(SUM_FUSED,) if is_fused else (),
+    )
 
 
 def _read_settings(scenario: Scenario, spec: ArmSpec) -> tuple[str, bool]:
@@ -79,6 +83,10 @@ def _read_settings(scenario: Scenario, spec: ArmSpec) -> tuple[str, bool]:
 
 def describe_expect(found: Expect) -> str:
     """One line that tells the user what was added, and how to say otherwise."""
-    wanted = [*(f"a line {pattern!r} in its log" for pattern in found.log), *(f"kernel {name!r}" for name in found.kernels)]
+    wanted = [
+        *(f"a line {pattern!r} in its log" for pattern in found.log),
+        *(f"that kernel {pattern!r} of the base is gone" for pattern in found.removed),
+        *(f"that kernel {pattern!r} runs more often" for pattern in found.added),
+    ]
     told = " and ".join(wanted)
     return f"the candidate asks for another MoE path, so it must show {told}; --expect-log or --expect-kernel replace this"

@@ -16,7 +16,7 @@ from perfgate.results.writer import ResultWriter
 from perfgate.serving.client import Client
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server, wait_all_ready
-from perfgate.serving.engine.startup import note_start
+from perfgate.serving.engine.startup import count_cached, note_start
 from perfgate.serving.equivalence import ask
 from perfgate.serving.gsm8k import Evaluator
 from perfgate.serving.injection.injection import VARIABLE
@@ -154,8 +154,11 @@ class Driver:
         self.starts += 1
         log = self.writer.logs / f"server-{self.starts:02d}-{arm.value}.log"
         server = Server(self.plan.launches[arm], log, self.reaper)
+        cached = count_cached(self.plan.launches[arm])
         with self.telemetry.guard(server), server:
-            self.writer.add_event("server_started", self.elapsed_s, arm=arm.value, start=self.starts, port=server.port)
+            self.writer.add_event(
+                "server_started", self.elapsed_s, arm=arm.value, start=self.starts, port=server.port, **cached
+            )
             yield Start(arm=arm, block=block, number=self.starts, server=server)
         self.writer.add_event("server_stopped", self.elapsed_s, arm=arm.value)
         # In the folder's own words: logs are large, and are left out where folders are kept.

@@ -14,6 +14,7 @@ from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone
 from perfgate.verdict.series import Reading
+from perfgate.verdict.validity.admission import name_disturbed
 from perfgate.verdict.validity.structure import name_arms
 
 NOISY_RATIO = 2.0
@@ -217,3 +218,4 @@ def _warn(session: Session, policy: Policy) -> Iterator[str]:
     for window in sorted(session.windows, key=lambda window: window.begun_s):
         if window.role is Role.RERUN:
             yield f"block {window.block}, {window.arm.value}: a window stalled and was measured again"
+    yield from name_disturbed(session)

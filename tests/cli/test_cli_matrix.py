@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from perfgate.cli import main
-from perfgate.core import Role
+from perfgate.core import Arm, Role
 from perfgate.report.cells import remark, tabulate
+from perfgate.results.answers import load_answers
 from perfgate.results.matrix_records import read_entries
 from perfgate.results.matrix_results import load_matrix
+from perfgate.results.server_info import load_infos
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
 from tests.fakes.requests import use_fake_engine
@@ -64,6 +66,59 @@ def test_matrix__one_table_from_one_start_a_server_and_round(write, tmp_path, ca
     assert {(row["arm"], row["scenario"], row["block"]) for row in rows} >= {("slowed", "paced", "2")}
     assert {row["role"] for row in rows} == {"measured"}
     assert find_leftovers(tmp_path / "state") == []
+
+
+def test_matrix__each_start_is_asked_and_keeps_its_settings(write, tmp_path, capsys):
+    code = main(["matrix", write(), "--out", str(tmp_path / "out")])
+    out = capsys.readouterr().out
+    answers, infos = load_answers(tmp_path / "out"), load_infos(tmp_path / "out")
+    [ready] = [event for event in read_events(tmp_path / "out") if event["event"] == "server_ready" and event["start"] == 1]
+
+    assert code == 0
+    assert [(found.block, found.arm, found.start) for found in answers] == [
+        (1, Arm.BASE, 1),
+        (1, Arm.CANDIDATE, 2),
+        (2, Arm.CANDIDATE, 3),
+        (2, Arm.BASE, 4),
+    ]
+    assert [(info.arm, info.start) for info in infos] == [(found.arm, found.start) for found in answers]
+    assert all(info.settings for info in infos)
+    assert ready["ready_s"] > 0
+    assert "answers of slowed held against plain: log-probs of the candidate differ from the base's by 0.00 %" in out
+    assert "answers of plain" not in out
+
+
+def test_matrix__backend_with_wrong_answers_is_no_result_however_fast(write, tmp_path, capsys):
+    code = main(["matrix", write([('FAKE_SLOW = "2.0"', 'FAKE_ANSWER = "wrong"')]), "--out", str(tmp_path / "out")])
+    out = capsys.readouterr().out
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert code == 3
+    assert [len(cell.problems) for cell in cells] == [0, 0, 1, 1]
+    assert "PROBLEM slowed x closed: held against plain: block " in out
+    assert "its answers are wrong, however fast" in out
+
+
+def test_matrix__answers_that_are_meant_to_differ_are_not_asked(write, tmp_path):
+    file = write([('FAKE_SLOW = "2.0"', 'FAKE_ANSWER = "wrong"'), ("[warmup]", "[equivalence]\nenabled = false\n\n[warmup]")])
+
+    assert main(["matrix", file, "--out", str(tmp_path / "out")]) == 0
+    assert load_answers(tmp_path / "out") == []
+
+
+def test_load_matrix__start_that_was_never_asked(write, tmp_path):
+    """One of a server's starts is missing among the answers; a folder from before servers were asked has none at all."""
+    main(["matrix", write(), "--out", str(tmp_path / "out")])
+    path = tmp_path / "out" / "answers.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2] + lines[3:]))
+    _, cells = load_matrix(tmp_path / "out")
+    path.unlink()
+    _, old = load_matrix(tmp_path / "out")
+
+    never = "start 3: measured but never asked the equivalence prompts; measure again"
+    assert [cell.problems for cell in cells] == [(), (), (never,), (never,)]
+    assert [cell.problems for cell in old] == [(), (), (), ()]
 
 
 def test_matrix__a_server_that_dies_leaves_the_others_alone(write, tmp_path, capsys):

@@ -359,7 +359,7 @@ def show_default(found):
         return "all defaults"
     if value is None:
         own = {"margin": "the metric's own", "config_digest": "not pinned", "weights_digest": "not pinned"}
-        own |= {"path": "not asked", "sha256": "required with `path`"}
+        own |= {"min_gpu_memory_gib": "any card", "path": "not asked", "sha256": "required with `path`"}
         return own.get(found.name, "the data's own")
     return f"`{str(value) if isinstance(value, float) else json.dumps(value)}`"
 

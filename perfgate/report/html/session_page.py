@@ -33,9 +33,11 @@ from perfgate.report.html.verdict_parts import list_shown, make_measures, make_t
 from perfgate.report.table import Table
 from perfgate.report.view import View, build_view
 from perfgate.results.attribution import Attribution
-from perfgate.results.records import SessionRecord
+from perfgate.results.footprint import read_cold_starts
+from perfgate.results.records import EVENTS_FILE, SessionRecord
 from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.scenario.schema import Scenario
+from perfgate.storage.journal import read_lines
 from perfgate.verdict.baselines import Baseline
 
 TIMELINE_METRICS = 3
@@ -74,7 +76,7 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
         style=view.outcome.lower(),
         meaning=view.meaning,
         subtitle=f"{view.scenario}: {view.scenario_title}",
-        facts=tuple(_list_facts(judged, view)),
+        facts=(*_list_facts(judged, view), *_list_cold_starts(raw)),
         tiles=make_tiles(verdict),
         labels=view.labels,
         reasons=view.reasons,
@@ -98,6 +100,13 @@ def _list_facts(judged: Judged, view: View) -> Iterator[tuple[str, str]]:
         yield "Same answers", view.equivalence
     if view.kernels:
         yield "Kernels", view.kernels
+
+
+def _list_cold_starts(raw: RawData) -> Iterator[tuple[str, str]]:
+    """What an empty compile cache cost each arm, where the arms had caches of their own."""
+    for cold in read_cold_starts(read_lines(raw.folder / EVENTS_FILE)):
+        warm = "" if cold.warm_ready_s is None else f"; {cold.warm_ready_s:.1f} s with a warm one"
+        yield f"Cold start, {cold.arm}", f"{cold.cold_ready_s:.1f} s, {cold.kernels} kernels compiled{warm}"
 
 
 def _describe_metrics(verdict: Verdict, view: View) -> Iterator[Part]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from perfgate.errors import InputError, ModelError
 from perfgate.scenario import schema as scenario
+from perfgate.serving.model.dense_models import explain_dense
 
 # The names under which architectures keep one fact; the first one present is read.
 EXPERT_KEYS = (
@@ -37,6 +38,9 @@ TOP_K_KEYS = (
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 HIDDEN_KEYS = ("hidden_size", "d_model", "n_embd")
 VOCABULARY_KEYS = ("vocab_size", "padded_vocab_size")
+REFUSAL = "this model cannot measure a MoE kernel"
+"""How each refusal of a model that is no mixture of experts begins, whichever check made it."""
+
 # Sub-configs that hold the language model of a multi-modal one, or the feed-forward part of DBRX.
 NESTED_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "ffn_config")
 
@@ -131,16 +135,17 @@ def read_config(folder: Path) -> Mapping[str, object]:
     return config
 
 
-def _levels(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+def list_levels(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """The config and its nested configs of a language model, outermost first."""
     yield config
     for key in NESTED_KEYS:
         nested = config.get(key)
         if isinstance(nested, Mapping):
-            yield from _levels(nested)
+            yield from list_levels(nested)
 
 
 def _find(config: Mapping[str, object], keys: tuple[str, ...]) -> object:
-    for level in _levels(config):
+    for level in list_levels(config):
         for key in keys:
             if level.get(key) is not None:
                 return level[key]
@@ -150,15 +155,20 @@ def _find(config: Mapping[str, object], keys: tuple[str, ...]) -> object:
 def _refuse_dense(config: Mapping[str, object], experts: object, top_k: object, source: str) -> None:
     names = config.get("architectures")
     architecture = names[0] if isinstance(names, list) and names else config.get("model_type", "unnamed")
+    where = f"{REFUSAL}: {source}"
     if experts is None and top_k is None:
         keys = ", ".join((*EXPERT_KEYS, *TOP_K_KEYS))
-        raise ModelError(f"{source}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts")
+        raise ModelError(f"{where}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts")
     missing = EXPERT_KEYS if experts is None else TOP_K_KEYS if top_k is None else None
     if missing is not None:
         what = "how many experts there are" if experts is None else "how many experts serve a token"
-        raise ModelError(f"{source}: {architecture} does not say {what}: it has none of {', '.join(missing)}")
+        raise ModelError(f"{where}: {architecture} does not say {what}: it has none of {', '.join(missing)}")
     if experts in (0, 1):
-        raise ModelError(f"{source}: {architecture} is a dense model: it has {experts} experts; serve a mixture of experts")
+        raise ModelError(f"{where}: {architecture} is a dense model: it has {experts} experts; serve a mixture of experts")
+    layers = _find(config, LAYER_KEYS)
+    reason = explain_dense(list(list_levels(config)), layers if isinstance(layers, int) and layers > 0 else None)
+    if reason is not None:
+        raise ModelError(f"{where}: {architecture} is a dense model: {reason}; serve a mixture of experts")
 
 
 def _architecture(config: Mapping[str, object], source: str) -> str:
@@ -178,7 +188,7 @@ def _count(value: object, name: str, source: str) -> int:
 
 
 def _quantization(config: Mapping[str, object]) -> str:
-    for level in _levels(config):
+    for level in list_levels(config):
         quantized = level.get("quantization_config")
         if isinstance(quantized, Mapping):
             return str(quantized.get("quant_method") or quantized.get("quant_algo") or "unknown")

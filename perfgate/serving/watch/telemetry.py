@@ -20,7 +20,7 @@ import orjson
 
 from perfgate.errors import ServerError, TelemetryError
 from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
-from perfgate.machine.nvml import DeviceSample, GpuMonitor, list_devices
+from perfgate.machine.nvml import DeviceSample, GpuMonitor, find_uuids, list_devices
 from perfgate.machine.processes import measure_memory, read_session
 from perfgate.results.footprint import SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
@@ -234,6 +234,17 @@ def open_monitor(launches: Iterable[Launch]) -> GpuMonitor | None:
     devices = (device for launch in launches if launch.engine.uses_gpu for device in list_devices(launch.args, launch.env))
     wanted = tuple(dict.fromkeys(devices))
     return GpuMonitor.open(wanted) if wanted else None
+
+
+def find_measured(launches: Iterable[Launch]) -> tuple[str, ...] | None:
+    """The GPUs, by UUID, that a session of `launches` has to have for itself; None means the whole machine.
+
+    A CPU engine's cores are all of one machine, and so is what cannot be told apart.
+    """
+    arms = tuple(launches)
+    if not all(launch.engine.uses_gpu for launch in arms):
+        return None
+    return find_uuids(tuple(dict.fromkeys(device for arm in arms for device in list_devices(arm.args, arm.env))))
 
 
 def describe_monitor(monitor: GpuMonitor | None) -> str:
