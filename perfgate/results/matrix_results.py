@@ -12,10 +12,10 @@ from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.matrix_records import Key, MatrixEntry, read_entries, read_key, read_text
 from perfgate.results.records import EVENTS_FILE, find_superseded
-from perfgate.scenario.load import Load
 from perfgate.scenario.matrix import Matrix
 from perfgate.storage.journal import find_damage, read_lines
 from perfgate.verdict.validity.admission import check_telemetry
+from perfgate.verdict.validity.same_work import describe_other_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +49,21 @@ def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellResult, ...]]:
     counted = [entry for entry in read_entries(folder) if entry.role is not Role.WARMUP and entry.file not in gone]
     failures = [(read_key(event), str(event.get("message"))) for event in events if event.get("event") == "cell_failed"]
     cells = [
-        _load_cell(folder, (server, name), load, counted, failures)
-        for server in matrix.servers
-        for name, load in matrix.loads.items()
+        _load_cell(folder, (matrix, server, name), counted, failures) for server in matrix.servers for name in matrix.loads
     ]
     return matrix, tuple(cells)
 
 
 def _load_cell(
-    folder: Path, name: tuple[str, str], load: Load, entries: Sequence[MatrixEntry], failures: Sequence[tuple[Key, str]]
+    folder: Path, cell: tuple[Matrix, str, str], entries: Sequence[MatrixEntry], failures: Sequence[tuple[Key, str]]
 ) -> CellResult:
+    matrix, name = cell[0], cell[1:]
     problems = [f"round {key[0]}: {message}" for key, message in failures if key[1:] == name]
     failed = {key for key, _ in failures}
     runs = []
     for entry in entries:
         if (entry.server, entry.load) == name and entry.key not in failed:
-            run, found = _load_run(folder, entry, load)
+            run, found = _load_run(folder, entry, matrix)
             problems.extend(f"round {entry.round}, window {entry.index}: {problem}" for problem in found)
             runs.extend([(entry, run)] if run else [])
     if not runs and not problems:
@@ -72,7 +71,7 @@ def _load_cell(
     return CellResult(server=name[0], load=name[1], runs=tuple(runs), problems=tuple(problems))
 
 
-def _load_run(folder: Path, entry: MatrixEntry, load: Load) -> tuple[Run | None, tuple[str, ...]]:
+def _load_run(folder: Path, entry: MatrixEntry, matrix: Matrix) -> tuple[Run | None, tuple[str, ...]]:
     """A window's run, and why it is no evidence; no run where it was damaged, or disturbed by what a verdict would not bear."""
     if damage := find_damage(folder, entry.file, entry.sha256):
         return None, (damage,)
@@ -80,5 +79,7 @@ def _load_run(folder: Path, entry: MatrixEntry, load: Load) -> tuple[Run | None,
         run = read_window(folder / entry.file)
     except EvidenceError as error:
         return None, (str(error),)
-    disturbed = tuple(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, load))
+    disturbed = list(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, matrix.loads[entry.load]))
+    if work := describe_other_work(entry.telemetry, allows_retraction=matrix.allow_retraction):
+        disturbed.append(f"the server {work}, so it is not the work of the others and does not count")
     return None if disturbed else run, (*run.problems, *disturbed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
 from perfgate.errors import ScenarioError
 from perfgate.scenario.load import Load
@@ -23,7 +23,7 @@ class Matrix:
     """Every server under every load: levels side by side, and no verdict.
 
     Each round starts every server once and lets it meet all loads, `windows` that count each. With one round the offset of a
-    start looks like a difference between servers; a second one shows it.
+    start looks like a difference between servers; a second one shows it. `allow_retraction` is as in a scenario.
     """
 
     schema: Literal[1]
@@ -35,6 +35,7 @@ class Matrix:
     warmup: Warmup = field(default_factory=Warmup)
     windows: Annotated[int, Field(ge=1, strict=True)] = 3
     rounds: Annotated[int, Field(ge=1, strict=True)] = 2
+    allow_retraction: StrictBool = False
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
@@ -54,6 +55,7 @@ class Matrix:
             load=self.loads[load],
             gates={"output_tok_per_s": Gate()},
             warmup=self.warmup,
+            allow_retraction=self.allow_retraction,
         )
 
     def order(self) -> Iterator[tuple[int, str, tuple[str, ...]]]:
