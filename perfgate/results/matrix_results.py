@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,15 +61,26 @@ def _load_cell(
     matrix, name = cell[0], cell[1:]
     problems = [f"round {key[0]}: {message}" for key, message in failures if key[1:] == name]
     failed = {key for key, _ in failures}
-    runs = []
-    for entry in entries:
-        if (entry.server, entry.load) == name and entry.key not in failed:
+    runs: list[tuple[MatrixEntry, Run]] = []
+    measured = [entry for entry in entries if (entry.server, entry.load) == name and entry.key not in failed]
+    spoilt = {entry.file: work for entry in measured if (work := _describe_work(entry, matrix))}
+    for entry in measured:
+        if entry.file not in spoilt:
             run, found = _load_run(folder, entry, matrix)
             problems.extend(f"round {entry.round}, window {entry.index}: {problem}" for problem in found)
             runs.extend([(entry, run)] if run else [])
+    whole = {number for number, count in Counter(entry.round for entry, _ in runs).items() if count >= matrix.windows}
+    for entry in measured:
+        if entry.file in spoilt and entry.round not in whole:
+            work = f"the server {spoilt[entry.file]}, and no re-run stands in its place"
+            problems.append(f"round {entry.round}, window {entry.index}: {work}; it does not count, measure again")
     if not runs and not problems:
         problems = ["was not measured yet; go on with --resume"]
     return CellResult(server=name[0], load=name[1], runs=tuple(runs), problems=tuple(problems))
+
+
+def _describe_work(entry: MatrixEntry, matrix: Matrix) -> str:
+    return describe_other_work(entry.telemetry, allows_retraction=matrix.allow_retraction)
 
 
 def _load_run(folder: Path, entry: MatrixEntry, matrix: Matrix) -> tuple[Run | None, tuple[str, ...]]:
@@ -79,7 +91,5 @@ def _load_run(folder: Path, entry: MatrixEntry, matrix: Matrix) -> tuple[Run | N
         run = read_window(folder / entry.file)
     except EvidenceError as error:
         return None, (str(error),)
-    disturbed = list(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, matrix.loads[entry.load]))
-    if work := describe_other_work(entry.telemetry, allows_retraction=matrix.allow_retraction):
-        disturbed.append(f"the server {work}, so it is not the work of the others and does not count")
+    disturbed = tuple(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, matrix.loads[entry.load]))
     return None if disturbed else run, (*run.problems, *disturbed)

@@ -1,6 +1,5 @@
 """What compilers leave in their caches and engines in their logs, read as a window's readings."""
 
-import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -66,7 +65,7 @@ def test_name_added__a_file_that_is_made_anew_in_an_old_ones_place(tmp_path):
     put(tmp_path / "ABC", "__grp__kernel.json")
     before = take_stock([tmp_path])
     put(tmp_path / "ABC", "kernel.part")
-    os.replace(tmp_path / "ABC" / "kernel.part", tmp_path / "ABC" / "__grp__kernel.json")
+    (tmp_path / "ABC" / "kernel.part").replace(tmp_path / "ABC" / "__grp__kernel.json")
 
     assert name_added(before, take_stock([tmp_path])) == ("kernel",)
 
@@ -82,9 +81,14 @@ def test_take_stock__what_a_cache_hit_leaves_is_nothing(tmp_path):
     assert take_stock([tmp_path]) == frozenset()
 
 
-def test_list_caches__where_nothing_is_said_as_the_compilers_have_it(tmp_path, monkeypatch):
+@pytest.fixture
+def nothing_said(monkeypatch):
     for folder in ENGINES["sglang"].caches:
         monkeypatch.delenv(folder.variable, raising=False)
+
+
+@pytest.mark.usefixtures("nothing_said")
+def test_list_caches__where_nothing_is_said_as_the_compilers_have_it():
     launch = make_launch(HOME="/home/me", TMPDIR="/scratch", LOGNAME="m:e")
     told = {str(path) for path in list_caches(launch)}
 
@@ -99,7 +103,8 @@ def test_list_caches__where_nothing_is_said_as_the_compilers_have_it(tmp_path, m
     }
 
 
-def test_list_caches__as_the_arm_says(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("nothing_said")
+def test_list_caches__as_the_arm_says(monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", "/inherited")
     named = replace(make_launch(), engine=replace(ENGINES["sglang"], caches=NAMED_CACHES))
 
