@@ -8,6 +8,8 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Outcome, Role
+from perfgate.report.explanation import explain_metric
+from perfgate.report.html.places import Fate, place_windows
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.pairing import WindowRules, fix_rules, group_starts
@@ -130,3 +132,13 @@ def test_judge__the_last_block_of_a_session_that_was_cut_off_may_lack_its_reruns
     assert verdict.outcome is not Outcome.INVALID
     assert verdict.blocks == 1 or len(read_blocks(session, fix_policy(session, SCENARIO, None))) == 1
     assert "compiled 2 kernels" in explain(replace(session, is_complete=True))
+
+
+def test_place_windows__says_what_became_of_it():
+    session = add_rerun(spoil(SESSION, SECOND), SECOND, 5)
+    verdict = judge(session, SCENARIO, None)
+    fates = {one.window.run.source: one.fate for one in place_windows(session, SCENARIO, None, verdict)}
+
+    assert fates[session.windows[SECOND].run.source] is Fate.OTHER_WORK
+    assert fates["rerun-5"] is Fate.JUDGED
+    assert explain_metric(verdict.judgements[0], verdict, session)[3].startswith("1 window stalled or held other work and had")
