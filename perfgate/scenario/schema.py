@@ -74,7 +74,7 @@ class Warmup:
     """How long a fresh server is driven before its windows count.
 
     The first window of a start is always discarded; then two successive windows must agree within `steady_ratio` on throughput
-    and mean ITL, with at most `max_discards` discarded in all.
+    and mean ITL, the second without a kernel that was compiled in it, with at most `max_discards` discarded in all.
     """
 
     max_discards: Positive = 4
@@ -117,7 +117,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One measurement that a pull request has to pass."""
+    """One measurement that a pull request has to pass. `allow_retraction` is for one whose point is a full token pool."""
 
     schema: Literal[1]
     name: Name
@@ -132,6 +132,7 @@ class Scenario:
     expect: Expect = field(default_factory=Expect)
     alpha: Annotated[float, Field(gt=0, le=0.05, strict=True)] = 0.01
     budget_minutes: Seconds = 30.0
+    allow_retraction: StrictBool = False
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
