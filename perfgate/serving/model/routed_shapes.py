@@ -228,7 +228,7 @@ def write_shape(folder: Path, name: str, choice: Choice | None = None) -> Path:
     shape = SHAPES[base]
     chosen = choice or Choice()
     if ending and chosen.format not in {None, ending}:
-        raise InputError(f"model {name!r}: its name says {ending}, --format says {chosen.format}; leave one of them out")
+        raise InputError(f"model {name!r}: its name says {ending}, --dtype says {chosen.format}; leave one of them out")
     numbers = chosen.format or ending or shape.formats[0]
     if numbers not in shape.formats:
         raise InputError(f"model {base!r}: format {numbers} is not one of {', '.join(shape.formats)}")
