@@ -42,9 +42,7 @@ def verify(folder: Path, scenario_name: str | None, style: str) -> None:
     type=click.Choice(["random", "routed"]),
     help="How they are drawn: tiny models default to random, the large shapes have only routed.",
 )
-@click.option(
-    "--dtype", "numbers", type=click.Choice(FORMATS), help="Numbers of a large shape's experts. [default: as published]"
-)
+@click.option("--dtype", "numbers", type=click.Choice(FORMATS), help="Of a large shape's experts. [default: as published]")
 @click.option("--layers", type=click.IntRange(min=1), metavar="N", help="Layers of a large shape. [default: as published]")
 @click.option("--seed", type=click.IntRange(min=0), default=DEFAULT_SEED, metavar="N", show_default=True, help="Of the draws.")
 @click.option(
@@ -54,7 +52,7 @@ def verify(folder: Path, scenario_name: str | None, style: str) -> None:
     help=f"Load of a layer's most popular expert over the mean load. [default: {DEFAULT_IMBALANCE:g}]",
 )
 @add_format_option
-def make(  # noqa: PLR0913 - one for each option
+def make(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
     folder: Path,
     weights: Drawn | None,

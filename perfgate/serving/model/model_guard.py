@@ -42,10 +42,10 @@ NESTED_KEYS = ("text_config", "llm_config", "language_config", "thinker_config",
 # How weights are drawn that no training made; a config that perfgate wrote says which.
 DRAWN = ("random", "routed")
 _WARNINGS = {
-    "random": "weights are RANDOM: shapes are real, answers are noise; expert choices may be too (plain dummy weights send every "
-    "token of gpt-oss to the same experts), and with them the speed",
-    "routed": "weights are DRAWN by a recipe: shapes, formats and kernels are real, experts are chosen by token and by layer with "
-    "about the recipe's imbalance of load; which ones, and the answers, are not those of the published model",
+    "random": "weights are RANDOM: shapes are real, answers are noise; expert choices need not be real, nor the speed that "
+    "follows from them (plain dummy weights send every token of gpt-oss to the same experts)",
+    "routed": "weights are DRAWN by a recipe: shapes, formats and kernels are real, experts are chosen by token and by layer "
+    "with about the recipe's imbalance of load; which ones, and the answers, are not those of the published model",
 }
 
 

@@ -1,4 +1,4 @@
-"""Was the model of a server that draws its weights filled by the recipe? Its log says so, or its numbers are of another model."""
+"""Was the model of a server that draws its weights filled by the recipe? Its log has to say so."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def require_routed(server: Server) -> None:
     if recipe is None or find_line(server.log, describe_marker(recipe)) is not None:
         return
     raise ServerError(
-        f"the model asks for routed weights, and the server's log has no line {describe_marker(recipe)!r}: every token may have "
-        f"visited the same experts; is this perfgate installed in {launch.python}? Where it is only on PYTHONPATH, "
+        f"the model asks for routed weights, and the server's log has no line {describe_marker(recipe)!r}: every token may "
+        f"have visited the same experts; is this perfgate installed in {launch.python}? Where it is only on PYTHONPATH, "
         "`perfgate kernels plug-in FOLDER` writes what lets SGLang find it"
     )

@@ -104,8 +104,8 @@ class Sizes:
     """The sizes of a model on which its spreads depend.
 
     `attention_width` is the number of heads times the size of a value. Widths that a model does not have are 0, as are the
-    ranks of a model whose attention is not compressed. `routed_scale` multiplies the sum of the routed experts. `is_clamped` tells
-    gpt-oss's activation from plain SwiGLU. `qk_norm` is the weight of norms over queries and keys.
+    ranks of a model whose attention is not compressed. `routed_scale` multiplies the sum of the routed experts.
+    `is_clamped` tells gpt-oss's activation from plain SwiGLU. `qk_norm` is the weight of norms over queries and keys.
     """
 
     layers: int
@@ -211,7 +211,7 @@ def choose_popularity(experts: int, top_k: int, imbalance: float) -> tuple[float
     The factors are log-normal quantiles: rows of larger norm reach into the top-k more often, whatever the token is. Raise
     InputError for an imbalance below 1, or above what rows alone can do (a row of any norm wins at most every second time).
     """
-    if imbalance < 1.0:
+    if not 1.0 <= imbalance < math.inf:
         raise InputError(f"imbalance {imbalance:g}: must be at least 1, the largest load over the mean one")
     low, high = 0.0, 3.0
     reachable = max(list_loads(_list_factors(experts, high), top_k))
