@@ -268,7 +268,7 @@ def _list_files(shape: Shape, config: Config) -> Mapping[str, str]:
     special = {"eos_token": f"w{config['eos_token_id']}", "unk_token": "w0"}
     if "pad_token_id" in config:
         special["pad_token"] = f"w{config['pad_token_id']}"
-    ends = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
+    ends: Config = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
     files: Mapping[str, Mapping[str, object]] = {
         "tokenizer.json": _describe_tokenizer(shape.vocabulary),
         "tokenizer_config.json": {

@@ -107,8 +107,8 @@ def initialize(original: Callable[..., Any], model: Any, *args: Any, **kwargs: A
 
 
 def _read_config(model: Any) -> Mapping[str, Any]:
-    config = getattr(model, "config", None)
-    return config.to_dict() if hasattr(config, "to_dict") else {}
+    config: Any = getattr(model, "config", None)
+    return {} if config is None else dict(config.to_dict())
 
 
 def find_place() -> Place:
