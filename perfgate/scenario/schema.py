@@ -37,9 +37,9 @@ class Model:
     """Which model must be served. Every field given is checked against the served config before any window.
 
     `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate makes itself. `weights` is "random" when the
-    numbers in it were drawn, so that its answers are not mistaken for the model's, and "routed" when they were drawn so that its
-    router chooses by token and by layer. The digests, twelve hex digits as
-    `perfgate model verify` prints them, pin one config and one set of weights.
+    numbers in it were drawn, so that its answers are not mistaken for the model's, and "routed" when they were drawn so that
+    its router chooses by token and by layer. The digests, twelve hex digits as `perfgate model verify` prints them, pin one
+    config and one set of weights.
     """
 
     path: str
