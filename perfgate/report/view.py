@@ -207,6 +207,7 @@ def _labels(verdict: Verdict, scenario: Scenario) -> tuple[str, ...]:
         (verdict.advisory, wording.ADVISORY),
         (verdict.hardware.startswith("cpu-"), wording.CPU_ONLY),
         (scenario.model.weights == "random", wording.RANDOM_WEIGHTS),
+        (scenario.model.weights == "routed", wording.ROUTED_WEIGHTS),
     )
     return tuple(text for is_due, text in labels if is_due)
 

@@ -36,9 +36,10 @@ _STRICT = ConfigDict(extra="forbid")
 class Model:
     """Which model must be served. Every field given is checked against the served config before any window.
 
-    `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate writes itself. `weights` is "random" when the
-    numbers in it were drawn, so that nobody mistakes its answers for the model's. The digests, twelve hex digits as
-    `perfgate model verify` prints them, pin one config and one set of weights.
+    `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate makes itself. `weights` is "random" when the
+    numbers in it were drawn, so that its answers are not mistaken for the model's, and "routed" when they were drawn so that
+    its router chooses by token and by layer. The digests, twelve hex digits as `perfgate model verify` prints them, pin one
+    config and one set of weights.
     """
 
     path: str
@@ -47,7 +48,7 @@ class Model:
     top_k: Positive
     layers: Positive
     quantization: str = "none"
-    weights: Literal["random", "checkpoint"] = "checkpoint"
+    weights: Literal["random", "routed", "checkpoint"] = "checkpoint"
     config_digest: Digest | None = None
     weights_digest: Digest | None = None
     __pydantic_config__ = _STRICT

@@ -21,6 +21,7 @@ from perfgate.serving.equivalence import ask
 from perfgate.serving.gsm8k import Evaluator
 from perfgate.serving.injection.injection import VARIABLE
 from perfgate.serving.injection.injection_log import INJECTED, PROOF, read_spent
+from perfgate.serving.model.routed_proof import require_routed
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import prove, prove_warm
 from perfgate.serving.tuned_choices import adopt, has_to_choose
@@ -183,6 +184,7 @@ class Driver:
         for start in starts:
             self.telemetry.note_ready()
             self._require_injection(start)
+            require_routed(start.server)
             note_start(start.server, self.writer, arm=start.arm, start=start.number, at_s=self.elapsed_s)
             self.progress.step(f"{start.arm.value} server ready after {start.server.ready_s:.0f} s")
         self.client.wait_ready_once()

@@ -25,6 +25,17 @@ def test_model_make__says_what_was_made(tmp_path, capsys):
     assert "weights are RANDOM" in out
 
 
+def test_model_make__a_large_shape_needs_no_hub(tmp_path, capsys):
+    argv = ["model", "make", "gpt-oss-20b-shape", str(tmp_path), "--weights", "routed", "--dtype", "bf16", "--layers", "6"]
+
+    code = main([*argv, "--seed", "3", "--imbalance", "1.5"])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert out.startswith("GptOssForCausalLM: 32 experts, 4 per token, 6 layers, hidden size 2880, quantization none")
+    assert "weights are DRAWN by a recipe" in out
+
+
 def test_model_verify__the_scenarios_model(tiny, capsys):
     code = main(["model", "verify", str(tiny), "--scenario", "cpu-moe"])
 
