@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.errors import InputError, ModelError
+from perfgate.errors import CANNOT_MEASURE, InputError, ModelError
 from perfgate.scenario import schema as scenario
 
 # The names under which architectures keep one fact; the first one present is read.
@@ -152,13 +152,17 @@ def _refuse_dense(config: Mapping[str, object], experts: object, top_k: object, 
     architecture = names[0] if isinstance(names, list) and names else config.get("model_type", "unnamed")
     if experts is None and top_k is None:
         keys = ", ".join((*EXPERT_KEYS, *TOP_K_KEYS))
-        raise ModelError(f"{source}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts")
+        raise ModelError(
+            f"{CANNOT_MEASURE}: {source}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts"
+        )
     missing = EXPERT_KEYS if experts is None else TOP_K_KEYS if top_k is None else None
     if missing is not None:
         what = "how many experts there are" if experts is None else "how many experts serve a token"
         raise ModelError(f"{source}: {architecture} does not say {what}: it has none of {', '.join(missing)}")
     if experts in (0, 1):
-        raise ModelError(f"{source}: {architecture} is a dense model: it has {experts} experts; serve a mixture of experts")
+        raise ModelError(
+            f"{CANNOT_MEASURE}: {source}: {architecture} is a dense model: it has {experts} experts; serve a mixture of experts"
+        )
 
 
 def _architecture(config: Mapping[str, object], source: str) -> str:
