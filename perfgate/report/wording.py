@@ -50,7 +50,7 @@ ACTIONS = {
 
 ADVISORY = "This verdict is advisory: too few A/A blocks are stored for this machine to vouch for its error rates."
 CPU_ONLY = "CPU result: it tests plumbing and relative change, not GPU speed."
-RANDOM_WEIGHTS = "The model has random weights: its shapes and routing are real, its answers are noise."
+RANDOM_WEIGHTS = "The model has random weights: its answers are noise."
 
 
 def percent(ratio: float | None) -> str:

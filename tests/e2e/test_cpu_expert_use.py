@@ -184,7 +184,7 @@ def test_probe__router_whose_bias_swamps_the_logits_is_refused(tmp_path, model, 
     assert "touches 2.0 of 8 experts" in problems[0]
 
 
-@pytest.mark.parametrize("step", [0, 3])
+@pytest.mark.parametrize("step", [0, 3], ids=["by place", "by calls"])
 def test_probe__router_that_takes_turns_is_refused(tmp_path, model, reaper, step):
     """It uses every expert alike, and looks at no token."""
     with serve(model, write_site(tmp_path / "site", CYCLE.replace("{step}", str(step))), tmp_path, reaper) as server:

@@ -78,7 +78,9 @@ def test_read_model_facts__dense_model_is_refused_by_its_missing_keys():
         read_model_facts(DENSE, "DeepSeek-R1-Distill-Qwen-1.5B/config.json")
 
     message = str(caught.value)
-    assert message.startswith("DeepSeek-R1-Distill-Qwen-1.5B/config.json: Qwen2ForCausalLM is a dense model")
+    assert message.startswith(
+        "this model cannot measure a MoE kernel: DeepSeek-R1-Distill-Qwen-1.5B/config.json: Qwen2ForCausalLM is a dense model"
+    )
     keys = ("num_experts_per_tok", "router_top_k", "moe_top_k", "num_local_experts", "num_experts")
     assert [key for key in keys if f"{key}," not in f"{message},"] == []
     assert (caught.value.exit_code, "\n" in message) == (3, False)
@@ -145,7 +147,9 @@ def test_read_model_facts__digest_depends_on_content_and_not_on_order():
 
 
 def test_verify_moe_config__names_its_source():
-    with pytest.raises(ModelError, match=r"^old\.json: Qwen2ForCausalLM is a dense model"):
+    with pytest.raises(
+        ModelError, match=r"^this model cannot measure a MoE kernel: old\.json: Qwen2ForCausalLM is a dense model"
+    ):
         verify_moe_config(DENSE, "old.json")
 
 

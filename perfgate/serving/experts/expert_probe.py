@@ -24,7 +24,7 @@ import orjson
 from perfgate.errors import EvidenceError, ServerError
 from perfgate.expert_use import Unknown
 from perfgate.results.expert_use import RawTrace, parse_raw, unpack
-from perfgate.serving.engine.conversation import post
+from perfgate.serving.engine.conversation import Asked, post
 from perfgate.serving.engine.server import Server
 from perfgate.serving.experts.expert_recorder import HOLD_S, HOOKED, ON, RECORD
 from perfgate.serving.model.model_guard import read_vocabulary
@@ -64,7 +64,7 @@ def probe(server: Server, folder: Path, max_concurrency: int) -> RawTrace | Unkn
         return Unknown.REFUSED
 
 
-def record(server: Server, folder: Path, vocabulary: int, max_concurrency: int) -> RawTrace | Unknown:
+def record(server: Asked, folder: Path, vocabulary: int, max_concurrency: int) -> RawTrace | Unknown:
     """Record what a server chooses for random prompts. Raise ServerError where it gives no answer."""
     tokens_a_step = min(max_concurrency, MAX_TEXTS)
     prompts = draw_prompts(max(tokens_a_step, MIN_TEXTS), vocabulary)
@@ -95,7 +95,7 @@ def draw_prompts(number: int, vocabulary: int, length: int = PROMPT_LEN, seed: i
     return [[begin, *(low + int(draw.random() * width) for _ in range(length - 1))] for begin in first]
 
 
-def _answer(server: Server, prompts: Texts) -> Texts:
+def _answer(server: Asked, prompts: Texts) -> Texts:
     content = {
         "input_ids": prompts,
         "sampling_params": {"temperature": 0.0, "max_new_tokens": ANSWER_LEN, "ignore_eos": True},
@@ -107,7 +107,7 @@ def _answer(server: Server, prompts: Texts) -> Texts:
     return answers
 
 
-def _compute(server: Server, text: Sequence[int]) -> None:
+def _compute(server: Asked, text: Sequence[int]) -> None:
     content = {
         "input_ids": list(text),
         "sampling_params": {"temperature": 0.0, "max_new_tokens": 1, "ignore_eos": True},
