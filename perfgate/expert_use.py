@@ -4,12 +4,12 @@ A mixture of experts whose tokens all choose the same experts does the work of a
 
 - experts used, and the effective number of experts, `exp(H)` of the entropy `H = -sum p ln p` of the load shares `p` (the Hill
   number of order one: M. O. Hill, Ecology 54 (1973) 427-432; `experts` where all have the same load, 1 where one has it all);
-- distinct experts a decode step: how many experts the tokens that decode together touch. Uniform routing of `n` tokens to `k` of
-  `E` experts touches `E (1 - (1 - k/E)^n)`: one expert is left out by one token with probability `1 - k/E`;
-- the dependence on the token: the share of a token's experts that are chosen again when the same text is sent a second time, less
-  the share that a different token at the same place of another text chooses too. It is 0 for a router that always takes the same
-  experts, cycles by position or by row, counts, or draws, since none of them looks at the token; 1 where equal tokens choose the
-  same experts and different ones share none;
+- distinct experts a decode step: how many experts the tokens that decode together touch. Uniform routing of `n` tokens to `k`
+  of `E` experts touches `E (1 - (1 - k/E)^n)`: one expert is left out by one token with probability `1 - k/E`;
+- the dependence on the token: the share of a token's experts that are chosen again when the same text is sent a second time,
+  less the share that a different token at the same place of another text chooses too. It is 0 for a router that always takes
+  the same experts, cycles by position or by row, counts, or draws, since none of them looks at the token; 1 where equal tokens
+  choose the same experts and different ones share none;
 - how far a token's experts differ from those it chose in the layer before (`1 - k/E` for independent layers, 0 for clones);
 - the load of the busiest expert over the mean load.
 
@@ -37,8 +37,8 @@ MIN_DEPENDENCE = 0.1
 
 ARM_DIFFERENCE_FLOOR = 0.1
 OWN_SCATTER_FACTOR = 3.0
-"""Arms may choose differently by this multiple of the base's own scatter, or by the floor: another kernel rounds otherwise, and a
-choice near a tie flips."""
+"""Arms may choose differently by this multiple of the base's own scatter, or by the floor: another kernel rounds otherwise, and
+a choice near a tie flips."""
 
 
 class Unknown(StrEnum):
@@ -85,9 +85,9 @@ class Trace:
 class LayerUse:
     """How one layer uses its experts; the module's text says how each number is made.
 
-    `layer` counts the layers that route, from 0. `differs_from_before_ratio` is absent in the first of them. `own_scatter_ratio`
-    is one minus the overlap of the same text sent twice; `differs_from_base_ratio` one minus the overlap with the base's choices
-    for the same prompts, absent for the base itself.
+    `layer` counts the layers that route, from 0. `differs_from_before_ratio` is absent in the first of them.
+    `own_scatter_ratio` is one minus the overlap of the same text sent twice; `differs_from_base_ratio` one minus the overlap
+    with the base's choices for the same prompts, absent for the base itself.
     """
 
     layer: int

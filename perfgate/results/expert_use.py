@@ -1,7 +1,7 @@
 """Expert use in a result folder: what was chosen for which text, a file a start, and an index with digests.
 
-The numbers are computed from the stored choices each time the folder is read. A start that could not be asked has a line without a
-file, which says why. A block that was cut off is asked again: the last line of an arm counts.
+The numbers are computed from the stored choices each time the folder is read. A start that could not be asked has a line
+without a file, which says why. A block that was cut off is asked again: the last line of an arm counts.
 """
 
 from __future__ import annotations
@@ -91,16 +91,15 @@ def _raw_adapter() -> TypeAdapter[RawTrace]:
 
 def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, start: int) -> None:
     """Put what one start chose into a result folder, then its index line; or the line alone, with the reason why not."""
-    place = {"arm": arm, "block": block, "start": start}
     if isinstance(found, Unknown):
-        record = UseRecord(**place, unknown=found)
+        record = UseRecord(arm=arm, block=block, start=start, unknown=found)
     else:
         name = f"{RAW_DIR}/start-{start:02d}.json.gz"
         (folder / RAW_DIR).mkdir(exist_ok=True)
         # A fixed time stamp keeps equal bytes equal.
         packed = gzip.compress(_raw_adapter().dump_json(found), compresslevel=6, mtime=0)
         write_atomically(folder / name, packed)
-        record = UseRecord(**place, file=name, sha256=hashlib.sha256(packed).hexdigest())
+        record = UseRecord(arm=arm, block=block, start=start, file=name, sha256=hashlib.sha256(packed).hexdigest())
     cut_torn_line(folder / INDEX_FILE)
     append_line(folder / INDEX_FILE, _index_adapter().dump_python(record, mode="json"))
 
@@ -147,8 +146,8 @@ def describe_fault(fault: Fault, use: ExpertUse, who: str) -> str:
     if fault.kind is FaultKind.FEW:
         return (
             f"{CANNOT_MEASURE}: {who}, a decode step of {use.tokens_a_step} tokens touches {worst.distinct_a_step:.1f} of "
-            f"{worst.experts} experts {where}, where uniform routing touches {worst.uniform_a_step:.1f} and at least half of that "
-            "is asked for; serve weights whose router looks at the token"
+            f"{worst.experts} experts {where}, where uniform routing touches {worst.uniform_a_step:.1f} and at least half of "
+            "that is asked for; serve weights whose router looks at the token"
         )
     if fault.kind is FaultKind.BLIND:
         return (
@@ -159,8 +158,8 @@ def describe_fault(fault: Fault, use: ExpertUse, who: str) -> str:
         return "the arms route differently: they have not the same routed layers, experts and top-k; compare like with like"
     return (
         f"the arms route differently: the candidate's experts differ from the base's for the same prompts by "
-        f"{format_percent(worst.differs_from_base_ratio or 0.0)} {where}, {format_percent(fault.allowed)} is allowed (the base's "
-        "own scatter, or a rounding); compare arms that do the same work"
+        f"{format_percent(worst.differs_from_base_ratio or 0.0)} {where}, {format_percent(fault.allowed)} is allowed (the "
+        "base's own scatter, or a rounding); compare arms that do the same work"
     )
 
 

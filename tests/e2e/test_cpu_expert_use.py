@@ -1,7 +1,7 @@
 """Real SGLang on the CPU is asked which experts its tokens choose: a mixture passes, routers in name only do not.
 
-Entry points are read from installed packages: a checkout that was installed before the recorder existed is seen through a folder
-of its own.
+Entry points are read from installed packages: a checkout that was installed before the recorder existed is seen through a
+folder of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the fake engine's router chooses, written down as perfgate's plug-in writes it in a real server.
 
-FAKE_ROUTING chooses the router: mixture, collapsed (every token the same experts), cycling (by the place of a token), shifted (a
-mixture, and another one than `mixture`), wide (more experts), padded (passes that are longer than their texts). Left out, no
+FAKE_ROUTING chooses the router: mixture, collapsed (every token the same experts), cycling (by the place of a token), shifted
+(a mixture, and another one than `mixture`), wide (more experts), padded (passes that are longer than their texts). Left out, no
 plug-in runs.
 """
 

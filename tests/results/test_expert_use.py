@@ -25,9 +25,13 @@ from perfgate.expert_use import (
 EXPERTS, TOP_K, LAYERS, PROMPT, LENGTH = 32, 4, 3, 16, 24
 
 
+def draw(*parts):
+    return random.Random(repr(parts))  # noqa: S311 - a seed is the point
+
+
 def draw_texts(number, seed=1):
-    draw = random.Random(seed)
-    return [tuple(draw.randrange(1000) for _ in range(LENGTH)) for _ in range(number)]
+    source = draw(seed)
+    return [tuple(source.randrange(1000) for _ in range(LENGTH)) for _ in range(number)]
 
 
 def trace(choose, texts=None, *, again=4, tokens_a_step=16):
@@ -48,7 +52,7 @@ def trace(choose, texts=None, *, again=4, tokens_a_step=16):
 
 
 def mixture(layer, _place, token, _call, salt=0):
-    return random.Random(f"{layer} {token} {salt}").sample(range(EXPERTS), TOP_K)
+    return draw(layer, token, salt).sample(range(EXPERTS), TOP_K)
 
 
 def take_turns(start):
@@ -60,7 +64,7 @@ ROUTERS = {
     "by layer": lambda layer, *_: take_turns(layer),
     "by place": lambda _layer, place, *_: take_turns(place),
     "by call": lambda _layer, _place, _token, call: take_turns(call),
-    "drawn": lambda _layer, _place, _token, call: random.Random(call).sample(range(EXPERTS), TOP_K),
+    "drawn": lambda _layer, _place, _token, call: draw(call).sample(range(EXPERTS), TOP_K),
 }
 
 
@@ -130,7 +134,7 @@ def test_find_faults__arms_that_route_alike():
 @pytest.mark.parametrize(("share", "found"), [(0.05, []), (0.3, [FaultKind.APART])])
 def test_find_faults__arms_may_differ_by_a_rounding(share, found):
     def near(layer, place, token, call):
-        is_flipped = random.Random(f"flip {layer} {token}").random() < share
+        is_flipped = draw("flip", layer, token).random() < share
         return mixture(layer, place, token, call, salt=1) if is_flipped else mixture(layer, place, token, call)
 
     assert compare(near) == found

@@ -109,7 +109,7 @@ def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
 
 def _write_expert_use(sources: tuple[Path, ...], path: Path) -> None:
 
-    lines = []
+    lines: list[dict[str, object]] = []
     for folder in sources:
         if not folder.is_dir():
             raise InputError(f"{folder}: --expert-use needs result folders; a load generator's output does not tell of experts")

@@ -62,7 +62,8 @@ class Attached:
 def ask_routing(url: str, recorded: Path, model: Path | None, tokens_a_step: int) -> RawTrace | Unknown:
     """Which experts the server at `url` chooses, its recorder writing into the folder `recorded`.
 
-    `model` holds config.json; left out, it is the folder that the server names. Raise ServerError where the server cannot be asked.
+    `model` holds config.json; left out, it is the folder that the server names. Raise ServerError where the server cannot be
+    asked.
     """
     server = Attached(url)
     folder = model or server.read_model_path()

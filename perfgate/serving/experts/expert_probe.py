@@ -4,8 +4,8 @@ The prompts are random token ids, as many as requests of the load decode togethe
 answers a window's requests. Then each prompt with its answer is sent again as one prompt, with the recorder of
 `perfgate.serving.experts.expert_recorder` switched on: prefill runs in Python where decode may be the replay of a CUDA graph, and the
 router is the same function of the same text. The choices at the answer's positions, step by step over the texts, are those of
-the decode steps that wrote it. Some texts are sent a third time with other tokens behind them, so that the same tokens are computed
-in a pass of another size: how far the choices then differ is the server's own scatter.
+the decode steps that wrote it. Some texts are sent a third time with other tokens behind them, so that the same tokens are
+computed in a pass of another size: how far the choices then differ is the server's own scatter.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def _close(lines: Mapping[int, Mapping[str, Any]]) -> _Pass:
 
 def _count_tokens(line: Mapping[str, Any]) -> int:
     # Four base64 characters carry three bytes, an id takes two.
-    return (len(line["ids"]) // 4 * 3 - line["ids"].count("=")) // 2 // int(line["top_k"])
+    ids: str = line["ids"]
+    return (len(ids) // 4 * 3 - ids.count("=")) // 2 // int(line["top_k"])
 
 
 def assemble(passes: Sequence[_Pass], texts: Texts, tokens_a_step: int) -> RawTrace | Unknown:

@@ -1,9 +1,9 @@
 """SGLang plug-in: write down which experts a layer's tokens choose, for as long as a file asks for it.
 
 `PERFGATE_EXPERTS` names a folder. The hook stands around `TopK.forward`, the one place where SGLang turns router logits into
-expert ids whatever kernel computes the experts. It runs where Python runs: in prefill, and in a decode step that is no replay of
-a CUDA graph. A replay does not come here, so a measured decode step on a GPU pays nothing; elsewhere a call costs a comparison
-of two clocks' readings, and every HOLD_S seconds the question whether the file `on` is there.
+expert ids whatever kernel computes the experts. It runs where Python runs: in prefill, and in a decode step that is no replay
+of a CUDA graph. A replay does not come here, so a measured decode step on a GPU pays nothing; elsewhere a call costs a
+comparison of two clocks' readings, and every HOLD_S seconds the question whether the file `on` is there.
 
 While it is, one JSON line a layer and forward pass goes to `experts.jsonl`: `{"layer", "experts", "top_k", "ids"}`, `ids` being
 base64 of little-endian unsigned 16-bit numbers, one row of `top_k` a token. Ranks of one server choose alike: the first writes.
@@ -81,8 +81,8 @@ class Recorder:
 def read_ids(module: Any, logits: Any, result: Any) -> Any:
     """The ids of the routed experts, a row a token, as a tensor on the CPU.
 
-    The output has them in SGLang's standard and packed forms. The form of `triton_kernels` is sorted by expert, and the bypassed
-    one leaves the choice to the kernel: there the experts of the largest logits are meant, as both compute it.
+    The output has them in SGLang's standard and packed forms. The form of `triton_kernels` is sorted by expert, and the
+    bypassed one leaves the choice to the kernel: there the experts of the largest logits are meant, as both compute it.
     """
     ids = getattr(result, "topk_ids", None)
     if ids is None and (packed := getattr(result, "packed_topk_ids", None)) is not None:
@@ -100,7 +100,7 @@ def read_ids(module: Any, logits: Any, result: Any) -> Any:
 def _is_captured() -> bool:
     import torch  # noqa: PLC0415
 
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 def _find_rank() -> int:
