@@ -11,6 +11,7 @@ from typing import Any
 from perfgate.core import Arm, Role, Window
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.results.answers import Answers, store_answers
+from perfgate.results.expert_use import load_use, store_use
 from perfgate.results.resumption import Progressed
 from perfgate.results.writer import ResultWriter
 from perfgate.serving.client import Client
@@ -18,6 +19,7 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server, wait_all_ready
 from perfgate.serving.engine.startup import count_cached, note_start
 from perfgate.serving.equivalence import ask
+from perfgate.serving.experts.expert_probe import probe
 from perfgate.serving.gsm8k import Evaluator
 from perfgate.serving.injection.injection import VARIABLE
 from perfgate.serving.injection.injection_log import INJECTED, PROOF, read_spent
@@ -191,6 +193,7 @@ class Driver:
         for start in starts:
             self._warm(start)
             if not self.blocks:
+                self._probe(start)
                 prove_warm(self.plan, start)
             self._freeze(start)
             self._ask(start)
@@ -212,6 +215,15 @@ class Driver:
                 start.steady = True
                 return
         raise ServerError(f"{start.arm.value} server {explain_cold(start.watched, self.rules)}")
+
+    def _probe(self, start: Start) -> None:
+        """Keep which experts a warm server chooses. Raise ServerError where they void the session: no window would count."""
+        self.progress.wait(f"{start.arm.value} server: prompts that show its routing")
+        found = probe(start.server, start.server.expert_folder, self.plan.scenario.load.max_concurrency)
+        store_use(self.writer.folder, found, arm=start.arm, block=start.block, start=start.number)
+        _, problems = load_use(self.writer.folder, ())
+        for problem in problems:
+            raise ServerError(problem)
 
     def _freeze(self, start: Start) -> None:
         """Spare the windows the pauses of a collector that walks through what the warm-up left; write down who offers it."""

@@ -29,6 +29,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fake_answers
 import fake_profiler
+import fake_routing
 
 BEHAVIOUR = os.environ.get("FAKE_ENGINE", "ok")
 STALL_S = os.environ.get("FAKE_STALL_S")
@@ -84,6 +85,10 @@ class Handler(BaseHTTPRequestHandler):
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if fake_answers.FAULT == "hang_up":
             self.close_connection = True
+            return
+        if self.path == "/generate" and fake_routing.is_recorded(question):
+            fake_routing.record(question["input_ids"])
+            self.answer(200)
             return
         if self.path == "/generate":
             fake_profiler.generate(question["sampling_params"]["max_new_tokens"])
@@ -180,6 +185,7 @@ def main():
         place = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
         print(f"chosen by {choose(place / 'ab' / 'kernel.best_config')}", flush=True)
     time.sleep(float(os.environ.get("FAKE_START_S", "0")))
+    fake_routing.start()
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 

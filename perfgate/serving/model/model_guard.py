@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.errors import InputError, ModelError
+from perfgate.errors import CANNOT_MEASURE, InputError, ModelError
 from perfgate.scenario import schema as scenario
 from perfgate.serving.model.dense_models import explain_dense
 
@@ -38,7 +38,6 @@ TOP_K_KEYS = (
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 HIDDEN_KEYS = ("hidden_size", "d_model", "n_embd")
 VOCABULARY_KEYS = ("vocab_size", "padded_vocab_size")
-REFUSAL = "this model cannot measure a MoE kernel"
 """How each refusal of a model that is no mixture of experts begins, whichever check made it."""
 
 # Sub-configs that hold the language model of a multi-modal one, or the feed-forward part of DBRX.
@@ -163,7 +162,7 @@ def _find(config: Mapping[str, object], keys: tuple[str, ...]) -> object:
 def _refuse_dense(config: Mapping[str, object], experts: object, top_k: object, source: str) -> None:
     names = config.get("architectures")
     architecture = names[0] if isinstance(names, list) and names else config.get("model_type", "unnamed")
-    where = f"{REFUSAL}: {source}"
+    where = f"{CANNOT_MEASURE}: {source}"
     if experts is None and top_k is None:
         keys = ", ".join((*EXPERT_KEYS, *TOP_K_KEYS))
         raise ModelError(f"{where}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts")

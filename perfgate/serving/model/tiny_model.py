@@ -31,8 +31,8 @@ ROUTED_ENDING = "-routed"
 def write_tiny_model(folder: Path, name: str) -> Path:
     """Write the model `name` (with or without `generated:`) into `folder` and return it. Raise InputError for an unknown name.
 
-    A name that ends in `-routed` draws the weights by a recipe, `perfgate.serving.model.routed_recipe`. A folder that already holds
-    the model is left as it is, one that an older perfgate wrote is renewed, any other is refused.
+    A name that ends in `-routed` draws the weights by a recipe, `perfgate.serving.model.routed_recipe`. A folder that already
+    holds the model is left as it is, one that an older perfgate wrote is renewed, any other is refused.
     """
     plain = name.removeprefix("generated:")
     model = _build(plain.removesuffix(ROUTED_ENDING))
