@@ -36,7 +36,8 @@ from perfgate.expert_use import (
     measure_use,
 )
 from perfgate.readers.replies import describe_field
-from perfgate.storage.journal import append_line, cut_torn_line, find_damage, read_lines, write_atomically
+from perfgate.results.raw.raw_files import find_damage, read_raw
+from perfgate.storage.journal import append_line, cut_torn_line, read_lines, write_atomically
 from perfgate.storage.rounding import format_percent
 
 INDEX_FILE = "expert_use.jsonl"
@@ -224,7 +225,7 @@ def _read(folder: Path, record: UseRecord) -> Trace | str:
     if damage := find_damage(folder, record.file, record.sha256):
         return damage
     try:
-        content = orjson.loads(gzip.decompress((folder / record.file).read_bytes()))
+        content = orjson.loads(read_raw(folder / record.file))
         return unpack(parse_raw(content))
     except (OSError, EOFError, zlib.error, orjson.JSONDecodeError, EvidenceError) as error:
         return f"{record.file}: {error}; the folder was damaged, measure again"

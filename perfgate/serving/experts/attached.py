@@ -22,7 +22,7 @@ TIMEOUT_S = 30.0
 
 
 class Attached:
-    """What a question needs of a running SGLang server; see `perfgate.serving.engine.server.Server` for the same of an own one."""
+    """What a question needs of a running SGLang server that another process started."""
 
     def __init__(self, url: str) -> None:
         """Name the server by its address; nothing is asked yet."""

@@ -2,7 +2,7 @@
 
 The prompts are random token ids, as many as requests of the load decode together. The server first answers them greedily, as it
 answers a window's requests. Then each prompt with its answer is sent again as one prompt, with the recorder of
-`perfgate.serving.experts.expert_recorder` switched on: prefill runs in Python where decode may be the replay of a CUDA graph, and the
+`expert_recorder` switched on: prefill runs in Python where decode may be the replay of a CUDA graph, and the
 router is the same function of the same text. The choices at the answer's positions, step by step over the texts, are those of
 the decode steps that wrote it. Some texts are sent a third time with other tokens behind them, so that the same tokens are
 computed in a pass of another size: how far the choices then differ is the server's own scatter.
