@@ -126,7 +126,7 @@ def snapshot(tmp_path, monkeypatch):
 def test_ab__the_one_line_of_the_documentation(tmp_path, monkeypatch, log, is_seen):
     """Nothing but the scenario's name and the variable: model and expectation are found. The fakes' windows are no verdict."""
     monkeypatch.setenv("FAKE_LOG", log)
-    line = ["ab", "gpt-oss-20b-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
+    line = ["ab", "gpt-oss-20b-mxfp4-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
     main(line)
     record = json.loads((tmp_path / "out" / "session.json").read_text())
     _, session = load_results(tmp_path / "out")
