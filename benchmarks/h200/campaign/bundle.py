@@ -3,8 +3,8 @@
     python -m benchmarks.h200.campaign.bundle sglang-0.5.16.tar.xz
 
 For Python 3.12 with torch 2.11 for CUDA 13 and Triton 3.6. `requirements.txt` beside this pins every wheel. Left out is what
-the Triton path of attention never loads: FlashAttention 3 and FlashMLA, machine code of other architectures, CUTLASS' headers, the
-diffusion server. So servers start with `--attention-backend triton --sampling-backend pytorch --grammar-backend none`.
+the Triton path of attention never loads: FlashAttention 3 and FlashMLA, machine code of other architectures, CUTLASS' headers,
+the diffusion server. So servers start with `--attention-backend triton --sampling-backend pytorch --grammar-backend none`.
 """
 
 from __future__ import annotations
