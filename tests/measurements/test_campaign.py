@@ -164,6 +164,35 @@ def test_stop__kills_what_does_not_end():
     assert process.returncode == -signal.SIGKILL
 
 
+def test_prepare__machine_without_an_engine_is_refused_before_anything_counts_as_tried(tmp_path):
+    (tmp_path / "home" / "results").mkdir(parents=True)
+    bare = tmp_path / "python"
+    bare.write_text("#!/bin/sh\nexit 1\n")
+    bare.chmod(0o755)
+
+    with pytest.raises(SystemExit, match="finds no SGLang: give --bundle"):
+        campaign.prepare(Place(home=tmp_path / "home", number=1, python=str(bare)), None, None)
+
+
+def test_prepare__unpacks_once_and_takes_carried_caches_for_both_arms(place, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        campaign.subprocess, "run", lambda argv, **_: calls.append(argv) or subprocess.CompletedProcess(argv, 0, "", "")
+    )
+    (tmp_path / "sglang.py").write_text("version = 1\n")
+    (tmp_path / "caches" / "base").mkdir(parents=True)
+    (tmp_path / "caches" / "base" / "kernel").write_text("cubin")
+    campaign.pack(tmp_path / "bundle.tar.xz", tmp_path, ["sglang.py"])
+    campaign.pack(tmp_path / campaign.CACHES, tmp_path, ["caches/base"])
+    for _ in range(2):
+        campaign.prepare(place, tmp_path / "bundle.tar.xz", tmp_path)
+        (tmp_path / "bundle.tar.xz").unlink(missing_ok=True)
+
+    assert (place.site / "sglang.py").read_text() == "version = 1\n"
+    assert (place.home / "caches" / "candidate" / "kernel").read_text() == "cubin"
+    assert sum("plug-in" in argv for argv in calls) == 2
+
+
 def test_read_state__another_machine_knows_what_is_done_and_keeps_its_own_folders(tmp_path):
     carried = tmp_path / "carried"
     carried.mkdir()

@@ -278,21 +278,30 @@ def read_state(home: Path, carried: Path | None) -> tuple[dict[str, Any], bool]:
 
 def prepare(place: Place, bundle: Path | None, carried: Path | None) -> None:
     """Make a bare machine ready: SGLang unpacked, the plug-ins found, the caches that came along."""
-    if bundle is not None and not (place.site / ".whole").exists():
+    is_whole = place.site / ".whole"
+    if bundle is not None and not is_whole.exists():
         place.site.mkdir(parents=True, exist_ok=True)
         with tarfile.open(bundle) as archive:
             archive.extractall(place.site, filter="data")
-        (place.site / ".whole").touch()
-    if bundle is not None:
-        call = [place.python, "-m", "perfgate", "kernels", "plug-in", str(place.home / "plug-in")]
-        subprocess.run(call, env=place.environment, check=True, stdout=subprocess.DEVNULL)
-        make = [place.python, str(place.root / DUMMY), str(place.home / "dummy")]
-        subprocess.run(make, env=place.environment, check=True)
+        is_whole.touch()
+    if is_whole.exists():
+        plug_in = [place.python, "-m", "perfgate", "kernels", "plug-in", str(place.home / "plug-in")]
+        for call in (plug_in, [place.python, str(place.root / DUMMY), str(place.home / "dummy")]):
+            subprocess.run(call, env=place.environment, check=True, stdout=subprocess.DEVNULL)
+    require_engine(place)
     write_machine(place)
     packed = None if carried is None else carried / CACHES
     if packed is not None and packed.exists() and not (place.home / "caches").exists():
         with tarfile.open(packed) as archive:
             archive.extractall(place.home, filter="data")
+        share_caches(place)
+
+
+def require_engine(place: Place) -> None:
+    """End the call where no SGLang can be found: each measurement would fail for the same reason, and count as tried."""
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('sglang') is None)"
+    if subprocess.run([place.python, "-c", find], env=place.environment, check=False).returncode:
+        sys.exit(f"{place.python} finds no SGLang: give --bundle, or --python of an environment that has it")
 
 
 def write_machine(place: Place) -> None:
