@@ -26,7 +26,8 @@ from perfgate.results.records import (
     read_entries,
     read_record,
 )
-from perfgate.scenario.schema import Scenario, list_scenarios, parse_scenario
+from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.journal import read_bytes, read_lines
 from perfgate.verdict.validity.equivalence import check_answered, check_equivalence, describe_equivalence
 from perfgate.verdict.validity.expectations import check_expectations
