@@ -9,7 +9,7 @@ from perfgate.github.comment.recipes import Recipe
 from perfgate.github.comment.sections import Entry, Section
 from perfgate.github.comment.states import combine
 from perfgate.github.handoff.handoff import Subject
-from perfgate.report.comment import render_comment, split_head
+from perfgate.report.comment import build_comment
 from perfgate.report.render import Case
 from perfgate.results.records import ArmRecord, SessionRecord, list_options
 from perfgate.scenario.schema import parse_scenario
@@ -285,7 +285,7 @@ def make_section(hardware, *cases, link=ARTIFACT):
         session = replace(case.session, source=recipe.name_folder(case.session.scenario), reproduce=words)
         links = {"link": recipe.address, "link_title": recipe.title, "trees": recipe.trees, "fetch": recipe.fetch}
         handed.append(replace(case, session=session, **links))
-    headline, body = split_head(render_comment(handed, 60_000))
+    comment = build_comment(handed, 60_000)
     state = combine([case.verdict.outcome for case in cases])
     entry = Entry(head_sha=HEAD, state=state, run_id=11, run_attempt=1, at="2026-11-21T10:00:00Z")
-    return Section(hardware=hardware, entry=entry, headline=headline, body=body)
+    return Section(hardware=hardware, entry=entry, headline=comment.headline, body=comment.body.strip())
