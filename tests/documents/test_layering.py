@@ -20,8 +20,9 @@ LAYERS = (
     {"metrics", "stats", "storage"},
     {"scenario", "machine"},
     {"readers", "results", "verdict", "check"},
-    {"perfgate_moe", "serving", "runner", "github", "report"},
+    {"perfgate_moe", "serving", "runner", "report"},
     {"gate", "bisection", "history"},
+    {"github"},
     {"cli", "__main__"},
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
