@@ -1,4 +1,4 @@
-"""What an event means: measure, skip, or wait for somebody who has read the code. Pure: payload in, decision out."""
+"""What an event means: measure, skip, or wait for a maintainer who has read the code. Pure: payload in, decision out."""
 
 from __future__ import annotations
 

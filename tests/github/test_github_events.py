@@ -1,4 +1,4 @@
-"""What an event means: the decision table, over payloads as GitHub sends them, and payloads that somebody hostile made."""
+"""What an event means: the decision table, over payloads as GitHub sends them, and hostile payloads."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_upsert__a_comment_too_long_for_github_is_cut_before(server, github):
 
 
 def test_upsert__a_writer_that_always_overwrites_is_told(server, github):
-    """Whoever edits the comment after every write of ours: the job says so instead of claiming success."""
+    """Another writer edits the comment after every write of ours: the job says so instead of claiming success."""
     server.set(faults=[{"method": "PATCH", "status": 200, "times": 99}], comments=[make_comment(5, MARK)])
 
     with pytest.raises(GitHubError, match="did not keep its section after 6 writes"):

@@ -89,6 +89,17 @@ def test_render__whatever_a_headline_says_the_sections_stay(headline):
     assert found["h20"] == make_section("h20")
 
 
+def test_put__another_machines_heading_is_carried_over_as_it_is():
+    """Another version of perfgate may have had other icons, and a comment's text is not read back."""
+    posted = make_comment(make_section("h20", state=State.REGRESSION, headline=HEADLINE))
+    posted = posted.replace("## \N{CROSS MARK} h20", "## \N{OCTAGONAL SIGN} h20")
+
+    comment = render(put(parse(posted), make_section("h100")), RUNS)
+
+    assert f"## \N{OCTAGONAL SIGN} h20: {HEADLINE}\n" in comment
+    assert "## \N{WHITE HEAVY CHECK MARK} h100: pass (not slower, as far as the margins go)\n" in comment
+
+
 def test_put__the_last_result_moves_into_the_history():
     sections = put({}, make_section(run=1, state=State.REGRESSION))
     sections = put(sections, make_section(run=2, head="b", state=State.RUNNING))
@@ -219,6 +230,23 @@ def test_cut__never_exceeds_its_room(body, most):
 )
 def test_find_state__the_worst_speaks_for_all_and_a_gain_where_all_pass(outcomes, state):
     assert find_state([Outcome(outcome) for outcome in outcomes]) is state
+
+
+def test_state__those_of_a_verdict_speak_as_its_outcome_and_the_others_have_a_place_between():
+    of_outcome = {outcome: find_state([outcome]) for outcome in Outcome}
+
+    assert all((state.icon, state.sentence) == (found.icon, found.sentence) for found, state in of_outcome.items())
+    assert [state.value for state in sorted(State, key=lambda state: state.order)] == [
+        "regression",
+        "invalid",
+        "sick-runner",
+        "inconclusive",
+        "awaiting",
+        "running",
+        "planned",
+        "pass",
+        "improvement",
+    ]
 
 
 def test_commit_status__only_a_pass_is_a_success():

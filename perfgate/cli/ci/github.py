@@ -17,7 +17,7 @@ from perfgate.cli.reading.html_report import write_html
 from perfgate.cli.reading.report import check_link
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.client import GitHub, connect, find_server
-from perfgate.github.comment.commands import start
+from perfgate.github.comment.commands import start_measurement
 from perfgate.github.comment.publisher import find_target
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.states import State
@@ -162,7 +162,7 @@ def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
 @click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
 @click.option("--ref", required=True, envvar="GITHUB_REF", help="The branch whose workflow file runs.")
 @click.option("--pr", type=click.IntRange(min=1), required=True)
-@click.option("--head-sha", required=True, metavar="SHA", help="The commit that somebody has read, all 40 digits.")
+@click.option("--head-sha", required=True, metavar="SHA", help="The commit that a maintainer has read, all 40 digits.")
 @click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @click.option("--hardware", default="", help="One machine of the settings; empty for all.")
@@ -197,7 +197,7 @@ def admit(settings: Path, style: str, **options: Any) -> int:
 def handle_comment(event: Path, settings: Path, workflow: str, style: str) -> int:
     """Start the measurement that a comment asks for, if its author may write to the repository."""
     try:
-        said = start(connect(), read_event(event), load_settings(settings), workflow)
+        said = start_measurement(connect(), read_event(event), load_settings(settings), workflow)
     except PerfgateError as error:
         # This token may not write to the pull request, so the page of the run is where the author finds the reason.
         click.echo(format_annotation("error", "perfgate: nothing was started", str(error)), err=style == "json")

@@ -1,8 +1,8 @@
 """The hand-off: what a job that ran a pull request's code may say to a job that holds a token.
 
 One JSON document of numbers and short words. It carries no verdict and no scenario text, for both would be the pull request's
-own say: the reader takes the scenario from its own checkout and judges the windows itself. Whoever wrote the samples can still
-forge them; `SECURITY.md` says what follows from that.
+own say: the reader takes the scenario from its own checkout and judges the windows itself. The job that wrote the samples
+can still forge them; `SECURITY.md` says what follows from that.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _adapter() -> TypeAdapter[Handoff]:
 
 
 def parse_handoff(content: bytes, source: str) -> Handoff:
-    """Read and check a document from a job that nobody trusts. Raise HandoffError naming the first field that is wrong."""
+    """Read and check a document from an untrusted job. Raise HandoffError naming the first field that is wrong."""
     if len(content) > MAX_DOCUMENT_BYTES:
         raise HandoffError(f"{source}: {len(content)} bytes where at most {MAX_DOCUMENT_BYTES} are read")
     try:
