@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -19,18 +19,68 @@ class Outcome(StrEnum):
     INVALID = "INVALID"
 
     @property
+    def order(self) -> int:
+        """The place among outcomes that are shown together: 0 for the worst."""
+        return _OUTCOMES[self].order
+
+    @property
+    def icon(self) -> str:
+        """One character for a heading."""
+        return _OUTCOMES[self].icon
+
+    @property
+    def sentence(self) -> str:
+        """What it means for the reader, as a clause without a full stop."""
+        return _OUTCOMES[self].sentence
+
+    @property
     def exit_code(self) -> int:
-        """0 when the change may merge, 1 when it made something slower, 3 when nobody can tell."""
-        return _EXIT_CODES[self]
+        """0 when the change may merge, 1 when it made something slower, 3 when the evidence does not tell."""
+        return _OUTCOMES[self].exit_code
 
 
-_EXIT_CODES = {
-    Outcome.IMPROVED: 0,
-    Outcome.PASS: 0,
-    Outcome.REGRESSION: 1,
-    Outcome.INCONCLUSIVE: 3,
-    Outcome.INVALID: 3,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OutcomeRow:
+    order: int
+    icon: str
+    sentence: str
+    exit_code: int
+
+
+_OUTCOMES = {
+    Outcome.REGRESSION: _OutcomeRow(order=0, icon="\N{CROSS MARK}", sentence="slower", exit_code=1),
+    Outcome.INVALID: _OutcomeRow(
+        order=1,
+        icon="\N{NO ENTRY SIGN}",
+        sentence="the measurement cannot be trusted, so it says nothing about speed",
+        exit_code=3,
+    ),
+    Outcome.INCONCLUSIVE: _OutcomeRow(
+        order=2,
+        icon="\N{BLACK QUESTION MARK ORNAMENT}",
+        sentence="too little evidence to call it slower or not slower",
+        exit_code=3,
+    ),
+    Outcome.PASS: _OutcomeRow(
+        order=3, icon="\N{WHITE HEAVY CHECK MARK}", sentence="not slower, as far as the margins go", exit_code=0
+    ),
+    Outcome.IMPROVED: _OutcomeRow(
+        order=4, icon="\N{WHITE HEAVY CHECK MARK}", sentence="faster, and nothing slower", exit_code=0
+    ),
 }
+
+
+def combine_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return the one outcome that stands for several: the worst, but a gain where all the others pass.
+
+    Metrics of a verdict, workloads of a comparison and scenarios of a machine are combined alike. Without any outcome nothing
+    is known, which is INCONCLUSIVE.
+    """
+    found = set(outcomes)
+    if not found:
+        return Outcome.INCONCLUSIVE
+    worst = min(found, key=lambda outcome: outcome.order)
+    return Outcome.IMPROVED if worst is Outcome.PASS and Outcome.IMPROVED in found else worst
 
 
 class Better(StrEnum):

@@ -24,7 +24,7 @@ _LIMITS = {403, 429}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class _ApiCall:
     """One request, as it will be sent once or several times."""
 
     method: str
@@ -51,7 +51,7 @@ class GitHub:
 
     def get(self, path: str, **params: str | int) -> Any:
         """Read one object."""
-        return _read_json(self._request(_Call(method="GET", path=path, params=params)), path)
+        return _read_json(self._request(_ApiCall(method="GET", path=path, params=params)), path)
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, is_repeatable: bool = True) -> Any:
         """Change something; return GitHub's answer, None for an empty one.
@@ -59,14 +59,14 @@ class GitHub:
         A request that is not repeatable is not sent again after an error that may have come after the deed: it raises
         GitHubUnavailableError, and the caller looks first.
         """
-        answer = self._request(_Call(method=method, path=path, body=body, is_repeatable=is_repeatable))
+        answer = self._request(_ApiCall(method=method, path=path, body=body, is_repeatable=is_repeatable))
         return _read_json(answer, path) if answer.content else None
 
     def list_all(self, path: str, **params: str | int) -> Iterator[Any]:
         """Yield every element of a list, over all its pages."""
         url, query = path, {**params, "per_page": PER_PAGE}
         for _ in range(MAX_PAGES):
-            answer = self._request(_Call(method="GET", path=url, params=query))
+            answer = self._request(_ApiCall(method="GET", path=url, params=query))
             yield from _read_elements(_read_json(answer, path), path)
             following = answer.links.get("next", {}).get("url")
             if not following:
@@ -76,7 +76,7 @@ class GitHub:
 
     def download(self, path: str, most: int) -> bytes:
         """Read a file behind a redirect, at most `most` bytes. The token is not shown to the store that GitHub points to."""
-        answer = self._request(_Call(method="GET", path=path, ends_at_redirect=True))
+        answer = self._request(_ApiCall(method="GET", path=path, ends_at_redirect=True))
         url = answer.headers.get("location")
         if not url:
             return answer.content[: most + 1]
@@ -99,7 +99,7 @@ class GitHub:
             raise GitHubError(f"the next page of a list lies outside {self.api_url}; refused")
         return url.removeprefix(self.api_url)
 
-    def _request(self, call: _Call) -> httpx.Response:
+    def _request(self, call: _ApiCall) -> httpx.Response:
         waited_s = 0.0
         for attempt in range(1, TRIES + 1):
             answer = self._try(call)
@@ -114,7 +114,7 @@ class GitHub:
             self.sleep(pause_s or 0.0)
         raise GitHubUnavailableError(f"{call}: {_name(answer)} after {attempt} tries; run the job again later")
 
-    def _try(self, call: _Call) -> httpx.Response | None:
+    def _try(self, call: _ApiCall) -> httpx.Response | None:
         """Send once; None when no answer came."""
         headers = {
             "Authorization": f"Bearer {self.token}",
@@ -148,7 +148,7 @@ def _name(answer: httpx.Response | None) -> str:
     return "no answer" if answer is None else f"status {answer.status_code}"
 
 
-def _check(answer: httpx.Response, call: _Call) -> httpx.Response:
+def _check(answer: httpx.Response, call: _ApiCall) -> httpx.Response:
     """Return a good answer; raise for one that says no, in GitHub's words."""
     if answer.is_success:
         return answer
@@ -189,6 +189,11 @@ def _read_message(answer: httpx.Response) -> str:
         return "no message"
     parts = [data.get("message"), *(error.get("message") for error in data.get("errors", []) if isinstance(error, dict))]
     return " ".join(" ".join(str(part) for part in parts if part).split())[:300] or "no message"
+
+
+def find_server(environment: Mapping[str, str] = os.environ) -> str:
+    """The address of GitHub's pages, or of those of the Enterprise server that this job runs for."""
+    return environment.get("GITHUB_SERVER_URL", "https://github.com")
 
 
 def connect(environment: Mapping[str, str] = os.environ) -> GitHub:

@@ -1,4 +1,4 @@
-"""What an event means: measure, skip, or wait for somebody who has read the code. Pure: payload in, decision out."""
+"""What an event means: measure, skip, or wait for a maintainer who has read the code. Pure: payload in, decision out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class EventPlan:
     """The decision, its reason, and the change that it is about. `pull_request` is 0 in a merge queue.
 
     `base_sha` is the queue's own base, or of a pull request the tip that its event names: what is measured is compared with
@@ -95,20 +95,20 @@ def find_number(payload: Mapping[str, Any], path: str) -> int:
     return value
 
 
-def plan(event: str, payload: Mapping[str, Any]) -> Plan:
+def plan_event(event: str, payload: Mapping[str, Any]) -> EventPlan:
     """Decide what becomes of an event of the pull request workflow."""
     if event == "merge_group":
         head, base = find_sha(payload, "merge_group.head_sha"), find_sha(payload, "merge_group.base_sha")
-        return Plan(action=Action.RUN, reason="in the merge queue", head_sha=head, base_sha=base, is_smoke=True)
+        return EventPlan(action=Action.RUN, reason="in the merge queue", head_sha=head, base_sha=base, is_smoke=True)
     if event != "pull_request":
         raise InputError(f"event {event[:40]!r}: this workflow plans pull_request and merge_group only")
     return plan_pull(find(payload, "pull_request"))
 
 
-def plan_pull(pull: Mapping[str, Any]) -> Plan:
+def plan_pull(pull: Mapping[str, Any]) -> EventPlan:
     """Decide from a pull request as GitHub describes it, in an event or through the interface."""
     action, reason = _decide(pull)
-    return Plan(
+    return EventPlan(
         action=action,
         reason=reason,
         pull_request=find_number(pull, "number"),

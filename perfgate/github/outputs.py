@@ -53,7 +53,7 @@ def _measure(path: str | None) -> int:
 
 
 def _append(path: str | None, text: str) -> None:
-    """Outside of a workflow nobody reads these files, and there are none."""
+    """Outside of a workflow there is no such file, and nothing is written."""
     if not path:
         return
     try:

@@ -1,4 +1,4 @@
-"""Register a runner for one job: from the app's key to a configuration that is good once and names labels that nobody typed."""
+"""Register a runner for one job: from the app's key to a configuration that is good once and names its labels itself."""
 
 from __future__ import annotations
 

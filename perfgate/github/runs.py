@@ -11,11 +11,12 @@ from typing import Any
 
 from perfgate.errors import GitHubError, HandoffError, InputError, StaleError
 from perfgate.github.client import GitHub
+from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.comment.states import State
 from perfgate.github.events import find, find_number, find_repository, find_sha
 from perfgate.github.handoff.artifact import MAX_ARCHIVE_BYTES, open_artifact
-from perfgate.github.handoff.handoff import Handoff, Subject
-from perfgate.github.settings import Job
+from perfgate.github.handoff.handoff import Handoff, HandoffSubject
+from perfgate.github.settings import MatrixJob
 from perfgate.scenario.schema import NAME
 
 QUEUE = "gh-readonly-queue/"
@@ -24,7 +25,7 @@ JOB = re.compile(rf"(?:.* / )?bench (?P<hardware>{NAME}) (?P<scenario>{NAME})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class WorkflowRun:
     """A run of the pull request workflow, as GitHub tells it, with its pull request, which a run of the merge queue has not."""
 
     repository: str
@@ -43,9 +44,9 @@ class Run:
         """The pull request's number, 0 in a merge queue."""
         return 0 if self.pull is None else find_number(self.pull, "number")
 
-    def subject(self, hardware: str) -> Subject:
+    def subject(self, hardware: str) -> HandoffSubject:
         """What every hand-off of this run must say of itself."""
-        return Subject(
+        return HandoffSubject(
             repository=self.repository,
             pull_request=self.pull_request,
             head_sha=self.head_sha,
@@ -56,7 +57,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class MachineResult:
     """What a run has of one machine: hand-offs to judge, a state that needs no numbers, and remarks on what is missing."""
 
     hardware: str
@@ -65,7 +66,13 @@ class Finding:
     remarks: tuple[str, ...]
 
 
-def identify(github: GitHub, payload: Mapping[str, Any]) -> Run:
+def fetch_run(github: GitHub, target: CommentTarget, head_sha: str, *, run_id: int, run_attempt: int) -> WorkflowRun:
+    """The run that measures `head_sha`, with its pull request as GitHub describes it now."""
+    pull = github.get(f"/repos/{target.repository}/pulls/{target.pull_request}")
+    return WorkflowRun(repository=target.repository, run_id=run_id, run_attempt=run_attempt, head_sha=head_sha, pull=pull)
+
+
+def identify(github: GitHub, payload: Mapping[str, Any]) -> WorkflowRun:
     """Find the pull request of a `workflow_run` event. Raise StaleError when its head has moved on, or it was closed.
 
     The event names pull requests for branches of the same repository only, so the branch is looked up. A run of the merge queue
@@ -97,8 +104,8 @@ def _require_queue(payload: Mapping[str, Any], repository: str) -> None:
         raise InputError(f"event: workflow_run.head_branch: a merge queue's branch begins with {QUEUE}")
 
 
-def _make_run(payload: Mapping[str, Any], repository: str, head_sha: str, pull: Mapping[str, Any] | None) -> Run:
-    return Run(
+def _make_run(payload: Mapping[str, Any], repository: str, head_sha: str, pull: Mapping[str, Any] | None) -> WorkflowRun:
+    return WorkflowRun(
         repository=repository,
         run_id=find_number(payload, "workflow_run.id"),
         run_attempt=find_number(payload, "workflow_run.run_attempt"),
@@ -114,7 +121,7 @@ def read_runners(github: GitHub, repository: str, run_id: int, run_attempt: int)
     return github.get(place), tuple(str(job.get("runner_name")) for job in jobs)
 
 
-def collect(github: GitHub, run: Run, expected: Sequence[Job]) -> tuple[Finding, ...]:
+def collect(github: GitHub, run: WorkflowRun, expected: Sequence[MatrixJob]) -> tuple[MachineResult, ...]:
     """Read what a finished run left of each job that it should have had; a job that never ran is told, not passed over.
 
     Only for branches of the same repository: a fork writes its own workflow.
@@ -133,7 +140,7 @@ def collect(github: GitHub, run: Run, expected: Sequence[Job]) -> tuple[Finding,
     )
 
 
-def was_nothing_planned(github: GitHub, run: Run) -> bool:
+def was_nothing_planned(github: GitHub, run: WorkflowRun) -> bool:
     """Whether a finished run measured nothing because that was decided, not because something broke.
 
     Then the plan ended well and the measuring jobs were skipped, or the plan itself was, as for another label. For any other
@@ -149,7 +156,7 @@ def was_nothing_planned(github: GitHub, run: Run) -> bool:
     return ends["plan"] == {"skipped"} or (ends["plan"] == {"success"} and ends["gpu"] == {"skipped"})
 
 
-def _list_jobs(github: GitHub, run: Run) -> dict[tuple[str, str], Mapping[str, Any]]:
+def _list_jobs(github: GitHub, run: WorkflowRun) -> dict[tuple[str, str], Mapping[str, Any]]:
     """The run's measuring jobs by machine and scenario."""
     matches = ((JOB.fullmatch(str(job.get("name"))), job) for job in github.list_all(run.jobs))
     return {(match["hardware"], match["scenario"]): job for match, job in matches if match}
@@ -157,11 +164,11 @@ def _list_jobs(github: GitHub, run: Run) -> dict[tuple[str, str], Mapping[str, A
 
 def _collect(
     github: GitHub,
-    run: Run,
+    run: WorkflowRun,
     hardware: str,
     jobs: Mapping[str, Mapping[str, Any] | None],
     artifacts: Mapping[str, Mapping[str, Any]],
-) -> Finding:
+) -> MachineResult:
     handoffs: list[Handoff] = []
     remarks, is_sick = [], False
     for scenario, job in sorted(jobs.items()):
@@ -180,7 +187,7 @@ def _collect(
         except (HandoffError, GitHubError) as error:
             remarks.append(f"{scenario}: {error}")
     state = (State.SICK if is_sick else State.INVALID) if remarks else None
-    return Finding(hardware=hardware, handoffs=tuple(handoffs), state=state, remarks=tuple(remarks))
+    return MachineResult(hardware=hardware, handoffs=tuple(handoffs), state=state, remarks=tuple(remarks))
 
 
 def _require(handoff: Handoff, scenario: str) -> Handoff:
@@ -194,7 +201,7 @@ def _is_sick(job: Mapping[str, Any]) -> bool:
     return any(step.get("name") == HEALTH_STEP and step.get("conclusion") == "failure" for step in steps)
 
 
-def fetch(github: GitHub, run: Run, artifact: Mapping[str, Any], hardware: str) -> tuple[Handoff, ...]:
+def fetch(github: GitHub, run: WorkflowRun, artifact: Mapping[str, Any], hardware: str) -> tuple[Handoff, ...]:
     """Download an artifact of `run` and open it."""
     if (found := find(artifact, "workflow_run.id")) not in (None, run.run_id):
         raise HandoffError(f"the artifact belongs to run {found}, not to {run.run_id}; refused")

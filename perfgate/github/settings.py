@@ -20,7 +20,7 @@ _STRICT = ConfigDict(extra="forbid", defer_build=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Machine:
+class MachineSettings:
     """What is measured on one kind of machine, by a pull request and, `smoke`, in a merge queue."""
 
     scenarios: Annotated[tuple[Label, ...], Field(min_length=1, max_length=8)]
@@ -28,7 +28,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Job:
+class MatrixJob:
     """One scenario on one kind of machine: an entry of a workflow's matrix."""
 
     hardware: Label
@@ -39,12 +39,12 @@ class Job:
 class Settings:
     """The machines by their label."""
 
-    hardware: Annotated[Mapping[Label, Machine], Field(min_length=1, max_length=8)]
+    hardware: Annotated[Mapping[Label, MachineSettings], Field(min_length=1, max_length=8)]
 
-    def list_jobs(self, *, is_smoke: bool = False) -> tuple[Job, ...]:
+    def list_jobs(self, *, is_smoke: bool = False) -> tuple[MatrixJob, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""
         return tuple(
-            Job(hardware=name, scenario=scenario)
+            MatrixJob(hardware=name, scenario=scenario)
             for name, machine in sorted(self.hardware.items())
             for scenario in (machine.smoke if is_smoke else machine.scenarios)
         )
@@ -55,15 +55,15 @@ def _adapter() -> TypeAdapter[Settings]:
     return TypeAdapter(Settings)
 
 
-def format_jobs(jobs: Sequence[Job]) -> str:
+def format_jobs(jobs: Sequence[MatrixJob]) -> str:
     """Write jobs as the JSON that `strategy.matrix.include` takes."""
     return orjson.dumps(jobs).decode()
 
 
-def parse_jobs(text: str) -> tuple[Job, ...]:
+def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
     """Read the jobs again. Raise InputError for anything that `format_jobs` would not have written."""
     try:
-        return TypeAdapter(tuple[Job, ...]).validate_json(text)
+        return TypeAdapter(tuple[MatrixJob, ...]).validate_json(text)
     except ValidationError as error:
         message = error.errors(include_url=False)[0]["msg"]
         raise InputError(f"--matrix: {message}; give what `perfgate github plan` wrote") from None

@@ -2,45 +2,65 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from perfgate.core import Judgement, Outcome
+from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report import wording
 from perfgate.report.escape import markdown
 from perfgate.report.figure import LEGEND
-from perfgate.report.render import TOP, Case, Fold, render_case
+from perfgate.report.render import TOP, Case, Fold, find_headline, lay_out_case, render_case, write_heading
 from perfgate.report.view import count_margins
 
-WORST_FIRST = (Outcome.REGRESSION, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """A comment in its parts: what all of it says, the words of its heading as a line of markdown, and the markdown below."""
+
+    outcome: Outcome
+    headline: str
+    body: str
+
+    def render(self) -> str:
+        """Return the whole comment as markdown."""
+        return f"{write_heading(self.outcome, self.headline)}\n{self.body}"
 
 
 def render_comment(cases: Sequence[Case], room: int) -> str:
-    """Return GitHub markdown of at most `room` characters whose first line is the verdict: of all cases, the worst first.
+    """Return a comment on `cases` as markdown of at most `room` characters; empty when there are none."""
+    return build_comment(cases, room).render() if cases else ""
+
+
+def build_comment(cases: Sequence[Case], room: int) -> Comment:
+    """Return a comment of at most `room` characters on one or more cases, the worst first.
 
     What does not fit is folded step by step: environments, then metrics within their margins, then all but the line that says
     the verdict, and at last the scenarios without a regression. A regression is never left out, not even for lack of room.
     """
-    if not cases:
-        return ""
     ordered = sorted(cases, key=_rank)
-    if len(ordered) == 1:
-        whole = (render_case(ordered[0], fold) for fold in Fold)
-        return next((text for text in whole if len(text) <= room), None) or _list_losses(ordered)
-    head, foot = _head(ordered), f"\n<sub>{LEGEND}</sub>\n"
-    texts = _unfold(ordered, room - len(head) - len(foot))
-    return "\n".join((head, *texts)) + foot if texts else _list_losses(ordered)
+    return (_show_one(ordered[0], room) if len(ordered) == 1 else _show_several(ordered, room)) or _list_losses(ordered)
 
 
 def _rank(case: Case) -> tuple[int, float]:
     """The worst outcome first; of one outcome the scenario that lost most, measured in margins."""
     gating = (judgement for judgement in case.verdict.judgements if judgement.gating)
-    return WORST_FIRST.index(case.verdict.outcome), -max(map(count_margins, gating), default=0.0)
+    return case.verdict.outcome.order, -max(map(count_margins, gating), default=0.0)
 
 
-def split_head(comment: str) -> tuple[str, str]:
-    """Take a comment's first line, without its marks, from the rest: the verdict in words, with its numbers."""
-    first, _, rest = comment.partition("\n")
-    return first.lstrip("# ").partition(" ")[2], rest.strip("\n")
+def _show_one(case: Case, room: int) -> Comment | None:
+    """Fold the case until it fits; None when it does not."""
+    parts = (lay_out_case(case, fold) for fold in Fold)
+    comments = (Comment(outcome=case.verdict.outcome, headline=headline, body=body) for headline, body in parts)
+    return next((comment for comment in comments if len(comment.render()) <= room), None)
+
+
+def _show_several(cases: Sequence[Case], room: int) -> Comment | None:
+    """Unfold the cases while there is room; None when not even a line for each fits."""
+    foot = f"\n<sub>{LEGEND}</sub>\n"
+    empty = Comment(outcome=combine_outcomes(case.verdict.outcome for case in cases), headline=_head(cases), body="")
+    texts = _unfold(cases, room - len(empty.render()) - len(foot))
+    return replace(empty, body="\n".join(("", *texts)) + foot) if texts else None
 
 
 def _unfold(cases: Sequence[Case], room: int) -> list[str]:
@@ -59,23 +79,24 @@ def _unfold(cases: Sequence[Case], room: int) -> list[str]:
 
 
 def _head(cases: Sequence[Case]) -> str:
-    """The worst verdict, how many share it, and the numbers of the first of them."""
-    outcome = cases[0].verdict.outcome
-    count = sum(case.verdict.outcome is outcome for case in cases)
-    numbers = render_case(cases[0], Fold.ALL_BUT_ONE_LINE, TOP + 1).splitlines()[0].partition(": ")[2]
-    named = f"{markdown(cases[0].verdict.scenario)}: {numbers}"
-    return f"{'#' * TOP} {wording.ICONS[outcome]} {outcome} in {count} of {len(cases)} scenarios; {named}\n"
+    """The outcome of all, how many share it, and the numbers of the first of them."""
+    outcome = combine_outcomes(case.verdict.outcome for case in cases)
+    sharing = [case for case in cases if case.verdict.outcome is outcome]
+    numbers = find_headline(sharing[0]).write_numbers(markdown, has_shown_losses=True)
+    named = f"{markdown(sharing[0].verdict.scenario)}: {numbers}"
+    return f"{outcome} in {len(sharing)} of {len(cases)} scenarios; {named}"
 
 
-def _list_losses(cases: Sequence[Case]) -> str:
+def _list_losses(cases: Sequence[Case]) -> Comment:
     """The shortest that a comment can be: every loss, and how many scenarios had none."""
+    outcome = combine_outcomes(case.verdict.outcome for case in cases)
     lost = [(case, losses) for case in cases if (losses := list_losses(case))]
-    outcome = cases[0].verdict.outcome
-    head = f"{'#' * TOP} {wording.ICONS[outcome]} {outcome}: {len(cases)} scenarios, shortened"
     lines = [f"- {markdown(case.verdict.scenario)}: REGRESSION in {', '.join(losses)}" for case, losses in lost]
-    left = [case.verdict.outcome for case in cases if not list_losses(case)]
-    counts = ", ".join(f"{left.count(outcome)} {outcome}" for outcome in WORST_FIRST if outcome in left)
-    return "\n".join([head, "", *lines, *([f"- without a regression: {counts}"] if counts else [])]) + "\n"
+    left = Counter(case.verdict.outcome for case in cases if not list_losses(case))
+    counts = ", ".join(f"{left[one]} {one}" for one in sorted(left, key=lambda one: one.order))
+    lines += [f"- without a regression: {counts}"] if counts else []
+    body = "\n".join(["", *lines]) + "\n"
+    return Comment(outcome=outcome, headline=f"{outcome}: {len(cases)} scenarios, shortened", body=body)
 
 
 def list_losses(case: Case) -> tuple[str, ...]:

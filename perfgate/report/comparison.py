@@ -84,7 +84,7 @@ def _answer(comparison: Comparison) -> str:
         return reasons[0]
     judgements = [judgement for group in comparison.groups for judgement in group.judgements if judgement.gating]
     deciding = [wording.finding(judgement) for judgement in judgements if judgement.outcome is comparison.outcome]
-    return "; ".join(deciding) if comparison.outcome is not Outcome.PASS else wording.MEANINGS[Outcome.PASS]
+    return "; ".join(deciding) if comparison.outcome is not Outcome.PASS else Outcome.PASS.sentence
 
 
 def _introduce(group: Group, *, is_only: bool) -> Iterator[str]:

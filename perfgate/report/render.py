@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from perfgate.core import Session, Verdict
+from perfgate.core import Outcome, Session, Verdict
 from perfgate.report import escape
 from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
 from perfgate.report.figure import LEGEND
+from perfgate.report.headline import Headline
 from perfgate.report.layers import build_kernels, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
-from perfgate.report.view import Row, build_view
+from perfgate.report.view import Row, View, build_view
 from perfgate.report.wording import ACTIONS
 from perfgate.results.attribution import Attribution
 from perfgate.scenario.schema import Scenario
@@ -73,7 +74,36 @@ def render_markdown(
 
 def render_case(case: Case, fold: Fold, depth: int = TOP) -> str:
     """Write one verdict under a heading of `depth`; one below TOP names the scenario and has no legend."""
+    headline, body = lay_out_case(case, fold, depth)
+    return f"{write_heading(case.verdict.outcome, headline, depth)}\n{body}"
+
+
+def write_heading(outcome: Outcome, headline: str, depth: int = TOP) -> str:
+    """Write a line of markdown as a heading with the outcome's icon."""
+    return f"{'#' * depth} {outcome.icon} {headline}"
+
+
+def find_headline(case: Case) -> Headline:
+    """Return the first line of a report on `case` as a value."""
+    return _add_layers(case, build_view(case.verdict, case.session, case.scenario).headline)
+
+
+def _add_layers(case: Case, headline: Headline) -> Headline:
+    return replace(headline, slower_layers=len(build_kernels(case.layers).losses)) if case.layers else headline
+
+
+def lay_out_case(case: Case, fold: Fold, depth: int = TOP) -> tuple[str, str]:
+    """Return the words of the heading and the markdown below it."""
     view = build_view(case.verdict, case.session, case.scenario)
+    headline = _add_layers(case, view.headline).write(
+        escape.markdown,
+        scenario=case.verdict.scenario if depth > TOP else "",
+        has_shown_losses=fold is Fold.ALL_BUT_ONE_LINE,
+    )
+    return headline, _render_body(case, view, fold, depth)
+
+
+def _render_body(case: Case, view: View, fold: Fold, depth: int) -> str:
     breakdown = build_breakdown(case.attribution)
     is_folded = fold >= Fold.CALM_METRICS
     return (
@@ -81,7 +111,6 @@ def render_case(case: Case, fold: Fold, depth: int = TOP) -> str:
         .get_template("comment.md.j2")
         .render(
             view=view,
-            depth=depth,
             is_line=fold is Fold.ALL_BUT_ONE_LINE,
             has_pages=fold is Fold.NOTHING,
             rows=tuple(row for row in view.rows if not (is_folded and row.is_calm)),
@@ -111,6 +140,7 @@ def render_text(
         .get_template("verdict.txt.j2")
         .render(
             view=view,
+            headline=Safe(view.headline.write(escape.plain)),
             table=Safe(lay(tabulate(view.rows, view.base_title))),
             legend=Safe(LEGEND.replace("`", "")),
             has_baseline=baseline is not None,

@@ -11,12 +11,11 @@ from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.expert_use import describe_use
 from perfgate.report.figure import draw_interval
+from perfgate.report.headline import Headline, build_headline, name_losses
 from perfgate.report.sureness import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.scenario.schema import Scenario
 
 REASONS_SHOWN = 12
-# The verdict first, then what is left in doubt, then the rest.
-_SEVERITY = (Outcome.INVALID, Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +58,7 @@ class Fact:
 class View:
     """A whole report as text; its fields are the templates' public interface."""
 
-    icon: str
-    outcome: str
-    is_advisory: bool
-    meaning: str
-    findings: tuple[str, ...]
-    shown_losses: tuple[str, ...]
+    headline: Headline
     scenario: str
     scenario_title: str
     hardware: str
@@ -95,20 +89,11 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
     footnotes = _footnotes(verdict, ordered)
     action, command = _advise(verdict, session)
     return View(
-        icon=wording.ICONS[verdict.outcome],
-        outcome=verdict.outcome.value,
-        is_advisory=verdict.advisory,
-        meaning=_meaning(verdict, ordered),
-        findings=_findings(verdict, ordered),
-        shown_losses=tuple(
-            f"{wording.title(judgement)} {wording.percent(judgement.change)}"
-            for judgement in ordered
-            if judgement.outcome is Outcome.REGRESSION and not judgement.gating
-        ),
+        headline=build_headline(verdict, ordered),
         scenario=verdict.scenario,
         scenario_title=scenario.title,
         hardware=verdict.hardware,
-        where=", ".join(wording.title(judgement) for judgement in ordered if _is_lost(judgement)),
+        where=name_losses(ordered),
         confidence=describe_confidence(verdict, session),
         sensitivity=describe_sensitivity(ordered),
         spent=describe_spent(session),
@@ -144,8 +129,7 @@ def sort_judgements(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
     order = list(METRICS)
 
     def rank(judgement: Judgement) -> tuple[bool, int, float, int]:
-        severity = _SEVERITY.index(judgement.outcome)
-        return (not judgement.gating, severity, -count_margins(judgement), order.index(judgement.metric))
+        return (not judgement.gating, judgement.outcome.order, -count_margins(judgement), order.index(judgement.metric))
 
     return tuple(sorted(judgements, key=rank))
 
@@ -159,28 +143,6 @@ def _shorten(reasons: tuple[str, ...]) -> tuple[str, ...]:
     """Keep a comment readable, and under the size that a forge accepts, when a session failed in every window."""
     left_out = len(reasons) - REASONS_SHOWN
     return reasons if left_out <= 0 else (*reasons[:REASONS_SHOWN], f"and {left_out} more of the kind")
-
-
-def _meaning(verdict: Verdict, ordered: tuple[Judgement, ...]) -> str:
-    """Say what the outcome means, and where the loss is."""
-    meaning = wording.MEANINGS[verdict.outcome]
-    lost = ", ".join(wording.title(judgement) for judgement in ordered if _is_lost(judgement))
-    return f"{meaning} in {lost}" if verdict.outcome is Outcome.REGRESSION and lost else meaning
-
-
-def _is_lost(judgement: Judgement) -> bool:
-    return judgement.gating and judgement.outcome is Outcome.REGRESSION
-
-
-def _findings(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:
-    """Say the headline metrics, and whatever else was lost."""
-    if verdict.outcome is Outcome.INVALID:
-        return verdict.reasons[:1]
-    order = list(METRICS)
-    headlines = tuple(judgement for judgement in ordered if METRICS[judgement.metric].headline) or ordered[:1]
-    headlines = tuple(sorted(headlines, key=lambda judgement: order.index(judgement.metric)))
-    lost = tuple(judgement for judgement in ordered if _is_lost(judgement) and judgement not in headlines)
-    return tuple(wording.finding(judgement) for judgement in (*headlines, *lost))
 
 
 def _footnotes(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The sentences of a report: numbers with their signs, and what each outcome means for the reader."""
+"""The sentences of a report: numbers with their signs, and what to do after each outcome."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ from perfgate.storage.rounding import format_percent
 
 MISSING = "n/a"
 UNMEASURED = "not measured"
-
-ICONS = {
-    Outcome.IMPROVED: "\N{WHITE HEAVY CHECK MARK}",
-    Outcome.PASS: "\N{WHITE HEAVY CHECK MARK}",
-    Outcome.REGRESSION: "\N{CROSS MARK}",
-    Outcome.INCONCLUSIVE: "\N{BLACK QUESTION MARK ORNAMENT}",
-    Outcome.INVALID: "\N{NO ENTRY SIGN}",
-}
-
-MEANINGS = {
-    Outcome.IMPROVED: "faster, and nothing slower",
-    Outcome.PASS: "not slower, as far as the margins go",
-    Outcome.REGRESSION: "slower",
-    Outcome.INCONCLUSIVE: "too little evidence to call it slower or not slower",
-    Outcome.INVALID: "the measurement cannot be trusted, so it says nothing about speed",
-}
 
 # What to do, what more can be done, and the command for that: {source} is the result folder, {scenario} the scenario.
 ACTIONS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from perfgate.core import Outcome
+from perfgate.core import Outcome, combine_outcomes
 from perfgate.stats.moderated import Estimate, Prior, estimate
 
 
@@ -138,11 +138,7 @@ def _find_smallest(found: Estimate, margin: float, alpha: float) -> float:
 
 def _combine(series: Sequence[Series], findings: Sequence[Finding]) -> Outcome:
     """One regression fails; all must pass to pass."""
-    outcomes = {finding.outcome for one, finding in zip(series, findings, strict=True) if one.gating}
-    for outcome in (Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.IMPROVED):
-        if outcome in outcomes:
-            return outcome
-    return Outcome.PASS if outcomes else Outcome.INCONCLUSIVE
+    return combine_outcomes(finding.outcome for one, finding in zip(series, findings, strict=True) if one.gating)
 
 
 def _keep_doubt(findings: tuple[Finding, ...], before: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from perfgate.core import Arm, Judgement, Outcome, Run
+from perfgate.core import Arm, Judgement, Outcome, Run, combine_outcomes
 from perfgate.verdict.compare_metrics import MIN_RUNS, ArmRuns, Rule, judge_metrics
 from perfgate.verdict.workloads import Facts, find_groups, find_repeats, find_slow, order_runs, split_cold
 
@@ -71,16 +71,8 @@ def compare_runs(base: Sequence[Run], candidate: Sequence[Run], rule: Rule) -> C
     workloads, unchecked = find_groups(arms)
     groups = tuple(_compare_group(facts, members, rule) for facts, members in workloads)
     noted = [f"{run.source}: {note}" for runs in arms.values() for run in runs for note in run.notes]
-    outcome = conclude([group.outcome for group in groups])
+    outcome = combine_outcomes(group.outcome for group in groups)
     return Comparison(outcome=outcome, groups=groups, warnings=(*unchecked, *noted))
-
-
-def conclude(outcomes: Sequence[Outcome]) -> Outcome:
-    """The most serious of several outcomes; a gain counts only where nothing is in doubt. Nothing judged is nothing known."""
-    for outcome in (Outcome.REGRESSION, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.IMPROVED):
-        if outcome in outcomes:
-            return outcome
-    return Outcome.PASS if outcomes else Outcome.INCONCLUSIVE
 
 
 def _compare_group(workload: Facts, members: Mapping[Arm, Sequence[Run]], rule: Rule) -> Group:
@@ -100,7 +92,7 @@ def _compare_group(workload: Facts, members: Mapping[Arm, Sequence[Run]], rule: 
         arms=arms,
         judgements=judgements,
         further={judgement.metric: runs for judgement, runs in judged if judgement.outcome is Outcome.INCONCLUSIVE},
-        outcome=conclude(gating),
+        outcome=combine_outcomes(gating),
         reasons=_explain(arms, gating),
         warnings=_find_warnings(arms, rule),
         has_stored_noise=bool(rule.priors),

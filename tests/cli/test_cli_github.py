@@ -183,7 +183,7 @@ def test_publish__jobs_and_artifacts_that_nobody_asked_for(server, tmp_path):
 
 
 def test_publish__speaks_of_the_machines_that_were_admitted(server, tmp_path):
-    """Of another machine of the settings nobody asked anything."""
+    """Another machine of the settings was not asked for."""
     (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + '[hardware.h20]\nscenarios = ["unit"]\n')
     set_run(server, pack(tmp_path))
     main([*PUBLISH, "--matrix", MATRIX])
@@ -407,7 +407,7 @@ def make_jobs(plan, gpu, *more):
 
 @pytest.mark.parametrize("jobs", [make_jobs("failure", "skipped"), make_jobs("cancelled", "cancelled"), {}])
 def test_report__a_run_without_a_job_for_a_machine(server, tmp_path, jobs):
-    """It was announced as running, and nobody else would take that back."""
+    """It was announced as running, and no other run would take that back."""
     report(tmp_path, make_run("in_progress"))
     server.set(jobs=jobs)
 
@@ -435,8 +435,8 @@ def test_report__a_run_that_was_not_to_measure(server, tmp_path, capsys, jobs):
     assert server.get()["comments"] == server.get()["statuses"] == []
 
 
-def test_report__a_pull_request_without_the_label_is_excused(server, tmp_path):
-    """No comment, but a status: whoever requires it would wait for ever."""
+def test_report__a_pull_request_without_the_label_gets_a_skip_status(server, tmp_path):
+    """No comment, but a status: a branch that requires it would wait for ever."""
     server.set(pulls={"7": make_pull(label="docs")})
     for action in ("requested", "in_progress", "completed"):
         assert report(tmp_path, make_run(action)) == 0
@@ -448,7 +448,7 @@ def test_report__a_pull_request_without_the_label_is_excused(server, tmp_path):
 
 
 @pytest.mark.parametrize(("state", "last"), [("failure", "failure"), ("error", "error"), ("pending", "success")])
-def test_report__an_excuse_replaces_no_answer(server, tmp_path, state, last):
+def test_report__a_skip_status_replaces_no_answer(server, tmp_path, state, last):
     """Taking the label away does not take a regression back."""
     server.set(pulls={"7": make_pull(label="docs")})
     server.set(statuses=[{"sha": HEAD, "context": "perfgate/test-gpu", "state": state}])

@@ -20,8 +20,9 @@ LAYERS = (
     {"metrics", "stats", "storage"},
     {"scenario", "machine"},
     {"readers", "results", "verdict", "check"},
-    {"perfgate_moe", "serving", "runner", "github", "report"},
+    {"perfgate_moe", "serving", "runner", "report"},
     {"gate", "bisection", "history"},
+    {"github"},
     {"cli", "__main__"},
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -130,6 +131,8 @@ def test_imports__run_in_one_direction(path):
         ("core", "from perfgate.metrics import METRICS", ["metrics"]),
         ("stats", "def f():\n    import perfgate.check", ["check"]),
         ("serving", "from perfgate import report", ["report"]),
+        ("github", "from perfgate.cli.output import print_json\nfrom perfgate.report.comment import build_comment", ["cli"]),
+        ("gate", "from perfgate.github.client import connect", ["github"]),
         ("check", "from perfgate.core import Verdict\nif __name__ == '__main__':\n    from perfgate.cli import main", []),
         ("cli", "from perfgate.serving.engine.server import start", []),
     ],

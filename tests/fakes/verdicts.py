@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Session, Timing, Verdict, Window
-from perfgate.github.comment.recipes import Recipe
-from perfgate.github.comment.sections import Entry, Section
-from perfgate.github.comment.states import combine
-from perfgate.github.handoff.handoff import Subject
-from perfgate.report.comment import render_comment, split_head
+from perfgate.github.comment.reproduction import Reproduction
+from perfgate.github.comment.sections import build_section
+from perfgate.github.comment.states import find_state
+from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.report.comment import build_comment
 from perfgate.report.render import Case
 from perfgate.results.records import ArmRecord, SessionRecord, list_options
 from perfgate.scenario.schema import parse_scenario
@@ -277,15 +277,19 @@ ARTIFACT = "https://github.com/o/r/actions/runs/12/artifacts/5"
 
 def make_section(hardware, *cases, link=ARTIFACT):
     """What the comment of a pull request says of one machine, as the job that publishes puts it together."""
-    subject = Subject(repository="o/r", pull_request=7, head_sha=HEAD, run_id=11, run_attempt=1, hardware=hardware)
-    recipe = Recipe(subject=subject, base_sha=BASE, link=link)
+    subject = HandoffSubject(repository="o/r", pull_request=7, head_sha=HEAD, run_id=11, run_attempt=1, hardware=hardware)
+    reproduction = Reproduction(subject=subject, base_sha=BASE, link=link)
     handed = []
     for case in cases:
         words = (case.session.scenario, *make_options(is_handed_over=True))
-        session = replace(case.session, source=recipe.name_folder(case.session.scenario), reproduce=words)
-        links = {"link": recipe.address, "link_title": recipe.title, "trees": recipe.trees, "fetch": recipe.fetch}
+        session = replace(case.session, source=reproduction.name_folder(case.session.scenario), reproduce=words)
+        links = {
+            "link": reproduction.address,
+            "link_title": reproduction.title,
+            "trees": reproduction.trees,
+            "fetch": reproduction.fetch,
+        }
         handed.append(replace(case, session=session, **links))
-    headline, body = split_head(render_comment(handed, 60_000))
-    state = combine([case.verdict.outcome for case in cases])
-    entry = Entry(head_sha=HEAD, state=state, run_id=11, run_attempt=1, at="2026-11-21T10:00:00Z")
-    return Section(hardware=hardware, entry=entry, headline=headline, body=body)
+    comment = build_comment(handed, 60_000)
+    state = find_state([case.verdict.outcome for case in cases])
+    return build_section(subject, state, "2026-11-21T10:00:00Z", headline=comment.headline, body=comment.body.strip())

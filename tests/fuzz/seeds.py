@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from perfgate.core import Arm
-from perfgate.github.handoff.handoff import AnswerEntry, ReplyEntry, Subject
+from perfgate.github.handoff.handoff import AnswerEntry, HandoffSubject, ReplyEntry
 from perfgate.github.handoff.packing import pack_folder, unpack_answers
 from perfgate.results.profiles import Profile, store_profile
 from perfgate.scenario.catalog import compose, list_scenarios
@@ -124,7 +124,7 @@ def make_folder(folder: Path) -> Path:
 @cache
 def make_handoff() -> bytes:
     """The hand-off of that folder."""
-    subject = Subject(
+    subject = HandoffSubject(
         repository="owner/name", pull_request=7, head_sha="a" * 40, run_id=11, run_attempt=1, hardware="test-gpu-80gb"
     )
     with tempfile.TemporaryDirectory() as folder:

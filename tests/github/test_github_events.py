@@ -1,4 +1,4 @@
-"""What an event means: the decision table, over payloads as GitHub sends them, and payloads that somebody hostile made."""
+"""What an event means: the decision table, over payloads as GitHub sends them, and hostile payloads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.errors import InputError
-from perfgate.github.events import Command, parse_command, plan, read_event
+from perfgate.github.events import Command, parse_command, plan_event, read_event
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
-from perfgate.github.settings import Job, format_jobs, load_settings, parse_jobs
+from perfgate.github.settings import MatrixJob, format_jobs, load_settings, parse_jobs
 
 HEAD, BASE = "a" * 40, "b" * 40
 
@@ -49,14 +49,14 @@ def from_fork(name="mallory/r"):
     ],
 )
 def test_plan__pull_requests(pull, action):
-    found = plan("pull_request", {"pull_request": pull})
+    found = plan_event("pull_request", {"pull_request": pull})
 
     assert found.action == action
     assert (found.pull_request, found.head_sha, found.base_sha, found.is_smoke) == (7, HEAD, BASE, False)
 
 
 def test_plan__a_merge_queue_runs_the_smoke_suite():
-    found = plan("merge_group", {"merge_group": {"head_sha": HEAD, "base_sha": BASE}})
+    found = plan_event("merge_group", {"merge_group": {"head_sha": HEAD, "base_sha": BASE}})
 
     assert (found.action, found.is_smoke, found.pull_request, found.head_sha) == ("run", True, 0, HEAD)
 
@@ -64,7 +64,7 @@ def test_plan__a_merge_queue_runs_the_smoke_suite():
 @pytest.mark.parametrize("event", ["pull_request_target", "push", "issue_comment", "workflow_run", ""])
 def test_plan__no_other_event(event):
     with pytest.raises(InputError, match="plans pull_request and merge_group only"):
-        plan(event, {"pull_request": make_pull()})
+        plan_event(event, {"pull_request": make_pull()})
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_plan__a_field_that_could_become_code(path, value):
     here[last] = value
 
     with pytest.raises(InputError, match=f"event: {path}: missing or"):
-        plan("pull_request", {"pull_request": pull})
+        plan_event("pull_request", {"pull_request": pull})
 
 
 @pytest.mark.parametrize("title", ['$(curl evil)"; id', "`id`", "${{ github.token }}", "\n::set-output name=x::y", "x" * 10**5])
 def test_plan__a_hostile_title_and_branch_are_never_read(title):
     pull = make_pull(title=title, head={"sha": HEAD, "ref": title, "repo": {"full_name": "o/r"}})
 
-    assert title not in repr(plan("pull_request", {"pull_request": pull}))
+    assert title not in repr(plan_event("pull_request", {"pull_request": pull}))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
@@ -234,7 +234,7 @@ def test_load_settings__jobs(tmp_path):
     settings = load_settings(tmp_path / "s.toml")
 
     assert [(job.hardware, job.scenario) for job in settings.list_jobs()] == [("h100", "a"), ("h20", "a"), ("h20", "b")]
-    assert settings.list_jobs(is_smoke=True) == (Job(hardware="h20", scenario="a"),)
+    assert settings.list_jobs(is_smoke=True) == (MatrixJob(hardware="h20", scenario="a"),)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,6 @@ def test_parse_jobs__only_what_a_plan_writes(text):
 
 
 def test_parse_jobs__reads_what_a_plan_writes():
-    jobs = (Job(hardware="h20", scenario="a"), Job(hardware="h200", scenario="b"))
+    jobs = (MatrixJob(hardware="h20", scenario="a"), MatrixJob(hardware="h200", scenario="b"))
 
     assert parse_jobs(format_jobs(jobs)) == jobs

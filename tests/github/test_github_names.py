@@ -12,7 +12,7 @@ from perfgate.core import Arm
 from perfgate.github.events import parse_command
 from perfgate.github.handoff.artifact import MEMBER
 from perfgate.github.runs import JOB
-from perfgate.github.settings import Job
+from perfgate.github.settings import MatrixJob
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Name
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
@@ -35,7 +35,7 @@ def test_name__is_accepted_everywhere(name):
     assert is_name(name)
     assert MEMBER.fullmatch(f"handoff-{name}.json")
     assert JOB.fullmatch(f"bench h20 {name}")["scenario"] == name
-    assert Job(hardware="h20", scenario=name).scenario == name
+    assert MatrixJob(hardware="h20", scenario=name).scenario == name
     assert parse_command(f"/perfgate run h20 {name}", ("h20",), (name,)).scenario == name
 
 
@@ -43,7 +43,7 @@ def test_name__is_accepted_everywhere(name):
 def test_name__is_refused_by_scenarios_and_settings(name):
     assert not is_name(name)
     with pytest.raises(ValidationError):
-        Job(hardware="h20", scenario=name)
+        MatrixJob(hardware="h20", scenario=name)
 
 
 def test_handoff__a_scenario_with_an_underscore_and_the_facts_of_this_side(tmp_path, capsys):

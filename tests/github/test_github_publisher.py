@@ -9,14 +9,15 @@ import pytest
 
 from perfgate.errors import GitHubError, StaleError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import Place, publish, upsert
-from perfgate.github.comment.sections import MARK, Entry, Section, parse, render
+from perfgate.github.comment.publisher import CommentTarget, publish, upsert
+from perfgate.github.comment.sections import MARK, build_section, parse, render
 from perfgate.github.comment.states import State
+from perfgate.github.handoff.handoff import HandoffSubject
 from tests.fakes.github_server import run_fake_github
 
 HEAD = "a" * 40
 BOT = {"login": "github-actions[bot]", "type": "Bot"}
-PLACE = Place(repository="o/r", pull_request=7, settle_s=0.0)
+TARGET = CommentTarget(repository="o/r", pull_request=7, settle_s=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +38,8 @@ def github(server):
 
 
 def make_section(hardware="h200", *, state=State.PASS, run=1, head=HEAD, body="All well."):
-    entry = Entry(head_sha=head, state=state, run_id=run, run_attempt=1, at="2026-11-21T10:00:00Z")
-    return Section(hardware=hardware, entry=entry, body=body)
+    subject = HandoffSubject(repository="o/r", pull_request=7, head_sha=head, run_id=run, run_attempt=1, hardware=hardware)
+    return build_section(subject, state, "2026-11-21T10:00:00Z", body=body)
 
 
 def make_comment(number, body, user=BOT):
@@ -52,7 +53,7 @@ def read_sections(server):
 
 def test_publish__a_run_from_plan_to_verdict(server, github):
     for state in (State.PLANNED, State.RUNNING, State.REGRESSION):
-        url = publish(github, PLACE, make_section(state=state))
+        url = publish(github, TARGET, make_section(state=state))
 
     assert read_sections(server) == {"h200": "regression"}
     assert [status["state"] for status in server.get()["statuses"]] == ["pending", "pending", "failure"]
@@ -66,9 +67,9 @@ def test_publish__a_run_from_plan_to_verdict(server, github):
 
 
 def test_publish__each_hardware_has_its_section(server, github):
-    publish(github, PLACE, make_section("h20", run=1))
-    publish(github, PLACE, make_section("h100", run=2, state=State.REGRESSION))
-    publish(github, PLACE, make_section("h20", run=3, state=State.IMPROVED))
+    publish(github, TARGET, make_section("h20", run=1))
+    publish(github, TARGET, make_section("h100", run=2, state=State.REGRESSION))
+    publish(github, TARGET, make_section("h20", run=3, state=State.IMPROVED))
 
     assert read_sections(server) == {"h20": "improvement", "h100": "regression"}
 
@@ -77,29 +78,29 @@ def test_publish__refuses_a_result_of_an_older_head(server, github):
     server.set(pulls={"7": {"number": 7, "head": {"sha": "b" * 40}}})
 
     with pytest.raises(StaleError, match=f"pull request 7 is at {'b' * 40} by now"):
-        publish(github, PLACE, make_section())
+        publish(github, TARGET, make_section())
     assert server.get()["comments"] == server.get()["statuses"] == []
 
 
 def test_publish__refuses_an_older_run_of_the_same_head(server, github):
-    publish(github, PLACE, make_section(run=5, state=State.REGRESSION))
+    publish(github, TARGET, make_section(run=5, state=State.REGRESSION))
 
     with pytest.raises(StaleError):
-        publish(github, PLACE, make_section(run=4))
+        publish(github, TARGET, make_section(run=4))
     assert read_sections(server) == {"h200": "regression"}
 
 
 def test_publish__no_such_pull_request(server, github):
     with pytest.raises(GitHubError, match="GET /repos/o/r/pulls/8: status 404"):
-        publish(github, Place(repository="o/r", pull_request=8), make_section())
+        publish(github, CommentTarget(repository="o/r", pull_request=8), make_section())
     assert server.get()["comments"] == []
 
 
 def test_upsert__finds_its_comment_behind_250_others(server, github):
-    own = make_comment(600, render({"h20": make_section("h20")}, PLACE.runs_url))
+    own = make_comment(600, render({"h20": make_section("h20")}, TARGET.runs_url))
     server.set(comments=[make_comment(number, "hello", {"login": "x", "type": "User"}) for number in range(250)] + [own])
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     assert len(server.get()["comments"]) == 251
     assert server.paths("PATCH") == ["/repos/o/r/issues/comments/600"]
@@ -118,7 +119,7 @@ def test_upsert__finds_its_comment_behind_250_others(server, github):
 def test_attack__a_planted_comment(server, github, planted):
     server.set(comments=[planted])
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     kept, ours = server.get()["comments"]
     assert kept == planted
@@ -126,19 +127,19 @@ def test_attack__a_planted_comment(server, github, planted):
 
 
 def test_upsert__a_comment_that_was_deleted_comes_back(server, github):
-    publish(github, PLACE, make_section("h20"))
+    publish(github, TARGET, make_section("h20"))
     server.set(faults=[{"method": "PATCH", "status": 404, "times": 1}])
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     assert read_sections(server) == {"h20": "pass", "h200": "pass"}
 
 
 def test_upsert__a_conflict_is_another_writer(server, github):
-    publish(github, PLACE, make_section("h20"))
+    publish(github, TARGET, make_section("h20"))
     server.set(faults=[{"method": "PATCH", "status": 409, "body": {"message": "Conflict"}, "times": 2}])
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     assert read_sections(server) == {"h20": "pass", "h200": "pass"}
 
@@ -153,11 +154,11 @@ def test_upsert__a_conflict_is_another_writer(server, github):
 )
 def test_upsert__a_no_that_is_final(server, github, fault, told):
     """What no look again can change is told at once, in GitHub's words, and only once."""
-    publish(github, PLACE, make_section("h20"))
+    publish(github, TARGET, make_section("h20"))
     server.set(faults=[{"method": "GET" if "times" in fault else "PATCH", "path": "comments", **fault}], log=[])
 
     with pytest.raises(GitHubError, match=told):
-        upsert(github, PLACE, make_section())
+        upsert(github, TARGET, make_section())
     assert len(server.paths("PATCH")) <= 1
 
 
@@ -167,7 +168,7 @@ def test_upsert__a_limit_on_the_write_itself(server, status):
     waits = []
     server.set(faults=[{"method": "POST", "path": "comments", "status": status, "headers": {"Retry-After": "61"}}])
 
-    upsert(GitHub(token="t0ken", api_url=server.url, sleep=waits.append), PLACE, make_section())
+    upsert(GitHub(token="t0ken", api_url=server.url, sleep=waits.append), TARGET, make_section())
 
     assert read_sections(server) == {"h200": "pass"}
     assert waits[0] == 61.0
@@ -176,8 +177,8 @@ def test_upsert__a_limit_on_the_write_itself(server, status):
 @pytest.mark.parametrize("length", [59_000, 60_000, 65_000, 65_535, 65_536, 65_537, 1_000_000])
 def test_upsert__every_length_fits(server, github, length):
     """The fake counts as GitHub does: 65,536 characters, one more is refused."""
-    upsert(github, PLACE, make_section(body="x " * (length // 2) + "\n"))
-    upsert(github, PLACE, make_section("h20", run=2, body="\N{HOURGLASS}\n" * (length // 2)))
+    upsert(github, TARGET, make_section(body="x " * (length // 2) + "\n"))
+    upsert(github, TARGET, make_section("h20", run=2, body="\N{HOURGLASS}\n" * (length // 2)))
 
     assert read_sections(server) == {"h200": "pass", "h20": "pass"}
 
@@ -185,7 +186,7 @@ def test_upsert__every_length_fits(server, github, length):
 def test_upsert__a_comment_that_was_edited_by_hand_is_mended(server, github):
     server.set(comments=[make_comment(5, f"{MARK}\nsomebody tidied up here")])
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     assert read_sections(server) == {"h200": "pass"}
 
@@ -194,7 +195,7 @@ def test_upsert__a_gateway_that_breaks_after_the_deed(server, github):
     """The comment exists although the answer was 502: a second one must not appear."""
     server.set(faults=[{"method": "POST", "path": "comments", "status": 502, "after": True}])
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     assert read_sections(server) == {"h200": "pass"}
     assert len(server.paths("POST")) == 1
@@ -203,7 +204,7 @@ def test_upsert__a_gateway_that_breaks_after_the_deed(server, github):
 def test_upsert__a_gateway_that_breaks_before_the_deed(server, github):
     server.set(faults=[{"method": "POST", "path": "comments", "status": 502}])
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     assert read_sections(server) == {"h200": "pass"}
 
@@ -215,33 +216,33 @@ def test_upsert__two_comments_of_our_own_become_one(server, github):
     ]
     server.set(comments=both)
 
-    upsert(github, PLACE, make_section())
+    upsert(github, TARGET, make_section())
 
     assert read_sections(server) == {"h20": "pass", "h100": "pass", "h200": "pass"}
     assert server.get()["comments"][0]["id"] == 4
 
 
 def test_upsert__a_comment_too_long_for_github_is_cut_before(server, github):
-    upsert(github, PLACE, make_section(body="word " * 20_000))
+    upsert(github, TARGET, make_section(body="word " * 20_000))
 
     assert read_sections(server) == {"h200": "pass"}
 
 
 def test_upsert__a_writer_that_always_overwrites_is_told(server, github):
-    """Whoever edits the comment after every write of ours: the job says so instead of claiming success."""
+    """Another writer edits the comment after every write of ours: the job says so instead of claiming success."""
     server.set(faults=[{"method": "PATCH", "status": 200, "times": 99}], comments=[make_comment(5, MARK)])
 
     with pytest.raises(GitHubError, match="did not keep its section after 6 writes"):
-        upsert(github, PLACE, make_section())
+        upsert(github, TARGET, make_section())
 
 
 WRITER = """
 import sys
 from tests.github.test_github_publisher import make_section
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import Place, upsert
-place = Place(repository="o/r", pull_request=7, settle_s=0.3)
-upsert(GitHub(token="t0ken", api_url=sys.argv[1]), place, make_section(sys.argv[2]))
+from perfgate.github.comment.publisher import CommentTarget, upsert
+target = CommentTarget(repository="o/r", pull_request=7, settle_s=0.3)
+upsert(GitHub(token="t0ken", api_url=sys.argv[1]), target, make_section(sys.argv[2]))
 """
 
 
@@ -260,6 +261,6 @@ def test_upsert__waits_between_writes(server):
     waits = []
     github = GitHub(token="t0ken", api_url=server.url, sleep=waits.append)
 
-    upsert(github, Place(repository="o/r", pull_request=7, settle_s=2.0), make_section())
+    upsert(github, CommentTarget(repository="o/r", pull_request=7, settle_s=2.0), make_section())
 
     assert waits == [2.0]

@@ -15,8 +15,7 @@ from perfgate.github.comment.sections import (
     MARK,
     MAX_COMMENT,
     MAX_HISTORY,
-    Entry,
-    Section,
+    build_section,
     cut,
     find_room,
     merge,
@@ -24,14 +23,17 @@ from perfgate.github.comment.sections import (
     put,
     render,
 )
-from perfgate.github.comment.states import ICONS, SENTENCES, State, combine
+from perfgate.github.comment.states import State, find_state
+from perfgate.github.handoff.handoff import HandoffSubject
 
 RUNS = "https://github.com/o/r/actions/runs"
 
 
-def make_section(hardware="h200", *, head="a", state=State.PASS, run=1, attempt=1, body="All well."):
-    entry = Entry(head_sha=head * 40, state=state, run_id=run, run_attempt=attempt, at="2026-11-21T10:00:00Z")
-    return Section(hardware=hardware, entry=entry, body=body)
+def make_section(hardware="h200", *, head="a", state=State.PASS, run=1, attempt=1, headline="", body="All well."):
+    subject = HandoffSubject(
+        repository="o/r", pull_request=7, head_sha=head * 40, run_id=run, run_attempt=attempt, hardware=hardware
+    )
+    return build_section(subject, state, "2026-11-21T10:00:00Z", headline=headline, body=body)
 
 
 def make_comment(*sections):
@@ -58,7 +60,7 @@ def test_render__begins_with_the_mark_and_names_every_section():
 def test_render__every_state_has_its_words(state):
     comment = make_comment(make_section(state=state, body=""))
 
-    assert f"{ICONS[state]} h200: {state.value} ({SENTENCES[state]})" in comment
+    assert f"{state.icon} h200: {state.value} ({state.sentence})" in comment
     assert parse(comment)["h200"].entry.state is state
 
 
@@ -66,7 +68,7 @@ HEADLINE = "REGRESSION: slower in Median ITL. Output throughput -1.1 % (margin -
 
 
 def test_render__the_first_line_of_a_section_is_its_verdict_with_numbers():
-    section = replace(make_section(state=State.REGRESSION), headline=HEADLINE)
+    section = make_section(state=State.REGRESSION, headline=HEADLINE)
     comment = make_comment(section)
 
     assert next(line for line in comment.splitlines() if line and not line.startswith("<!--")) == f"## ❌ h200: {HEADLINE}"
@@ -81,10 +83,21 @@ def test_render__the_worst_section_comes_first():
 
 @given(st.text(max_size=200))
 def test_render__whatever_a_headline_says_the_sections_stay(headline):
-    found = parse(make_comment(replace(make_section(), headline=headline), make_section("h20")))
+    found = parse(make_comment(make_section(headline=headline), make_section("h20")))
 
     assert found["h200"].entry == make_section().entry
     assert found["h20"] == make_section("h20")
+
+
+def test_put__another_machines_heading_is_carried_over_as_it_is():
+    """Another version of perfgate may have had other icons, and a comment's text is not read back."""
+    posted = make_comment(make_section("h20", state=State.REGRESSION, headline=HEADLINE))
+    posted = posted.replace("## \N{CROSS MARK} h20", "## \N{OCTAGONAL SIGN} h20")
+
+    comment = render(put(parse(posted), make_section("h100")), RUNS)
+
+    assert f"## \N{OCTAGONAL SIGN} h20: {HEADLINE}\n" in comment
+    assert "## \N{WHITE HEAVY CHECK MARK} h100: pass (not slower, as far as the margins go)\n" in comment
 
 
 def test_put__the_last_result_moves_into_the_history():
@@ -128,7 +141,7 @@ def test_put__an_answer_is_not_kept_back_by_a_later_event_that_measured_nothing(
 
 
 def test_put__an_older_run_of_a_newer_commit_counts():
-    """Somebody pushed back to a commit that had been measured under a smaller number."""
+    """The branch was pushed back to a commit that had been measured under a smaller number."""
     assert put({"h200": make_section(run=9)}, make_section(run=5, head="b"))["h200"].entry.run_id == 5
 
 
@@ -164,7 +177,7 @@ def test_render__whatever_the_body_says_the_other_section_stays(body):
 
 
 @pytest.mark.parametrize("state", ["{}", '{"hardware":"../x"}', "{not json}", '{"hardware":"h200","entry":{"head_sha":"x"}}'])
-def test_parse__a_section_that_somebody_broke_is_left_out(state):
+def test_parse__a_section_whose_state_was_edited_is_left_out(state):
     comment = make_comment(make_section("h20")).replace(
         MARK, f"{MARK}\n<!-- perfgate:section {state} -->\nx\n<!-- perfgate:end -->"
     )
@@ -187,10 +200,10 @@ def test_render__fits_into_a_comment_and_cuts_the_longest():
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
 def test_find_room__bodies_of_that_length_are_never_cut(count):
     """However long the history: what a section was promised, it keeps."""
-    entry = make_section(state=State.INCONCLUSIVE, run=2**52).entry
     names = [f"{'x' * 62}-{number}" for number in range(count)]
     body = "y" * find_room(count)
-    sections = {name: Section(hardware=name, entry=entry, history=(entry,) * MAX_HISTORY, body=body) for name in names}
+    made = [make_section(name, state=State.INCONCLUSIVE, run=2**52, body=body) for name in names]
+    sections = {section.hardware: replace(section, history=(section.entry,) * MAX_HISTORY) for section in made}
 
     comment = render(sections, f"https://github.example/{'o' * 39}/{'r' * 100}/actions/runs")
 
@@ -209,14 +222,31 @@ def test_cut__never_exceeds_its_room(body, most):
         ([], State.INVALID),
         (["PASS"], State.PASS),
         (["IMPROVED", "IMPROVED"], State.IMPROVED),
-        (["IMPROVED", "PASS"], State.PASS),
+        (["IMPROVED", "PASS"], State.IMPROVED),
         (["PASS", "INCONCLUSIVE"], State.INCONCLUSIVE),
         (["INCONCLUSIVE", "INVALID"], State.INVALID),
         (["PASS", "REGRESSION", "INVALID"], State.REGRESSION),
     ],
 )
-def test_combine__the_worst_speaks_for_all(outcomes, state):
-    assert combine([Outcome(outcome) for outcome in outcomes]) is state
+def test_find_state__the_worst_speaks_for_all_and_a_gain_where_all_pass(outcomes, state):
+    assert find_state([Outcome(outcome) for outcome in outcomes]) is state
+
+
+def test_state__those_of_a_verdict_speak_as_its_outcome_and_the_others_have_a_place_between():
+    of_outcome = {outcome: find_state([outcome]) for outcome in Outcome}
+
+    assert all((state.icon, state.sentence) == (found.icon, found.sentence) for found, state in of_outcome.items())
+    assert [state.value for state in sorted(State, key=lambda state: state.order)] == [
+        "regression",
+        "invalid",
+        "sick-runner",
+        "inconclusive",
+        "awaiting",
+        "running",
+        "planned",
+        "pass",
+        "improvement",
+    ]
 
 
 def test_commit_status__only_a_pass_is_a_success():

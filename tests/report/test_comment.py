@@ -16,9 +16,9 @@ from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
 from perfgate.report import wording
-from perfgate.report.comment import render_comment
+from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
-from perfgate.report.render import Fold, render_case
+from perfgate.report.render import Fold, find_headline, render_case
 from tests.fakes.verdicts import ARTIFACT, BASE, HEAD, LINK, judge, make_case, make_layers, make_several, make_verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -279,6 +279,36 @@ def test_render_comment__calm_metrics_are_folded_before_those_in_doubt():
 
     assert "2 metrics are within their margins: Median ITL +4.0 %, Output throughput +2.0 %." in comment
     assert "| P99 ITL |" in comment
+
+
+def test_build_comment__a_gain_beside_a_pass_is_a_gain():
+    """As the judge says of two metrics: the improved scenario gives the numbers, though the other is shown first."""
+    passed, improved = make_case("pass"), make_case("improved")
+
+    comment = build_comment([improved, passed], ROOM)
+
+    assert comment.outcome is Outcome.IMPROVED
+    assert comment.headline.startswith("IMPROVED in 1 of 2 scenarios; moe-decode: faster, and nothing slower. Output through")
+    assert re.findall(r"^#### \S+ (\w+)", comment.body, re.MULTILINE) == ["PASS", "IMPROVED"]
+    assert comment.render() == f"### \N{WHITE HEAVY CHECK MARK} {comment.headline}\n{comment.body}"
+
+
+def test_build_comment__the_numbers_of_a_scenario_whose_name_looks_like_a_heading():
+    """The head is written from values: a colon in a name moves no border."""
+    case = make_case("regression")
+    named = replace(case, verdict=replace(case.verdict, scenario="a: b"), session=replace(case.session, scenario="a: b"))
+
+    comment = build_comment([named, make_case("pass")], ROOM)
+
+    assert comment.headline.startswith("REGRESSION in 1 of 2 scenarios; a: b: slower in Median ITL. Output throughput -1.1 %")
+
+
+def test_find_headline__its_pieces_are_values():
+    headline = find_headline(make_case("regression", layers=make_layers(0.031, 0.001)))
+
+    assert (headline.outcome, headline.answer, headline.slower_layers) == (Outcome.REGRESSION, "REGRESSION", 1)
+    assert headline.findings[0] == "Output throughput -1.1 % (margin -2.9 %)"
+    assert headline.write(markdown).endswith("; kernels slower in 1 layer")
 
 
 def test_render_comment__of_nothing_is_nothing():

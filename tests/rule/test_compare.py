@@ -11,7 +11,7 @@ from perfgate.errors import InputError, WorkloadMismatchError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs
 from perfgate.stats.moderated import Prior
-from perfgate.verdict.compare import ONE_BLOCK, ONE_START, compare_runs, conclude
+from perfgate.verdict.compare import ONE_BLOCK, ONE_START, compare_runs
 from perfgate.verdict.compare_metrics import Rule
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
@@ -281,13 +281,6 @@ def test_compare_runs__nothing_may_gate():
 
     assert group.outcome is Outcome.INCONCLUSIVE
     assert group.reasons == ("no metric of these runs may gate; the notes say why",)
-
-
-def test_conclude__worst_first():
-    assert conclude([Outcome.PASS, Outcome.INVALID, Outcome.REGRESSION]) is Outcome.REGRESSION
-    assert conclude([Outcome.PASS, Outcome.IMPROVED]) is Outcome.IMPROVED
-    assert conclude([Outcome.IMPROVED, Outcome.INCONCLUSIVE]) is Outcome.INCONCLUSIVE
-    assert conclude([]) is Outcome.INCONCLUSIVE
 
 
 def test_compare_runs__notes_of_runs_are_passed_on():

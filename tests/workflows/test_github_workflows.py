@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from perfgate.cli import program
-from perfgate.github.comment.commands import start
+from perfgate.github.comment.commands import start_measurement
 from perfgate.github.events import LABEL
 from perfgate.github.runs import HEALTH_STEP, JOB
 from perfgate.github.settings import load_settings
@@ -224,7 +224,7 @@ def test_names__that_code_and_workflows_share():
     assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"] == [WORKFLOWS["perfgate-pr.yml"][1]["name"]]
     assert f"github.event.label.name == '{LABEL}'" in WORKFLOWS["perfgate-pr.yml"][0]
     assert (FOLDER / "perfgate-dispatch.yml").exists()
-    assert callable(start)
+    assert callable(start_measurement)
 
 
 def test_verdict__is_never_skipped_and_never_answers_for_another_label():

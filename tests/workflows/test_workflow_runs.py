@@ -83,7 +83,7 @@ def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server,
     server.set(merge_bases={})
     outcome = open_pull(place, server)
 
-    # act gives up at the matrix that nobody wrote; GitHub skips that job and lets the verdict fail.
+    # act gives up at the matrix that is missing; GitHub skips that job and lets the verdict fail.
     assert (find_job(outcome, "plan"), find_job(outcome, "verdict")) == ("failure", None), outcome.output[-4000:]
     assert f"nothing is measured: where {HEAD} left 'main' cannot be known" in outcome.output
     assert not (place / "store" / "commands").exists()
@@ -91,7 +91,7 @@ def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server,
 
 @pytest.mark.parametrize(("proved", "measured"), [("1", "success"), ("2", None)])
 def test_pull_request__wrong_kernels_are_handed_over_and_broken_ones_end_the_job(place, server, monkeypatch, proved, measured):
-    """1 says that the candidate's answers are wrong, which the session takes over; 2 that nobody could ask."""
+    """1 says that the candidate's answers are wrong, which the session takes over; 2 that they could not be asked."""
     measure(place, monkeypatch)
     outcome = open_pull(place, server, PROVED=proved)
 

@@ -136,7 +136,7 @@ class Campaign:
             if wanted.name in self.state["done"]:
                 continue
             if self.failed >= MAX_FAILED:
-                self.say(f"{self.failed} measurements in a row ended without a block: the call ends, the next one would fail alike")
+                self.say(f"{self.failed} measurements in a row ended without a block: the call ends, the next would fail alike")
                 return
             folder = self.place.find_folder(wanted)
             needed_s = self.guess(wanted, folder)

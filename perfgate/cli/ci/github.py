@@ -2,31 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
-from perfgate.cli.ci.handoff import build_subject
-from perfgate.cli.ci.judging import EVENT, FILE, SETTINGS, add_court_options, annotate, build_court, open_and_judge
-from perfgate.cli.ci.learning import jobs, learn
-from perfgate.cli.ci.publishing import build_place, build_section, find_server, publish, report, say_all
+from perfgate.cli.ci.handoff import FILE, build_subject
+from perfgate.cli.keeping.baseline import add_sessions
 from perfgate.cli.output import add_format_option, print_json, print_result
-from perfgate.errors import HandoffError, InputError, PerfgateError
-from perfgate.github.client import connect
-from perfgate.github.comment.commands import start
-from perfgate.github.comment.publisher import require_head
-from perfgate.github.comment.recipes import Recipe
+from perfgate.cli.reading.html_report import write_html
+from perfgate.cli.reading.report import check_link
+from perfgate.errors import InputError, PerfgateError
+from perfgate.github.client import GitHub, connect, find_server
+from perfgate.github.comment.commands import start_measurement
+from perfgate.github.comment.publisher import find_target
+from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.states import State
-from perfgate.github.events import Action, find_merge_base, find_repository, find_sha, read_event
-from perfgate.github.events import plan as decide
+from perfgate.github.events import Action, find_repository, find_sha, plan_pull, read_event
+from perfgate.github.judging import JudgingOptions, judge_job
+from perfgate.github.learning import learn_from
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
-from perfgate.github.runs import Run
+from perfgate.github.pages import write_pages
+from perfgate.github.planning import Measurement, admit_run, choose_jobs, name_machines, plan_measurement
+from perfgate.github.reporting import MachineReport, Reporter, judge_machines, publish_all, report_run
+from perfgate.github.runs import MachineResult, WorkflowRun, collect, fetch_run, identify
 from perfgate.github.settings import format_jobs, load_settings, parse_jobs
 from perfgate.report.comment import render_comment
 
 MAIN = "refs/heads/main"
+SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
+EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
+_JUDGING = (
+    click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
+    click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
+)
+_PAGES = (
+    click.option(
+        "--pages",
+        type=FILE,
+        metavar="DIR",
+        help="Write there a page and a result folder for each scenario, DIR/LABEL/SCENARIO, and say nothing.",
+    ),
+    click.option(
+        "--link", metavar="URL", default="", help="Where those pages were kept, for the comment to name (default: the run)."
+    ),
+)
+
+
+def add_options(options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
+    """Give a command several options at once."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.group(name="github")
@@ -34,10 +68,16 @@ def command() -> None:
     """Plan, admit, judge and publish measurements of pull requests. Tokens come from the environment, GITHUB_TOKEN."""
 
 
-command.add_command(jobs)
-command.add_command(learn)
-command.add_command(publish)
-command.add_command(report)
+@command.command()
+@SETTINGS
+@add_format_option
+def jobs(settings: Path, style: str) -> int:
+    """Write every job of the settings as the output matrix."""
+    wanted = load_settings(settings).list_jobs()
+    matrix = format_jobs(wanted)
+    write_outputs({"matrix": matrix})
+    print_result(style, {"matrix": wanted}, f"matrix={matrix}")
+    return 0
 
 
 @command.command()
@@ -51,32 +91,14 @@ def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
     A pull request is compared with the commit where it left its base branch, which takes a token that may read.
     """
     payload = read_event(event)
-    found = decide(event_name, payload)
-    known = load_settings(settings)
-    wanted = known.list_jobs(is_smoke=found.is_smoke)
-    base = found.base_sha
-    if found.action is Action.RUN and not found.is_smoke:
-        base = find_merge_base(connect(), payload["pull_request"])
-    write_plan(
-        {
-            # A merge queue without a smoke suite measures nothing.
-            "action": found.action.value if wanted else "skip",
-            "reason": found.reason,
-            "pull_request": str(found.pull_request),
-            "head_sha": found.head_sha,
-            "base_sha": base,
-            "matrix": format_jobs(wanted),
-            "scenarios": str(len(known.list_jobs())),
-        },
-        style,
-    )
+    print_outputs(plan_measurement(event_name, payload, load_settings(settings), connect), style)
     return 0
 
 
-def write_plan(values: dict[str, str], style: str, **said: Any) -> None:
-    """Write outputs for the jobs that follow, and show them; as JSON the matrix is no text, and `said` stands beside them."""
+def print_outputs(values: Mapping[str, str], style: str, **more: Any) -> None:
+    """Write outputs for the jobs that follow, and show them; as JSON the matrix is no text, and `more` stands beside them."""
     write_outputs(values)
-    content = {**values, "matrix": orjson.loads(values["matrix"]), **said}
+    content = {**values, "matrix": orjson.loads(values["matrix"]), **more}
     print_result(style, content, *(f"{name}={value}" for name, value in values.items()))
 
 
@@ -91,7 +113,7 @@ def write_plan(values: dict[str, str], style: str, **said: Any) -> None:
 @click.option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
 @click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@add_court_options
+@add_options(_JUDGING)
 @SETTINGS
 @add_format_option
 def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:  # noqa: PLR0913, PLR0917 - click hands over one argument an option
@@ -107,43 +129,40 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
         return 0
     wanted, base_sha = parse_jobs(matrix), find_sha(options, "base_sha")
     codes = [0 if wanted and result == "success" else 3]
-    said: list[dict[str, Any]] = []
+    shown: list[Mapping[str, Any]] = []
     for job in wanted:
-        recipe = Recipe(
-            subject=build_subject({**options, "hardware": job.hardware}), base_sha=base_sha, server_url=find_server()
-        )
-        path = artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
-        try:
-            judged = open_and_judge((path,), recipe, build_court(options, settings))
-        except HandoffError as error:
-            click.echo(f"::error title=perfgate {job.hardware}::nothing to judge", err=style == "json")
-            click.echo(f"perfgate: {error}", err=True)
-            codes.append(3)
-            said.append({"hardware": job.hardware, "scenario": job.scenario, "problem": str(error)})
-            continue
-        add_summary(render_comment([one.case for one in judged], MAX_SUMMARY_BYTES // 2))
-        codes += [one.verdict.outcome.exit_code for one in judged]
-        for line in annotate(judged):
+        subject = build_subject({**options, "hardware": job.hardware})
+        reproduction = Reproduction(subject=subject, base_sha=base_sha, server_url=find_server())
+        found = judge_job(job, artifacts, reproduction, build_judging(options, settings))
+        if found.problem:
+            click.echo(f"perfgate: {found.problem}", err=True)
+        else:
+            add_summary(render_comment(found.cases, MAX_SUMMARY_BYTES // 2))
+        for line in found.annotations:
             click.echo(line, err=style == "json")
-        said += [
-            {
-                "hardware": job.hardware,
-                "scenario": one.verdict.scenario,
-                "outcome": one.verdict.outcome.value,
-                "reasons": one.verdict.reasons,
-            }
-            for one in judged
-        ]
+        codes += found.exit_codes
+        shown += found.facts
     if style == "json":
-        print_json({"action": action, "jobs": said})
+        print_json({"action": action, "jobs": shown})
     return 1 if 1 in codes else max(codes)
+
+
+def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
+    """Say what hand-offs are judged by."""
+    known = load_settings(settings).list_jobs()
+    return JudgingOptions(
+        scenarios=options["scenarios"],
+        baselines=options["baselines"],
+        scenarios_in_pr=len(known),
+        machines=len(name_machines(known)),
+    )
 
 
 @command.command()
 @click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
 @click.option("--ref", required=True, envvar="GITHUB_REF", help="The branch whose workflow file runs.")
 @click.option("--pr", type=click.IntRange(min=1), required=True)
-@click.option("--head-sha", required=True, metavar="SHA", help="The commit that somebody has read, all 40 digits.")
+@click.option("--head-sha", required=True, metavar="SHA", help="The commit that a maintainer has read, all 40 digits.")
 @click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @click.option("--hardware", default="", help="One machine of the settings; empty for all.")
@@ -155,30 +174,18 @@ def admit(settings: Path, style: str, **options: Any) -> int:
     if options["ref"] != MAIN:
         raise InputError(f"--ref {options['ref'][:80]!r}: the workflow runs from {MAIN} only; start it from there")
     head, repository = find_sha(options, "head_sha"), find_repository(options, "repository")
-    known = load_settings(settings).list_jobs()
-    named = {word.strip() for word in options["scenario"].split(",")} - {""}
-    machine = [job for job in known if options["hardware"] in ("", job.hardware)]
-    wanted = [job for job in machine if not named or job.scenario in named]
-    if not wanted or named - {job.scenario for job in wanted}:
-        raise InputError("--hardware, --only: the settings have no such machine with such a scenario")
+    known = load_settings(settings)
+    wanted = choose_jobs(known, options["hardware"], options["scenario"])
     github = connect()
-    require_head(github, build_place(repository, options["pr"]), head)
-    pull = github.get(f"/repos/{repository}/pulls/{options['pr']}")
-    base = find_merge_base(github, pull)
-    run = Run(repository=repository, run_id=options["run_id"], run_attempt=options["run_attempt"], head_sha=head, pull=pull)
-    planned = (build_section(run.subject(name), State.PLANNED) for name in sorted({job.hardware for job in wanted}))
-    said = say_all(run, planned, style)
-    write_plan(
-        {
-            "head_sha": head,
-            "base_sha": base,
-            "pull_request": str(options["pr"]),
-            "matrix": format_jobs(wanted),
-            "scenarios": str(len(known)),
-        },
-        style,
-        sections=said,
+    target = find_target(repository, options["pr"])
+    run, base = admit_run(github, target, head, run_id=options["run_id"], run_attempt=options["run_attempt"])
+    reporter = build_reporter(github, run)
+    planned = (reporter.announce(name, State.PLANNED) for name in name_machines(wanted))
+    sections = print_reports(publish_all(reporter, planned), style)
+    measurement = Measurement(
+        pull_request=options["pr"], head_sha=head, base_sha=base, jobs=wanted, scenarios=len(known.list_jobs())
     )
+    print_outputs(measurement.outputs, style, sections=sections)
     return 0
 
 
@@ -187,13 +194,134 @@ def admit(settings: Path, style: str, **options: Any) -> int:
 @SETTINGS
 @click.option("--workflow", default="perfgate-dispatch.yml", show_default=True)
 @add_format_option
-def obey(event: Path, settings: Path, workflow: str, style: str) -> int:
+def handle_comment(event: Path, settings: Path, workflow: str, style: str) -> int:
     """Start the measurement that a comment asks for, if its author may write to the repository."""
     try:
-        said = start(connect(), read_event(event), load_settings(settings), workflow)
+        said = start_measurement(connect(), read_event(event), load_settings(settings), workflow)
     except PerfgateError as error:
         # This token may not write to the pull request, so the page of the run is where the author finds the reason.
         click.echo(format_annotation("error", "perfgate: nothing was started", str(error)), err=style == "json")
         raise InputError(f"nothing was started: {error}") from None
     print_result(style, {"said": said}, said)
     return 0
+
+
+@command.command()
+@click.option("--matrix", required=True, metavar="JSON", help="The jobs that `jobs` wrote.")
+@click.option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
+@click.option("--to", "target", required=True, type=FILE, metavar="DIR", help="Folder of baselines to add to.")
+@click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to read by; repeatable.")
+@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@click.option("--head-sha", required=True, metavar="SHA", help="The commit of the main branch that both arms ran.")
+@click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
+@click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@add_format_option
+def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...], style: str, **options: Any) -> int:
+    """Add the main branch's own measurements to stored baselines, for a person to review.
+
+    A machine whose measurement is missing or became slower is left out, with a warning on the run: only a person may accept a
+    slower level, with a reason. With --format json everything but the document goes to standard error.
+    """
+    subjects = ((job, build_subject({**options, "pr": 0, "hardware": job.hardware})) for job in parse_jobs(matrix))
+    shown = []
+    for lesson in learn_from(
+        subjects, artifacts, scenarios, lambda folder: str(add_sessions((folder,), target, commit=options["head_sha"]))
+    ):
+        click.echo(lesson.message, err=style == "json")
+        shown.append(lesson.facts)
+    if style == "json":
+        print_json({"jobs": shown})
+    return 0
+
+
+@command.command()
+@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@click.option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
+@click.option("--head-sha", required=True, metavar="SHA", help="The measured commit, 40 digits.")
+@click.option("--matrix", metavar="JSON", help="The jobs that `admit` wrote (default: every job of the settings).")
+@click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
+@click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@add_options(_JUDGING)
+@add_options(_PAGES)
+@SETTINGS
+@add_format_option
+def publish(settings: Path, matrix: str | None, pages: Path | None, link: str, style: str, **options: Any) -> int:
+    """Say on the pull request what the measuring jobs of this run left: comment and commit status.
+
+    With --pages only the pages are written, so that the comment can name the address under which they were kept.
+    """
+    repository = find_repository(options, "repository")
+    head_sha = find_sha(options, "head_sha")
+    github = connect()
+    run_id, run_attempt = options["run_id"], options["run_attempt"]
+    run = fetch_run(github, find_target(repository, options["pr"]), head_sha, run_id=run_id, run_attempt=run_attempt)
+    judging = build_judging(options, settings)
+    expected = load_settings(settings).list_jobs() if matrix is None else parse_jobs(matrix)
+    results = collect(github, run, expected)
+    if pages is not None:
+        print_pages(results, judging, pages, style)
+        return 0
+    reporter = build_reporter(github, run, check_link(link))
+    shown = print_reports(publish_all(reporter, judge_machines(reporter, results, judging)), style)
+    if style == "json":
+        print_json({"sections": shown})
+    return 0
+
+
+@command.command()
+@EVENT
+@add_options(_JUDGING)
+@add_options(_PAGES)
+@SETTINGS
+@add_format_option
+def report(event: Path, settings: Path, pages: Path | None, link: str, style: str, **options: Any) -> int:
+    """Say on the pull request what became of a run of the pull request workflow, from its `workflow_run` event.
+
+    A run of a fork is never read, as its workflow file is the fork's: the comment then tells a maintainer how to start one.
+    With --pages only the pages of a finished run are written.
+    """
+    payload, known = read_event(event), load_settings(settings)
+    github = connect()
+    run = identify(github, payload)
+    found = None if run.pull is None else plan_pull(run.pull)
+    judging = build_judging(options, settings)
+    if pages is not None:
+        is_measured = found is not None and found.action is Action.RUN and payload.get("action") == "completed"
+        print_pages(collect(github, run, known.list_jobs()) if is_measured else (), judging, pages, style)
+        return 0
+    if found is not None and found.action is Action.SKIP:
+        click.echo(found.reason, err=style == "json")
+    reporter = build_reporter(github, run, check_link(link))
+    shown = print_reports(report_run(reporter, payload, known, judging), style)
+    if style == "json":
+        print_json({"sections": shown})
+    return 0
+
+
+def print_pages(results: Iterable[MachineResult], judging: JudgingOptions, pages: Path, style: str) -> None:
+    """Write the pages, with a line for each as soon as it is written."""
+    for line in write_pages(results, judging, pages, lambda folder, file, baselines: write_html(folder, file, baselines, ())):
+        click.echo(line, err=style == "json")
+    print_result(style, {"pages": pages}, f"pages: {pages}")
+
+
+def print_reports(reports: Iterable[MachineReport], style: str) -> list[Mapping[str, str]]:
+    """Print a line for each report as soon as it is there, on standard error where `style` is json: a step may break off."""
+    shown = []
+    for found in reports:
+        click.echo(found.line, err=style == "json")
+        shown.append(found.facts)
+    return shown
+
+
+def build_reporter(github: GitHub, run: WorkflowRun, link: str = "") -> Reporter:
+    """Report `run` through GitHub, on this step's summary page and in its log, dated by this machine's clock."""
+    return Reporter(
+        github=github,
+        run=run,
+        target=find_target(run.repository, run.pull_request),
+        summarise=add_summary,
+        now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        note=lambda line: click.echo(line, err=True),
+        link=link,
+    )

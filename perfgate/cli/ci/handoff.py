@@ -12,16 +12,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfgate.cli.options import add_share_option
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.errors import HandoffError, InputError
+from perfgate.errors import InputError
 from perfgate.github.handoff.artifact import open_artifact
-from perfgate.github.handoff.handoff import Handoff, Subject, describe
-from perfgate.github.handoff.packing import pack_folder, unpack_folder
+from perfgate.github.handoff.handoff import HandoffSubject, find_fault
+from perfgate.github.handoff.packing import pack_folder
+from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.results.records import read_record
-from perfgate.scenario.catalog import list_scenarios
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from perfgate.storage.journal import write_atomically
 
 FILE = click.Path(path_type=Path)
+_OPTIONS = {"pull_request": "pr"}
+"""The options that are not named as their field is."""
 _SUBJECT_OPTIONS = (
     click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME"),
     click.option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none."),
@@ -39,8 +40,8 @@ def add_subject_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def build_subject(options: dict[str, Any]) -> Subject:
-    """Turn the options into a Subject. Raise InputError for one that cannot be true."""
+def build_subject(options: dict[str, Any]) -> HandoffSubject:
+    """Turn the options into a subject. Raise InputError for one that cannot be true."""
     values = {
         "repository": options["repository"],
         "pull_request": options["pr"],
@@ -50,9 +51,10 @@ def build_subject(options: dict[str, Any]) -> Subject:
         "hardware": options["hardware"],
     }
     try:
-        return TypeAdapter(Subject).validate_json(orjson.dumps(values))
+        return TypeAdapter(HandoffSubject).validate_json(orjson.dumps(values))
     except ValidationError as error:
-        raise InputError(f"--{describe(error).replace('pull_request', 'pr').replace('_', '-', 1)}") from None
+        field, rule = find_fault(error)
+        raise InputError(f"--{_OPTIONS.get(field, field).replace('_', '-')}: {rule}") from None
 
 
 @click.group(name="handoff")
@@ -94,30 +96,16 @@ def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **o
 
     The scenario comes from this side: one that ships with perfgate, or one that --scenario names.
     """
-    facts = {"scenarios_in_pr": options["scenarios_in_pr"], "has_base": not options["no_base"]}
-    folders = unpack_all(open_artifact(artifact, build_subject(options)), scenarios, out, **facts)
+    folders = unpack_handoffs(
+        open_artifact(artifact, build_subject(options)),
+        scenarios,
+        out,
+        scenarios_in_pr=options["scenarios_in_pr"],
+        has_base=not options["no_base"],
+    )
     if style == "json":
         print_json({"folders": folders})
         return 0
     for folder in folders:
         click.echo(folder)
     return 0
-
-
-def unpack_all(handoffs: tuple[Handoff, ...], scenarios: tuple[str, ...], out: Path, **facts: Any) -> list[Path]:
-    """Write each hand-off as a result folder named after its scenario; `facts` are what this side says of all of them."""
-    texts = read_scenarios(scenarios)
-    folders = []
-    for handoff in handoffs:
-        if handoff.scenario not in texts:
-            known = ", ".join(sorted(texts))
-            raise HandoffError(f"scenario {handoff.scenario} is not one of this side's ({known}); nothing else is judged")
-        folders.append(out / handoff.scenario)
-        unpack_folder(handoff, texts[handoff.scenario], folders[-1], **facts)
-    return folders
-
-
-def read_scenarios(given: tuple[str, ...]) -> dict[str, str]:
-    """Read the texts of the scenarios that may be judged here, by name: those given, else those that ship with perfgate."""
-    read = [read_scenario_text(name) for name in given or list_scenarios()]
-    return {parse_scenario(text, source).name: text for text, source in read}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
 from pathlib import Path
@@ -51,6 +51,31 @@ def add(  # noqa: PLR0913 - click hands over one argument an option
     """
     if accept_slower is not None and not accept_slower.strip():
         raise InputError("--accept-slower: the reason is empty; say why the slower level is right")
+    added = add_sessions(folders, target, accept_slower=accept_slower, commit=commit, release=release or "")
+    if style == "json":
+        print_json(asdict(added))
+    else:
+        click.echo(added)
+    return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedSessions:
+    """What a baseline took in: how many sessions, and how many A/A blocks its `file` holds since."""
+
+    file: Path
+    action: str
+    sessions: int
+    aa_blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.action} ({self.sessions} session(s), {self.aa_blocks} A/A blocks stored)"
+
+
+def add_sessions(
+    folders: tuple[Path, ...], target: Path, *, accept_slower: str | None = None, commit: str = "", release: str = ""
+) -> AddedSessions:
+    """Add the sessions of result folders to their baseline below `target`, creating it if there is none."""
     scenario, recorded = read_sessions(folders, commit)
     fingerprint = find_fingerprint(recorded)
     path = find_path(target, fingerprint, scenario.name)
@@ -59,14 +84,9 @@ def add(  # noqa: PLR0913 - click hands over one argument an option
         if release:
             baseline = pin_anchor(baseline, max(one.at for one in recorded), release, baseline.metrics)
     else:
-        baseline = build_baseline(scenario, fingerprint, recorded, release=release or "")
+        baseline = build_baseline(scenario, fingerprint, recorded, release=release)
     save_baseline(baseline, path)
-    action = baseline.history[-1].action
-    if style == "json":
-        print_json({"file": path, "action": action, "sessions": len(recorded), "aa_blocks": baseline.blocks})
-    else:
-        click.echo(f"{path}: {action} ({len(recorded)} session(s), {baseline.blocks} A/A blocks stored)")
-    return 0
+    return AddedSessions(file=path, action=baseline.history[-1].action, sessions=len(recorded), aa_blocks=baseline.blocks)
 
 
 def read_sessions(folders: tuple[Path, ...], commit: str) -> tuple[Scenario, list[Recorded]]:

@@ -1,4 +1,4 @@
-"""`/perfgate run`: a comment that starts a measurement, from somebody who may, for the commit that they have read."""
+"""`/perfgate run`: a comment that starts a measurement, of an author who may write, for the commit that they have read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WRITERS = {"admin", "write"}
 """GitHub's coarse permissions; maintainers count as writers there."""
 
 
-def start(github: GitHub, payload: Mapping[str, Any], settings: Settings, workflow: str) -> str:
+def start_measurement(github: GitHub, payload: Mapping[str, Any], settings: Settings, workflow: str) -> str:
     """Start the dispatch workflow on the default branch and say what was started.
 
-    Raise InputError for a command, author or commit that does not do. For a fork the commit is part of the command: whoever
-    writes it has read that commit, and a push in between makes the command void.
+    Raise InputError for a command, author or commit that does not do. For a fork the commit is part of the command: its
+    author has read that commit, and a push in between makes the command void.
     """
     repository, number = find_repository(payload, "repository.full_name"), find_number(payload, "issue.number")
     names = tuple(sorted(settings.hardware))

@@ -17,11 +17,11 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
-from perfgate.github.comment.states import ICONS, SENTENCES, URGENCY, State
-from perfgate.github.handoff.handoff import Label, Sha, Time
+from perfgate.github.comment.states import State
+from perfgate.github.handoff.handoff import HandoffSubject, Label, Sha, Time
 
 MARK = "<!-- perfgate:v1 -->"
-"""The first line of perfgate's comment. Anybody can write it, so the author counts too."""
+"""The first line of perfgate's comment. Any user can write it, so the author counts too."""
 
 MAX_COMMENT = 60_000
 """Characters; GitHub refuses more than 65,536."""
@@ -38,7 +38,7 @@ _FOOT = re.compile(r"^<!-- perfgate:foot -->\n.*", re.DOTALL | re.MULTILINE)
 
 
 @record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
-class Entry:
+class ResultEntry:
     """One result in one line: which commit, what came of it, when, and in which run."""
 
     head_sha: Sha
@@ -54,24 +54,43 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """What the comment says of one hardware. `headline` is its verdict with numbers, else the words of its state are used."""
+class MachineSection:
+    """What the comment says of one hardware.
+
+    `heading` and `body` are markdown of the job that had the result. Later jobs carry them over as they are and read nothing in
+    them: what a job must know of a section stands in its entries.
+    """
 
     hardware: str
-    entry: Entry
-    history: tuple[Entry, ...] = ()
-    headline: str = ""
+    entry: ResultEntry
+    heading: str
+    history: tuple[ResultEntry, ...] = ()
     body: str = ""
 
 
 @record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
 class _Kept:
     hardware: Label
-    entry: Entry
-    history: Annotated[tuple[Entry, ...], Field(max_length=MAX_HISTORY)]
+    entry: ResultEntry
+    history: Annotated[tuple[ResultEntry, ...], Field(max_length=MAX_HISTORY)]
 
 
-def put(sections: Mapping[str, Section], new: Section) -> dict[str, Section]:
+def build_section(subject: HandoffSubject, state: State, at: str, *, headline: str = "", body: str = "") -> MachineSection:
+    """Make the section of one machine at the time `at`, in UTC as `Time` writes it.
+
+    `headline` is a verdict with its numbers as one line of markdown; without one the words of the state are used.
+    """
+    entry = ResultEntry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
+    heading = _write_heading(subject.hardware, state, headline)
+    return MachineSection(hardware=subject.hardware, entry=entry, heading=heading, body=body)
+
+
+def _write_heading(hardware: str, state: State, headline: str = "") -> str:
+    words = " ".join(_disarm(headline).splitlines()) or f"{state.value} ({state.sentence})"
+    return f"## {state.icon} {hardware}: {words}"
+
+
+def put(sections: Mapping[str, MachineSection], new: MachineSection) -> dict[str, MachineSection]:
     """Replace the section of one hardware; its last final result moves into the history.
 
     Of one commit an answer outranks every announcement, and a later run an earlier one: an event that measures nothing (another
@@ -88,11 +107,11 @@ def put(sections: Mapping[str, Section], new: Section) -> dict[str, Section]:
     return {**sections, new.hardware: replace(new, history=past[:MAX_HISTORY])}
 
 
-def _rank(entry: Entry) -> tuple[bool, int, int]:
+def _rank(entry: ResultEntry) -> tuple[bool, int, int]:
     return entry.state.is_final, *entry.order
 
 
-def merge(one: Mapping[str, Section], other: Mapping[str, Section]) -> dict[str, Section]:
+def merge(one: Mapping[str, MachineSection], other: Mapping[str, MachineSection]) -> dict[str, MachineSection]:
     """Join the sections of two comments: of each hardware the later run is kept."""
     merged = dict(one)
     for hardware, section in other.items():
@@ -102,8 +121,8 @@ def merge(one: Mapping[str, Section], other: Mapping[str, Section]) -> dict[str,
     return merged
 
 
-def parse(comment: str) -> dict[str, Section]:
-    """Read perfgate's own comment; a section whose state somebody broke is left out, and comes back with its next result."""
+def parse(comment: str) -> dict[str, MachineSection]:
+    """Read perfgate's own comment; a section whose state was edited is left out, and comes back with its next result."""
     found = {}
     for match in _SECTION.finditer(comment.replace("\r\n", "\n")):
         try:
@@ -111,13 +130,13 @@ def parse(comment: str) -> dict[str, Section]:
         except ValidationError:
             continue
         heading, _, body = _FOOT.sub("", match["body"]).partition("\n")
-        section = Section(hardware=kept.hardware, entry=kept.entry, history=kept.history, body=body.strip("\n"))
-        headline = heading.removeprefix(_begin_heading(section)) if heading != _write_heading(section) else ""
-        found[kept.hardware] = replace(section, headline=headline)
+        found[kept.hardware] = MachineSection(
+            hardware=kept.hardware, entry=kept.entry, heading=heading, history=kept.history, body=body.strip("\n")
+        )
     return found
 
 
-def render(sections: Mapping[str, Section], runs_url: str) -> str:
+def render(sections: Mapping[str, MachineSection], runs_url: str) -> str:
     """Write the comment, the worst section first. `runs_url` is the address of the repository's runs.
 
     Where the room is short, the earlier results make way first; they stay in the state. Then long bodies are cut.
@@ -126,8 +145,8 @@ def render(sections: Mapping[str, Section], runs_url: str) -> str:
     return shown if CUT not in shown else _render(sections, runs_url, has_history=False)
 
 
-def _render(sections: Mapping[str, Section], runs_url: str, *, has_history: bool) -> str:
-    order = sorted(sections, key=lambda name: (URGENCY.index(sections[name].entry.state), name))
+def _render(sections: Mapping[str, MachineSection], runs_url: str, *, has_history: bool) -> str:
+    order = sorted(sections, key=lambda name: (sections[name].entry.state.order, name))
     empty = {name: _render_section(replace(sections[name], body=""), runs_url, has_history=has_history) for name in order}
     # A body brings two lines of its own, a section the two before it, and the end is a line too.
     room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + 4 for text in empty.values())
@@ -168,12 +187,12 @@ def _disarm(body: str) -> str:
     return body.replace("\r\n", "\n").replace("<!--", "&lt;!--")
 
 
-def _render_section(section: Section, runs_url: str, *, has_history: bool) -> str:
+def _render_section(section: MachineSection, runs_url: str, *, has_history: bool) -> str:
     entry = section.entry
     kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
     lines = [
         f"<!-- perfgate:section {orjson.dumps(kept).decode()} -->",
-        _write_heading(section),
+        _disarm(section.heading),
         *(["", section.body, ""] if section.body else [""]),
         "<!-- perfgate:foot -->",
         f"<sub>commit {entry.head_sha[:12]}, measured in {_link(entry, runs_url)}, {entry.at}</sub>",
@@ -183,27 +202,17 @@ def _render_section(section: Section, runs_url: str, *, has_history: bool) -> st
     return "\n".join(lines)
 
 
-def _write_heading(section: Section) -> str:
-    state = section.entry.state
-    words = " ".join(_disarm(section.headline).splitlines()) or f"{state.value} ({SENTENCES[state]})"
-    return f"{_begin_heading(section)}{words}"
-
-
-def _begin_heading(section: Section) -> str:
-    return f"## {ICONS[section.entry.state]} {section.hardware}: "
-
-
-def _render_history(history: tuple[Entry, ...], runs_url: str) -> list[str]:
+def _render_history(history: tuple[ResultEntry, ...], runs_url: str) -> list[str]:
     if not history:
         return []
     rows = [f"- commit {entry.head_sha[:12]}: {entry.state.value}, {_link(entry, runs_url)}, {entry.at}" for entry in history]
     return ["", f"<details><summary>Before ({len(history)})</summary>", "", *rows, "", "</details>"]
 
 
-def _link(entry: Entry, runs_url: str) -> str:
+def _link(entry: ResultEntry, runs_url: str) -> str:
     return f"[run {entry.run_id}.{entry.run_attempt}]({runs_url}/{entry.run_id})"
 
 
-def describe(entry: Entry) -> Mapping[str, Any]:
+def describe(entry: ResultEntry) -> Mapping[str, Any]:
     """The fields that a commit status needs."""
-    return {"state": entry.state.commit_status, "description": SENTENCES[entry.state][:140]}
+    return {"state": entry.state.commit_status, "description": entry.state.sentence[:140]}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
-from perfgate.core import Outcome
+from perfgate.core import Outcome, combine_outcomes
 
 
 class State(StrEnum):
@@ -31,46 +32,23 @@ class State(StrEnum):
         """GitHub's word: only a verdict that lets the change merge is a success."""
         return _STATUSES.get(self, "error" if self.is_final else "pending")
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """The place among sections: the smallest needs a reader first."""
+        return _STATES[self].order
+
+    @property
+    def icon(self) -> str:
+        """One character for a heading."""
+        return _STATES[self].icon
+
+    @property
+    def sentence(self) -> str:
+        """What it means for the reader, as a clause without a full stop."""
+        return _STATES[self].sentence
+
 
 _STATUSES = {State.PASS: "success", State.IMPROVED: "success", State.REGRESSION: "failure"}
-
-SENTENCES = {
-    State.AWAITING: "waits for a maintainer: this code comes from a fork, so somebody reads it before it runs on a GPU",
-    State.PLANNED: "planned: waits for a free machine",
-    State.RUNNING: "running",
-    State.PASS: "not slower, as far as the margins go",
-    State.IMPROVED: "faster, and nothing slower",
-    State.REGRESSION: "slower",
-    State.INCONCLUSIVE: "too little evidence to call it slower or not slower",
-    State.INVALID: "the measurement cannot be trusted, so it says nothing about speed",
-    State.SICK: "the machine is not fit to measure; nothing is said about the change",
-}
-
-ICONS = {
-    State.AWAITING: "\N{RAISED HAND}",
-    State.PLANNED: "\N{ALARM CLOCK}",
-    State.RUNNING: "\N{HOURGLASS WITH FLOWING SAND}",
-    State.PASS: "\N{WHITE HEAVY CHECK MARK}",
-    State.IMPROVED: "\N{WHITE HEAVY CHECK MARK}",
-    State.REGRESSION: "\N{CROSS MARK}",
-    State.INCONCLUSIVE: "\N{BLACK QUESTION MARK ORNAMENT}",
-    State.INVALID: "\N{NO ENTRY SIGN}",
-    State.SICK: "\N{NO ENTRY SIGN}",
-}
-
-URGENCY = (
-    State.REGRESSION,
-    State.INVALID,
-    State.SICK,
-    State.INCONCLUSIVE,
-    State.AWAITING,
-    State.RUNNING,
-    State.PLANNED,
-    State.PASS,
-    State.IMPROVED,
-)
-"""The state that most needs somebody's eyes first."""
-
 _OF_OUTCOME = {
     Outcome.IMPROVED: State.IMPROVED,
     Outcome.PASS: State.PASS,
@@ -78,10 +56,38 @@ _OF_OUTCOME = {
     Outcome.INCONCLUSIVE: State.INCONCLUSIVE,
     Outcome.INVALID: State.INVALID,
 }
-# Several scenarios of one hardware: the state that most needs somebody's eyes speaks for all.
-_WORST_FIRST = (Outcome.REGRESSION, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
 
 
-def combine(outcomes: Sequence[Outcome]) -> State:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StateRow:
+    """`order` is that of the outcome that the state stands at, then its place behind it."""
+
+    order: tuple[int, int]
+    icon: str
+    sentence: str
+
+
+_STATES = {
+    state: _StateRow(order=(outcome.order, 0), icon=outcome.icon, sentence=outcome.sentence)
+    for outcome, state in _OF_OUTCOME.items()
+} | {
+    State.SICK: _StateRow(
+        order=(Outcome.INVALID.order, 1),
+        icon=Outcome.INVALID.icon,
+        sentence="the machine is not fit to measure; nothing is said about the change",
+    ),
+    State.AWAITING: _StateRow(
+        order=(Outcome.INCONCLUSIVE.order, 1),
+        icon="\N{RAISED HAND}",
+        sentence="waits for a maintainer: this code comes from a fork, so somebody reads it before it runs on a GPU",
+    ),
+    State.RUNNING: _StateRow(order=(Outcome.INCONCLUSIVE.order, 2), icon="\N{HOURGLASS WITH FLOWING SAND}", sentence="running"),
+    State.PLANNED: _StateRow(
+        order=(Outcome.INCONCLUSIVE.order, 3), icon="\N{ALARM CLOCK}", sentence="planned: waits for a free machine"
+    ),
+}
+
+
+def find_state(outcomes: Sequence[Outcome]) -> State:
     """The state of a hardware whose scenarios ended in `outcomes`; without any the measurement is invalid."""
-    return next((_OF_OUTCOME[outcome] for outcome in _WORST_FIRST if outcome in outcomes), State.INVALID)
+    return _OF_OUTCOME[combine_outcomes(outcomes)] if outcomes else State.INVALID

@@ -11,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from perfgate.errors import HandoffError
-from perfgate.github.handoff.handoff import MAX_DOCUMENT_BYTES, Handoff, Subject, parse_handoff
+from perfgate.github.handoff.handoff import MAX_DOCUMENT_BYTES, Handoff, HandoffSubject, parse_handoff
 from perfgate.machine.accelerators import find_label_of_facts
 from perfgate.scenario.schema import NAME
 
@@ -92,7 +92,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most: int, w
     return content
 
 
-def open_artifact(path: Path, expected: Subject) -> tuple[Handoff, ...]:
+def open_artifact(path: Path, expected: HandoffSubject) -> tuple[Handoff, ...]:
     """Read an artifact and hold every document in it against the run it came from. Raise HandoffError for any difference."""
     documents = read_documents(path)
     handoffs = tuple(parse_handoff(content, name) for name, content in sorted(documents.items()))
@@ -104,9 +104,9 @@ def open_artifact(path: Path, expected: Subject) -> tuple[Handoff, ...]:
     return handoffs
 
 
-def check_subject(handoff: Handoff, expected: Subject, source: str) -> None:
+def check_subject(handoff: Handoff, expected: HandoffSubject, source: str) -> None:
     """Refuse a document of another repository, pull request, commit, run or machine than `expected`."""
-    for field in fields(Subject):
+    for field in fields(HandoffSubject):
         claimed, due = getattr(handoff.subject, field.name), getattr(expected, field.name)
         if claimed != due:
             raise HandoffError(f"{source}: subject.{field.name} is {claimed}, but its run belongs to {due}; refused")

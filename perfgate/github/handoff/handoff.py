@@ -1,8 +1,8 @@
 """The hand-off: what a job that ran a pull request's code may say to a job that holds a token.
 
 One JSON document of numbers and short words. It carries no verdict and no scenario text, for both would be the pull request's
-own say: the reader takes the scenario from its own checkout and judges the windows itself. Whoever wrote the samples can still
-forge them; `SECURITY.md` says what follows from that.
+own say: the reader takes the scenario from its own checkout and judges the windows itself. The job that wrote the samples
+can still forge them; `SECURITY.md` says what follows from that.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ Text = Line
 Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 Number = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-Place = Annotated[int, Field(ge=0, lt=100_000)]
+SmallCount = Annotated[int, Field(ge=0, lt=100_000)]
 Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
 Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
 Rate = Number | Literal["Infinity", "inf"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Subject:
+class HandoffSubject:
     """Which change was measured, where, and by which run. `pull_request` is 0 for a run that belongs to none."""
 
     repository: Repository
-    pull_request: Place
+    pull_request: SmallCount
     head_sha: Sha
     run_id: Annotated[int, Field(ge=0, lt=2**53)]
-    run_attempt: Place
+    run_attempt: SmallCount
     hardware: Label
 
 
@@ -78,7 +78,7 @@ class WindowEntry:
     arm: Arm
     block: Ordinal
     start: Ordinal
-    index: Place
+    index: SmallCount
     role: Role
     begun_s: Number
     ended_s: Number
@@ -124,7 +124,7 @@ class Handoff:
     """
 
     schema: Literal[1]
-    subject: Subject
+    subject: HandoffSubject
     perfgate: Word
     scenario: Label
     workload_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
@@ -171,7 +171,7 @@ def _adapter() -> TypeAdapter[Handoff]:
 
 
 def parse_handoff(content: bytes, source: str) -> Handoff:
-    """Read and check a document from a job that nobody trusts. Raise HandoffError naming the first field that is wrong."""
+    """Read and check a document from an untrusted job. Raise HandoffError naming the first field that is wrong."""
     if len(content) > MAX_DOCUMENT_BYTES:
         raise HandoffError(f"{source}: {len(content)} bytes where at most {MAX_DOCUMENT_BYTES} are read")
     try:
@@ -201,10 +201,15 @@ def _check_hardware(facts: Mapping[str, str], where: str) -> None:
 
 
 def describe(error: ValidationError) -> str:
-    """Name the first field that is wrong and the rule it broke, without repeating a value that somebody hostile chose."""
+    """Name the first field that is wrong and the rule it broke, without repeating a value that an attacker may have chosen."""
+    return ": ".join(find_fault(error))
+
+
+def find_fault(error: ValidationError) -> tuple[str, str]:
+    """Return the first field that is wrong, as a dotted path, and the rule it broke."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = [str(part)[:40] if str(part)[:40].replace("_", "").isalnum() else "?" for part in first["loc"]]
-    return f"{'.'.join(place) or 'content'}: {first['msg']}"
+    return ".".join(place) or "content", first["msg"]
 
 
 def dump_handoff(handoff: Handoff) -> bytes:

@@ -21,8 +21,8 @@ from perfgate.github.handoff.handoff import (
     AnswerEntry,
     ArmFacts,
     Handoff,
+    HandoffSubject,
     ReplyEntry,
-    Subject,
     WindowEntry,
     describe,
     dump_handoff,
@@ -93,7 +93,7 @@ def _write_reply(reply: ReplyEntry, prompt: list[int]) -> dict[str, Any]:
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
 
 
-def pack_folder(folder: Path, subject: Subject) -> bytes:
+def pack_folder(folder: Path, subject: HandoffSubject) -> bytes:
     """Turn a result folder into a hand-off. Raise HandoffError when it holds more, or other, than a reader would accept."""
     try:
         content = dump_handoff(_build_handoff(folder, subject))
@@ -103,7 +103,7 @@ def pack_folder(folder: Path, subject: Subject) -> bytes:
     return content
 
 
-def _build_handoff(folder: Path, subject: Subject) -> Handoff:
+def _build_handoff(folder: Path, subject: HandoffSubject) -> Handoff:
     record = read_record(folder)
     _, session = load_results(folder)
     return Handoff(

@@ -57,7 +57,7 @@ def build_layers_page(report: LayerReport) -> Page:
         title=f"{verdict.outcome.value}: MoE layers",
         answer=verdict.outcome.value,
         style=verdict.outcome.value.lower(),
-        meaning=wording.MEANINGS[verdict.outcome],
+        meaning=verdict.outcome.sentence,
         subtitle=verdict.scenario,
         facts=(("Hardware", verdict.hardware), ("How sure", f"{verdict.blocks} blocks, {verdict.windows} timed rounds")),
         reasons=verdict.reasons,

@@ -73,10 +73,10 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
         Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
     )
     return Page(
-        title=f"{view.outcome}: {view.scenario}",
-        answer=view.outcome + (" (advisory)" if view.is_advisory else ""),
-        style=view.outcome.lower(),
-        meaning=view.meaning,
+        title=f"{view.headline.outcome}: {view.scenario}",
+        answer=view.headline.answer,
+        style=view.headline.outcome.lower(),
+        meaning=view.headline.meaning,
         subtitle=f"{view.scenario}: {view.scenario_title}",
         facts=(*_list_facts(judged, view), *_list_cold_starts(raw)),
         tiles=make_tiles(verdict),

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from shlex import join
 
-from perfgate.github.handoff.handoff import Subject
+from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.results.records import BASE_TREE, CANDIDATE_TREE
 
 REPORT = "perfgate-report"
@@ -19,14 +19,14 @@ _ARTIFACT = re.compile(r"https?://\S+/actions/runs/(\d+)/artifacts/\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Reproduction:
     """How a reader gets what was measured of `subject`, a change of `base_sha`; neither is the hand-off's say.
 
     `base_sha` is empty in a merge queue, where a commit stands on the one before it. `link` is the address of the artifact
     REPORT; without one the reader is sent to the run that measured.
     """
 
-    subject: Subject
+    subject: HandoffSubject
     base_sha: str
     link: str = ""
     server_url: str = "https://github.com"

@@ -1,0 +1,119 @@
+"""Judge hand-offs on the trusted side: this side's scenarios and baselines, the untrusted side's numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfgate.check import judge
+from perfgate.core import Outcome
+from perfgate.errors import HandoffError
+from perfgate.gate.case import choose_baseline
+from perfgate.github.comment.reproduction import Reproduction
+from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.handoff.handoff import Handoff
+from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
+from perfgate.github.outputs import format_annotation
+from perfgate.github.settings import MatrixJob
+from perfgate.report.render import Case
+from perfgate.results.results import load_results
+
+NOTHING_TO_JUDGE = 3
+"""The exit code of a job that left no hand-off that can be judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingOptions:
+    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment."""
+
+    scenarios: tuple[str, ...]
+    baselines: tuple[Path, ...]
+    scenarios_in_pr: int
+    machines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobVerdict:
+    """What one job of the matrix came to: judged cases, or the `problem` that left nothing to judge."""
+
+    job: MatrixJob
+    cases: tuple[Case, ...] = ()
+    problem: str = ""
+
+    @property
+    def exit_codes(self) -> tuple[int, ...]:
+        """One for each case."""
+        return tuple(case.verdict.outcome.exit_code for case in self.cases) if not self.problem else (NOTHING_TO_JUDGE,)
+
+    @property
+    def annotations(self) -> tuple[str, ...]:
+        """Lines that GitHub shows on the run."""
+        if self.problem:
+            return (format_annotation("error", f"perfgate {self.job.hardware}", "nothing to judge"),)
+        return tuple(annotate(self.cases))
+
+    @property
+    def facts(self) -> tuple[Mapping[str, Any], ...]:
+        """The same for programs, one document a case."""
+        if self.problem:
+            return ({"hardware": self.job.hardware, "scenario": self.job.scenario, "problem": self.problem},)
+        return tuple(
+            {
+                "hardware": self.job.hardware,
+                "scenario": case.verdict.scenario,
+                "outcome": case.verdict.outcome.value,
+                "reasons": case.verdict.reasons,
+            }
+            for case in self.cases
+        )
+
+
+def judge_job(job: MatrixJob, artifacts: Path, reproduction: Reproduction, options: JudgingOptions) -> JobVerdict:
+    """Judge what one job left in its folder of `artifacts`."""
+    try:
+        handoffs = open_artifact(find_handoff(artifacts, job), reproduction.subject)
+        return JobVerdict(job=job, cases=judge_handoffs(handoffs, reproduction, options))
+    except HandoffError as error:
+        return JobVerdict(job=job, problem=str(error))
+
+
+def find_handoff(artifacts: Path, job: MatrixJob) -> Path:
+    """The file that a measuring job hands over, in a folder that holds one folder an artifact."""
+    return artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
+
+
+def judge_handoffs(handoffs: Sequence[Handoff], reproduction: Reproduction, options: JudgingOptions) -> tuple[Case, ...]:
+    """Compute each verdict from its windows. Raise HandoffError for a scenario that is not one of this side's."""
+    with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
+        folders = unpack_handoffs(handoffs, options.scenarios, Path(folder), scenarios_in_pr=options.scenarios_in_pr)
+        return tuple(_judge(path, reproduction, options) for path in folders)
+
+
+def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) -> Case:
+    scenario, session = load_results(folder)
+    baseline = choose_baseline(folder, options.baselines, scenario, session)
+    _, *words = session.reproduce
+    reproduce = (find_scenario(options.scenarios, scenario.name), *words)
+    return Case(
+        verdict=judge(session, scenario, baseline),
+        session=replace(session, source=reproduction.name_folder(scenario.name), reproduce=reproduce),
+        scenario=scenario,
+        baseline=baseline,
+        link=reproduction.address,
+        link_title=reproduction.title,
+        trees=reproduction.trees if words else "",
+        fetch=reproduction.fetch,
+    )
+
+
+def annotate(cases: Sequence[Case]) -> Iterator[str]:
+    """Say each verdict in a line that GitHub shows on the run."""
+    levels = {Outcome.PASS: "notice", Outcome.IMPROVED: "notice", Outcome.REGRESSION: "error"}
+    for case in cases:
+        verdict = case.verdict
+        message = "; ".join(verdict.reasons[:3]) or verdict.outcome.value
+        title = f"perfgate {verdict.scenario}: {verdict.outcome.value}"
+        yield format_annotation(levels.get(verdict.outcome, "warning"), title, message)

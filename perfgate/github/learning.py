@@ -1,0 +1,62 @@
+"""What the nightly workflow measured of the main branch, as sessions that a baseline may take in."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfgate.errors import PerfgateError
+from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.handoff.unpacking import unpack_handoffs
+from perfgate.github.judging import find_handoff
+from perfgate.github.outputs import format_annotation
+from perfgate.github.settings import MatrixJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What became of one job's session: the `line` of the baseline that took it in, or the `problem` that kept it out."""
+
+    job: MatrixJob
+    line: str = ""
+    problem: str = ""
+
+    @property
+    def message(self) -> str:
+        """A line for the log; a problem is a warning that GitHub shows on the run."""
+        title = f"perfgate {self.job.hardware} {self.job.scenario}"
+        return format_annotation("warning", title, self.problem) if self.problem else self.line
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """The same for programs."""
+        facts = {"hardware": self.job.hardware, "scenario": self.job.scenario}
+        return {**facts, "problem": self.problem} if self.problem else facts
+
+
+def learn_from(
+    subjects: Iterable[tuple[MatrixJob, HandoffSubject]],
+    artifacts: Path,
+    scenarios: tuple[str, ...],
+    add: Callable[[Path], str],
+) -> Iterator[Lesson]:
+    """Open what each job handed over and give its result folder to `add`, which says in a line what it stored.
+
+    A job whose session is missing, of another run or refused by `add` is left out, and its lesson says why.
+    """
+    for job, subject in subjects:
+        try:
+            yield Lesson(job=job, line=_learn(find_handoff(artifacts, job), subject, scenarios, add))
+        except PerfgateError as error:
+            yield Lesson(job=job, problem=str(error))
+
+
+def _learn(path: Path, subject: HandoffSubject, scenarios: tuple[str, ...], add: Callable[[Path], str]) -> str:
+    with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
+        # A baseline names its sessions by their folders, and a session counts once.
+        own = Path(folder) / f"run-{subject.run_id}-{subject.run_attempt}"
+        (opened,) = unpack_handoffs(open_artifact(path, subject), scenarios, own)
+        return add(opened.rename(Path(folder) / f"{own.name}-{subject.hardware}"))

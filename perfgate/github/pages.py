@@ -1,0 +1,31 @@
+"""The pages that a comment's link leads to: one a scenario, beside the result folder that it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from perfgate.errors import InputError
+from perfgate.github.handoff.unpacking import unpack_handoffs
+from perfgate.github.judging import JudgingOptions
+from perfgate.github.runs import MachineResult
+
+WritePage = Callable[[Path, Path, tuple[Path, ...]], None]
+"""Writes the page of a result folder into a file, judged by folders of baselines."""
+
+
+def write_pages(results: Iterable[MachineResult], options: JudgingOptions, out: Path, write_page: WritePage) -> Iterator[str]:
+    """Open what each machine handed over and write its pages; yield a line for each, as it was written.
+
+    What cannot be shown is left out, with a line that says why; the comment says it too.
+    """
+    for result in results:
+        place = out / result.hardware
+        for handoff in result.handoffs:
+            try:
+                (folder,) = unpack_handoffs((handoff,), options.scenarios, place, scenarios_in_pr=options.scenarios_in_pr)
+                write_page(folder, place / f"{handoff.scenario}.html", options.baselines)
+            except InputError as error:
+                yield f"{result.hardware}: no page: {error}"
+                continue
+            yield f"{folder}.html"

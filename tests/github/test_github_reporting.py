@@ -1,0 +1,252 @@
+"""What a run comes to, with the effects as arguments: no process, no environment and no printing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from perfgate.errors import BaselineError, InputError
+from perfgate.github.client import GitHub
+from perfgate.github.comment.publisher import CommentTarget
+from perfgate.github.comment.sections import parse
+from perfgate.github.comment.states import State
+from perfgate.github.events import find_merge_base
+from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
+from perfgate.github.handoff.packing import pack_folder
+from perfgate.github.judging import JudgingOptions, find_handoff
+from perfgate.github.learning import learn_from
+from perfgate.github.pages import write_pages
+from perfgate.github.planning import Measurement, choose_jobs, name_machines, plan_measurement
+from perfgate.github.reporting import MachineReport, Reporter, judge_machines, publish_all
+from perfgate.github.runs import MachineResult, WorkflowRun
+from perfgate.github.settings import MachineSettings, MatrixJob, Settings
+from tests.fakes.github_server import run_fake_github
+from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
+
+HEAD, BASE, LEFT_AT = "a" * 40, "b" * 40, "d" * 40
+AT = "2026-11-21T10:00:00Z"
+PULL = {
+    "number": 7,
+    "head": {"sha": HEAD, "repo": {"full_name": "o/r"}},
+    "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+}
+RUN = WorkflowRun(repository="o/r", run_id=11, run_attempt=1, head_sha=HEAD, pull=PULL)
+SETTINGS = Settings(
+    hardware={"h20": MachineSettings(scenarios=("a", "b")), "h200": MachineSettings(scenarios=("a",), smoke=("a",))}
+)
+
+
+@pytest.fixture(scope="module")
+def process():
+    with run_fake_github() as fake:
+        yield fake
+
+
+@pytest.fixture
+def github(process):
+    process.set(faults=[], log=[], comments=[], statuses=[], pulls={"7": PULL}, merge_bases={f"main...{HEAD}": LEFT_AT})
+    return GitHub(token="t0ken", api_url=process.url, sleep=lambda _: None)
+
+
+@pytest.fixture
+def summaries():
+    return []
+
+
+@pytest.fixture
+def reporter(github, summaries):
+    target = CommentTarget(repository="o/r", pull_request=7, settle_s=0.0)
+    return Reporter(github=github, run=RUN, target=target, summarise=summaries.append, now=lambda: AT, note=summaries.append)
+
+
+def write_scenario(tmp_path, name):
+    """A scenario file of this side without the comparison of answers, which these sessions do not hold."""
+    path = tmp_path / f"{name}.toml"
+    text = SCENARIO_TEXT.replace('name = "unit"', f'name = "{name}"')
+    path.write_text(text + "[equivalence]\nenabled = false\n")
+    return str(path)
+
+
+def measure(tmp_path, name, *, worse=0.0, hardware="test-gpu"):
+    """Measure and hand over one scenario, as the GPU job does."""
+    scenario = replace(make_scenario(), name=name)
+    session = replace(make_session(scenario, worse=worse), scenario=name)
+    folder = write_folder(tmp_path / f"measured-{name}-{worse}", session)
+    record = orjson.loads((folder / "session.json").read_bytes())
+    (folder / "session.json").write_bytes(orjson.dumps({**record, "scenario": name}))
+    return pack_folder(folder, RUN.subject(hardware))
+
+
+def make_options(*scenarios):
+    return JudgingOptions(scenarios=scenarios, baselines=(), scenarios_in_pr=len(scenarios), machines=1)
+
+
+def make_result(*contents, remarks=()):
+    handoffs = tuple(parse_handoff(content, "test") for content in contents)
+    state = State.INVALID if remarks else None
+    return MachineResult(hardware="test-gpu", handoffs=handoffs, state=state, remarks=tuple(remarks))
+
+
+def test_judge_machines__a_section_is_dated_and_headed_by_values(reporter, tmp_path, summaries):
+    result = make_result(measure(tmp_path, "unit", worse=0.2))
+
+    (section,) = judge_machines(reporter, [result], make_options(write_scenario(tmp_path, "unit")))
+
+    assert (section.entry.state, section.entry.at) == (State.REGRESSION, AT)
+    assert section.heading.startswith("## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in ")
+    assert "[run's summary](https://github.com/o/r/actions/runs/11)" in section.body
+    assert len(summaries) == 1
+    assert summaries[0].startswith("### \N{CROSS MARK} REGRESSION (advisory): slower in ")
+
+
+@pytest.mark.parametrize(
+    ("worse", "state", "heading"),
+    [
+        (0.0, State.INVALID, "## \N{NO ENTRY SIGN} test-gpu: invalid (the measurement cannot be trusted"),
+        (0.2, State.REGRESSION, "## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in "),
+    ],
+)
+def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(reporter, tmp_path, worse, state, heading):
+    result = make_result(measure(tmp_path, "unit", worse=worse), remarks=["other: no job ran"])
+
+    (section,) = judge_machines(reporter, [result], make_options(write_scenario(tmp_path, "unit")))
+
+    assert section.entry.state is state
+    assert section.heading.startswith(heading)
+    assert section.body.startswith("- other: no job ran\n\n")
+
+
+def test_publish_all__says_of_each_machine_what_became_of_it(reporter, process):
+    sections = [reporter.announce("h20", State.PLANNED), reporter.announce("h200", State.RUNNING)]
+
+    first, second = publish_all(reporter, sections)
+    process.set(pulls={"7": {**PULL, "head": {**PULL["head"], "sha": BASE}}})
+    (late,) = publish_all(reporter, [reporter.announce("h20", State.RUNNING)])
+
+    (comment,) = process.get()["comments"]
+    assert parse(comment["body"]).keys() == {"h20", "h200"}
+    assert first.line == f"h20: planned: {comment['html_url']}"
+    assert second.facts == {"hardware": "h200", "state": "running", "comment": comment["html_url"]}
+    assert late.facts.keys() == {"hardware", "left"}
+    assert late.line.startswith("h20: left as it is: pull request 7 is at bbbb")
+
+
+def test_publish_all__yields_before_the_next_is_published(reporter, process):
+    """A step may break off between two machines: what was said until then has its line."""
+    reports = publish_all(reporter, (reporter.announce(name, State.RUNNING) for name in ("h20", "h200")))
+
+    assert next(reports).hardware == "h20"
+    assert [status["context"] for status in process.get()["statuses"]] == ["perfgate/h20"]
+
+
+def test_machine_report__without_a_comment():
+    report = MachineReport(hardware="h20", state="not asked for")
+
+    assert (report.line, report.facts) == ("h20: not asked for", {"hardware": "h20", "state": "not asked for"})
+
+
+def test_write_pages__what_cannot_be_shown_is_left_out(tmp_path):
+    written = []
+
+    def write_page(folder, file, baselines):
+        if written:
+            raise InputError("no figures")
+        written.append((folder, file, baselines))
+
+    results = [make_result(measure(tmp_path, "unit"), measure(tmp_path, "other"))]
+    options = make_options(write_scenario(tmp_path, "unit"), write_scenario(tmp_path, "other"))
+    lines = list(write_pages(results, options, tmp_path / "report", write_page))
+
+    place = tmp_path / "report" / "test-gpu"
+    assert written == [(place / "unit", place / "unit.html", ())]
+    assert lines == [f"{place / 'unit'}.html", "test-gpu: no page: no figures"]
+
+
+JOB = MatrixJob(hardware="test-gpu", scenario="unit")
+
+
+def test_learn_from__gives_a_folder_named_after_the_run(tmp_path):
+    path = find_handoff(tmp_path, JOB)
+    path.parent.mkdir()
+    path.write_bytes(measure(tmp_path, "unit"))
+    seen = []
+
+    def add(folder):
+        seen.append((folder.name, (folder / "session.json").is_file()))
+        return "stored"
+
+    (lesson,) = learn_from([(JOB, RUN.subject("test-gpu"))], tmp_path, (write_scenario(tmp_path, "unit"),), add)
+
+    assert seen == [("run-11-1-test-gpu", True)]
+    assert (lesson.message, lesson.facts) == ("stored", {"hardware": "test-gpu", "scenario": "unit"})
+
+
+def test_learn_from__a_refusal_is_a_warning_and_the_next_job_goes_on(tmp_path):
+    path = find_handoff(tmp_path, JOB)
+    path.parent.mkdir()
+    path.write_bytes(measure(tmp_path, "unit"))
+    subjects = [(replace(JOB, scenario="missing"), RUN.subject("test-gpu")), (JOB, RUN.subject("test-gpu"))]
+
+    def refuse(folder):
+        raise BaselineError(f"{folder.name}: the level became slower")
+
+    missing, refused = learn_from(subjects, tmp_path, (write_scenario(tmp_path, "unit"),), refuse)
+
+    assert "handoff-missing.json: no such file" in missing.problem
+    assert refused.message == "::warning title=perfgate test-gpu unit::run-11-1-test-gpu: the level became slower"
+    assert refused.facts["problem"] == "run-11-1-test-gpu: the level became slower"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "scenarios", "chosen"),
+    [
+        ("", "", [("h20", "a"), ("h20", "b"), ("h200", "a")]),
+        ("h20", "", [("h20", "a"), ("h20", "b")]),
+        ("", " a ,", [("h20", "a"), ("h200", "a")]),
+        ("h20", "b", [("h20", "b")]),
+    ],
+)
+def test_choose_jobs__by_machine_and_scenario(hardware, scenarios, chosen):
+    jobs = choose_jobs(SETTINGS, hardware, scenarios)
+
+    assert [(job.hardware, job.scenario) for job in jobs] == chosen
+    assert name_machines(jobs) == tuple(sorted({name for name, _ in chosen}))
+
+
+@pytest.mark.parametrize(("hardware", "scenarios"), [("h100", ""), ("h200", "b"), ("", "a,c")])
+def test_choose_jobs__what_the_settings_do_not_have(hardware, scenarios):
+    with pytest.raises(InputError, match="--hardware, --only: the settings have no such machine"):
+        choose_jobs(SETTINGS, hardware, scenarios)
+
+
+def test_plan_measurement__a_queue_asks_no_client():
+    payload = {"merge_group": {"head_sha": HEAD, "base_sha": BASE}}
+
+    def connect():
+        raise InputError("a token was asked for")
+
+    outputs = plan_measurement("merge_group", payload, SETTINGS, connect)
+
+    assert (outputs["action"], outputs["base_sha"], outputs["scenarios"]) == ("run", BASE, "3")
+    assert orjson.loads(outputs["matrix"]) == [{"hardware": "h200", "scenario": "a"}]
+
+
+def test_measurement__its_outputs_are_lines_of_text(github):
+    base = find_merge_base(github, PULL)
+    measurement = Measurement(pull_request=7, head_sha=HEAD, base_sha=base, jobs=(JOB,), scenarios=1)
+
+    assert measurement.outputs == {
+        "pull_request": "7",
+        "head_sha": HEAD,
+        "base_sha": LEFT_AT,
+        "matrix": '[{"hardware":"test-gpu","scenario":"unit"}]',
+        "scenarios": "1",
+    }
+
+
+def test_subject__of_a_run_names_the_machine():
+    assert RUN.subject("h20") == HandoffSubject(
+        repository="o/r", pull_request=7, head_sha=HEAD, run_id=11, run_attempt=1, hardware="h20"
+    )
