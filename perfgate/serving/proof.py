@@ -14,7 +14,6 @@ from perfgate.errors import ServerError
 from perfgate.results.profiles import Profile
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.writer import ResultWriter
-from perfgate.scenario.moe_path import OFF, PROOF, SUM_KERNEL, SUM_OPTION, VARIABLE
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
@@ -22,9 +21,13 @@ from perfgate.serving.profiling import profile_server
 from perfgate.serving.window import Plan
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.validity.expectations import LOG_EVENT, check_expectations, describe_missing, find_line
+from perfgate_moe.engines.switch import OFF, PROOF, VARIABLE
 
 if TYPE_CHECKING:
     from perfgate.serving.session import Start
+
+SUM_OPTION, SUM_KERNEL = "--enable-fused-moe-sum-all-reduce", "fused_moe_kernel"
+"""SGLang's own fusion of the MoE sum, and the kernel of the Triton runner that it is a part of."""
 
 
 def prove_warm(plan: Plan, start: Start) -> None:

@@ -17,15 +17,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perfgate.errors import InputError
+from perfgate_moe.errors import MoeInputError, NotApplicableError
 from perfgate_moe.layer.align import Alignment, align
 from perfgate_moe.layer.combine import launch_sum
 from perfgate_moe.layer.epilogues import activated, activated_total, gate_up_rows, store_slots
 from perfgate_moe.layer.fp8_rounding import round_to_codes, rounded_groups
-from perfgate_moe.layer.problem import SCALE_BLOCK, BlockScales, NotApplicableError, Problem
+from perfgate_moe.layer.problem import SCALE_BLOCK, BlockScales, Problem
 from perfgate_moe.layer.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
 from perfgate_moe.layer.schedule import begin, slots_of, tile_of
-from perfgate_moe.layer.tiles import Plan, Tiles
+from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WARPGROUP_ROWS = 64
 
@@ -308,13 +308,13 @@ class _Rows:
     scales: Tensor
 
 
-def fp8_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
+def fp8_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor:
     """Run a layer with scales on the device of its tensors; returns `problem.out`, wholly written."""
     if not isinstance(problem.scales, BlockScales):
         raise NotApplicableError("fp8 is for layers with block scales")
     for tiles in (plan.gate_up, plan.down):
         if tiles.k != SCALE_BLOCK:
-            raise InputError(f"plan with k = {tiles.k}: products of 8-bit weights go {SCALE_BLOCK} deep, set k to that")
+            raise MoeInputError(f"plan with k = {tiles.k}: products of 8-bit weights go {SCALE_BLOCK} deep, set k to that")
     slot_count = problem.topk_ids.numel()
     alignment = None if plan.is_direct else align(problem.topk_ids, problem.experts, plan.gate_up.m, launch)
     inner = _launch_gate_up(problem, problem.scales, plan, alignment, launch)
@@ -323,7 +323,7 @@ def fp8_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
     return launch_sum(problem, partial, launch)
 
 
-def stores_codes(plan: Plan) -> bool:
+def stores_codes(plan: TilePlan) -> bool:
     """Whether the first product ends with rounding: its programs have whole groups, and the second wants codes."""
     return plan.gate_up.n == 2 * SCALE_BLOCK and not plan.down.rounds
 
@@ -351,7 +351,7 @@ def _tile_arguments(tiles: Tiles, depth: int, *, is_contiguous: bool, is_direct:
 
 
 def _launch_gate_up(
-    problem: Problem, scales: BlockScales, plan: Plan, alignment: Alignment | None, launch: dict[str, bool]
+    problem: Problem, scales: BlockScales, plan: TilePlan, alignment: Alignment | None, launch: dict[str, bool]
 ) -> _Rows:
     """The first product and its activation, and its rows as the second product wants them."""
     slot_count, activation, tiles = problem.topk_ids.numel(), problem.activation, plan.gate_up

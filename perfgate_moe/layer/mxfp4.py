@@ -14,12 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import align
 from perfgate_moe.layer.combine import launch_sum
 from perfgate_moe.layer.epilogues import gate_up_rows, store_activated, store_slots
-from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, NotApplicableError, Problem
+from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, Problem
 from perfgate_moe.layer.schedule import begin, slots_of, tile_of
-from perfgate_moe.layer.tiles import Plan, Tiles
+from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WARPGROUP_ROWS = 64
 
@@ -243,7 +244,7 @@ def mxfp4_down_product(
     )  # fmt: skip
 
 
-def mxfp4_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
+def mxfp4_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor:
     """Run a layer with 4-bit weights on the device of its tensors; returns `problem.out`, wholly written."""
     if not isinstance(problem.scales, MicroScales):
         raise NotApplicableError("mxfp4 is for layers with 4-bit weights")

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 import perfgate
 from perfgate.cli.moe.kernels import command
-from perfgate.errors import InputError
 from perfgate_moe.build.checkout import write_site
+from perfgate_moe.errors import MoeInputError
 
 LIST = "import importlib.metadata as m; print(sorted(e.name for e in m.entry_points(group='sglang.srt.plugins')))"
 
@@ -27,5 +27,5 @@ def test_plug_in_command__python_finds_what_pyproject_names(tmp_path):
 
 
 def test_write_site__installed_package_needs_none(tmp_path):
-    with pytest.raises(InputError, match="installed package"):
+    with pytest.raises(MoeInputError, match="installed package"):
         write_site(tmp_path, tmp_path / "pyproject.toml")

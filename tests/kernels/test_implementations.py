@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from perfgate.cli.moe.kernels import command
-from perfgate.errors import InputError
+from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam import implementations
 from perfgate_moe.exam.implementations import BUILT_IN, find, registry
 
@@ -37,7 +37,7 @@ def test_registry__adds_entry_points(monkeypatch):
     ],
 )
 def test_find__says_what_is_missing(name, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(MoeInputError, match=message):
         find(name).load()
 
 
@@ -59,7 +59,7 @@ def test_check_command__wrong_implementation_exits_one():
 def test_check_command__wants_cases_or_a_matrix(arguments):
     done = run("check", "--impl", "torch-staged", *arguments)
 
-    assert isinstance(done.exception, InputError)
+    assert isinstance(done.exception, MoeInputError)
 
 
 def test_list_command__names_every_implementation():

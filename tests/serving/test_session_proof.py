@@ -19,7 +19,8 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure, read_expect
 from perfgate.serving.proof import find_expect
 from perfgate.verdict.validity.expectations import find_line
-from perfgate.verdict.validity.kernel_proof import Build, Exam, Finding, KernelProof
+from perfgate.verdict.validity.kernel_proof import KernelProof
+from perfgate_moe.proof.values import Build, Exam, KernelFinding
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
 FUSED = {"FAKE_KERNELS": "fused_moe_kernel:33,attention:20"}
@@ -39,7 +40,7 @@ def run(folder, expect, env=FUSED, **changes):
 
 def make_kernels(*wrong):
     """Both arms examined; the candidate is wrong in `wrong`."""
-    found = tuple(Finding(name=name, problem="relative error 1") for name in wrong)
+    found = tuple(KernelFinding(name=name, problem="relative error 1") for name in wrong)
     return KernelProof(
         builds=tuple(Build(arm=arm, arch="sm_90", kernels=6) for arm in Arm),
         exams=(
