@@ -14,6 +14,12 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
+@pytest.fixture(autouse=True)
+def own_locks(monkeypatch, tmp_path_factory):
+    """Tests beside each other, or beside a measurement, are not kept out by its locks."""
+    monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path_factory.mktemp("locks")))
+
+
 def pytest_collection_modifyitems(config, items):
     """`-m attack` carries out every attack that SECURITY.md lists; what takes long runs where `-m` names it."""
     for item in items:

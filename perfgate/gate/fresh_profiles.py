@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from perfgate.core import Arm
-from perfgate.errors import ServerError
+from perfgate.errors import RunnerError, ServerError
+from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles
 from perfgate.results.records import read_record
 from perfgate.results.resumption import read_progressed
@@ -20,6 +21,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import Request, raise_on_signals
 from perfgate.serving.profiling import profile_server
 from perfgate.serving.progress import Progress
+from perfgate.serving.watch.telemetry import find_measured
 from perfgate.storage.journal import lock_folder
 
 
@@ -35,14 +37,19 @@ def profile_arms(request: Request, progress: Progress) -> bool:
         writer = ResultWriter(request.folder)
         found = read_progressed(request.folder)
         stack.enter_context(raise_on_signals())
-        reaper = Reaper(lock)
+        launches = {arm: spec.build_launch(request.scenario, model) for arm, spec in request.arms.items()}
+        try:
+            machine = stack.enter_context(hold_machine(find_measured(launches.values()), find_lock_folder()))
+        except RunnerError as error:
+            progress.step(f"no profile: {error}")
+            return False
+        reaper = Reaper(lock, *machine)
         stack.callback(reaper.close)
         used = [int(path.name.removeprefix("start-")) for path in (request.folder / PROFILE_DIR).glob("start-*")]
         for number, arm in enumerate(list_missing(request.folder), start=max([found.starts, *used]) + 1):
-            launch = request.arms[arm].build_launch(request.scenario, model)
             log = writer.logs / f"server-{number:02d}-{arm.value}.log"
             try:
-                with Server(launch, log, reaper) as server:
+                with Server(launches[arm], log, reaper) as server:
                     server.wait_ready(partial(_tell, progress, arm))
                     progress.wait(f"{arm.value} server: one profiled batch")
                     place = Profile(arm=arm, block=FRESH, start=number)

@@ -87,6 +87,10 @@ class GpuMonitor:
         except self._nvml.NVMLError as error:
             raise _explain(error) from None
 
+    def read_uuids(self) -> tuple[str, ...]:
+        """Name every device for good: an index means another GPU where fewer are visible."""
+        return tuple(str(self._nvml.nvmlDeviceGetUUID(device)) for device in self._devices)
+
     def close(self) -> None:
         """Let NVML go; what fails here is no longer anybody's measurement."""
         try:
@@ -130,6 +134,21 @@ def list_devices(args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]
     visible = {**os.environ, **env}.get("CUDA_VISIBLE_DEVICES", "").strip()
     names = [name.strip() for name in visible.split(",")] if visible else [str(index) for index in range(first + count)]
     return tuple(names[first : first + count])
+
+
+def find_uuids(devices: Sequence[str]) -> tuple[str, ...] | None:
+    """The UUIDs of devices that are named by index or UUID; None where no NVIDIA driver can be asked."""
+    try:
+        monitor = GpuMonitor.open(devices)
+    except TelemetryError:
+        # The session itself says later what is wrong with the driver.
+        return None
+    if monitor is None:
+        return None
+    try:
+        return monitor.read_uuids()
+    finally:
+        monitor.close()
 
 
 def _product(args: Sequence[str], options: Sequence[str]) -> int:

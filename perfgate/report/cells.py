@@ -45,6 +45,9 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     """What voids a cell, and what the table does not say."""
     for cell in cells:
         yield from (f"PROBLEM {plain(cell.server)} x {plain(cell.load)}: {plain(problem)}" for problem in cell.problems)
+    told = {cell.server: cell.equivalence for cell in cells if cell.equivalence}
+    first = cells[0].server if cells else ""
+    yield from (f"answers of {plain(server)} held against {plain(first)}: {plain(text)}" for server, text in told.items())
     if rounds == 1:
         yield "one start of each server: the offset of a start looks like a difference between servers; measure more rounds"
     yield "levels, and no verdict: differences smaller than start to start mean nothing; `perfgate ab` judges one change"
@@ -59,4 +62,5 @@ def describe_cell(cell: CellResult) -> dict[str, Any]:
         "windows": len(cell.runs),
         "levels": {name: level for name, level in levels.items() if level is not None},
         "problems": cell.problems,
+        "equivalence": cell.equivalence,
     }

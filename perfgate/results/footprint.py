@@ -7,8 +7,9 @@ gate them as any other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
+from statistics import median
 from typing import Any
 
 from perfgate.core import Run
@@ -33,6 +34,47 @@ def read_starts(events: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, floa
         for event in events
         if event.get("event") == "server_ready" and isinstance(event.get("start"), int) and (found := _read_phases(event))
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStart:
+    """The first start of an arm, which found no compiled kernel, beside the median of those that found some.
+
+    `cold_ready_s` and `warm_ready_s` are seconds until the first token, their difference is what an empty cache costs a user
+    who installs a new release; `kernels` were compiled in that start. `warm_ready_s` is None with a cold start alone.
+    """
+
+    arm: str
+    start: int
+    cold_ready_s: float
+    warm_ready_s: float | None
+    kernels: int
+
+
+def read_cold_starts(events: Iterable[Mapping[str, Any]]) -> tuple[ColdStart, ...]:
+    """The starts with an empty Triton cache, in their order; none where the arms have no caches of their own (`--caches`)."""
+    told = list(events)
+    begun = {event["start"]: event for event in told if event.get("event") == "server_started" and "cached_kernels" in event}
+    ready = {event["start"]: event for event in told if event.get("event") == "server_ready" and event.get("start") in begun}
+    found = []
+    for number, event in sorted(ready.items()):
+        arm = str(begun[number].get("arm"))
+        warm = [
+            float(ready[other]["ready_s"])
+            for other in ready
+            if begun[other].get("arm") == arm and begun[other]["cached_kernels"] > 0
+        ]
+        if begun[number]["cached_kernels"] == 0:
+            found.append(
+                ColdStart(
+                    arm=arm,
+                    start=number,
+                    cold_ready_s=float(event["ready_s"]),
+                    warm_ready_s=median(warm) if warm else None,
+                    kernels=int(event.get("compiled_kernels", 0)),
+                )
+            )
+    return tuple(found)
 
 
 def _read_phases(event: Mapping[str, Any]) -> dict[str, float]:

@@ -10,12 +10,12 @@ import orjson
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from perfgate.errors import RunnerError
+from perfgate.machine.lock import find_lock_folder, list_holders
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
 from perfgate.runner.hook import find_quarantine
 from perfgate.runner.seeds import MANIFEST
 from perfgate.runner.settings import Runner
-from perfgate.runner.slots import find_lock_folder, list_holders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

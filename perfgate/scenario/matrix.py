@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
 from perfgate.errors import ScenarioError
 from perfgate.scenario.load import Load
+from perfgate.scenario.safeguards import Equivalence
 from perfgate.scenario.schema import Gate, Model, Name, Scenario, Server, Warmup
 from perfgate.scenario.toml import parse_toml
 
@@ -23,7 +24,8 @@ class Matrix:
     """Every server under every load: levels side by side, and no verdict.
 
     Each round starts every server once and lets it meet all loads, `windows` that count each. With one round the offset of a
-    start looks like a difference between servers; a second one shows it.
+    start looks like a difference between servers; a second one shows it. Each start is asked the prompts of `equivalence`, and
+    the first server's answers are those that the others are held against. `allow_retraction` is as in a scenario.
     """
 
     schema: Literal[1]
@@ -33,8 +35,10 @@ class Matrix:
     servers: Mapping[Name, Server]
     loads: Mapping[Name, Load]
     warmup: Warmup = field(default_factory=Warmup)
+    equivalence: Equivalence = field(default_factory=Equivalence)
     windows: Annotated[int, Field(ge=1, strict=True)] = 3
     rounds: Annotated[int, Field(ge=1, strict=True)] = 2
+    allow_retraction: StrictBool = False
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
@@ -42,6 +46,8 @@ class Matrix:
         for name in ("servers", "loads"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: is empty; name at least one")
+        if self.equivalence.gsm8k.path is not None:
+            raise ValueError("equivalence.gsm8k: a matrix asks no questions; `perfgate ab` does")
 
     def build_scenario(self, server: str, load: str) -> Scenario:
         """One cell as a scenario, so that it is served, checked and identified as any other measurement is."""
@@ -54,6 +60,8 @@ class Matrix:
             load=self.loads[load],
             gates={"output_tok_per_s": Gate()},
             warmup=self.warmup,
+            equivalence=self.equivalence,
+            allow_retraction=self.allow_retraction,
         )
 
     def order(self) -> Iterator[tuple[int, str, tuple[str, ...]]]:

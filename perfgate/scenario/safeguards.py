@@ -81,17 +81,21 @@ class Expect:
     """What must be seen of the candidate, so that the path under test is known to have run; regular expressions, all of them.
 
     A kernel (an operator on a CPU) must match each of `kernels` and none may match one of `absent`, in a profile taken after
-    the first block; a line of the server's log must match each of `log`.
+    the first block; a line of the server's log must match each of `log`. Two more hold the arms' profiles against each other:
+    what matches `removed` must run in the base and not in the candidate, and what matches `added` must run at least half as
+    often again in the candidate, for each step. A kernel that both arms run proves nothing.
     """
 
     kernels: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
         """A pattern that cannot match anything would fail late, after the first block."""
-        for name in ("kernels", "absent", "log"):
+        for name in ("kernels", "absent", "removed", "added", "log"):
             for pattern in getattr(self, name):
                 try:
                     re.compile(pattern)
@@ -100,8 +104,13 @@ class Expect:
 
     @property
     def needs_profile(self) -> bool:
-        """Whether a profile of the candidate has to be taken."""
-        return bool(self.kernels or self.absent)
+        """Whether profiles have to be taken."""
+        return bool(self.kernels or self.absent or self.is_difference)
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether the base's profile is needed, too."""
+        return bool(self.removed or self.added)
 
     @property
     def is_empty(self) -> bool:
@@ -111,5 +120,9 @@ class Expect:
     def extend(self, other: Expect) -> Expect:
         """Expect all of both."""
         return Expect(
-            kernels=(*self.kernels, *other.kernels), absent=(*self.absent, *other.absent), log=(*self.log, *other.log)
+            kernels=(*self.kernels, *other.kernels),
+            absent=(*self.absent, *other.absent),
+            removed=(*self.removed, *other.removed),
+            added=(*self.added, *other.added),
+            log=(*self.log, *other.log),
         )

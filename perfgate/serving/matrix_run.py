@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfgate import __version__
-from perfgate.core import Role, Run
+from perfgate.core import Role
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.lock import find_lock_folder, hold_machine
+from perfgate.results.answers import Answers, store_answers
+from perfgate.results.matrix_answers import choose_arm
 from perfgate.results.matrix_records import (
     MATRIX_FILE,
     Key,
@@ -28,16 +31,18 @@ from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.startup import note_start
+from perfgate.serving.equivalence import ask
 from perfgate.serving.measure import locate_model, raise_on_signals, require_engine, write_utc
-from perfgate.serving.model.model_guard import verify_model
+from perfgate.serving.model.gpu_memory import require_memory
+from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
-from perfgate.serving.session import agree
-from perfgate.serving.watch.telemetry import Telemetry, open_monitor
-from perfgate.serving.window import Bench, describe_run
+from perfgate.serving.watch.telemetry import Telemetry, find_measured, open_monitor
+from perfgate.serving.window import Bench, describe_run, note_other_work
 from perfgate.storage.journal import explain_stop, lock_folder
-from perfgate.storage.rounding import format_percent
-from perfgate.verdict.validity.pairing import describe_curve
+from perfgate.verdict.validity.pairing import WindowRules
+from perfgate.verdict.validity.warmth import Watched, explain_cold, is_warm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +59,9 @@ class MatrixRequest:
 def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     """Measure what is not settled yet. A server or client that fails is a cell without result; the others go on.
 
-    Raise ModelError, EngineError or InputError before anything starts when nothing could be measured, EvidenceError when the
-    folder cannot be written or holds another matrix, InterruptedRunError when somebody stopped it.
+    Raise ModelError, EngineError or InputError before anything starts when nothing could be measured, RunnerError when another
+    measurement runs on the same GPUs, EvidenceError when the folder cannot be written or holds another matrix,
+    InterruptedRunError when somebody stopped it.
     """
     matrix = request.matrix
     model = locate_model(matrix.model, request.model, progress)
@@ -67,13 +73,16 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     for name, launch in launches.items():
         verify_served(name, launch.args, model, matrix.model)
     record = build_record(matrix, model)
+    for name, scenario in scenarios.items():
+        require_memory(scenario, read_config(model), {name: record.servers[name]})
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
+        machine = stack.enter_context(hold_machine(find_measured(launches.values()), find_lock_folder()))
         found, writer = open_matrix(request, record, progress)
         telemetry = Telemetry(writer.folder, open_monitor(launches.values()))
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock)
+        reaper = Reaper(lock, *machine)
         stack.callback(reaper.close)
         MatrixDriver(
             matrix=matrix,
@@ -140,6 +149,11 @@ class MatrixDriver:
         """Seconds since the matrix began, on a clock that cannot go back."""
         return time.monotonic() - self.begun
 
+    @property
+    def rules(self) -> WindowRules:
+        """What decides which windows count; nothing is stored of a matrix's noise."""
+        return WindowRules(tolerance=self.matrix.warmup.steady_ratio, allows_retraction=self.matrix.allow_retraction)
+
     def run(self) -> None:
         """Measure every cell that is not settled."""
         try:
@@ -159,7 +173,7 @@ class MatrixDriver:
         """Let one fresh server meet `loads`; return those behind one that it did not survive, which need another start."""
         met = 0
         try:
-            with self._start(name) as (server, bench):
+            with self._start(number, name) as (server, bench):
                 for load in loads:
                     met += 1
                     self._measure_cell((number, name, load), server, bench)
@@ -172,7 +186,7 @@ class MatrixDriver:
         return []
 
     @contextlib.contextmanager
-    def _start(self, name: str) -> Iterator[tuple[Server, Bench]]:
+    def _start(self, number: int, name: str) -> Iterator[tuple[Server, Bench]]:
         """A fresh server that is ready, and a load generator for it whose import went on while it loaded."""
         self.starts += 1
         logs, engine = self.writer.logs, ENGINES[self.matrix.servers[name].engine]
@@ -182,38 +196,47 @@ class MatrixDriver:
             self.writer.add_event("server_started", self.elapsed_s, server=name, start=self.starts, port=server.port)
             server.wait_ready(lambda waited: self.progress.wait(f"{name} loading, {waited:.0f} s"))
             self.telemetry.note_ready()
-            self.writer.add_event("server_ready", self.elapsed_s, start=self.starts, ready_s=round(server.ready_s, 3))
+            note_start(server, self.writer, arm=choose_arm(self.matrix, name), start=self.starts, at_s=self.elapsed_s)
             client.wait_ready_once()
+            self._ask(number, name, server)
             yield server, Bench(client=client, telemetry=self.telemetry, read_clock=lambda: self.elapsed_s)
         self.writer.add_event("server_stopped", self.elapsed_s, server=name)
 
+    def _ask(self, number: int, name: str, server: Server) -> None:
+        """Keep what a fresh server answers to the fixed prompts: a wrong backend may be as fast as it likes."""
+        rules = self.matrix.equivalence
+        if rules.enabled:
+            self.progress.wait(f"{name}: {rules.prompts} prompts to compare answers")
+            body, question = ask(server, rules)
+            arm = choose_arm(self.matrix, name)
+            store_answers(self.writer.folder, body, Answers(arm=arm, block=number, start=self.starts, question=question))
+
     def _measure_cell(self, key: Key, server: Server, bench: Bench) -> None:
-        """Warm the server up under this load, then take the windows that count."""
+        """Warm the server up under this load, then take the windows that count: one more for each with other work, once."""
         taken = self._warm(key, server, bench)
-        for index in range(taken, taken + self.matrix.windows):
-            self._measure((key, index, Role.MEASURED), server, bench)
+        measured = [self._measure((key, taken + turn, Role.MEASURED), server, bench) for turn in range(self.matrix.windows)]
+        spoilt = sum(bool(self.rules.describe(telemetry)) for _, telemetry in measured)
+        for turn in range(spoilt):
+            self._measure((key, taken + self.matrix.windows + turn, Role.RERUN), server, bench)
         number, name, load = key
         self.writer.add_event("cell_ended", self.elapsed_s, round=number, server=name, load=load)
 
     def _warm(self, key: Key, server: Server, bench: Bench) -> int:
-        """Discard windows until two in a row agree; return how many. Raise ServerError when they never do."""
-        warmup = self.matrix.warmup
-        runs = [self._measure((key, 0, Role.WARMUP), server, bench)]
-        for index in range(1, warmup.max_discards):
-            runs.append(self._measure((key, index, Role.WARMUP), server, bench))
-            if agree(runs[-2], runs[-1], warmup.steady_ratio):
+        """Discard windows until the next one can count; return how many. Raise ServerError when it never can."""
+        watched: list[Watched] = []
+        for index in range(self.matrix.warmup.max_discards):
+            watched.append(self._measure((key, index, Role.WARMUP), server, bench))
+            if is_warm(watched, self.rules):
                 return index + 1
-        raise ServerError(
-            f"never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed within "
-            f"{format_percent(warmup.steady_ratio, 0)} ({describe_curve(runs)}); is something else running on this machine?"
-        )
+        raise ServerError(explain_cold(watched, self.rules))
 
-    def _measure(self, window: tuple[Key, int, Role], server: Server, bench: Bench) -> Run:
+    def _measure(self, window: tuple[Key, int, Role], server: Server, bench: Bench) -> Watched:
         """One window: load, store, tell."""
         (number, name, load), index, role = window
         self.progress.wait(f"{name} x {load} window {index} ({role.value})")
         place = {"round": number, "server": name, "load": load, "start": self.starts, "index": index, "role": role}
         taken = bench.take(server, self.matrix.loads[load], place)
+        note_other_work(self.writer, self.elapsed_s, place, taken)
         run = taken.read(self.writer.add_window(taken.raw, **place, **taken.facts))
-        self.progress.step(describe_run(f"{name} x {load}", role.value, run, taken.wall_s))
-        return run
+        self.progress.step(describe_run(f"{name} x {load}", role.value, run, taken))
+        return run, taken.watch.readings

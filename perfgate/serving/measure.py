@@ -16,6 +16,7 @@ from perfgate import __version__
 from perfgate.core import Arm
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.records import SESSION_FILE, SessionRecord
 from perfgate.results.resumption import Progressed, read_progressed, require_same
 from perfgate.results.writer import ResultWriter
@@ -27,21 +28,20 @@ from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.model.generated_model import GENERATED, write_model
+from perfgate.serving.model.gpu_memory import require_memory
 from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
-from perfgate.serving.model.model_guard import verify_model
+from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import describe_model, verify_served
-from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import describe_expect, find_expect
 from perfgate.serving.session import Driver
-from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, open_monitor
+from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
 from perfgate.serving.window import Plan
 from perfgate.storage.journal import lock_folder
 from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
 from perfgate.verdict.validity.kernel_proof import KernelProof, find_problems
-
-GENERATED = "generated:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +78,24 @@ def measure(request: Request, progress: Progress) -> None:
     """Measure `request` into its folder, or go on there if `resume` is asked for and a session was cut off.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, EngineError when an arm cannot
-    serve at all, InterruptedRunError when somebody stopped it, EvidenceError when the folder cannot be written or holds another
-    session. A session that has ended is left as it is.
+    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart or do not fit the GPU,
+    EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs, InterruptedRunError
+    when somebody stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
+    is left as it is.
     """
     verify_files(request.scenario)
     model = prepare_model(request, progress)
     record = build_record(request, model)
     require_apart(record.arms, inherit())
+    require_memory(request.scenario, read_config(model), record.arms)
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         found = find_progressed(request, record)
         if found.is_ended:
             progress.step(f"the session in {request.folder} has ended: nothing is measured")
             return
+        launches = [spec.build_launch(request.scenario, model) for spec in request.arms.values()]
+        machine = stack.enter_context(hold_machine(find_measured(launches), find_lock_folder()))
         writer = open_writer(request, record, found, progress)
         plan = build_plan(request, model)
         if read_given_expect(request).is_empty and not plan.expect.is_empty:
@@ -103,7 +107,7 @@ def measure(request: Request, progress: Progress) -> None:
             return
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock)
+        reaper = Reaper(lock, *machine)
         stack.callback(reaper.close)
         client = stack.enter_context(
             Client(request.arms[Arm.BASE].python, ENGINES[request.scenario.server.engine], writer.logs / "client.log", reaper)
@@ -212,8 +216,8 @@ def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
     name = model.path.removeprefix(GENERATED)
     folder = find_state_dir() / "models" / name
     if not folder.exists():
-        progress.step(f"generating {name} with random weights in {folder}")
-    return write_tiny_model(folder, name)
+        progress.step(f"generating {name} with drawn weights in {folder}")
+    return write_model(folder, name)
 
 
 def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:

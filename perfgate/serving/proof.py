@@ -26,8 +26,16 @@ from perfgate_moe.engines.switch import OFF, PROOF, VARIABLE
 if TYPE_CHECKING:
     from perfgate.serving.session import Start
 
-SUM_OPTION, SUM_KERNEL = "--enable-fused-moe-sum-all-reduce", "fused_moe_kernel"
-"""SGLang's own fusion of the MoE sum, and the kernel of the Triton runner that it is a part of."""
+SUM_OPTION = "--enable-fused-moe-sum-all-reduce"
+"""Asks SGLang's Triton runner to add the experts' results up within its down projection."""
+
+SUM_REDUCED = r"moe_sum|triton_\w*mul_sum"
+"""Kernels that add the experts' results up when nothing is fused: SGLang's `moe_sum_reduce`, and up to 32 tokens what
+torch.compile makes of `sum` and `mul_`. SGLang fuses them away only where a token visits more than two experts."""
+
+SUM_FUSED = r"FillFunctor<c10::(BFloat16|Half)>"
+"""The fused path sets each layer's result to zero before its down projection adds to it: one such kernel a layer more. The
+projection itself is `fused_moe_kernel` either way, and proves nothing."""
 
 
 def prove_warm(plan: Plan, start: Start) -> None:
@@ -72,7 +80,11 @@ def find_expect(scenario: Scenario, arms: Mapping[Arm, ArmSpec]) -> Expect:
     base, candidate = (_read_settings(scenario, arms[arm]) for arm in (Arm.BASE, Arm.CANDIDATE))
     is_asked = candidate[0] not in {*OFF, base[0]}
     is_fused = candidate[1] and not base[1]
-    return Expect(log=(PROOF,) if is_asked else (), kernels=(SUM_KERNEL,) if is_fused else ())
+    return Expect(
+        log=(PROOF,) if is_asked else (),
+        removed=(SUM_REDUCED,) if is_fused else (),
+        added=(SUM_FUSED,) if is_fused else (),
+    )
 
 
 def _read_settings(scenario: Scenario, spec: ArmSpec) -> tuple[str, bool]:
@@ -82,6 +94,10 @@ def _read_settings(scenario: Scenario, spec: ArmSpec) -> tuple[str, bool]:
 
 def describe_expect(found: Expect) -> str:
     """One line that tells the user what was added, and how to say otherwise."""
-    wanted = [*(f"a line {pattern!r} in its log" for pattern in found.log), *(f"kernel {name!r}" for name in found.kernels)]
+    wanted = [
+        *(f"a line {pattern!r} in its log" for pattern in found.log),
+        *(f"that kernel {pattern!r} of the base is gone" for pattern in found.removed),
+        *(f"that kernel {pattern!r} runs more often" for pattern in found.added),
+    ]
     told = " and ".join(wanted)
     return f"the candidate asks for another MoE path, so it must show {told}; --expect-log or --expect-kernel replace this"

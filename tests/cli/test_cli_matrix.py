@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from perfgate.cli import main
-from perfgate.core import Role
+from perfgate.core import Arm, Role
 from perfgate.report.cells import remark, tabulate
+from perfgate.results.answers import load_answers
 from perfgate.results.matrix_records import read_entries
 from perfgate.results.matrix_results import load_matrix
+from perfgate.results.server_info import load_infos
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
 from tests.fakes.requests import use_fake_engine
@@ -64,6 +66,59 @@ def test_matrix__one_table_from_one_start_a_server_and_round(write, tmp_path, ca
     assert {(row["arm"], row["scenario"], row["block"]) for row in rows} >= {("slowed", "paced", "2")}
     assert {row["role"] for row in rows} == {"measured"}
     assert find_leftovers(tmp_path / "state") == []
+
+
+def test_matrix__each_start_is_asked_and_keeps_its_settings(write, tmp_path, capsys):
+    code = main(["matrix", write(), "--out", str(tmp_path / "out")])
+    out = capsys.readouterr().out
+    answers, infos = load_answers(tmp_path / "out"), load_infos(tmp_path / "out")
+    [ready] = [event for event in read_events(tmp_path / "out") if event["event"] == "server_ready" and event["start"] == 1]
+
+    assert code == 0
+    assert [(found.block, found.arm, found.start) for found in answers] == [
+        (1, Arm.BASE, 1),
+        (1, Arm.CANDIDATE, 2),
+        (2, Arm.CANDIDATE, 3),
+        (2, Arm.BASE, 4),
+    ]
+    assert [(info.arm, info.start) for info in infos] == [(found.arm, found.start) for found in answers]
+    assert all(info.settings for info in infos)
+    assert ready["ready_s"] > 0
+    assert "answers of slowed held against plain: log-probs of the candidate differ from the base's by 0.00 %" in out
+    assert "answers of plain" not in out
+
+
+def test_matrix__backend_with_wrong_answers_is_no_result_however_fast(write, tmp_path, capsys):
+    code = main(["matrix", write([('FAKE_SLOW = "2.0"', 'FAKE_ANSWER = "wrong"')]), "--out", str(tmp_path / "out")])
+    out = capsys.readouterr().out
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert code == 3
+    assert [len(cell.problems) for cell in cells] == [0, 0, 1, 1]
+    assert "PROBLEM slowed x closed: held against plain: block " in out
+    assert "its answers are wrong, however fast" in out
+
+
+def test_matrix__answers_that_are_meant_to_differ_are_not_asked(write, tmp_path):
+    file = write([('FAKE_SLOW = "2.0"', 'FAKE_ANSWER = "wrong"'), ("[warmup]", "[equivalence]\nenabled = false\n\n[warmup]")])
+
+    assert main(["matrix", file, "--out", str(tmp_path / "out")]) == 0
+    assert load_answers(tmp_path / "out") == []
+
+
+def test_load_matrix__start_that_was_never_asked(write, tmp_path):
+    """One of a server's starts is missing among the answers; a folder from before servers were asked has none at all."""
+    main(["matrix", write(), "--out", str(tmp_path / "out")])
+    path = tmp_path / "out" / "answers.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:2] + lines[3:]))
+    _, cells = load_matrix(tmp_path / "out")
+    path.unlink()
+    _, old = load_matrix(tmp_path / "out")
+
+    never = "start 3: measured but never asked the equivalence prompts; measure again"
+    assert [cell.problems for cell in cells] == [(), (), (never,), (never,)]
+    assert [cell.problems for cell in old] == [(), (), (), ()]
 
 
 def test_matrix__a_server_that_dies_leaves_the_others_alone(write, tmp_path, capsys):
@@ -173,6 +228,7 @@ def test_load_matrix__damaged_raw_data_is_no_level(write, tmp_path):
         ({"throttled_share": 0.5}, "round 1, window 2: the GPU throttled for 50 % of the window; let it cool"),
         ({"foreign_processes": 1.0}, "round 1, window 2: 1 foreign process(es) used the GPU; stop them"),
         ({"cache_hit_rate": 0.9}, "round 1, window 2: 90 % of random prompts came from the prefix cache"),
+        ({"kernels_compiled": 3.0}, "round 1, window 2: the server compiled 3 kernels, and no re-run stands in its place"),
     ],
 )
 def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, telemetry, words):
@@ -190,6 +246,27 @@ def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, tele
     assert [len(cell.runs) for cell in cells] == [1, 2, 2, 2]
     assert cells[0].problems[0].startswith(words)
     assert f"PROBLEM plain x closed: {words}" in capsys.readouterr().out
+
+
+def test_matrix__a_window_that_compiled_is_measured_again(write, tmp_path, monkeypatch):
+    """The warm-up under the first load ends with the fourth window, of which the third compiled; so did the fifth."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    changes = [("rounds = 2", "rounds = 1"), ('FAKE_SLOW = "2.0"', 'FAKE_SLOW = "2.0", FAKE_COMPILES = "2,3,5"')]
+    code = main(["matrix", write(changes), "--out", str(tmp_path / "out")])
+    events = [event for event in read_events(tmp_path / "out") if event["event"] == "other_work"]
+    roles = [
+        line["role"]
+        for line in map(json.loads, (tmp_path / "out" / "windows.jsonl").read_text().splitlines())
+        if (line["server"], line["load"]) == ("slowed", "closed")
+    ]
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert code == 0
+    assert roles == ["warmup"] * 4 + ["measured"] * 2 + ["rerun"]
+    assert [(event["server"], event["load"], event["index"]) for event in events] == [
+        ("slowed", "closed", n) for n in (1, 2, 4)
+    ]
+    assert [(len(cell.runs), cell.problems) for cell in cells] == [(2, ())] * 4
 
 
 @pytest.mark.parametrize(

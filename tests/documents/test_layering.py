@@ -17,7 +17,7 @@ KERNELS = PACKAGE.parent / "perfgate_moe"
 
 # From what knows nothing to what wires everything; a module may import from its own layer and those above it in this list.
 LAYERS = (
-    {"core", "errors", "perfgate_moe"},
+    {"core", "errors", "expert_use", "perfgate_moe"},
     {"metrics", "stats", "storage"},
     {"scenario", "machine"},
     {"readers", "results", "verdict", "check"},
@@ -38,6 +38,7 @@ KERNEL_COMMANDS = PACKAGE / "cli" / "moe"
 
 PURE = (
     "core",
+    "expert_use",
     "metrics",
     "stats",
     "check",

@@ -36,7 +36,7 @@ def stop():
     events, at = [], 0.0
     for _ in range(0 if FAULT == "empty" else steps):
         for item in KERNELS.split(","):
-            name, _, time_us = item.partition(":")
+            name, _, time_us = item.rpartition(":")
             events.append({"ph": "X", "cat": "kernel", "name": name, "ts": at, "dur": float(time_us), "pid": 0, "tid": 7})
             at += float(time_us) + 1
     content = b"<html>" if FAULT == "page" else json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()

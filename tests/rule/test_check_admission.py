@@ -122,10 +122,36 @@ def test_judge__others_took_the_cpu_from_one_arm():
     assert "others took 10 % of the machine's CPU time from base, 50 % from" in _void(replace(SESSION, windows=windows))
 
 
-def test_judge__a_cpu_engine_shares_its_cores_with_others():
-    session = change_window(SESSION, CANDIDATE, telemetry={"foreign_cpu_share": 0.9})
+@pytest.mark.parametrize("length_s", [20.0, 1.5])
+def test_judge__others_took_the_cpu_from_one_arm_of_a_cpu_engine(length_s):
+    """Windows that are too short to tell a share alone tell it together."""
+    windows = tuple(
+        replace(
+            window,
+            ended_s=window.begun_s + length_s,
+            run=replace(window.run, duration_s=length_s),
+            telemetry={"foreign_cpu_share": 0.5 if window.arm is Arm.CANDIDATE else 0.1},
+        )
+        for window in SESSION.windows
+    )
 
-    assert judge(session, SCENARIO, None).outcome is Outcome.PASS
+    assert "others took 10 % of the machine's CPU time from base, 50 % from" in _void(replace(SESSION, windows=windows))
+
+
+def test_judge__a_cpu_engine_shares_its_cores_with_others():
+    """Both arms lose as much over all, so the comparison stands; that the machine was not quiet is said."""
+    session = change_window(SESSION, CANDIDATE, telemetry={"foreign_cpu_share": 0.9})
+    verdict = judge(session, SCENARIO, None)
+
+    assert verdict.outcome is Outcome.PASS
+    [told] = [warning for warning in verdict.warnings if "CPU time" in warning]
+    assert told.startswith("others took more than 25 % of the machine's CPU time in 1 window(s), 90 % in block 1, candidate")
+
+
+def test_judge__a_quiet_cpu_engine_is_not_called_disturbed():
+    windows = tuple(replace(window, telemetry={"foreign_cpu_share": 0.1}) for window in SESSION.windows)
+
+    assert not [warning for warning in judge(replace(SESSION, windows=windows), SCENARIO, None).warnings if "CPU" in warning]
 
 
 def test_judge__a_window_of_a_few_ticks_tells_no_share_of_the_cpu():

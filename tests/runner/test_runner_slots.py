@@ -14,7 +14,8 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.errors import InputError, RunnerError
-from perfgate.runner.slots import Wish, hold, list_holders
+from perfgate.machine.lock import list_holders
+from perfgate.runner.slots import Wish, hold
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """

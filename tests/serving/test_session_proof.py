@@ -17,7 +17,7 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure, read_expect
-from perfgate.serving.proof import find_expect
+from perfgate.serving.proof import SUM_FUSED, SUM_REDUCED, find_expect
 from perfgate.verdict.validity.expectations import find_line
 from perfgate.verdict.validity.kernel_proof import KernelProof
 from perfgate_moe.proof.values import Build, Exam, KernelFinding
@@ -170,15 +170,26 @@ def test_measure__what_the_user_expects_replaces_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("kernels", "words"),
-    [("fused_moe_kernel:33", []), ("other_gemm:33", ["block 1, candidate, start 2: no kernel matches 'fused_moe_kernel'"])],
+    [
+        ("fused_moe_kernel:33,fill<FillFunctor<c10::BFloat16>>:1", []),
+        (
+            "fused_moe_kernel:30,moe_sum_reduce:6",
+            ["block 1, candidate, start 2: kernel moe_sum_reduce still runs where"],
+        ),
+        ("fused_moe_kernel:33", ["block 1, candidate, start 2: kernels that match 'FillFunctor"]),
+    ],
 )
-def test_measure__fused_sum_brings_its_kernel(tmp_path, kernels, words):
+def test_measure__fused_sum_shows_by_what_differs_from_the_base(tmp_path, kernels, words):
     candidate = ArmSpec(args=("--enable-fused-moe-sum-all-reduce",), env={"FAKE_KERNELS": kernels})
-    measure(build_request(tmp_path / "out", candidate=candidate), Silent())
+    progress = Silent()
+    measure(build_request(tmp_path / "out", candidate=candidate), progress)
     _, session = load_results(tmp_path / "out")
 
-    assert read_record(tmp_path / "out").expect == Expect(kernels=("fused_moe_kernel",))
-    assert [problem.split(" among")[0] for problem in session.problems] == words
+    expect = read_record(tmp_path / "out").expect
+    assert (expect.kernels, expect.removed, expect.added) == ((), (SUM_REDUCED,), (SUM_FUSED,))
+    assert len(session.problems) == len(words)
+    assert all(problem.startswith(start) for problem, start in zip(session.problems, words, strict=True))
+    assert any(line.startswith("the candidate asks for another MoE path, so it must show that") for line in progress.lines)
 
 
 @pytest.mark.parametrize(

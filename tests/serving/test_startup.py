@@ -7,10 +7,11 @@ import pytest
 from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
+from perfgate.results.footprint import read_cold_starts
 from perfgate.results.results import load_results
 from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.startup import read_cache, read_phases
+from perfgate.serving.engine.startup import count_cached, read_cache, read_phases
 from perfgate.serving.measure import measure
 from tests.fakes.requests import Silent, build_request, make_launch, use_fake_engine
 
@@ -109,3 +110,57 @@ def test_load_infos__a_broken_file(tmp_path, content):
 
     with pytest.raises(EvidenceError, match=r"start-01\.json: "):
         load_infos(tmp_path)
+
+
+def test_count_cached__only_where_the_arm_has_a_cache_of_its_own(tmp_path):
+    make_cache(tmp_path / "warm", a=b"code", b=b"more")
+
+    assert count_cached(make_launch()) == {}
+    assert count_cached(make_launch(TRITON_CACHE_DIR=str(tmp_path / "cold"))) == {"cached_kernels": 0}
+    assert count_cached(make_launch(TRITON_CACHE_DIR=str(tmp_path / "warm"))) == {"cached_kernels": 2}
+
+
+def tell_start(number, arm, cached, ready_s, compiled=812):
+    return [
+        {"event": "server_started", "start": number, "arm": arm, "cached_kernels": cached},
+        {"event": "server_ready", "start": number, "ready_s": ready_s, "compiled_kernels": compiled},
+    ]
+
+
+def test_read_cold_starts__first_start_beside_the_median_of_the_warm_ones():
+    events = [
+        *tell_start(1, "base", 0, 61.5),
+        *tell_start(2, "candidate", 790, 24.0),
+        *tell_start(3, "candidate", 812, 22.0),
+        *tell_start(4, "base", 812, 20.0),
+        *tell_start(5, "base", 812, 21.0),
+    ]
+    [found] = read_cold_starts(events)
+
+    assert (found.arm, found.start, found.kernels) == ("base", 1, 812)
+    assert (found.cold_ready_s, found.warm_ready_s) == (61.5, 20.5)
+
+
+def test_read_cold_starts__without_warm_ones_and_without_caches():
+    [found] = read_cold_starts(tell_start(1, "base", 0, 61.5))
+    unknown = [
+        {key: value for key, value in event.items() if key != "cached_kernels"} for event in tell_start(1, "base", 0, 9.0)
+    ]
+
+    assert found.warm_ready_s is None
+    assert read_cold_starts(unknown) == ()
+    # A server that died while it loaded has no time to ready.
+    assert read_cold_starts(tell_start(1, "base", 0, 61.5)[:1]) == ()
+
+
+def test_measure__cold_start_is_told_in_the_report(tmp_path, monkeypatch):
+    use_fake_engine(monkeypatch, tmp_path)
+    arms = {arm: ArmSpec(caches=tmp_path / "caches" / arm.value) for arm in Arm}
+    make_cache(tmp_path / "caches" / "candidate" / "triton", a=b"code")
+    measure(build_request(tmp_path / "out", fields={"arms": arms}), Silent())
+    assert main(["report", str(tmp_path / "out"), "--html", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+
+    assert "Cold start, base" in page
+    assert "Cold start, candidate" not in page
+    assert "0 kernels compiled" in page

@@ -16,12 +16,13 @@ from perfgate.cli.machine.runner_host import init_host
 from perfgate.cli.machine.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
 from perfgate.cli.output import add_format_option
 from perfgate.errors import InputError, RunnerError
+from perfgate.machine.lock import find_lock_folder
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.runner.gpus import read_gpus, read_kernel_log
 from perfgate.runner.health import Finding, Severity, find_severity, judge_health
 from perfgate.runner.settings import load_runner
-from perfgate.runner.slots import Held, Wish, find_lock_folder, hold
+from perfgate.runner.slots import Held, Wish, hold
 from perfgate.runner.status import format_json, format_metrics, read_status
 
 KERNEL_LOG = click.option("--kernel-log", type=FILE, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
@@ -120,7 +121,8 @@ def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]
     Exit code 3 when nothing is free in time. The locks stay with the command when this process dies before it.
     """
     devices = tuple(reading.uuid for reading in read_gpus())
-    wish = Wish(devices=devices, count=gpus, is_exclusive=exclusive, timeout_s=timeout_s)
+    # Without a GPU a session measures on the cores, which are all of one machine.
+    wish = Wish(devices=devices, count=gpus, is_exclusive=exclusive or not devices, timeout_s=timeout_s)
     with hold(wish, find_lock_folder()) as held:
         return run_locked(words, replace(wish, devices=held.devices), held)
 

@@ -10,6 +10,7 @@ from perfgate.core import Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown
+from perfgate.report.expert_use import list_uses, tabulate_use
 from perfgate.report.html.arms import draw_attribution, list_arguments, list_differences
 from perfgate.report.html.distributions import read_distributions
 from perfgate.report.html.files import RawData
@@ -33,9 +34,11 @@ from perfgate.report.html.verdict_parts import list_shown, make_measures, make_t
 from perfgate.report.table import Table
 from perfgate.report.view import View, build_view
 from perfgate.results.attribution import Attribution
-from perfgate.results.records import SessionRecord
+from perfgate.results.footprint import read_cold_starts
+from perfgate.results.records import EVENTS_FILE, SessionRecord
 from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.scenario.schema import Scenario
+from perfgate.storage.journal import read_lines
 from perfgate.verdict.baselines import Baseline
 
 TIMELINE_METRICS = 3
@@ -65,6 +68,7 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
         Section(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
         *layers,
         Section(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
+        Section(name="experts", title="Expert use", parts=tuple(_describe_experts(judged.session, view))),
         Section(name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record, load_infos(raw.folder)))),
         Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
     )
@@ -74,7 +78,7 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
         style=view.outcome.lower(),
         meaning=view.meaning,
         subtitle=f"{view.scenario}: {view.scenario_title}",
-        facts=tuple(_list_facts(judged, view)),
+        facts=(*_list_facts(judged, view), *_list_cold_starts(raw)),
         tiles=make_tiles(verdict),
         labels=view.labels,
         reasons=view.reasons,
@@ -98,6 +102,13 @@ def _list_facts(judged: Judged, view: View) -> Iterator[tuple[str, str]]:
         yield "Same answers", view.equivalence
     if view.kernels:
         yield "Kernels", view.kernels
+
+
+def _list_cold_starts(raw: RawData) -> Iterator[tuple[str, str]]:
+    """What an empty compile cache cost each arm, where the arms had caches of their own."""
+    for cold in read_cold_starts(read_lines(raw.folder / EVENTS_FILE)):
+        warm = "" if cold.warm_ready_s is None else f"; {cold.warm_ready_s:.1f} s with a warm one"
+        yield f"Cold start, {cold.arm}", f"{cold.cold_ready_s:.1f} s, {cold.kernels} kernels compiled{warm}"
 
 
 def _describe_metrics(verdict: Verdict, view: View) -> Iterator[Part]:
@@ -173,6 +184,14 @@ def _describe_profile(attribution: Attribution | str | None) -> Iterator[Part]:
         yield Picture(figure=figure)
     if breakdown.table is not None:
         yield Fold(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
+
+
+def _describe_experts(session: Session, view: View) -> Iterator[Part]:
+    yield Text(text=f"{view.expert_use[:1].upper()}{view.expert_use[1:]}.")
+    for arm, use in list_uses(session).items():
+        if use.is_known:
+            sheet = make_sheet(tabulate_use(use), f"Expert use of the {arm.value}")
+            yield Fold(title=f"All {len(use.layers)} layers that route, {arm.value}", parts=(sheet,))
 
 
 def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[Part]:

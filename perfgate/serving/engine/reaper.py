@@ -27,10 +27,11 @@ BIRTH_S = 1.0
 class Reaper:
     """The gate's end of the pipe."""
 
-    def __init__(self, lock: int | None = None) -> None:
+    def __init__(self, *locks: int) -> None:
         """Start the reaper in a session of its own, so that a Ctrl-C at the terminal does not reach it.
 
-        It holds the descriptor `lock` as long as it lives, so that nobody writes to the folder while leftovers still run.
+        It holds the descriptors `locks` as long as it lives, so that nobody writes to the folder, or measures on the machine,
+        while leftovers still run.
         """
         name = f"{os.getpid()}-{time.time_ns()}"
         # Whatever the gate starts is to have this in its environment.
@@ -41,7 +42,7 @@ class Reaper:
             start_new_session=True,
             cwd=Path(__file__).parents[3],
             text=True,
-            pass_fds=() if lock is None else (lock,),
+            pass_fds=locks,
         )
 
     def add(self, leader: int) -> None:

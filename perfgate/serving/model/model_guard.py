@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.errors import InputError, ModelError
+from perfgate.errors import CANNOT_MEASURE, InputError, ModelError
 from perfgate.scenario import schema as scenario
+from perfgate.serving.model.dense_models import explain_dense
 
 # The names under which architectures keep one fact; the first one present is read.
 EXPERT_KEYS = (
@@ -37,16 +38,26 @@ TOP_K_KEYS = (
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 HIDDEN_KEYS = ("hidden_size", "d_model", "n_embd")
 VOCABULARY_KEYS = ("vocab_size", "padded_vocab_size")
+"""How each refusal of a model that is no mixture of experts begins, whichever check made it."""
+
 # Sub-configs that hold the language model of a multi-modal one, or the feed-forward part of DBRX.
 NESTED_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "ffn_config")
+# How weights are drawn that no training made; a config that perfgate wrote says which.
+DRAWN = ("random", "routed")
+_WARNINGS = {
+    "random": "weights are RANDOM: shapes are real, answers are noise; expert choices need not be real, nor the speed that "
+    "follows from them (plain dummy weights send every token of gpt-oss to the same experts)",
+    "routed": "weights are DRAWN by a recipe: shapes, formats and kernels are real, experts are chosen by token and by layer "
+    "with about the recipe's imbalance of load; which ones, and the answers, are not those of the published model",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """What a config.json says of the model.
 
-    `experts` counts routed experts of a layer and `top_k` how many a token visits. `weights` is "random" when the config says
-    that they were drawn, else "unstated". `digest` is twelve hex digits over the whole config.
+    `experts` counts routed experts of a layer and `top_k` how many a token visits. `weights` is "random" or "routed" when the
+    config says that they were drawn, else "unstated". `digest` is twelve hex digits over the whole config.
     """
 
     architecture: str
@@ -61,7 +72,7 @@ class ModelFacts:
     @property
     def warning(self) -> str | None:
         """What must be said loudly wherever numbers of this model are shown."""
-        return "weights are RANDOM: shapes and speed are real, answers are noise" if self.weights == "random" else None
+        return _WARNINGS.get(self.weights)
 
 
 def read_model_facts(config: Mapping[str, object], source: str = "config.json") -> ModelFacts:
@@ -78,7 +89,7 @@ def read_model_facts(config: Mapping[str, object], source: str = "config.json") 
         layers=_count(_find(config, LAYER_KEYS), "layers", source),
         hidden=_count(_find(config, HIDDEN_KEYS), "hidden", source),
         quantization=_quantization(config),
-        weights="random" if config.get("perfgate_weights") == "random" else "unstated",
+        weights=_read_weights(config),
         digest=hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12],
     )
     if facts.top_k > facts.experts:
@@ -131,16 +142,17 @@ def read_config(folder: Path) -> Mapping[str, object]:
     return config
 
 
-def _levels(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+def list_levels(config: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
+    """The config and its nested configs of a language model, outermost first."""
     yield config
     for key in NESTED_KEYS:
         nested = config.get(key)
         if isinstance(nested, Mapping):
-            yield from _levels(nested)
+            yield from list_levels(nested)
 
 
 def _find(config: Mapping[str, object], keys: tuple[str, ...]) -> object:
-    for level in _levels(config):
+    for level in list_levels(config):
         for key in keys:
             if level.get(key) is not None:
                 return level[key]
@@ -150,15 +162,20 @@ def _find(config: Mapping[str, object], keys: tuple[str, ...]) -> object:
 def _refuse_dense(config: Mapping[str, object], experts: object, top_k: object, source: str) -> None:
     names = config.get("architectures")
     architecture = names[0] if isinstance(names, list) and names else config.get("model_type", "unnamed")
+    where = f"{CANNOT_MEASURE}: {source}"
     if experts is None and top_k is None:
         keys = ", ".join((*EXPERT_KEYS, *TOP_K_KEYS))
-        raise ModelError(f"{source}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts")
+        raise ModelError(f"{where}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts")
     missing = EXPERT_KEYS if experts is None else TOP_K_KEYS if top_k is None else None
     if missing is not None:
         what = "how many experts there are" if experts is None else "how many experts serve a token"
-        raise ModelError(f"{source}: {architecture} does not say {what}: it has none of {', '.join(missing)}")
+        raise ModelError(f"{where}: {architecture} does not say {what}: it has none of {', '.join(missing)}")
     if experts in (0, 1):
-        raise ModelError(f"{source}: {architecture} is a dense model: it has {experts} experts; serve a mixture of experts")
+        raise ModelError(f"{where}: {architecture} is a dense model: it has {experts} experts; serve a mixture of experts")
+    layers = _find(config, LAYER_KEYS)
+    reason = explain_dense(list(list_levels(config)), layers if isinstance(layers, int) and layers > 0 else None)
+    if reason is not None:
+        raise ModelError(f"{where}: {architecture} is a dense model: {reason}; serve a mixture of experts")
 
 
 def _architecture(config: Mapping[str, object], source: str) -> str:
@@ -166,6 +183,11 @@ def _architecture(config: Mapping[str, object], source: str) -> str:
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return str(names[0])
     raise InputError(f"{source}: architectures: must be a list of at least one name")
+
+
+def _read_weights(config: Mapping[str, object]) -> str:
+    found = config.get("perfgate_weights")
+    return str(found) if found in DRAWN else "unstated"
 
 
 def _count(value: object, name: str, source: str) -> int:
@@ -178,7 +200,7 @@ def _count(value: object, name: str, source: str) -> int:
 
 
 def _quantization(config: Mapping[str, object]) -> str:
-    for level in _levels(config):
+    for level in list_levels(config):
         quantized = level.get("quantization_config")
         if isinstance(quantized, Mapping):
             return str(quantized.get("quant_method") or quantized.get("quant_algo") or "unknown")
@@ -193,6 +215,6 @@ def list_differences(facts: ModelFacts, expected: scenario.Model) -> Iterator[st
             yield f"{name} is {found}, the scenario wants {wanted}"
     if expected.config_digest not in (None, facts.digest):
         yield f"config_digest is {facts.digest}, the scenario wants {expected.config_digest}"
-    # The other way round cannot be told: a hub config served with drawn weights looks like any other.
-    if facts.weights == "random" and expected.weights == "checkpoint":
-        yield "weights is random, the scenario wants checkpoint"
+    # A hub config served with random weights looks like any other: only what a config says can be told.
+    if facts.weights != expected.weights and (facts.weights in DRAWN or expected.weights == "routed"):
+        yield f"weights is {facts.weights}, the scenario wants {expected.weights}"

@@ -6,7 +6,7 @@ need that window, for whatever broke it was there while its neighbours were meas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from statistics import median
 
@@ -20,6 +20,7 @@ from perfgate.verdict.validity.structure import (
     check_blocks,
     check_clock,
     check_copies,
+    check_same_work,
     check_starts,
     name,
     name_arms,
@@ -45,11 +46,13 @@ MAX_THROTTLED_SHARE = 0.02
 MIN_CLOCK_RATIO = 0.97
 # Two clocks of one machine; a window also starts and ends its load generator.
 CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
-# A machine with a GPU may give most of its cores to somebody else all the time, as long as it does so to both arms.
+# A machine may give most of its cores to other work all the time, as long as it does so to both arms.
 MAX_LOST_CPU_SHARE = 0.75
 MAX_LOST_CPU_DIFFERENCE = 0.35
-# A burst of others' work lasts about a second: shorter windows tell no share.
+# A burst of others' work lasts about a second: shorter windows tell a share together only.
 MIN_TOLD_S = 2.0
+# A CPU engine needs those cores: equal arms beside a second session, which takes half of two cores, differed by 43 %.
+NAMED_CPU_SHARE = 0.25
 # Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
 MAX_RANDOM_HIT_RATE = 0.2
 
@@ -64,6 +67,7 @@ def admit(session: Session, court: Court) -> tuple[str, ...]:
         check_copies(session),
         check_clock(session, starts),
         check_starts(starts, court),
+        check_same_work(session, starts, court),
         check_blocks(session, starts, court),
         check_arms(starts),
     )
@@ -157,21 +161,50 @@ def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load)
     if (share := telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
         lost = format_percent(share, 0)
         yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
-    if (share := _sum_lost_cpu(telemetry, lasted_s) or 0.0) > MAX_LOST_CPU_SHARE:
+    is_told = SM_CLOCK_MHZ in telemetry and lasted_s >= MIN_TOLD_S
+    if is_told and (share := _sum_lost_cpu(telemetry) or 0.0) > MAX_LOST_CPU_SHARE:
         yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
     rate = telemetry.get(CACHE_HIT_RATE, 0)
     if load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / load.num_prompts:
         yield f"{format_percent(rate, 0)} of random prompts came from the prefix cache, which is emptied before; find out why"
 
 
-def _sum_lost_cpu(telemetry: Mapping[str, float], lasted_s: float) -> float | None:
-    """The share of the CPU that others had; None where nobody read it, the window was too short to tell, or no GPU was read.
+def _sum_lost_cpu(telemetry: Mapping[str, float]) -> float | None:
+    """The share of the CPU that others had; None where nobody read it."""
+    return telemetry[FOREIGN_CPU] + telemetry.get(STOLEN_CPU, 0.0) if FOREIGN_CPU in telemetry else None
+
+
+def _pool_lost_cpu(windows: Sequence[Window]) -> float | None:
+    """What others had of a start's windows: the median, or the mean over their time where one is too short to tell alone.
+
+    None where one was not read, or all together are too short.
+    """
+    shares = [share for window in windows if (share := _sum_lost_cpu(window.telemetry)) is not None]
+    lengths_s = [window.ended_s - window.begun_s for window in windows]
+    if len(shares) < len(windows) or sum(lengths_s) < MIN_TOLD_S:
+        return None
+    if min(lengths_s) >= MIN_TOLD_S:
+        return median(shares)
+    return sum(share * length_s for share, length_s in zip(shares, lengths_s, strict=True)) / sum(lengths_s)
+
+
+def name_disturbed(session: Session) -> Iterator[str]:
+    """Say how much of the CPU others had while an engine served on it; that both arms lost as much voids nothing.
 
     A CPU engine shares its cores with whatever else a laptop or a test run does, and claims no more than relative change.
     """
-    if not {FOREIGN_CPU, SM_CLOCK_MHZ} <= telemetry.keys() or lasted_s < MIN_TOLD_S:
-        return None
-    return telemetry.get(FOREIGN_CPU, 0.0) + telemetry.get(STOLEN_CPU, 0.0)
+    lost = [
+        (share, name(window))
+        for window in sort_by_time(session.windows)
+        if window.role is not Role.WARMUP and SM_CLOCK_MHZ not in window.telemetry
+        if (share := _sum_lost_cpu(window.telemetry)) is not None and share > NAMED_CPU_SHARE
+    ]
+    if lost:
+        most, place = max(lost)
+        yield (
+            f"others took more than {format_percent(NAMED_CPU_SHARE, 0)} of the machine's CPU time in {len(lost)} window(s), "
+            f"{format_percent(most, 0)} in {place}: the numbers are of a machine under load, quieten it"
+        )
 
 
 def check_arms(starts: Iterable[Start]) -> Iterator[str]:
@@ -210,14 +243,9 @@ def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
 
 
 def _check_lost_cpu(block: int, base: Start, candidate: Start) -> Iterator[str]:
-    told = [
-        [_sum_lost_cpu(window.telemetry, window.ended_s - window.begun_s) for window in start.measured]
-        for start in (base, candidate)
-    ]
-    shares = [[share for share in found if share is not None] for found in told]
-    if not all(shares) or shares != told:
+    left, right = (_pool_lost_cpu(start.measured) for start in (base, candidate))
+    if left is None or right is None:
         return
-    left, right = median(shares[0]), median(shares[1])
     if abs(left - right) > MAX_LOST_CPU_DIFFERENCE:
         yield (
             f"block {block}: others took {format_percent(left, 0)} of the machine's CPU time from base, "

@@ -21,6 +21,10 @@ _ADVICE = "what was measured is not what was asked for; check the candidate's op
 _BRANCH_ADVICE = f"a branch of SGLang that reads {VARIABLE} itself needs its own --expect-log or --expect-kernel"
 _SHOWN_KERNELS, _SHOWN_CHARACTERS = 3, 60
 
+MIN_ADDED_RATIO = 1.5
+"""How many times as often a step a kernel runs in the candidate that its path added. Both arms profile as many steps, but the
+share of prefill among them moves by a few percent."""
+
 
 def check_expectations(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Name every expectation that the candidate did not meet, as the result folder shows it after the first block."""
@@ -43,12 +47,15 @@ def describe_missing(pattern: str) -> str:
 
 def _check_kernels(expect: Expect, profiles: Sequence[Profile]) -> Iterator[str]:
     # Block 0 is a server that was started afterwards: it proves nothing of those that were measured.
-    found = [profile for profile in profiles if profile.arm is Arm.CANDIDATE and profile.block > 0]
-    if not found:
-        yield "candidate: it was never profiled, so nobody knows whether the path under test ran; measure again"
-        return
-    profile = found[-1]
+    found = {profile.arm: profile for profile in profiles if profile.block > 0}
+    for arm in Arm:
+        if arm not in found and (arm is Arm.CANDIDATE or expect.is_difference):
+            yield f"{arm.value}: it was never profiled, so nobody knows whether the path under test ran; measure again"
+            return
+    profile = found[Arm.CANDIDATE]
     trace = profile.read()
+    if expect.is_difference:
+        yield from _check_difference(expect, found[Arm.BASE], profile)
     for pattern in expect.kernels:
         if not _match(pattern, trace):
             ran = f"{len(trace.spent)} (most time: {_rank(trace)})"
@@ -58,6 +65,30 @@ def _check_kernels(expect: Expect, profiles: Sequence[Profile]) -> Iterator[str]
             count = sum(trace.spent[name].count for name in names)
             shown = names[0][:_SHOWN_CHARACTERS]
             yield f"{profile.name}: {trace.kind} {shown} ran {count} times where {pattern!r} must not run: {_ADVICE}"
+
+
+def _check_difference(expect: Expect, base: Profile, candidate: Profile) -> Iterator[str]:
+    before, after = base.read(), candidate.read()
+    for pattern in expect.removed:
+        if not _match(pattern, before):
+            yield (
+                f"{base.name}: no {before.kind} matches {pattern!r}, which the candidate was to do without, so nothing could "
+                f"change: does the model take this path at all? {_ADVICE}"
+            )
+        elif names := _match(pattern, after):
+            shown = names[0][:_SHOWN_CHARACTERS]
+            yield f"{candidate.name}: {after.kind} {shown} still runs where {pattern!r} of the base was to be gone: {_ADVICE}"
+    for pattern in expect.added:
+        left, right = _count(pattern, before) / base.steps, _count(pattern, after) / candidate.steps
+        if right <= 0 or right < MIN_ADDED_RATIO * left:
+            yield (
+                f"{candidate.name}: {after.kind}s that match {pattern!r} ran {right:.1f} times a step, {left:.1f} times in the "
+                f"base, where the candidate was to run more: {_ADVICE}"
+            )
+
+
+def _count(pattern: str, trace: Trace) -> int:
+    return sum(trace.spent[name].count for name in _match(pattern, trace))
 
 
 def _match(pattern: str, trace: Trace) -> list[str]:

@@ -1,0 +1,225 @@
+"""Do the servers of a block fit the GPU's memory? Computed from config.json and their arguments before one is started.
+
+A server holds its weights, the pool of keys and values of its tokens, and what graphs and workspaces take. Weights are counted
+layer by layer from the config; SGLang and vLLM hold as many bytes (38.9 GiB computed for gpt-oss-20b in bf16, 39.2 logged).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from perfgate.errors import InputError
+from perfgate.machine.nvml import list_devices
+from perfgate.results.records import ArmRecord
+from perfgate.scenario.schema import Scenario
+from perfgate.serving.model.dense_models import count_moe_layers
+from perfgate.serving.model.model_guard import EXPERT_KEYS, LAYER_KEYS, list_levels
+from perfgate.serving.model.served_model import read_option
+
+GIB = 2**30
+
+WORKSPACE_GIB = 4.0
+"""What a server holds besides weights and tokens: the CUDA context, graphs, activations. Two servers of gpt-oss-20b in bf16
+held 90.8 to 91.5 GiB on an H200 with 65,536 tokens each and 97.3 GiB with 131,072 (`benchmarks/h200/serving/results`): 3.5 to
+3.8 GiB a server are left when weights and tokens are taken away."""
+
+DEFAULT_FRACTION = 0.88
+"""The share of the card that SGLang gives weights and tokens where no option says it; it chooses 0.85 to 0.9 by the card."""
+
+_ENGINE_FRACTION = {"sglang": "--mem-fraction-static", "vllm": "--gpu-memory-utilization"}
+_DATA_BYTES = {"none": 2.0, "fp8": 1.0, "modelopt_fp8": 1.0, "compressed-tensors-fp8": 1.0, "mxfp4": 0.53125}
+"""Bytes of one number of a weight matrix: MXFP4 has four bits and eight more for each block of 32."""
+
+_WIDENING_RUNNERS = ("triton",)
+"""`--moe-runner-backend` values that widen MXFP4 to bf16 as they load it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How many numbers a model holds, in its experts and elsewhere, and how many of keys and values a token leaves in it."""
+
+    expert_numbers: int
+    other_numbers: int
+    embedding_numbers: int
+    token_numbers: int
+
+
+class Reader(Protocol):
+    """Reads a config's whole numbers."""
+
+    def __call__(self, *keys: str, default: int | None = None) -> int:
+        """The first of `keys` that is there, else `default`. Raise KeyError where that is None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One GPU as the driver names it, and its memory as NVML counts it."""
+
+    name: str
+    gib: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """One arm's server: its engine ("sglang" or "vllm"), arguments and environment, and the format of its model's weights."""
+
+    engine: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+    quantization: str = "none"
+
+
+def require_memory(scenario: Scenario, config: Mapping[str, object], arms: Mapping[Any, ArmRecord]) -> None:
+    """Refuse servers that the GPU's memory cannot hold, before one is started.
+
+    Both live at the same time where the scenario says so. Raise InputError naming the card, what is needed and what to do. A
+    machine without a GPU, and a model whose bytes cannot be counted, are let through.
+    """
+    cards = [card for arm in arms.values() if (card := read_card(arm.facts)) is not None]
+    if not cards or scenario.server.engine.endswith("-cpu"):
+        return
+    card, least = cards[0], scenario.server.min_gpu_memory_gib
+    if least is not None and card.gib < least:
+        raise InputError(
+            f"memory: server.min_gpu_memory_gib: scenario {scenario.name} is for cards of at least {least:g} GiB, "
+            f"{card.name} has {card.gib:.1f} GiB; choose another scenario (`perfgate scenarios`), or a larger card"
+        )
+    servings = [
+        Serving(
+            engine=scenario.server.engine,
+            args=tuple(arm.argv),
+            env=arm.env,
+            quantization=scenario.model.quantization,
+        )
+        for arm in arms.values()
+    ]
+    told = explain_misfit(read_sizes(config), servings, card, is_both=scenario.blocks.resident == "both")
+    if told is not None:
+        raise InputError(told)
+
+
+def read_card(facts: Mapping[str, str]) -> Card | None:
+    """The GPU that a fingerprint describes; None where it describes none."""
+    try:
+        return Card(name=facts["gpu"], gib=float(facts["gpu_memory_gib"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def read_sizes(config: Mapping[str, object]) -> Sizes | None:
+    """Count a model's numbers from its config; None where the config does not say enough."""
+    known = {key: value for level in reversed(list(list_levels(config))) for key, value in level.items()}
+
+    def read(*keys: str, default: int | None = None) -> int:
+        values = [known[key] for key in keys if isinstance(known.get(key), int) and not isinstance(known[key], bool)]
+        if values:
+            return int(str(values[0]))
+        if default is None:
+            raise KeyError(keys[0])
+        return default
+
+    try:
+        layers, hidden = read(*LAYER_KEYS), read("hidden_size", "d_model", "n_embd")
+        experts, wide = read(*EXPERT_KEYS), read("intermediate_size", "ffn_hidden_size")
+        vocabulary, heads = read("vocab_size", "padded_vocab_size"), read("num_attention_heads", "n_heads")
+    except KeyError:
+        return None
+    narrow = read("moe_intermediate_size", default=wide)
+    with_experts = count_moe_layers(list(list_levels(config)), layers)
+    shared = read("n_shared_experts", default=0) * narrow + read("shared_expert_intermediate_size", default=0)
+    attention, kept = _count_attention(read, hidden, heads)
+    return Sizes(
+        expert_numbers=with_experts * experts * 3 * hidden * narrow,
+        other_numbers=layers * attention + 3 * hidden * (with_experts * shared + (layers - with_experts) * wide),
+        embedding_numbers=vocabulary * hidden * (1 if known.get("tie_word_embeddings") is True else 2),
+        token_numbers=layers * kept,
+    )
+
+
+def _count_attention(read: Reader, hidden: int, heads: int) -> tuple[int, int]:
+    """The numbers of one layer's attention, and those that a token leaves in it, which are compressed in MLA."""
+    if latent := read("kv_lora_rank", default=0):
+        turned, plain = read("qk_rope_head_dim", default=64), read("qk_nope_head_dim", default=128)
+        value, query = read("v_head_dim", default=128), read("q_lora_rank", default=0)
+        asked = query * (hidden + heads * (plain + turned)) if query else hidden * heads * (plain + turned)
+        return asked + hidden * (latent + turned) + latent * heads * (plain + value) + heads * value * hidden, latent + turned
+    each = read("head_dim", default=hidden // heads)
+    shared = read("num_key_value_heads", default=heads)
+    return 2 * hidden * each * (heads + shared), 2 * shared * each
+
+
+def explain_misfit(sizes: Sizes | None, servings: Sequence[Serving], card: Card | None, *, is_both: bool) -> str | None:
+    """Say in one line that the servers of a block need more memory than the card has; None where they fit or cannot be counted.
+
+    `is_both` tells whether they live at the same time. Servers on different GPUs do not meet.
+    """
+    if sizes is None or card is None:
+        return None
+    loads: dict[str, list[float]] = {}
+    for serving in servings:
+        needed = measure_serving(sizes, serving, card)
+        if needed is None:
+            return None
+        for device in list_devices(serving.args, serving.env):
+            loads.setdefault(device, []).append(needed)
+    needed_gib = max(sum(load) if is_both else max(load) for load in loads.values())
+    if needed_gib <= card.gib:
+        return None
+    together = is_both and max(map(len, loads.values())) > 1
+    who = "both servers of a block" if together else "one server"
+    alone_gib = max(max(load) for load in loads.values())
+    return (
+        f"memory: {who} would need {needed_gib:.1f} GiB of {card.name}, which has {card.gib:.1f} GiB: "
+        f"{_advise(is_one_enough=together and alone_gib <= card.gib)}"
+    )
+
+
+def _advise(*, is_one_enough: bool) -> str:
+    fewer = "fewer tokens (`--max-total-tokens`), a smaller format, or a larger card"
+    return f'set resident = "one" in [blocks], or take {fewer}' if is_one_enough else f"take {fewer}"
+
+
+def measure_serving(sizes: Sizes, serving: Serving, card: Card) -> float | None:
+    """How many GiB one server holds on each of its GPUs; None for a format whose bytes are not known here.
+
+    With `--max-total-tokens` the pool has that size; without it the engine fills its share of the card.
+    """
+    bytes_each = find_expert_bytes(serving)
+    if bytes_each is None:
+        return None
+    # What quantizes experts to four bits leaves attention as it was; fp8 takes both. Embeddings stay.
+    other_bytes = 1.0 if bytes_each == 1.0 else 2.0
+    weights = sizes.expert_numbers * bytes_each + sizes.other_numbers * other_bytes + sizes.embedding_numbers * 2.0
+    ranks = _count_ranks(serving.args)
+    weights_gib = weights / ranks / GIB
+    tokens = read_option(serving.args, "--max-total-tokens") if serving.engine == "sglang" else None
+    if tokens is not None and tokens.isdecimal():
+        return weights_gib + int(tokens) * sizes.token_numbers * 2.0 / ranks / GIB + WORKSPACE_GIB
+    share = read_option(serving.args, _ENGINE_FRACTION.get(serving.engine, "")) or ""
+    fraction = float(share) if share.replace(".", "", 1).isdecimal() else DEFAULT_FRACTION
+    # vLLM's share covers its workspace, SGLang's does not; an engine alone takes no more than there is.
+    filled = min(card.gib, fraction * card.gib + (WORKSPACE_GIB if serving.engine == "sglang" else 0.0))
+    return max(filled, weights_gib + WORKSPACE_GIB)
+
+
+def find_expert_bytes(serving: Serving) -> float | None:
+    """Bytes of one number of an expert's weights as the server holds it; None for a format that this table lacks."""
+    kept = read_option(serving.args, "--quantization") or serving.quantization
+    runner = read_option(serving.args, "--moe-runner-backend")
+    if kept == "mxfp4" and serving.engine == "sglang" and runner in _WIDENING_RUNNERS:
+        return 2.0
+    return _DATA_BYTES.get(kept)
+
+
+def _count_ranks(args: Sequence[str]) -> int:
+    """Among how many GPUs the weights of one replica are divided."""
+    ranks = 1
+    for names in (
+        ("--tp", "--tp-size", "-tp", "--tensor-parallel-size"),
+        ("--pp", "--pp-size", "-pp", "--pipeline-parallel-size"),
+    ):
+        given = read_option(args, *names)
+        ranks *= int(given) if given is not None and given.isdecimal() and int(given) > 0 else 1
+    return ranks
