@@ -25,7 +25,7 @@ class MachineCode:
     opcodes: Counter[str]
 
     def count(self, *names: str) -> int:
-        """Instructions whose opcode is one of `names`, whatever their modifiers; a dotted name must match as a prefix."""
+        """Instructions whose opcode is one of `names`, with any modifiers; a dotted name must match as a prefix."""
         return sum(
             amount
             for opcode, amount in self.opcodes.items()

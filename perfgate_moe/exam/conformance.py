@@ -194,7 +194,7 @@ def _judge(answer: Tensor, exam: PreparedCase, tolerance: Tolerance) -> tuple[Er
 
 
 def _rerun(run: Callable[[Problem], Tensor], problem: Problem, answer: Tensor, reruns: int) -> list[str]:
-    """A deterministic implementation gives the same bits again, whatever is left in its output buffer."""
+    """A deterministic implementation gives the same bits again, with other values left in its output buffer."""
     for _ in range(reruns):
         problem.out.fill_(GUARD_VALUE)
         again = run(problem)

@@ -1,4 +1,4 @@
-"""Put an implementation to cases inside another environment, as a process of its own.
+"""Run an implementation on cases inside another environment, as a process of its own.
 
 Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads one JSON request and prints one JSON line a case:
 its text as `case`, and `not_covered` or `problems` with `share`, the largest error as a share of what it may be, and

@@ -1,4 +1,4 @@
-"""How a tile of each product ends, whatever its weights were: bias, activation or router weights, and where the rows go."""
+"""How a tile of each product ends, for every format of weights: bias, activation or router weights, and where the rows go."""
 
 # ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Build and examine the kernels of two working trees alike, each in its own environment: what a session takes over as proof.
 
-A pull request's code runs here, so whatever it does is an answer: a process that dies or stops answering is wrong in the case
-that it was at, and a new one is asked the rest.
+A pull request's code runs here, so anything that it does counts as an answer: a process that dies or stops answering is wrong
+in the case that it was at, and a new one is asked the rest.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Ceilings:
 def floor_us(layers: Sequence[Problem], limits: Ceilings) -> float:
     """Roofline of one layer in microseconds, mean over problems: each needed weight and activation once, each product once.
 
-    Weights count with their scales. Products of 8-bit weights are held against the 8-bit ceiling where it was measured, those
+    Weights count with their scales. Products of 8-bit weights are compared with the 8-bit ceiling where it was measured, those
     of 4-bit ones, which are unpacked first, against the 16-bit one.
     """
     total = 0.0

@@ -13,6 +13,7 @@ import triton.language as tl
 from click.testing import CliRunner
 
 from perfgate.cli.moe.kernels import command
+from perfgate.errors import InputError
 from perfgate_moe.build.build import SHARED_BYTES, build, judge, parse_arch
 from perfgate_moe.build.recipes import KernelRecipe, find_archs, recipes
 from perfgate_moe.build.sass import MachineCode, inspect
@@ -231,5 +232,5 @@ def test_build_command__nothing_to_build_is_no_success():
 def test_build_command__refuses_a_filter_that_matches_nothing():
     done = CliRunner().invoke(command, ["build", "--only", "nothing"], standalone_mode=False)
 
-    assert isinstance(done.exception, MoeInputError)
+    assert isinstance(done.exception, InputError)
     assert "--only nothing" in str(done.exception)

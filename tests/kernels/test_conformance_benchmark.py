@@ -102,22 +102,22 @@ def test_conformance__what_damages_the_exam_spoils_no_other_answer(judged):
     assert found["torch-staged"]["problems"] == []
 
 
-def test_ask__a_broken_device_is_replaced_and_blamed_on_one_implementation_only(conformance):
+def test_ask__a_broken_device_is_replaced_and_costs_one_implementation_only(conformance):
     def entry(name):
         return {"implementation": name, "case": "M=1", "problems": []}
 
-    lives = [[entry("a"), conformance.BROKEN], ["its process ended with -11"], [entry("c"), conformance.DONE]]
+    processes = [[entry("a"), conformance.BROKEN], ["its process ended with -11"], [entry("c"), conformance.DONE]]
     asked = []
 
     class Scripted(conformance.Worker):
-        """Its processes say what stands in `lives`, one life after the other."""
+        """Its processes answer what stands in `processes`, one after the other."""
 
         def _start(self):
-            self._life = iter(lives.pop(0))
+            self._answers = iter(processes.pop(0))
             self._pipe = SimpleNamespace(send=asked.append)
 
         def _receive(self):
-            return next(self._life)
+            return next(self._answers)
 
         _restart = _start
 

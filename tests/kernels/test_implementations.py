@@ -6,7 +6,9 @@ from importlib.util import find_spec
 import pytest
 from click.testing import CliRunner
 
+from perfgate.cli import main
 from perfgate.cli.moe.kernels import command
+from perfgate.errors import InputError
 from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam import implementations
 from perfgate_moe.exam.implementations import BUILT_IN, find, registry
@@ -59,7 +61,7 @@ def test_check_command__wrong_implementation_exits_one():
 def test_check_command__wants_cases_or_a_matrix(arguments):
     done = run("check", "--impl", "torch-staged", *arguments)
 
-    assert isinstance(done.exception, MoeInputError)
+    assert isinstance(done.exception, InputError)
 
 
 def test_list_command__names_every_implementation():
@@ -99,3 +101,16 @@ def test_check_command__vllm_is_not_installed():
 
     assert done.return_value == 1
     assert "vLLM 0.32 or a version like it is needed" in done.output
+
+
+def test_main__an_error_of_the_kernels_is_one_line_and_an_exit_code(capfd):
+    code = main(["kernels", "check", "--impl", "no\nsuch", "--matrix", "quick"])
+
+    told = capfd.readouterr().err
+    assert code == 2
+    assert told.startswith("perfgate: no implementation 'no\\nsuch': choose one of ")
+    assert told.count("\n") == 1
+
+
+def test_moe_error__is_one_printable_line():
+    assert str(MoeInputError("first\n\x1b[31msecond")) == "first??[31msecond"

@@ -52,9 +52,9 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     wheels: Path,
     style: str,
 ) -> int:
-    """Build both arms' kernels and hold their answers against the oracle; exit code 1 if the candidate lost anything.
+    """Build both arms' kernels and compare their answers with the oracle; exit code 1 if the candidate is worse than the base.
 
-    Both get the same questions, since what the base gets wrong already is no fault of the change. Where the sources of
+    Both are asked the same cases: what the base gets wrong already does not count against the change. Where the sources of
     sgl-kernel differ, both trees' wheels are built and put into their environments first. `perfgate run --kernel-proof FILE`
     takes the proof over into the result folder.
     """

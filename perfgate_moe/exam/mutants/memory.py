@@ -34,7 +34,7 @@ def skipped_hidden_tail(problem: Problem) -> Tensor:
 
 @mutant
 def stale_output(problem: Problem) -> Tensor:
-    """Sums are added to whatever the output buffer held."""
+    """Sums are added to what the output buffer held."""
     return problem.out.add_(reference.staged(problem))
 
 
