@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
 from perfgate_moe.build.recipes import KernelRecipe
 from perfgate_moe.build.sass import MachineCode, inspect
 from perfgate_moe.errors import BuildError, MoeInputError
@@ -112,10 +116,6 @@ def _matrix_opcodes(recipe: KernelRecipe, arch: int) -> tuple[str, ...]:
 
 def _compile(recipe: KernelRecipe, arch: int) -> tuple[Any, bool]:
     """Triton's compiled kernel, and whether it came from the cache."""
-    import triton  # noqa: PLC0415 - slow to load
-    from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - slow to load
-    from triton.compiler import ASTSource  # noqa: PLC0415 - slow to load
-
     names = recipe.kernel.arg_names
     # Overlapped launches and tensor copies came with Hopper: before it, the same kernels run without.
     late = {name: recipe.constants[name] and arch >= HOPPER for name in ("OVERLAP", "TMA") if name in recipe.constants}

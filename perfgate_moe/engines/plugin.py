@@ -19,11 +19,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from perfgate_moe.engines.counters import Counters
 from perfgate_moe.engines.switch import OFF, ON, VARIABLE
 from perfgate_moe.errors import MoeInputError, NotApplicableError
 
 if TYPE_CHECKING:
-    from perfgate_moe.engines.counters import Counters
     from perfgate_moe.engines.swap import ServerState
 
 COUNTERS_VARIABLE = "PERFGATE_MOE_COUNTERS"
@@ -50,8 +50,6 @@ def register() -> None:
         # SystemExit, because SGLang logs any Exception of a plug-in and serves without it.
         raise SystemExit(f"perfgate: {VARIABLE}: {error}") from error
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
-
-    from perfgate_moe.engines.counters import Counters  # noqa: PLC0415 - loads torch
 
     path = os.environ.get(COUNTERS_VARIABLE)
     counters = Counters(mode=mode, versions=versions, path=Path(path) if path else None)

@@ -30,7 +30,7 @@ from perfgate_moe.layer.tiles import TilePlan, Tiles
 WARPGROUP_ROWS = 64
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def codes_of_step(
     a: tl.tensor,
     scale: tl.tensor,
@@ -52,7 +52,7 @@ def codes_of_step(
     return a, of_rows
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def scaled_product(
     rows: tl.tensor,
     row_scales: tl.tensor,
@@ -106,7 +106,7 @@ def scaled_product(
     return total.T if SWAPPED else total
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def scaled_pair(
     rows: tl.tensor,
     row_scales: tl.tensor,
@@ -159,7 +159,7 @@ def scaled_pair(
     return gate, up
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def fp8_gate_up_product(
     hidden: tl.tensor,
     codes: tl.tensor,
@@ -242,7 +242,7 @@ def fp8_gate_up_product(
     tl.store(target, value.to(inner.dtype.element_ty), mask=is_stored)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def fp8_down_product(
     inner: tl.tensor,
     inner_scales: tl.tensor,

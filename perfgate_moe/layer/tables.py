@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from perfgate_moe.errors import MoeInputError
 from perfgate_moe.layer.problem import QUANTS, Problem
 from perfgate_moe.layer.tiles import TilePlan, Variant, default_plan, plan_from, small_plan
@@ -64,8 +66,6 @@ def table_path(device: str) -> Path:
 
 
 def _device_name(problem: Problem) -> str:
-    import torch  # noqa: PLC0415 - only asked where there is a device
-
     if problem.hidden.device.type != "cuda":
         return "cpu"
     return str(torch.cuda.get_device_name(problem.hidden.device))

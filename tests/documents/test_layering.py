@@ -98,6 +98,10 @@ def is_pure(path):
     return any(f"{name_module(path)}/".startswith(f"perfgate/{name}/") for name in PURE)
 
 
+def is_light_kernel(path):
+    return name_module(path).replace("/", ".") in LIGHT_KERNELS
+
+
 def find_imports(source):
     """Yield each absolute module name that `source` imports, wherever it stands, except under `if __name__ == "__main__"`."""
     tree = ast.parse(source)
@@ -146,7 +150,7 @@ def test_find_backward__finds_what_it_should(name, source, backward):
     assert find_backward(name, source) == backward
 
 
-@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path)], ids=name_module)
+@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path) or is_light_kernel(path)], ids=name_module)
 def test_imports__judging_knows_no_process_network_or_clock(path):
     imported = {module.split(".")[0] for module in find_imports(path.read_text(encoding="utf-8"))}
 
