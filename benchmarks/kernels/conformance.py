@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, Queue
 
-from perfgate_moe.exam.cases import Case, full_matrix, quick_matrix
+from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix
 
 MATRICES = {"quick": quick_matrix, "full": full_matrix}
 SILENCE_S = 120.0
@@ -47,7 +47,7 @@ class Task:
     size: int = 0
 
 
-def plan_tasks(cases: tuple[Case, ...], implementations: tuple[str, ...], only: str = "", without: str = "") -> list[Task]:
+def plan_tasks(cases: tuple[LayerCase, ...], implementations: tuple[str, ...], only: str = "", without: str = "") -> list[Task]:
     """The matrix's order: small layers of every kind first, then those of real models."""
     return [
         Task(case=str(case), implementations=implementations, size=case.E * case.H * case.I * BYTES_PER_WEIGHT)
@@ -62,15 +62,15 @@ def judge(case: str, names: tuple[str, ...], reruns: int, device: str) -> Iterat
     The oracle is computed once for all, and once more after each wrong one: what wrote where it must not may have hit the
     reference or the copies of the inputs too, and the next implementation would be blamed.
     """
+    from perfgate_moe.errors import NotApplicableError
     from perfgate_moe.exam.conformance import check, prepare
     from perfgate_moe.exam.examiner import is_broken
     from perfgate_moe.exam.implementations import find
-    from perfgate_moe.layer.problem import NotApplicableError
 
     exam = None
     for place, name in enumerate(names):
         try:
-            exam = exam or prepare(Case.parse(case), device)
+            exam = exam or prepare(LayerCase.parse(case), device)
         except RuntimeError as error:
             reason = f"its tensors cannot be made: {_first_line(error)}"
             for left in names[place:]:

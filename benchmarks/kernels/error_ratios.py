@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 
 BASE = "sglang"
 
@@ -49,7 +49,7 @@ def find_ratios(entries: Iterable[dict[str, Any]]) -> dict[tuple[str, str], floa
 
 def kind_of(text: str) -> str:
     """What a case's numbers are: a quantisation, or the layer's dtype."""
-    case = Case.parse(text)
+    case = LayerCase.parse(text)
     return case.dtype if case.quant == "none" else case.quant
 
 

@@ -23,12 +23,13 @@ import torch
 from torch import Tensor
 from triton.errors import TritonError
 
-from perfgate_moe.exam.accuracy import RELAXED, Drift, measure_drift
-from perfgate_moe.exam.cases import MODEL_SHAPES, Case
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.exam.accuracy import RELAXED, AnswerDrift, measure_drift
+from perfgate_moe.exam.cases import MODEL_SHAPES, LayerCase
 from perfgate_moe.exam.conformance import CRASHES
 from perfgate_moe.exam.data import build
 from perfgate_moe.exam.implementations import Implementation, find
-from perfgate_moe.layer.problem import NotApplicableError, Problem
+from perfgate_moe.layer.problem import Problem
 from perfgate_moe.timing.card import describe_device
 
 VARIANTS = ("triton", "triton-slots", "triton-direct", "triton-owner", "triton-atomic32")
@@ -37,11 +38,11 @@ RERUNS = 20
 REPLAYS = 4
 GARBAGE = 12345.0
 BUSY_CYCLES = 50_000_000  # some 30 ms: long enough for a kernel on a wrong stream to come first
-SMALL = Case(E=8, k=4, H=128, I=96, M=33, dtype="bfloat16")
+SMALL = LayerCase(E=8, k=4, H=128, I=96, M=33, dtype="bfloat16")
 MODEL_TOKENS = (1, 4, 256)
 
-Run = Callable[[Problem], Tensor]
-SAME = Drift(ulps=0.0, share=0.0)
+LayerFunction = Callable[[Problem], Tensor]
+SAME = AnswerDrift(ulps=0.0, share=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Outcome:
     implementation: str
     layer: str
     state: str
-    seen: Drift | None = None
+    seen: AnswerDrift | None = None
     reason: str = ""
 
     def __str__(self) -> str:
@@ -61,15 +62,15 @@ class Outcome:
         return f"{self.state:8} {self.implementation:16} {self.check}: {self.layer}{drift}{self.reason and ': ' + self.reason}"
 
 
-def allowed(implementation: Implementation) -> Drift:
+def allowed(implementation: Implementation) -> AnswerDrift:
     """How far two answers of an implementation may be apart."""
     return SAME if implementation.is_deterministic else RELAXED
 
 
-def worst(drifts: Iterator[Drift]) -> Drift:
+def worst(drifts: Iterator[AnswerDrift]) -> AnswerDrift:
     """The largest of each measure."""
     found = list(drifts)
-    return Drift(ulps=max(one.ulps for one in found), share=max(one.share for one in found))
+    return AnswerDrift(ulps=max(one.ulps for one in found), share=max(one.share for one in found))
 
 
 def take(problem: Problem, rows: slice) -> Problem:
@@ -94,25 +95,25 @@ def feed(static: Problem, problem: Problem) -> None:
     static.out.fill_(GARBAGE)
 
 
-def rerun(run: Run, problem: Problem) -> Drift:
+def rerun(run: LayerFunction, problem: Problem) -> AnswerDrift:
     """The largest drift of reruns from the first answer, with garbage in the output before each."""
     first = run(problem).clone()
 
-    def again() -> Drift:
+    def again() -> AnswerDrift:
         problem.out.fill_(GARBAGE)
         return measure_drift(run(problem), first)
 
     return worst(again() for _ in range(RERUNS))
 
 
-def ask_alone(run: Run, problem: Problem) -> Drift:
+def ask_alone(run: LayerFunction, problem: Problem) -> AnswerDrift:
     """The largest drift of a token's answer when it is asked alone from its answer in the batch."""
     whole = run(problem).clone()
     tokens = range(min(problem.tokens, 16))
     return worst(measure_drift(run(take(problem, slice(i, i + 1))), whole[i : i + 1]) for i in tokens)
 
 
-def capture(run: Run, static: Problem, pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+def capture(run: LayerFunction, static: Problem, pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """A graph of one call; everything is compiled before."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -125,12 +126,12 @@ def capture(run: Run, static: Problem, pool: Any = None) -> tuple[torch.cuda.CUD
     return graph, answer
 
 
-def replay(run: Run, problem: Problem) -> Drift:
+def replay(run: LayerFunction, problem: Problem) -> AnswerDrift:
     """One graph, other routing and activations before each replay: drift from eager answers."""
     static = take(problem, slice(None))
     graph, answer = capture(run, static)
 
-    def once(seed: int) -> Drift:
+    def once(seed: int) -> AnswerDrift:
         changed = shuffle(problem, seed)
         feed(static, changed)
         graph.replay()
@@ -139,13 +140,13 @@ def replay(run: Run, problem: Problem) -> Drift:
     return worst(once(seed) for seed in range(REPLAYS))
 
 
-def alternate(run: Run, problem: Problem) -> Drift:
+def alternate(run: LayerFunction, problem: Problem) -> AnswerDrift:
     """Two graphs of different sizes in one memory pool, as servers capture them, replayed by turns."""
     halves = [take(problem, slice(None)), take(problem, slice(0, max(1, problem.tokens // 2)))]
     first = capture(run, halves[0])
     graphs = [first, capture(run, halves[1], first[0].pool())]
 
-    def once(turn: int) -> Drift:
+    def once(turn: int) -> AnswerDrift:
         static, (graph, answer) = halves[turn % 2], graphs[turn % 2]
         changed = shuffle(static, turn)
         feed(static, changed)
@@ -155,7 +156,7 @@ def alternate(run: Run, problem: Problem) -> Drift:
     return worst(once(turn) for turn in range(2 * REPLAYS))
 
 
-def run_aside(run: Run, problem: Problem) -> Drift:
+def run_aside(run: LayerFunction, problem: Problem) -> AnswerDrift:
     """A call on a stream of its own, whose input comes late on that stream: work put on another stream would read zeros."""
     eager = run(problem).clone()
     late = take(problem, slice(None))
@@ -171,7 +172,7 @@ def run_aside(run: Run, problem: Problem) -> Drift:
     return measure_drift(found, eager)
 
 
-def run_compiled(run: Run, problem: Problem) -> Drift:
+def run_compiled(run: LayerFunction, problem: Problem) -> AnswerDrift:
     """The layer between two operations that torch.compile may fuse; drift from the same without compilation."""
 
     def step(hidden: Tensor) -> Tensor:
@@ -182,18 +183,22 @@ def run_compiled(run: Run, problem: Problem) -> Drift:
     return measure_drift(torch.compile(step, dynamic=False)(problem.hidden), plain)
 
 
-ANYWHERE: dict[str, Callable[[Run, Problem], Drift]] = {"20 reruns": rerun}
-ON_CUDA: dict[str, Callable[[Run, Problem], Drift]] = {
+ANYWHERE: dict[str, Callable[[LayerFunction, Problem], AnswerDrift]] = {"20 reruns": rerun}
+ON_CUDA: dict[str, Callable[[LayerFunction, Problem], AnswerDrift]] = {
     "graph replayed with other routing": replay,
     "two graphs by turns": alternate,
     "a stream of its own": run_aside,
 }
 # What torch.compile cannot do is no defect of a layer, which a server can leave out of compilation.
-OPTIONAL: dict[str, Callable[[Run, Problem], Drift]] = {"torch.compile": run_compiled}
+OPTIONAL: dict[str, Callable[[LayerFunction, Problem], AnswerDrift]] = {"torch.compile": run_compiled}
 
 
 def judge(
-    check: str, function: Callable[[Run, Problem], Drift], implementation: Implementation, layer: str, problem: Problem
+    check: str,
+    function: Callable[[LayerFunction, Problem], AnswerDrift],
+    implementation: Implementation,
+    layer: str,
+    problem: Problem,
 ) -> Outcome:
     """Run one check: sound, wrong, or left out with the reason."""
     about = {"check": check, "implementation": implementation.name, "layer": layer}
@@ -210,7 +215,7 @@ def judge(
     return Outcome(**about, state="wrong" if seen.exceeds(most) else "sound", seen=seen)
 
 
-def checks_for(name: str, *, on_cuda: bool, is_small: bool) -> dict[str, Callable[[Run, Problem], Drift]]:
+def checks_for(name: str, *, on_cuda: bool, is_small: bool) -> dict[str, Callable[[LayerFunction, Problem], AnswerDrift]]:
     """The checks of one variant on one layer."""
     found = ANYWHERE | (ON_CUDA if on_cuda else {})
     if name in BATCH_INVARIANT:
@@ -220,9 +225,9 @@ def checks_for(name: str, *, on_cuda: bool, is_small: bool) -> dict[str, Callabl
 
 def examine(names: tuple[str, ...], device: str, model: dict[str, Any], tokens: tuple[int, ...]) -> Iterator[Outcome]:
     """Every check of every variant, on a small layer and on a model's."""
-    large = build(Case(**model, M=max(tokens), dtype="bfloat16"), device)
+    large = build(LayerCase(**model, M=max(tokens), dtype="bfloat16"), device)
     layers = {str(SMALL): build(SMALL, device)}
-    layers |= {str(Case(**model, M=count, dtype="bfloat16")): take(large, slice(0, count)) for count in tokens}
+    layers |= {str(LayerCase(**model, M=count, dtype="bfloat16")): take(large, slice(0, count)) for count in tokens}
     for name in names:
         implementation = find(name)
         for layer, problem in layers.items():

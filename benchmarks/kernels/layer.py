@@ -24,10 +24,10 @@ import torch
 
 from perfgate_moe.engines import vllm_peer
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.layer.problem import ACTIVATIONS, BlockScales, MicroScales, Problem, micro_blocks_of, scale_blocks_of
 from perfgate_moe.layer.reference import oracle
-from perfgate_moe.layer.tiles import Plan, Tiles, Variant, plan_to
+from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant, plan_to
 from perfgate_moe.timing import search
 from perfgate_moe.timing.card import read_state
 from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
@@ -42,7 +42,7 @@ OWNER_TOKENS = 4
 LARGEST = 128 * 256 * 4  # rows, columns and stages of the tile that wins most often: its row groups are compiled ahead too
 
 
-def check(subject: str, plan: Plan, problem: Problem, reference: torch.Tensor, precision: str) -> dict[str, object]:
+def check(subject: str, plan: TilePlan, problem: Problem, reference: torch.Tensor, precision: str) -> dict[str, object]:
     """Distances of a subject's answer on a timed problem, and which of them the suite would not accept."""
     problem.out.fill_(float("nan"))
     errors = measure(runner(subject, plan)(problem), reference)
@@ -102,7 +102,7 @@ def show(result: dict[str, Any]) -> None:
         print(f"   {name:18} {value:9.1f} us  {ratio}  {verdict}  {weights}  {shown}")
 
 
-def blank(case: Case) -> Problem:
+def blank(case: LayerCase) -> Problem:
     """One token of a case's sizes and types, all zeros: compilation asks for no values, and many workers share the card."""
     dtype = getattr(torch, case.dtype)
     kind, pack = {"none": (dtype, 1), "fp8": (torch.float8_e4m3fn, 1), "mxfp4": (torch.uint8, 2)}[case.quant]
@@ -128,7 +128,7 @@ def blank(case: Case) -> Problem:
     )  # fmt: skip
 
 
-def as_read(subject: str, case: Case) -> Case:
+def as_read(subject: str, case: LayerCase) -> LayerCase:
     """The case as a subject has its weights: SGLang's 4-bit ones are widened."""
     return replace(case, quant="none") if case.quant == "mxfp4" and subject.startswith("sglang") else case
 
@@ -153,7 +153,7 @@ def compile_one(task: tuple[str, str, int, dict[str, Any]]) -> str:
     return ""
 
 
-_WORKER: dict[Case, Problem] = {}
+_WORKER: dict[LayerCase, Problem] = {}
 
 
 def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple[str, str, int, dict[str, Any]]]:
@@ -168,7 +168,7 @@ def warm_plans(shape: str, tokens: list[int], subjects: list[str]) -> list[tuple
     return [(subject, name, count, json.loads(text)) for (subject, name, _, text), count in tasks.items()]
 
 
-def first_stage(subject: str, tiles: tuple[Tiles, ...], quant: str, tokens: int) -> list[Plan]:
+def first_stage(subject: str, tiles: tuple[Tiles, ...], quant: str, tokens: int) -> list[TilePlan]:
     """A subject's plans that are worth compiling before its search begins."""
     if subject == VLLM:
         alike = search.alike_plans(tiles)
@@ -177,26 +177,26 @@ def first_stage(subject: str, tiles: tuple[Tiles, ...], quant: str, tokens: int)
     return quantised_plans(tiles, quant) if is_quantised else sixteen_bit_plans(subject, tiles, tokens)
 
 
-def quantised_plans(tiles: tuple[Tiles, ...], quant: str) -> list[Plan]:
+def quantised_plans(tiles: tuple[Tiles, ...], quant: str) -> list[TilePlan]:
     """Ours, sorted and direct, with rounding where it can stand; large tiles with the row groups that are tried."""
     plans = list(search.first_plans(tiles, quant))
     large = [replace(t, group_m=group) for t in tiles if t.m >= 64 for group in search.GROUPS]
-    return plans + [Plan(variant=Variant.SLOTS, gate_up=t, down=t) for t in large]
+    return plans + [TilePlan(variant=Variant.SLOTS, gate_up=t, down=t) for t in large]
 
 
-def sixteen_bit_plans(subject: str, tiles: tuple[Tiles, ...], tokens: int) -> list[Plan]:
+def sixteen_bit_plans(subject: str, tiles: tuple[Tiles, ...], tokens: int) -> list[TilePlan]:
     """Either side's plans of 16-bit weights; SGLang's of 8-bit ones too, which have the same choices."""
     if subject == "ours-owner":
         return list(search.owner_plans(tiles)) if tokens <= OWNER_TOKENS else []
     variant = Variant.ATOMIC32 if subject == "ours-atomic32" else Variant.SLOTS
-    plans = [Plan(variant=variant, gate_up=t, down=t) for t in tiles]
+    plans = [TilePlan(variant=variant, gate_up=t, down=t) for t in tiles]
     big = [t for t in tiles if t.m >= 64]
     big += [replace(t, group_m=group) for t in big if t.m * t.n * t.stages == LARGEST for group in search.GROUPS]
-    plans += [Plan(variant=variant, gate_up=t, down=replace(t, tma=is_tma)) for t in big for is_tma in (False, True)]
+    plans += [TilePlan(variant=variant, gate_up=t, down=replace(t, tma=is_tma)) for t in big for is_tma in (False, True)]
     if subject == "ours-slots":
         plans += [replace(plan, is_direct=True) for plan in plans if plan.gate_up.m == 16]
         every = [replace(t, short=is_short, tma=is_tma) for t in big for is_short in (False, True) for is_tma in (False, True)]
-        plans += [Plan(variant=variant, gate_up=t, down=t) for t in every]
+        plans += [TilePlan(variant=variant, gate_up=t, down=t) for t in every]
     return plans
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.layer.tables import name_shape, read_table
 from perfgate_moe.timing.timing import ratio_interval
 
@@ -61,7 +61,7 @@ def plan_table(cells: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Shape -> tokens -> the fastest deterministic plan of ours whose answer was right."""
     table: dict[str, dict[str, Any]] = {}
     for cell in cells:
-        case = Case.parse(cell["case"])
+        case = LayerCase.parse(cell["case"])
         key = name_shape((case.E, case.k, case.H, case.I), case.activation, case.quant)
         names = [name for name in OURS if name in cell["plans"] and not cell["errors"][name].get("problems")]
         if not names:

@@ -27,7 +27,7 @@ from perfgate_moe.layer.reference import oracle
 from perfgate_moe.timing.card import read_state
 from perfgate_moe.timing.roofline import Ceilings, floor_us, measure_ceilings
 from perfgate_moe.timing.shapes import LAYERS, find_shape, problems, weight_sets
-from perfgate_moe.timing.timing import Clock, Replayable, Run, count_replays, record
+from perfgate_moe.timing.timing import Clock, LayerFunction, Replayable, count_replays, record
 
 # SGLang warns on import; that is no failure of a layer.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -103,7 +103,7 @@ def turns(request: pytest.FixtureRequest, shape: str, tokens: int, weights: Call
     torch.cuda.empty_cache()
 
 
-def require_right(run: Run, problem: Problem, precision: str) -> dict[str, float]:
+def require_right(run: LayerFunction, problem: Problem, precision: str) -> dict[str, float]:
     """A side's distances from the oracle; a wrong side is not timed."""
     errors = measure(run(replace(problem, out=torch.full_like(problem.out, float("nan")))), oracle(problem))
     violations = TOLERANCES[precision].violations(errors)

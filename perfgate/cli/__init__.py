@@ -10,6 +10,7 @@ import click
 
 from perfgate import __version__
 from perfgate.errors import PerfgateError
+from perfgate_moe.errors import MoeError
 
 DEFECT = 70
 """The exit code of what nobody foresaw: EX_SOFTWARE of sysexits.h."""
@@ -98,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return the exit code; an expected failure is one line on stderr."""
     try:
         result = program.main(args=argv, prog_name="perfgate", standalone_mode=False)
-    except PerfgateError as error:
+    except (PerfgateError, MoeError) as error:
         print(f"perfgate: {error}", file=sys.stderr)
         return error.exit_code
     except click.ClickException as error:

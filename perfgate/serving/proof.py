@@ -14,7 +14,6 @@ from perfgate.errors import ServerError
 from perfgate.results.profiles import Profile
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.writer import ResultWriter
-from perfgate.scenario.moe_path import OFF, PROOF, SUM_FUSED, SUM_OPTION, SUM_REDUCED, VARIABLE
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
@@ -22,9 +21,21 @@ from perfgate.serving.profiling import profile_server
 from perfgate.serving.window import Plan
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.validity.expectations import LOG_EVENT, check_expectations, describe_missing, find_line
+from perfgate_moe.engines.switch import OFF, PROOF, VARIABLE
 
 if TYPE_CHECKING:
     from perfgate.serving.session import Start
+
+SUM_OPTION = "--enable-fused-moe-sum-all-reduce"
+"""Asks SGLang's Triton runner to add the experts' results up within its down projection."""
+
+SUM_REDUCED = r"moe_sum|triton_\w*mul_sum"
+"""Kernels that add the experts' results up when nothing is fused: SGLang's `moe_sum_reduce`, and up to 32 tokens what
+torch.compile makes of `sum` and `mul_`. SGLang fuses them away only where a token visits more than two experts."""
+
+SUM_FUSED = r"FillFunctor<c10::(BFloat16|Half)>"
+"""The fused path sets each layer's result to zero before its down projection adds to it: one such kernel a layer more. The
+projection itself is `fused_moe_kernel` either way, and proves nothing."""
 
 
 def prove_warm(plan: Plan, start: Start) -> None:

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfgate.errors import InputError
-from perfgate_moe.build.recipes import Recipe
-from perfgate_moe.build.sass import BuildError, Machine, inspect
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from perfgate_moe.build.recipes import KernelRecipe
+from perfgate_moe.build.sass import MachineCode, inspect
+from perfgate_moe.errors import BuildError, MoeInputError
 
 WARP = 32
 MOST_REGISTERS = 255
@@ -28,7 +32,7 @@ WARPGROUP_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class CompiledKernel:
     """A compiled recipe: what it costs, how long it took (cached or not), and what is wrong with it."""
 
     recipe: str
@@ -36,7 +40,7 @@ class Built:
     seconds: float
     is_cached: bool
     shared_bytes: int
-    machine: Machine
+    machine: MachineCode
     problems: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -48,14 +52,14 @@ class Built:
 
 
 def parse_arch(text: str) -> int:
-    """90 from `sm_90`; InputError names the architectures that are known."""
+    """90 from `sm_90`; MoeInputError names the architectures that are known."""
     known = {f"sm_{arch}": arch for arch in SHARED_BYTES}
     if text not in known:
-        raise InputError(f"--arch {text}: choose one of {', '.join(known)}")
+        raise MoeInputError(f"--arch {text}: choose one of {', '.join(known)}")
     return known[text]
 
 
-def build(recipe: Recipe, arch: int) -> Built:
+def build(recipe: KernelRecipe, arch: int) -> CompiledKernel:
     """Compile one recipe for `arch` (Triton's cache is used) and judge its machine code."""
     began = time.perf_counter()
     compiled, is_cached = _compile(recipe, arch)
@@ -65,7 +69,7 @@ def build(recipe: Recipe, arch: int) -> Built:
         cubin.write_bytes(compiled.asm["cubin"])
         machine = inspect(cubin)
     shared = int(compiled.metadata.shared)
-    return Built(
+    return CompiledKernel(
         recipe=recipe.name,
         arch=arch,
         seconds=seconds,
@@ -76,7 +80,7 @@ def build(recipe: Recipe, arch: int) -> Built:
     )
 
 
-def judge(recipe: Recipe, arch: int, shared_bytes: int, machine: Machine) -> Iterator[str]:
+def judge(recipe: KernelRecipe, arch: int, shared_bytes: int, machine: MachineCode) -> Iterator[str]:
     """Say what is wrong with a kernel's machine code; nothing for a sound one."""
     if machine.registers > MOST_REGISTERS:
         yield f"{machine.registers} registers per thread, more than {MOST_REGISTERS}"
@@ -93,7 +97,7 @@ def judge(recipe: Recipe, arch: int, shared_bytes: int, machine: Machine) -> Ite
         yield "no reduction instruction"
 
 
-def _device_fences(machine: Machine) -> list[str]:
+def _device_fences(machine: MachineCode) -> list[str]:
     """Opcodes that make a thread wait for the whole device; a barrier within the block, which tensor copies need, is none."""
     return sorted(
         opcode
@@ -102,7 +106,7 @@ def _device_fences(machine: Machine) -> list[str]:
     )
 
 
-def _matrix_opcodes(recipe: Recipe, arch: int) -> tuple[str, ...]:
+def _matrix_opcodes(recipe: KernelRecipe, arch: int) -> tuple[str, ...]:
     """Opcodes of which a product must use one: on Hopper, tiles of 64 rows and more must use the warpgroup form."""
     known = MATRIX_OPCODES_FP8 if recipe.is_fp8 else MATRIX_OPCODES
     if arch == HOPPER and recipe.rows >= WARPGROUP_ROWS:
@@ -110,12 +114,8 @@ def _matrix_opcodes(recipe: Recipe, arch: int) -> tuple[str, ...]:
     return known[arch]
 
 
-def _compile(recipe: Recipe, arch: int) -> tuple[Any, bool]:
+def _compile(recipe: KernelRecipe, arch: int) -> tuple[Any, bool]:
     """Triton's compiled kernel, and whether it came from the cache."""
-    import triton  # noqa: PLC0415 - slow to load
-    from triton.backends.compiler import GPUTarget  # noqa: PLC0415 - slow to load
-    from triton.compiler import ASTSource  # noqa: PLC0415 - slow to load
-
     names = recipe.kernel.arg_names
     # Overlapped launches and tensor copies came with Hopper: before it, the same kernels run without.
     late = {name: recipe.constants[name] and arch >= HOPPER for name in ("OVERLAP", "TMA") if name in recipe.constants}

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import perfgate
-from perfgate.errors import InputError
-from perfgate_moe.build.build import FENCES, Built, judge
-from perfgate_moe.build.recipes import Recipe
-from perfgate_moe.build.sass import BuildError, Machine
-from perfgate_moe.exam.cases import Case
+from perfgate_moe import __version__
+from perfgate_moe.build.build import FENCES, CompiledKernel, judge
+from perfgate_moe.build.recipes import KernelRecipe
+from perfgate_moe.build.sass import MachineCode
+from perfgate_moe.errors import BuildError, MoeInputError
+from perfgate_moe.exam.cases import LayerCase
+
+ROOT = Path(__file__).parents[2]
+"""The folder that holds this package: the root of a checkout of perfgate, or where it is installed."""
 
 KERNEL_FOLDER = "sgl-kernel"
 TRITON_TIMEOUT_S, WHEEL_TIMEOUT_S = 600, 3600
@@ -35,8 +38,8 @@ class Checkout:
     python: str
 
     def build_environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        """The environment of its processes: `more` added, its own package found first, then this perfgate."""
-        own, ours = str(self.folder / "python"), str(Path(perfgate.__file__).parents[1])
+        """The environment of its processes: `more` added, its own package found first, then this one."""
+        own, ours = str(self.folder / "python"), str(ROOT)
         path = os.pathsep.join(filter(None, (own, ours, os.environ.get("PYTHONPATH", ""))))
         return {**os.environ, **more, "PYTHONPATH": path}
 
@@ -51,22 +54,22 @@ class Wheel:
 
 
 def open_checkout(folder: Path, python: str | None, option: str = "--checkout") -> Checkout:
-    """The checkout in `folder`; its own .venv's Python unless another is named. InputError, naming `option`, without one."""
+    """The checkout in `folder`; its own .venv's Python unless another is named. MoeInputError, naming `option`, without one."""
     program = option.replace("checkout", "python")
     if not (folder / "python" / "sglang").is_dir():
-        raise InputError(f"{option} {folder}: no python/sglang in it; name the root of an SGLang working tree")
+        raise MoeInputError(f"{option} {folder}: no python/sglang in it; name the root of an SGLang working tree")
     own = folder / ".venv" / "bin" / "python"
     chosen = python or (str(own) if own.exists() else None)
     if chosen is None:
-        raise InputError(f"{option} {folder}: no .venv in it; name the Python that runs it with {program}")
+        raise MoeInputError(f"{option} {folder}: no .venv in it; name the Python that runs it with {program}")
     if shutil.which(chosen) is None:
-        raise InputError(f"{program} {chosen}: no such program")
+        raise MoeInputError(f"{program} {chosen}: no such program")
     return Checkout(folder=folder.resolve(), python=chosen)
 
 
 def build_triton(
-    checkout: Checkout, layers: Sequence[tuple[str, Case]], arch: int, env: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Built]:
+    checkout: Checkout, layers: Sequence[tuple[str, LayerCase]], arch: int, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[CompiledKernel]:
     """Compile the checkout's MoE kernel for these layers, in its own environment and Triton's cache, and judge each.
 
     `env` adds to the environment. BuildError, after the kernels that were compiled, when one was not. Fences round relaxed
@@ -95,9 +98,9 @@ def end_group(process: subprocess.Popen[str]) -> None:
 def run_bounded(
     command: list[str], timeout_s: float, *, env: Mapping[str, str] | None = None, text: str = "", log: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a stranger's program to its end, with its output in `log` if that is given.
+    """Run a program that is not trusted to its end, with its output in `log` if that is given.
 
-    BuildError when it takes longer. Its children end with it, whatever they hold open.
+    BuildError when it takes longer. Its children end with it, even those that hold its output open.
     """
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(log.open("wb")) if log else subprocess.PIPE
@@ -120,23 +123,23 @@ def run_bounded(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def _describe(name: str, case: Case) -> dict[str, str | int | bool]:
+def _describe(name: str, case: LayerCase) -> dict[str, str | int | bool]:
     return {"name": name, "E": case.E, "k": case.k, "H": case.H, "I": case.I, "bias": case.bias != "off"}
 
 
-def _read_built(found: dict[str, object], arch: int) -> Built:
+def _read_built(found: dict[str, object], arch: int) -> CompiledKernel:
     usage = found["machine"]
     if not isinstance(usage, dict):
         raise BuildError("the checkout's environment answered something else than kernels")
-    machine = Machine(
+    machine = MachineCode(
         registers=usage["registers"],
         stack_bytes=usage["stack_bytes"],
         local_bytes=usage["local_bytes"],
         opcodes=Counter(usage["opcodes"]),
     )
     rows, shared = int(str(found["rows"])), int(str(found["shared_bytes"]))
-    recipe = Recipe(name=str(found["name"]), kernel=None, types={}, constants={}, rows=rows, is_product=True)
-    return Built(
+    recipe = KernelRecipe(name=str(found["name"]), kernel=None, types={}, constants={}, rows=rows, is_product=True)
+    return CompiledKernel(
         recipe=recipe.name,
         arch=arch,
         seconds=float(str(found["seconds"])),
@@ -147,27 +150,27 @@ def _read_built(found: dict[str, object], arch: int) -> Built:
     )
 
 
-def count_fences(built: Built) -> int:
+def count_fences(built: CompiledKernel) -> int:
     """Instructions that make a thread wait for the whole device."""
     return built.machine.count(*FENCES)
 
 
 def is_kernel_changed(checkout: Checkout, base: str) -> bool:
-    """Whether sgl-kernel differs from `base`, uncommitted and new files included. InputError where git cannot say."""
+    """Whether sgl-kernel differs from `base`, uncommitted and new files included. MoeInputError where git cannot say."""
     changed = _git(checkout, "diff", "--name-only", base, "--", KERNEL_FOLDER)
     untracked = _git(checkout, "ls-files", "--others", "--exclude-standard", "--", KERNEL_FOLDER)
     return bool(changed or untracked)
 
 
 def are_kernels_equal(one: Path, other: Path) -> bool:
-    """Whether two working trees have the same sgl-kernel, or none of them has one. InputError where git cannot say."""
+    """Whether two working trees have the same sgl-kernel, or none of them has one. MoeInputError where git cannot say."""
     folders = [tree / KERNEL_FOLDER for tree in (one, other)]
     if not all(folder.is_dir() for folder in folders):
         return not any(folder.is_dir() for folder in folders)
     argv = ["git", "diff", "--no-index", "--quiet", *map(str, folders)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode not in (0, 1):
-        raise InputError(f"{folders[1]}: git diff: {_last_line(done.stderr)}")
+        raise MoeInputError(f"{folders[1]}: git diff: {_last_line(done.stderr)}")
     return done.returncode == 0
 
 
@@ -184,7 +187,7 @@ def _git(checkout: Checkout, *arguments: str) -> str:
     argv = ["git", "-C", str(checkout.folder), *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
-        raise InputError(f"--checkout {checkout.folder}: git {arguments[0]}: {_last_line(done.stderr)}")
+        raise MoeInputError(f"--checkout {checkout.folder}: git {arguments[0]}: {_last_line(done.stderr)}")
     return done.stdout.strip()
 
 
@@ -213,20 +216,22 @@ def _last_line(text: str) -> str:
 def write_site(folder: Path, pyproject: Path | None = None) -> Path:
     """Write `folder`/sglang_perfgate-VERSION.dist-info with the entry points of the checkout's pyproject.toml; returns it.
 
-    Where the package is also installed, Python takes whichever of the two comes first on its path, never both, because they
-    have one name. InputError where there is no checkout, for then the package is installed and needs no such folder.
+    Where the package is also installed, Python takes the one of the two that comes first on its path, never both, because they
+    have one name. MoeInputError where there is no checkout, for then the package is installed and needs no such folder.
     """
-    source = pyproject or Path(perfgate.__file__).parents[1] / "pyproject.toml"
+    source = pyproject or ROOT / "pyproject.toml"
     if not source.is_file():
-        raise InputError(f"no {source}: perfgate runs from an installed package here, whose entry points are visible as it is")
+        raise MoeInputError(
+            f"no {source}: perfgate runs from an installed package here, whose entry points are visible as it is"
+        )
     project = tomllib.loads(source.read_text(encoding="utf-8"))["project"]
     groups = [
         f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
         for group, entries in project.get("entry-points", {}).items()
     ]
-    made = folder / f"{project['name'].replace('-', '_')}-{perfgate.__version__}.dist-info"
+    made = folder / f"{project['name'].replace('-', '_')}-{__version__}.dist-info"
     made.mkdir(parents=True, exist_ok=True)
-    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {perfgate.__version__}\n"
+    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {__version__}\n"
     (made / "METADATA").write_text(metadata, encoding="utf-8")
     (made / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
     return made

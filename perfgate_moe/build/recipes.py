@@ -17,7 +17,7 @@ from perfgate_moe.layer.gate_up import gate_up_product
 from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, SILU, SWIGLU, Activation
 from perfgate_moe.layer.reference import FLOAT8_MAX, SMALLEST_PEAK
 from perfgate_moe.layer.tables import stored, stored_plans, table_path
-from perfgate_moe.layer.tiles import DEFAULT_PLANS, LARGE, LARGE_NARROW, QUANTISED_PLANS, SMALL, Plan, Tiles, Variant
+from perfgate_moe.layer.tiles import DEFAULT_PLANS, LARGE, LARGE_NARROW, QUANTISED_PLANS, SMALL, TilePlan, Tiles, Variant
 from perfgate_moe.timing.search import SPACES, first_plans
 
 ELEMENTS = {"bfloat16": "bf16", "float16": "fp16"}
@@ -46,7 +46,7 @@ COMMON_TYPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class KernelRecipe:
     """One kernel with everything that the compiler must know: types, constants, warps and stages.
 
     `is_product` kernels must use the matrix units on tiles of `rows` rows; `is_atomic` ones must add without waiting. Before
@@ -79,32 +79,30 @@ class Evenness:
     down: bool
 
 
-def recipes() -> tuple[Recipe, ...]:
+def recipes() -> tuple[KernelRecipe, ...]:
     """Every kernel of every default and tuned plan, for both 16-bit types and both kinds of layer; each once.
 
     Default plans are for sizes that divide their tiles and for others, and for every architecture; tuned ones as their layer
     launches them, on the architecture that they were tuned on.
     """
-    from perfgate_moe.build.recipes import fp8_recipes, mxfp4_recipes  # noqa: PLC0415 - it imports what stands here
-
     made = [recipe for dtype in ELEMENTS for recipe in (*_default_recipes(dtype), *_tuned_recipes(dtype))]
     made += list(_alignment_recipes())
     made += [recipe for dtype in ELEMENTS for recipe in (*fp8_recipes(dtype), *mxfp4_recipes(dtype))]
-    found: dict[str, Recipe] = {}
+    found: dict[str, KernelRecipe] = {}
     for recipe in made:
         known = found.get(recipe.name, recipe)
         found[recipe.name] = replace(known, archs=known.archs | recipe.archs)
     return tuple(found.values())
 
 
-def _default_recipes(dtype: str) -> Iterator[Recipe]:
+def _default_recipes(dtype: str) -> Iterator[KernelRecipe]:
     for plan, activation, is_even in product(DEFAULT_PLANS, (SWIGLU, SILU), (True, False)):
         for recipe in _plan_recipes(plan, dtype, activation, Evenness(gate_up=is_even, down=is_even)):
             yield replace(recipe, archs=DEFAULT_ARCHS.get(plan, EVERYWHERE))
     yield _sum(dtype)
 
 
-def _tuned_recipes(dtype: str) -> Iterator[Recipe]:
+def _tuned_recipes(dtype: str) -> Iterator[KernelRecipe]:
     for path in sorted(table_path("any").parent.glob("*.json")):
         for key, entries in stored(path.stem).items():
             *pairs, activation = key.split(",")
@@ -124,7 +122,7 @@ def find_archs(device: str) -> frozenset[int]:
     return frozenset(known[:1]) or EVERYWHERE
 
 
-def _plan_recipes(plan: Plan, dtype: str, activation: Activation, evenness: Evenness) -> Iterator[Recipe]:
+def _plan_recipes(plan: TilePlan, dtype: str, activation: Activation, evenness: Evenness) -> Iterator[KernelRecipe]:
     has_bias = activation is not SILU
     yield _gate_up(plan, dtype, activation, is_even=evenness.gate_up)
     if plan.variant is Variant.OWNER:
@@ -169,7 +167,7 @@ def _tensors(dtype: str, tiles: Tiles, *, is_tma: bool) -> dict[str, str]:
     return COMMON_TYPES | types
 
 
-def _gate_up(plan: Plan, dtype: str, activation: Activation, *, is_even: bool) -> Recipe:
+def _gate_up(plan: TilePlan, dtype: str, activation: Activation, *, is_even: bool) -> KernelRecipe:
     tiles, is_direct = plan.gate_up, plan.is_direct or plan.variant is Variant.OWNER
     is_tma = tiles.tma and activation.interleaved
     constants = {
@@ -183,7 +181,7 @@ def _gate_up(plan: Plan, dtype: str, activation: Activation, *, is_even: bool) -
         "TMA": is_tma,
     }
     types = _tensors(dtype, tiles, is_tma=is_tma)
-    return Recipe(
+    return KernelRecipe(
         name=f"gate_up/{activation.name}/{dtype}/{_label(tiles, is_even=is_even)}" + ("/direct" if is_direct else ""),
         kernel=gate_up_product,
         types=types | {"block_count": "*i32"},
@@ -195,12 +193,12 @@ def _gate_up(plan: Plan, dtype: str, activation: Activation, *, is_even: bool) -
     )
 
 
-def _down(plan: Plan, dtype: str, *, has_bias: bool, is_atomic: bool, is_even: bool) -> Recipe:
+def _down(plan: TilePlan, dtype: str, *, has_bias: bool, is_atomic: bool, is_even: bool) -> KernelRecipe:
     tiles, is_direct = plan.down, plan.is_direct
     types = _tensors(dtype, tiles, is_tma=tiles.tma)
     constants = {"HAS_BIAS": has_bias, "WEIGHT_ON_INPUT": False, "ATOMIC": is_atomic, "DIRECT": is_direct, "TMA": tiles.tma}
     kind = f"{'atomic32' if is_atomic else 'slots'}/{'bias' if has_bias else 'plain'}"
-    return Recipe(
+    return KernelRecipe(
         name=f"down/{kind}/{dtype}/{_label(tiles, is_even=is_even)}" + ("/direct" if is_direct else ""),
         kernel=down_product,
         types=types | ({"target": "*fp32"} if is_atomic else {}),
@@ -213,9 +211,9 @@ def _down(plan: Plan, dtype: str, *, has_bias: bool, is_atomic: bool, is_even: b
     )
 
 
-def _owner(tiles: Tiles, dtype: str, *, has_bias: bool, is_even: bool) -> Recipe:
+def _owner(tiles: Tiles, dtype: str, *, has_bias: bool, is_even: bool) -> KernelRecipe:
     sizes = {"ROWS": 16, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "EVEN_K": is_even, "OVERLAP": True}
-    return Recipe(
+    return KernelRecipe(
         name=f"down/owner/{'bias' if has_bias else 'plain'}/{dtype}/{_label(tiles, is_even=is_even)}",
         kernel=own_down_product,
         types=_tensors(dtype, tiles, is_tma=False),
@@ -227,23 +225,22 @@ def _owner(tiles: Tiles, dtype: str, *, has_bias: bool, is_even: bool) -> Recipe
     )
 
 
-def _sum(dtype: str) -> Recipe:
+def _sum(dtype: str) -> KernelRecipe:
     types = COMMON_TYPES | {"partial": f"*{ELEMENTS[dtype]}", "out": f"*{ELEMENTS[dtype]}"}
-    return Recipe(
+    return KernelRecipe(
         name=f"sum/{dtype}", kernel=sum_slots, types=types, constants={"TOP_K": 4, "BLOCK_N": SUM_COLUMNS, "OVERLAP": True}
     )
 
 
-def _alignment_recipes() -> Iterator[Recipe]:
+def _alignment_recipes() -> Iterator[KernelRecipe]:
     sizes: dict[str, Any] = {"SEGMENT": SEGMENT, "CHUNK": CHUNK, "OVERLAP": True}
-    yield Recipe(name="align/count", kernel=count_slots, types=COMMON_TYPES, constants=sizes)
+    yield KernelRecipe(name="align/count", kernel=count_slots, types=COMMON_TYPES, constants=sizes)
     for counted in (False, True):
         constants = sizes | {"EXPERTS": EXPERTS, "SEGMENTS": 16 if counted else 1, "BLOCK_M": 64, "COUNTED": counted}
         name = "align/place/counted" if counted else "align/place"
-        yield Recipe(name=name, kernel=place_slots, types=COMMON_TYPES, constants=constants)
+        yield KernelRecipe(name=name, kernel=place_slots, types=COMMON_TYPES, constants=constants)
 
 
-HOPPER = 90
 ROUNDING = {"PEAK": FLOAT8_MAX, "SMALLEST": SMALLEST_PEAK, "OVERLAP": True}
 KINDS = {"fp8": SILU, "mxfp4": SWIGLU}  # DeepSeek's layers, and gpt-oss's
 
@@ -258,13 +255,13 @@ def _epilogue(activation: Activation) -> dict[str, Any]:
     return {"INTERLEAVED": activation.interleaved, **constants}
 
 
-def fp8_recipes(dtype: str) -> Iterator[Recipe]:
+def fp8_recipes(dtype: str) -> Iterator[KernelRecipe]:
     """8-bit floats came with compute capability 8.9: Hopper among our architectures."""
     types = _fp8_types(dtype)
     for is_sorted in (False, True):
         constants = {"GROUP": SCALE_BLOCK, "TOGETHER": TOGETHER, "SORTED": is_sorted, **ROUNDING}
         name = f"fp8/round/{dtype}" + ("/sorted" if is_sorted else "")
-        yield Recipe(name=name, kernel=round_rows, types=types, constants=constants, least_arch=HOPPER)
+        yield KernelRecipe(name=name, kernel=round_rows, types=types, constants=constants, least_arch=HOPPER)
     for plan, activations in _plans("fp8", dtype):
         for activation in activations:
             yield _fp8_gate_up(plan, dtype, activation)
@@ -276,7 +273,7 @@ def _fp8_types(dtype: str) -> dict[str, str]:
     return _types(dtype) | codes | dict.fromkeys(("scales", "row_scales", "weight_scales", "inner_scales"), "*fp32")
 
 
-def _fp8_gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
+def _fp8_gate_up(plan: TilePlan, dtype: str, activation: Activation) -> KernelRecipe:
     has_codes, is_interleaved = fp8.stores_codes(plan), activation.interleaved
     constants = {
         "ONE_SCALE": fp8.has_one_scale(plan.gate_up, is_contiguous=is_interleaved), "STORES_CODES": has_codes,
@@ -292,7 +289,7 @@ def _fp8_gate_up(plan: Plan, dtype: str, activation: Activation) -> Recipe:
     )
 
 
-def _fp8_down(plan: Plan, dtype: str, activation: Activation) -> Recipe:
+def _fp8_down(plan: TilePlan, dtype: str, activation: Activation) -> KernelRecipe:
     made = _fp8_product("down", plan, plan.down, dtype, activation)
     return replace(
         made,
@@ -302,10 +299,10 @@ def _fp8_down(plan: Plan, dtype: str, activation: Activation) -> Recipe:
     )
 
 
-def _fp8_product(product: str, plan: Plan, tiles: Tiles, dtype: str, activation: Activation) -> Recipe:
+def _fp8_product(product: str, plan: TilePlan, tiles: Tiles, dtype: str, activation: Activation) -> KernelRecipe:
     """What both products have; the kernel is yet to be named."""
     label = f"{dtype}/{tiles.m}x{tiles.n}g{tiles.group_m}w{tiles.warps}s{tiles.stages}{'rounds' if tiles.rounds else ''}"
-    return Recipe(
+    return KernelRecipe(
         name=f"fp8/{product}/{activation.name}/{label}{'/direct' if plan.is_direct else ''}",
         kernel=None,
         types=_fp8_types(dtype),
@@ -323,7 +320,7 @@ def _fp8_product(product: str, plan: Plan, tiles: Tiles, dtype: str, activation:
     )  # fmt: skip
 
 
-def _plans(quant: str, dtype: str) -> Iterator[tuple[Plan, tuple[Activation, ...]]]:
+def _plans(quant: str, dtype: str) -> Iterator[tuple[TilePlan, tuple[Activation, ...]]]:
     """Default and stored plans for both kinds of layer; the rest of the search space for one, and one dtype."""
     known = tuple(dict.fromkeys((*QUANTISED_PLANS[quant], *stored_plans(quant))))
     yield from ((plan, (SWIGLU, SILU)) for plan in known)
@@ -332,7 +329,7 @@ def _plans(quant: str, dtype: str) -> Iterator[tuple[Plan, tuple[Activation, ...
         yield from ((plan, (KINDS[quant],)) for plan in dict.fromkeys(first_plans(tiles, quant)) if plan not in known)
 
 
-def mxfp4_recipes(dtype: str) -> Iterator[Recipe]:
+def mxfp4_recipes(dtype: str) -> Iterator[KernelRecipe]:
     """4-bit weights become 16-bit ones in registers, on any architecture."""
     types = _types(dtype) | {"pairs": "*u8", "scales": "*u8"}
     for plan, activations in _plans("mxfp4", dtype):
@@ -340,7 +337,9 @@ def mxfp4_recipes(dtype: str) -> Iterator[Recipe]:
             yield from (_mxfp4_recipe(plan, dtype, activation, types, is_gate_up=first) for first in (True, False))
 
 
-def _mxfp4_recipe(plan: Plan, dtype: str, activation: Activation, types: dict[str, str], *, is_gate_up: bool) -> Recipe:
+def _mxfp4_recipe(
+    plan: TilePlan, dtype: str, activation: Activation, types: dict[str, str], *, is_gate_up: bool
+) -> KernelRecipe:
     tiles = plan.gate_up if is_gate_up else plan.down
     constants = {
         "MICRO": MICRO_BLOCK, "BLOCK_M": tiles.m, "BLOCK_N": tiles.n, "BLOCK_K": tiles.k, "GROUP_M": tiles.group_m,
@@ -348,7 +347,7 @@ def _mxfp4_recipe(plan: Plan, dtype: str, activation: Activation, types: dict[st
         "EVEN_K": True, "HAS_BIAS": activation is SWIGLU, "OVERLAP": True,
     }  # fmt: skip
     label = f"{dtype}/{tiles.m}x{tiles.n}x{tiles.k}g{tiles.group_m}w{tiles.warps}s{tiles.stages}"
-    return Recipe(
+    return KernelRecipe(
         name=f"mxfp4/{'gate_up' if is_gate_up else 'down'}/{activation.name}/{label}{'/direct' if plan.is_direct else ''}",
         kernel=mxfp4.mxfp4_gate_up_product if is_gate_up else mxfp4.mxfp4_down_product,
         types=types,

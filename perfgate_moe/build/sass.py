@@ -8,19 +8,15 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.errors import PerfgateError
+from perfgate_moe.errors import BuildError
 
 CUOBJDUMP_TIMEOUT_S = 60
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 
-class BuildError(PerfgateError):
-    """A kernel could not be compiled or inspected."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineCode:
     """A compiled kernel: registers per thread, stack and local bytes per thread (spills), and its instructions by opcode."""
 
     registers: int
@@ -29,7 +25,7 @@ class Machine:
     opcodes: Counter[str]
 
     def count(self, *names: str) -> int:
-        """Instructions whose opcode is one of `names`, whatever their modifiers; a dotted name must match as a prefix."""
+        """Instructions whose opcode is one of `names`, with any modifiers; a dotted name must match as a prefix."""
         return sum(
             amount
             for opcode, amount in self.opcodes.items()
@@ -37,14 +33,14 @@ class Machine:
         )
 
 
-def inspect(cubin: Path) -> Machine:
+def inspect(cubin: Path) -> MachineCode:
     """Read resource usage and SASS of a cubin file with one kernel."""
     usage = _USAGE.search(_cuobjdump("-res-usage", cubin))
     if usage is None:
         raise BuildError(f"{cubin}: cuobjdump reports no resource usage; is it a cubin with one kernel?")
     registers, stack, _, local = map(int, usage.groups())
     opcodes = Counter(_INSTRUCTION.findall(_cuobjdump("-sass", cubin)))
-    return Machine(registers=registers, stack_bytes=stack, local_bytes=local, opcodes=opcodes)
+    return MachineCode(registers=registers, stack_bytes=stack, local_bytes=local, opcodes=opcodes)
 
 
 def cuobjdump_path() -> Path:

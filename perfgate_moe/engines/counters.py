@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfgate.scenario.moe_path import PROOF
+from perfgate_moe.engines.switch import PROOF
 
 INTERVAL_S = 5.0
 

@@ -19,12 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perfgate.errors import InputError
-from perfgate.scenario.moe_path import OFF, ON, VARIABLE
+from perfgate_moe.engines.counters import Counters
+from perfgate_moe.engines.switch import OFF, ON, VARIABLE
+from perfgate_moe.errors import MoeInputError, NotApplicableError
 
 if TYPE_CHECKING:
-    from perfgate_moe.engines.counters import Counters
-    from perfgate_moe.engines.swap import Server
+    from perfgate_moe.engines.swap import ServerState
 
 COUNTERS_VARIABLE = "PERFGATE_MOE_COUNTERS"
 MODES = ("auto", "slots", "owner", "atomic32")
@@ -46,12 +46,10 @@ def register() -> None:
             return
         module = import_module(MODULE)
         versions = {name: require_known(name, getattr(module, name, None)) for name in KNOWN}
-    except (InputError, ImportError) as error:
+    except (MoeInputError, ImportError) as error:
         # SystemExit, because SGLang logs any Exception of a plug-in and serves without it.
         raise SystemExit(f"perfgate: {VARIABLE}: {error}") from error
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
-
-    from perfgate_moe.engines.counters import Counters  # noqa: PLC0415 - loads torch
 
     path = os.environ.get(COUNTERS_VARIABLE)
     counters = Counters(mode=mode, versions=versions, path=Path(path) if path else None)
@@ -62,13 +60,13 @@ def register() -> None:
 
 
 def parse_mode(text: str) -> str | None:
-    """The mode that the variable names, None for off. InputError for anything else."""
+    """The mode that the variable names, None for off. MoeInputError for anything else."""
     if text in OFF:
         return None
     if text in ON:
         return "auto"
     if text not in MODES:
-        raise InputError(f"{text!r} is no mode: choose one of {', '.join(MODES)}, 1 (auto), 0 or off")
+        raise MoeInputError(f"{text!r} is no mode: choose one of {', '.join(MODES)}, 1 (auto), 0 or off")
     return text
 
 
@@ -80,13 +78,13 @@ def signature_hash(function: Callable[..., Any]) -> str:
 
 
 def require_known(name: str, function: Any) -> str:
-    """The SGLang versions whose `name` has this signature. InputError for a signature that nobody read."""
+    """The SGLang versions whose `name` has this signature. MoeInputError for one that is not in KNOWN."""
     if not callable(function):
-        raise InputError(f"SGLang {_installed_version()} has no {MODULE}.{name}: unset {VARIABLE}")
+        raise MoeInputError(f"SGLang {_installed_version()} has no {MODULE}.{name}: unset {VARIABLE}")
     found = signature_hash(function)
     if found not in KNOWN[name]:
         known = ", ".join(f"{each} ({versions})" for each, versions in KNOWN[name].items())
-        raise InputError(
+        raise MoeInputError(
             f"SGLang {_installed_version()}: {name} has the unknown signature {found}, known are {known}; "
             f"unset {VARIABLE} or use such a version"
         )
@@ -131,7 +129,6 @@ class Swap:
 
         from perfgate_moe.engines.swap import choose_plan, read_call  # noqa: PLC0415 - loads torch
         from perfgate_moe.layer.fused import fused_moe  # noqa: PLC0415 - loads Triton
-        from perfgate_moe.layer.problem import NotApplicableError  # noqa: PLC0415 - loads torch
 
         try:
             problem = read_call(call, self.server())
@@ -144,13 +141,13 @@ class Swap:
         self.counters.count_computed(plan.variant, is_captured=is_captured)
         return answer
 
-    def server(self) -> Server:
+    def server(self) -> ServerState:
         """What the server promises at this moment."""
         import triton  # noqa: PLC0415 - slow to load
 
-        from perfgate_moe.engines.swap import Server  # noqa: PLC0415 - loads torch
+        from perfgate_moe.engines.swap import ServerState  # noqa: PLC0415 - loads torch
 
-        return Server(
+        return ServerState(
             is_deterministic=bool(self.module.is_batch_invariant_mode_enabled()),
             # 0.5.15 has no symmetric memory in this place.
             is_symmetric=hasattr(self.module, "use_symmetric_memory") and bool(self.module.get_server_args().enable_symm_mem),

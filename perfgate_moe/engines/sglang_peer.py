@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfgate_moe.layer.problem import SCALE_BLOCK, MicroScales, NotApplicableError, Problem
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.layer.problem import SCALE_BLOCK, MicroScales, Problem
 from perfgate_moe.layer.reference import decode, scale_micro, unpack_pairs
-from perfgate_moe.layer.tiles import Plan, Tiles
+from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WIDENED = "16 bits (widened from mxfp4)"
 FUSED_SUM_LEAST_TOP_K = 3  # upstream fuses for top-k > 2 only
@@ -35,7 +36,7 @@ def fused_sum(problem: Problem) -> Tensor:
     return fused_experts(problem, is_sum_fused=True)
 
 
-def fused_experts(problem: Problem, *, is_sum_fused: bool, plan: Plan | None = None) -> Tensor:
+def fused_experts(problem: Problem, *, is_sum_fused: bool, plan: TilePlan | None = None) -> Tensor:
     """Run SGLang's layer; with a plan, with its tiles instead of SGLang's own choice."""
     _require_covered(problem)
     modules = _modules()
@@ -52,8 +53,8 @@ def fused_experts(problem: Problem, *, is_sum_fused: bool, plan: Plan | None = N
 def widen(problem: Problem) -> Problem:
     """The problem as SGLang's Triton layer computes it: 4-bit weights in the layer's dtype, exactly the same values.
 
-    SGLang widens them once, when it loads a model, and so must whoever times its layer: outside the timed region. The new
-    weights take almost four times the bytes. Other problems come back as they are.
+    SGLang widens them once, when it loads a model, as a benchmark must, outside the timed region. The new weights take
+    almost four times the bytes. Other problems come back as they are.
     """
     if not isinstance(problem.scales, MicroScales):
         return problem
@@ -138,7 +139,7 @@ def _runner_config(modules: SimpleNamespace, problem: Problem) -> Any:
 
 
 @contextmanager
-def _tiles(modules: SimpleNamespace, plan: Plan | None) -> Iterator[None]:
+def _tiles(modules: SimpleNamespace, plan: TilePlan | None) -> Iterator[None]:
     """Put a plan's tiles where SGLang looks up its own."""
     if plan is None:
         yield

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfgate_moe.layer.problem import SCALE_BLOCK, SILU, Activation, BlockScales, NotApplicableError, Problem, scale_blocks_of
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.layer.problem import SCALE_BLOCK, SILU, Activation, BlockScales, Problem, scale_blocks_of
 from perfgate_moe.layer.reference import FLOAT8
 from perfgate_moe.layer.tables import choose, sorted_plan, tuned
-from perfgate_moe.layer.tiles import OWNER, Plan, Variant
+from perfgate_moe.layer.tiles import OWNER, TilePlan, Variant
 
 QUANTISED = ("use_fp8_w8a8", "use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "per_channel_quant")
 SCALES = ("w1_scale", "w2_scale", "w1_zp", "w2_zp", "a1_scale", "a2_scale", "block_shape")
@@ -27,7 +28,7 @@ Call = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerState:
     """What the layer must know of the server besides its arguments.
 
     `is_deterministic`: the server promises the same bits for every batch; `is_symmetric`: a new answer must lie in NCCL's
@@ -39,7 +40,7 @@ class Server:
     is_interpreted: bool = False
 
 
-def read_call(call: Call, server: Server) -> Problem:
+def read_call(call: Call, server: ServerState) -> Problem:
     """The problem that a call of `fused_experts_impl` or `_fused_moe_kernel_sequence` poses, arguments by name.
 
     Raise NotApplicableError with a short, stable reason where our kernels do not cover it.
@@ -86,7 +87,7 @@ def read_activation(call: Call) -> Activation:
     return Activation(name=kind, interleaved=interleaved, alpha=float(alpha), limit=float(limit), shift=1.0)
 
 
-def choose_plan(mode: str, problem: Problem) -> Plan:
+def choose_plan(mode: str, problem: Problem) -> TilePlan:
     """The plan that `SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=mode` asks for; `auto` takes measured plans that gained only."""
     if problem.scales is not None and mode not in {"auto", Variant.SLOTS}:
         raise NotApplicableError(f"{mode}: 8-bit weights are computed by slots only")
@@ -105,7 +106,7 @@ def choose_plan(mode: str, problem: Problem) -> Plan:
     return plan if plan.variant == mode else sorted_plan(problem, Variant(mode))
 
 
-def _objections(call: Call, server: Server) -> Iterator[str]:
+def _objections(call: Call, server: ServerState) -> Iterator[str]:
     """Why our kernels cannot compute this call, the plainest reason first."""
     if call.get("hooks") is not None:
         yield "LoRA hooks"

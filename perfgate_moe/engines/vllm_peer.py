@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 
 from perfgate_moe.engines.sglang_peer import config_of
-from perfgate_moe.layer.problem import SCALE_BLOCK, SILU, SWIGLU, BlockScales, MicroScales, NotApplicableError, Problem
-from perfgate_moe.layer.tiles import Plan
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.layer.problem import SCALE_BLOCK, SILU, SWIGLU, BlockScales, MicroScales, Problem
+from perfgate_moe.layer.tiles import TilePlan
 
 ACTIVATIONS = {SILU.name: "silu", SWIGLU.name: "swigluoai"}
 # The portable kernel: it needs no instructions that a test machine may lack, and whole blocks of 32 rows.
 CPU_KERNEL, CPU_ALIGNMENT = "vec", 32
 
 
-def layer(problem: Problem, plan: Plan | None = None) -> Tensor:
+def layer(problem: Problem, plan: TilePlan | None = None) -> Tensor:
     """Run vLLM's layer on the problem's device. NotApplicableError says what vLLM does not cover.
 
     With a plan, a GPU takes the tiles of its `gate_up` for both products, for which vLLM has one configuration, instead of
@@ -51,7 +52,7 @@ def fold_scaling(problem: Problem) -> Problem:
     return replace(problem, topk_weights=problem.topk_weights * problem.routed_scaling, routed_scaling=1.0)
 
 
-def _run_on_gpu(problem: Problem, plan: Plan | None) -> Tensor:
+def _run_on_gpu(problem: Problem, plan: TilePlan | None) -> Tensor:
     sizes = (problem.hidden_size, problem.intermediate_size)
     if isinstance(problem.scales, BlockScales) and any(size % SCALE_BLOCK for size in sizes):
         raise NotApplicableError(f"vLLM rounds rows to 8 bits in whole groups of {SCALE_BLOCK} columns")
@@ -71,7 +72,7 @@ def _run_on_gpu(problem: Problem, plan: Plan | None) -> Tensor:
         config = fp8_w8a8_moe_quant_config(**scales, **biases, block_shape=[SCALE_BLOCK, SCALE_BLOCK])
     else:
         config = biased_moe_quant_config(**biases)
-    # Set in each call, None too: after an error, vLLM's context leaves its tiles to whoever comes next.
+    # Set in each call, None too: after an error, vLLM's context leaves its tiles to the next caller.
     with override_config(None if plan is None else config_of(plan.gate_up)):
         answer: Tensor = fused_experts(
             problem.hidden, problem.gate_up, problem.down, fold_scaling(problem).topk_weights, **_experts(problem),

@@ -83,7 +83,7 @@ def _angle(answer: Tensor, reference: Tensor) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class AnswerDrift:
     """How far two answers of one kernel to one problem are apart.
 
     `ulps` is the largest difference in units in the last place of the answer's dtype, `share` the part of the elements that
@@ -93,12 +93,12 @@ class Drift:
     ulps: float
     share: float
 
-    def exceeds(self, most: Drift) -> bool:
+    def exceeds(self, most: AnswerDrift) -> bool:
         """Whether either is more than allowed."""
         return not (self.ulps <= most.ulps and self.share <= most.share)
 
 
-RELAXED = Drift(ulps=1.0, share=5e-4)
+RELAXED = AnswerDrift(ulps=1.0, share=5e-4)
 """What float32 atomics may show: another order of additions moves a sum over the edge between two 16-bit numbers, rarely."""
 
 CANCELLED = 1 / 256
@@ -106,10 +106,10 @@ CANCELLED = 1 / 256
 order of float32 additions moves what is left by more than its own last place."""
 
 
-def measure_drift(one: Tensor, other: Tensor) -> Drift:
+def measure_drift(one: Tensor, other: Tensor) -> AnswerDrift:
     """Difference of two answers [n, H] of one dtype; infinite where one holds NaN or an infinity and the other does not."""
     if not one.numel():
-        return Drift(ulps=0.0, share=0.0)
+        return AnswerDrift(ulps=0.0, share=0.0)
     differs = ~((one == other) | (one.isnan() & other.isnan()))
     wide = torch.maximum(one.double().abs(), other.double().abs())
     row_rms = other.double().square().mean(dim=1, keepdim=True).sqrt()
@@ -118,4 +118,4 @@ def measure_drift(one: Tensor, other: Tensor) -> Drift:
     exponent = torch.frexp(size).exponent - 1
     ulps = (one.double() - other.double()).abs() / torch.ldexp(torch.full_like(size, limits.eps), exponent)
     largest = torch.where(differs, ulps.nan_to_num(nan=float("inf"), posinf=float("inf")), 0.0).max()
-    return Drift(ulps=float(largest), share=float(differs.double().mean()))
+    return AnswerDrift(ulps=float(largest), share=float(differs.double().mean()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from perfgate.errors import InputError
-from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK
+from perfgate_moe.errors import MoeInputError
+from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, QUANTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,15 +18,14 @@ DATA = ("normal", "exact", "edges", "outlier", "nan", "inf")
 BIASES = ("on", "off", "large")
 DTYPES = ("float32", "float16", "bfloat16")
 HALF_DTYPES = ("bfloat16", "float16")
-QUANTS = ("none", "fp8", "mxfp4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class LayerCase:
     """One problem: a shape, a routing, options, a dtype and a kind of data.
 
     E experts of which each token uses k, hidden size H, intermediate size I (of this shard), M tokens. `str(case)` names all
-    that differs from the defaults and `Case.parse` reads it back.
+    that differs from the defaults and `LayerCase.parse` reads it back.
     """
 
     E: int = 8
@@ -51,15 +50,15 @@ class Case:
         choices |= {"weights": WEIGHTS, "bias": BIASES, "data": DATA, "quant": QUANTS}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise InputError(f"case field {name}={getattr(self, name)}: choose one of {', '.join(allowed)}")
+                raise MoeInputError(f"case field {name}={getattr(self, name)}: choose one of {', '.join(allowed)}")
         if min(self.E, self.k, self.H, self.I) < 1 or self.M < 0 or self.k > self.E:
-            raise InputError(f"case {self}: needs E, k, H, I >= 1, M >= 0 and k <= E")
+            raise MoeInputError(f"case {self}: needs E, k, H, I >= 1, M >= 0 and k <= E")
         if self.data == "exact" and (self.activation, self.bias) != ("silu", "on"):
-            raise InputError(f"case {self}: data=exact is exact only with activation=silu and bias=on")
+            raise MoeInputError(f"case {self}: data=exact is exact only with activation=silu and bias=on")
         if self.quant != "none" and (self.dtype == "float32" or self.data == "exact" or self.on_input):
-            raise InputError(f"case {self}: a quantised layer has 16-bit tokens, drawn data and weights on the output")
+            raise MoeInputError(f"case {self}: a quantised layer has 16-bit tokens, drawn data and weights on the output")
         if self.quant == "mxfp4" and (self.H % MICRO_BLOCK or self.I % MICRO_BLOCK):
-            raise InputError(f"case {self}: 4-bit weights need H and I that are multiples of {MICRO_BLOCK}")
+            raise MoeInputError(f"case {self}: 4-bit weights need H and I that are multiples of {MICRO_BLOCK}")
 
     @property
     def precision(self) -> str:
@@ -77,34 +76,34 @@ class Case:
         return ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in shown)
 
     @classmethod
-    def parse(cls, text: str) -> Case:
-        """Read what `str(case)` wrote; InputError names the pair that cannot be read."""
+    def parse(cls, text: str) -> LayerCase:
+        """Read what `str(case)` wrote; MoeInputError names the pair that cannot be read."""
         kinds = _kinds()
         values: dict[str, str | int | float] = {}
         for pair in text.split(","):
             name, _, value = pair.partition("=")
             if name not in kinds:
-                raise InputError(f"case {text!r}: unknown field {name!r}; fields are {', '.join(kinds)}")
+                raise MoeInputError(f"case {text!r}: unknown field {name!r}; fields are {', '.join(kinds)}")
             try:
                 values[name] = kinds[name](value)
             except ValueError as error:
-                raise InputError(f"case {text!r}: {name}={value!r} is not {kinds[name].__name__}") from error
+                raise MoeInputError(f"case {text!r}: {name}={value!r} is not {kinds[name].__name__}") from error
         return cls(**values)  # type: ignore[arg-type]
 
 
 def _kinds() -> dict[str, type[str | int | float]]:
     """The type of each field, from its default."""
-    defaults = Case()
-    return {entry.name: type(getattr(defaults, entry.name)) for entry in fields(Case)}
+    defaults = LayerCase()
+    return {entry.name: type(getattr(defaults, entry.name)) for entry in fields(LayerCase)}
 
 
-def _vary(base: dict[str, str | int | float], **axes: Iterable[str | int | float]) -> Iterator[Case]:
+def _vary(base: dict[str, str | int | float], **axes: Iterable[str | int | float]) -> Iterator[LayerCase]:
     """One case per value of each axis, the other fields as in `base`."""
     for name, values in axes.items():
-        yield from (Case(**{**base, name: value}) for value in values)  # type: ignore[arg-type]
+        yield from (LayerCase(**{**base, name: value}) for value in values)  # type: ignore[arg-type]
 
 
-def quick_matrix() -> tuple[Case, ...]:
+def quick_matrix() -> tuple[LayerCase, ...]:
     """Small cases that a CPU runs in seconds: every value of every axis, odd shapes, token counts around block edges."""
     base: dict[str, str | int | float] = {"E": 8, "k": 4, "H": 64, "I": 96, "M": 33}
     silu = base | {"activation": "silu", "bias": "off"}
@@ -125,7 +124,7 @@ def quick_matrix() -> tuple[Case, ...]:
     return tuple(dict.fromkeys(cases))
 
 
-def fp8_matrix() -> tuple[Case, ...]:
+def fp8_matrix() -> tuple[LayerCase, ...]:
     """Layers of 8-bit weights in blocks of 128: whole and partial blocks both ways, gates and ups in different ones."""
     base: dict[str, str | int | float] = {"E": 4, "k": 2, "H": 256, "I": 384, "M": 17, "dtype": "bfloat16", "quant": "fp8"}
     silu = base | {"activation": "silu", "bias": "off"}
@@ -136,7 +135,7 @@ def fp8_matrix() -> tuple[Case, ...]:
     return tuple(dict.fromkeys(cases))
 
 
-def mxfp4_matrix() -> tuple[Case, ...]:
+def mxfp4_matrix() -> tuple[LayerCase, ...]:
     """Layers of 4-bit weights, as gpt-oss has them; sizes that no tile divides."""
     base: dict[str, str | int | float] = {"E": 4, "k": 2, "H": 160, "I": 96, "M": 17, "dtype": "bfloat16", "quant": "mxfp4"}
     cases = [
@@ -153,9 +152,9 @@ ODD_HIDDEN = (63, 65, 127, 129, 511, 72, 136, 520)
 ODD_INTERMEDIATE = (32, 95, 511, 40, 104, 520)
 
 
-def half_matrix() -> tuple[Case, ...]:
+def half_matrix() -> tuple[LayerCase, ...]:
     """Every axis again in 16 bits, where other tiles, tensor copies and half-filled blocks are used than in float32."""
-    cases: list[Case] = []
+    cases: list[LayerCase] = []
     for dtype in HALF_DTYPES:
         base: dict[str, str | int | float] = {"E": 8, "k": 4, "H": 64, "I": 96, "M": 33, "dtype": dtype}
         silu = base | {"activation": "silu", "bias": "off"}
@@ -198,7 +197,7 @@ FP8_SHAPES = (MODEL_SHAPES[6], MODEL_SHAPES[4])  # DeepSeek-V3 ships 8-bit block
 MODEL_TOKENS = (1, 2, 4, 8, 16, 17, 64, 127, 256, 1024, 1025, 4096)
 
 
-def full_matrix() -> tuple[Case, ...]:
+def full_matrix() -> tuple[LayerCase, ...]:
     """What a GPU adds to the quick matrix: every axis in 16 bits; the layers of real models over M, routing, masks and data."""
     cases = [*quick_matrix(), *half_matrix()]
     for dtype in HALF_DTYPES:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from perfgate.errors import PerfgateError
+from perfgate_moe.errors import VacuousCaseError
 from perfgate_moe.exam.accuracy import TOLERANCES, Errors, Tolerance, measure
 from perfgate_moe.exam.data import build
 from perfgate_moe.exam.implementations import Implementation
 from perfgate_moe.layer.reference import oracle
 
 if TYPE_CHECKING:
-    from perfgate_moe.exam.cases import Case
+    from perfgate_moe.exam.cases import LayerCase
     from perfgate_moe.layer.problem import Problem
 
 
@@ -54,15 +54,11 @@ CRASHES = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtime
 ROOT_MEAN_SQUARE_RANGE = (0.1, 10.0)
 
 
-class VacuousCaseError(PerfgateError):
-    """The case's answer is so small or large that its tolerances would say nothing; a defect of the suite, not of a kernel."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CaseReport:
     """What one implementation did with one case; `problems` is empty for a sound answer."""
 
-    case: Case
+    case: LayerCase
     implementation: str
     errors: Errors | None
     problems: tuple[str, ...]
@@ -82,24 +78,26 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exam:
+class PreparedCase:
     """A case with its tensors, the float64 answer, and copies of the inputs to compare with afterwards; reusable."""
 
-    case: Case
+    case: LayerCase
     problem: Problem
     reference: Tensor
     originals: dict[str, Tensor]
 
 
-def prepare(case: Case, device: str = "cpu") -> Exam:
+def prepare(case: LayerCase, device: str = "cpu") -> PreparedCase:
     """Build a case on `device` and compute its float64 answer; VacuousCaseError when its tolerances would say nothing."""
     problem = build(case, device)
     reference = oracle(problem)
     require_meaningful(case, reference)
-    return Exam(case=case, problem=problem, reference=reference, originals=_inputs(problem))
+    return PreparedCase(case=case, problem=problem, reference=reference, originals=_inputs(problem))
 
 
-def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | None = None, reruns: int = RERUNS) -> Report:
+def check(
+    implementation: Implementation, exam: PreparedCase, tolerance: Tolerance | None = None, reruns: int = RERUNS
+) -> CaseReport:
     """Judge one answer: finite where it must be, near the oracle, rerun alike, nothing else written."""
     guarded, guards = _guard(exam.problem)
     run = implementation.load()
@@ -108,15 +106,15 @@ def check(implementation: Implementation, exam: Exam, tolerance: Tolerance | Non
             answer = run(guarded).clone()
     except CRASHES as error:
         problem = f"raised {type(error).__name__}: {str(error).strip().splitlines()[:1]}"
-        return Report(case=exam.case, implementation=implementation.name, errors=None, problems=(problem,))
+        return CaseReport(case=exam.case, implementation=implementation.name, errors=None, problems=(problem,))
     errors, findings = _judge(answer, exam, tolerance or TOLERANCES[exam.case.precision])
     if implementation.is_deterministic:
         findings += _rerun(run, guarded, answer, reruns)
     findings += _side_effects(exam, guards)
-    return Report(case=exam.case, implementation=implementation.name, errors=errors, problems=tuple(findings))
+    return CaseReport(case=exam.case, implementation=implementation.name, errors=errors, problems=tuple(findings))
 
 
-def require_meaningful(case: Case, reference: Tensor) -> None:
+def require_meaningful(case: LayerCase, reference: Tensor) -> None:
     """Refuse a case whose reference is not of the order of one: an all-zero answer must never pass."""
     finite = reference[reference.isfinite().all(dim=1)]
     if case.mask == "all" or not finite.numel():
@@ -151,7 +149,7 @@ def _tensors(problem: Problem) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
-def _side_effects(exam: Exam, buffer: Tensor) -> list[str]:
+def _side_effects(exam: PreparedCase, buffer: Tensor) -> list[str]:
     """Name damaged inputs, and mend them so that the exam can be used again."""
     found = []
     tensors = _tensors(exam.problem)
@@ -172,7 +170,7 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
 
 
-def _judge(answer: Tensor, exam: Exam, tolerance: Tolerance) -> tuple[Errors | None, list[str]]:
+def _judge(answer: Tensor, exam: PreparedCase, tolerance: Tolerance) -> tuple[Errors | None, list[str]]:
     """Distances over the rows that are finite in the reference, and what is wrong with them."""
     problem, reference = exam.problem, exam.reference
     if answer.shape != problem.out.shape or answer.dtype != problem.out.dtype:
@@ -196,7 +194,7 @@ def _judge(answer: Tensor, exam: Exam, tolerance: Tolerance) -> tuple[Errors | N
 
 
 def _rerun(run: Callable[[Problem], Tensor], problem: Problem, answer: Tensor, reruns: int) -> list[str]:
-    """A deterministic implementation gives the same bits again, whatever is left in its output buffer."""
+    """A deterministic implementation gives the same bits again, with other values left in its output buffer."""
     for _ in range(reruns):
         problem.out.fill_(GUARD_VALUE)
         again = run(problem)

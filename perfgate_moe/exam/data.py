@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor
 
-from perfgate.errors import InputError
+from perfgate_moe.errors import MoeInputError
 from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, BlockScales, MicroScales, Problem
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS, FLOAT8, FLOAT8_MAX, SMALLEST_PEAK, route
 
 if TYPE_CHECKING:
-    from perfgate_moe.exam.cases import Case
+    from perfgate_moe.exam.cases import LayerCase
 
 # Standard deviation of gate_up rows: wide enough that the clamp at 7 cuts a few per cent of gpt-oss's values.
 GATE_UP_STD = {"normal": 3.0, "edges": 7.0, "outlier": 3.0, "nan": 3.0, "inf": 3.0, "exact": 1.0}
@@ -24,7 +24,7 @@ OUTLIER_CHANNEL = 3
 NAN_TOKEN = 1  # or infinite
 
 
-def build(case: Case, device: str = "cpu") -> Problem:
+def build(case: LayerCase, device: str = "cpu") -> Problem:
     """The case's tensors on `device`; the same case gives the same values on every device."""
     source = torch.Generator(device=_generator_device(case, device)).manual_seed(case.seed * 7919 + 17)
     ids = _mask(case, draw_ids(case, source))
@@ -57,7 +57,7 @@ def quantise_blocks(weight: Tensor | None, source: Generator) -> tuple[Tensor, T
     Blocks of one size would let a kernel take its neighbour's scale unseen.
     """
     if weight is None:
-        raise InputError("a layer without weights cannot be quantised")
+        raise MoeInputError("a layer without weights cannot be quantised")
     experts, rows, columns = weight.shape
     padding = (0, -columns % SCALE_BLOCK, 0, -rows % SCALE_BLOCK)
     blocks = torch.nn.functional.pad(weight.float(), padding).unflatten(2, (-1, SCALE_BLOCK)).unflatten(1, (-1, SCALE_BLOCK))
@@ -72,7 +72,7 @@ def quantise_blocks(weight: Tensor | None, source: Generator) -> tuple[Tensor, T
 def quantise_micro(weight: Tensor | None, source: Generator) -> tuple[Tensor, Tensor]:
     """Pairs of 4-bit codes and e8m0 scales of weights [E, N, K], whose blocks of 32 differ in size as above."""
     if weight is None:
-        raise InputError("a layer without weights cannot be quantised")
+        raise MoeInputError("a layer without weights cannot be quantised")
     blocks = weight.float().unflatten(2, (-1, MICRO_BLOCK))
     sizes = 2.0 ** torch.randint(-2, 3, (*blocks.shape[:3], 1), generator=source, device=source.device)
     blocks = blocks * sizes / SIZES_RMS
@@ -85,7 +85,7 @@ def quantise_micro(weight: Tensor | None, source: Generator) -> tuple[Tensor, Te
     return codes[..., 0::2] | (codes[..., 1::2] << 4), (exponents[..., 0] + E8M0_BIAS).to(torch.uint8)
 
 
-def _generator_device(case: Case, device: str) -> str:
+def _generator_device(case: LayerCase, device: str) -> str:
     """Draw the weights of real layers on the device itself: billions of numbers take a CPU minutes."""
     return device if case.E * case.H * case.I > 1 << 24 else "cpu"
 
@@ -94,7 +94,7 @@ def _randn(source: Generator, *shape: int) -> Tensor:
     return torch.randn(shape, generator=source, device=source.device)
 
 
-def _normal(case: Case, source: Generator) -> dict[str, Tensor | None]:
+def _normal(case: LayerCase, source: Generator) -> dict[str, Tensor | None]:
     dtype = getattr(torch, case.dtype)
     hidden = _randn(source, case.M, case.H)
     gate_up = _randn(source, case.E, 2 * case.I, case.H).mul_(GATE_UP_STD[case.data] / case.H**0.5)
@@ -116,7 +116,7 @@ def _normal(case: Case, source: Generator) -> dict[str, Tensor | None]:
     }
 
 
-def _exact(case: Case, source: Generator) -> dict[str, Tensor | None]:
+def _exact(case: LayerCase, source: Generator) -> dict[str, Tensor | None]:
     """Small integers whose every intermediate value is a float16 and a bfloat16, so that the answer must be right to the bit.
 
     Gates are 64 by bias alone, where silu(64) rounds to 64 in every float; ups are sums of a few +-1.
@@ -137,7 +137,7 @@ def _exact(case: Case, source: Generator) -> dict[str, Tensor | None]:
     return {"hidden": hidden, "gate_up": gate_up, "gate_up_bias": gate_up_bias, "down": down, "down_bias": down_bias}
 
 
-def draw_ids(case: Case, source: Generator) -> Tensor:
+def draw_ids(case: LayerCase, source: Generator) -> Tensor:
     """Expert ids [M, k] int32, distinct within a token unless the routing says otherwise."""
     tokens = torch.arange(case.M, device=source.device)[:, None]
     slots = torch.arange(case.k, device=source.device)[None, :]
@@ -159,7 +159,7 @@ def draw_ids(case: Case, source: Generator) -> Tensor:
     return ids.to(torch.int32)
 
 
-def _mask(case: Case, ids: Tensor) -> Tensor:
+def _mask(case: LayerCase, ids: Tensor) -> Tensor:
     """Mark slots without a local expert: another rank's half, everything, or the padded tail of a captured batch."""
     if case.mask == "ep":
         ids = ids.masked_fill(ids < case.E // 2, -1)
@@ -170,7 +170,7 @@ def _mask(case: Case, ids: Tensor) -> Tensor:
     return ids
 
 
-def draw_weights(case: Case, source: Generator) -> Tensor:
+def draw_weights(case: LayerCase, source: Generator) -> Tensor:
     """Router weights [M, k] float32: renormalised, as they come, or with zeros, ones and negatives among them."""
     logits = _randn(source, case.M, case.E)
     weights, _ = route(logits, case.k, renormalize=case.weights != "raw")

@@ -1,4 +1,4 @@
-"""Put an implementation to cases inside another environment, as a process of its own.
+"""Run an implementation on cases inside another environment, as a process of its own.
 
 Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads one JSON request and prints one JSON line a case:
 its text as `case`, and `not_covered` or `problems` with `share`, the largest error as a share of what it may be, and
@@ -16,17 +16,17 @@ from typing import Any
 
 import torch
 
+from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.accuracy import TOLERANCES
-from perfgate_moe.exam.cases import Case
-from perfgate_moe.exam.conformance import Report, check, prepare
+from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.exam.conformance import CaseReport, check, prepare
 from perfgate_moe.exam.implementations import Implementation, find
-from perfgate_moe.layer.problem import NotApplicableError
 
 BROKEN_DEVICE = 75
 """The exit code of a process whose device a case has broken: another process can answer what is left."""
 
 
-def examine(implementation: Implementation, cases: Iterable[Case], device: str) -> Iterator[dict[str, Any]]:
+def examine(implementation: Implementation, cases: Iterable[LayerCase], device: str) -> Iterator[dict[str, Any]]:
     """Answer each case, as a dictionary of JSON values."""
     for case in cases:
         try:
@@ -37,7 +37,7 @@ def examine(implementation: Implementation, cases: Iterable[Case], device: str) 
         yield {"case": str(case), "problems": list(report.problems), "share": find_share(report), "told": str(report)}
 
 
-def find_share(report: Report) -> float:
+def find_share(report: CaseReport) -> float:
     """The largest of a report's errors, each as a share of its limit; 0 where there is no answer to measure."""
     if report.errors is None:
         return 0.0
@@ -53,7 +53,7 @@ def main() -> int:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         implementation = find(request["implementation"])
         implementation.load()
-        for answer in examine(implementation, map(Case.parse, request["cases"]), request["device"]):
+        for answer in examine(implementation, map(LayerCase.parse, request["cases"]), request["device"]):
             print(json.dumps(answer), file=answers, flush=True)
             if answer.get("problems") and is_broken(request["device"]):
                 return BROKEN_DEVICE

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from perfgate.errors import InputError
+from perfgate_moe.errors import MoeInputError
 from perfgate_moe.layer.problem import Problem
 
 if TYPE_CHECKING:
@@ -31,20 +31,20 @@ class Implementation:
     needs_gpu: bool = False
 
     def load(self) -> Callable[[Problem], Tensor]:
-        """Import the function; InputError says which part of `target` is missing."""
+        """Import the function; MoeInputError says which part of `target` is missing."""
         module_name, separator, function_name = self.target.partition(":")
         if not separator or not function_name:
-            raise InputError(f"implementation {self.target!r} is not module:function")
+            raise MoeInputError(f"implementation {self.target!r} is not module:function")
         try:
             function = getattr(import_module(module_name), function_name)
         except ModuleNotFoundError as error:
-            raise InputError(
+            raise MoeInputError(
                 f"implementation {self.target!r}: no module {error.name!r}; install it or set PYTHONPATH"
             ) from error
         except AttributeError as error:
-            raise InputError(f"implementation {self.target!r}: {module_name} has no {function_name!r}") from error
+            raise MoeInputError(f"implementation {self.target!r}: {module_name} has no {function_name!r}") from error
         if not callable(function):
-            raise InputError(f"implementation {self.target!r} is not callable")
+            raise MoeInputError(f"implementation {self.target!r} is not callable")
         return function  # type: ignore[no-any-return]
 
 
@@ -77,4 +77,4 @@ def find(name: str) -> Implementation:
         return known[name]
     if ":" in name:
         return Implementation(name=name, target=name)
-    raise InputError(f"no implementation {name!r}: choose one of {', '.join(sorted(known))}, or give module:function")
+    raise MoeInputError(f"no implementation {name!r}: choose one of {', '.join(sorted(known))}, or give module:function")

@@ -67,7 +67,7 @@ def align(topk_ids: Tensor, experts: int, block_m: int, launch: Mapping[str, boo
     return made
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def count_slots(
     topk_ids: tl.tensor,
     counts: tl.tensor,
@@ -88,7 +88,7 @@ def count_slots(
     tl.store(counts + segment * tl.num_programs(0) + expert, tl.sum(found, axis=0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def place_slots(
     topk_ids: tl.tensor,
     counts: tl.tensor,

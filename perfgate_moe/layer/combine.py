@@ -13,7 +13,7 @@ from perfgate_moe.layer.schedule import begin
 SUM_COLUMNS = 1024
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def sum_slots(
     partial: tl.tensor,
     topk_ids: tl.tensor,
@@ -46,7 +46,7 @@ def launch_sum(problem: Problem, partial: Tensor, launch: dict[str, bool]) -> Te
     return problem.out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def own_down_product(
     inner: tl.tensor,
     weight: tl.tensor,

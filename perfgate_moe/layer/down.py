@@ -10,7 +10,7 @@ from perfgate_moe.layer.epilogues import store_slots
 from perfgate_moe.layer.schedule import begin, tile_of
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def down_tile(
     inner: tl.tensor,
     inner_tiles: tl.tensor,
@@ -70,7 +70,7 @@ def down_tile(
     )  # fmt: skip
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def down_product(
     inner: tl.tensor,
     inner_tiles: tl.tensor,

@@ -1,4 +1,4 @@
-"""How a tile of each product ends, whatever its weights were: bias, activation or router weights, and where the rows go."""
+"""How a tile of each product ends, for every format of weights: bias, activation or router weights, and where the rows go."""
 
 # ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def activated(gate: tl.tensor, up: tl.tensor, ALPHA: tl.constexpr, LIMIT: tl.constexpr, SHIFT: tl.constexpr) -> tl.tensor:
     """Gate times its sigmoid times up, clamped if LIMIT is positive; NaN stays NaN."""
     if LIMIT > 0:
@@ -17,7 +17,7 @@ def activated(gate: tl.tensor, up: tl.tensor, ALPHA: tl.constexpr, LIMIT: tl.con
     return gate * tl.sigmoid(gate * ALPHA) * (up + SHIFT)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def gate_up_rows(
     tile_n: tl.tensor,
     I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
@@ -30,7 +30,7 @@ def gate_up_rows(
     return 2 * safe + lanes % 2 if INTERLEAVED else (lanes % 2) * I + safe
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def activated_total(
     total: tl.tensor,
     bias: tl.tensor,
@@ -51,7 +51,7 @@ def activated_total(
     return activated(gate, up, ALPHA, LIMIT, SHIFT)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def store_activated(
     total: tl.tensor,
     bias: tl.tensor,
@@ -76,7 +76,7 @@ def store_activated(
     tl.store(target, value.to(inner.dtype.element_ty), mask=is_slot[:, None] & (column[None, :] < I))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def store_slots(
     total: tl.tensor,
     bias: tl.tensor,

@@ -17,20 +17,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perfgate.errors import InputError
+from perfgate_moe.errors import MoeInputError, NotApplicableError
 from perfgate_moe.layer.align import Alignment, align
 from perfgate_moe.layer.combine import launch_sum
 from perfgate_moe.layer.epilogues import activated, activated_total, gate_up_rows, store_slots
 from perfgate_moe.layer.fp8_rounding import round_to_codes, rounded_groups
-from perfgate_moe.layer.problem import SCALE_BLOCK, BlockScales, NotApplicableError, Problem
+from perfgate_moe.layer.problem import SCALE_BLOCK, BlockScales, Problem
 from perfgate_moe.layer.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
 from perfgate_moe.layer.schedule import begin, slots_of, tile_of
-from perfgate_moe.layer.tiles import Plan, Tiles
+from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WARPGROUP_ROWS = 64
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def codes_of_step(
     a: tl.tensor,
     scale: tl.tensor,
@@ -52,7 +52,7 @@ def codes_of_step(
     return a, of_rows
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def scaled_product(
     rows: tl.tensor,
     row_scales: tl.tensor,
@@ -106,7 +106,7 @@ def scaled_product(
     return total.T if SWAPPED else total
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def scaled_pair(
     rows: tl.tensor,
     row_scales: tl.tensor,
@@ -159,7 +159,7 @@ def scaled_pair(
     return gate, up
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def fp8_gate_up_product(
     hidden: tl.tensor,
     codes: tl.tensor,
@@ -242,7 +242,7 @@ def fp8_gate_up_product(
     tl.store(target, value.to(inner.dtype.element_ty), mask=is_stored)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def fp8_down_product(
     inner: tl.tensor,
     inner_scales: tl.tensor,
@@ -308,13 +308,13 @@ class _Rows:
     scales: Tensor
 
 
-def fp8_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
+def fp8_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor:
     """Run a layer with scales on the device of its tensors; returns `problem.out`, wholly written."""
     if not isinstance(problem.scales, BlockScales):
         raise NotApplicableError("fp8 is for layers with block scales")
     for tiles in (plan.gate_up, plan.down):
         if tiles.k != SCALE_BLOCK:
-            raise InputError(f"plan with k = {tiles.k}: products of 8-bit weights go {SCALE_BLOCK} deep, set k to that")
+            raise MoeInputError(f"plan with k = {tiles.k}: products of 8-bit weights go {SCALE_BLOCK} deep, set k to that")
     slot_count = problem.topk_ids.numel()
     alignment = None if plan.is_direct else align(problem.topk_ids, problem.experts, plan.gate_up.m, launch)
     inner = _launch_gate_up(problem, problem.scales, plan, alignment, launch)
@@ -323,7 +323,7 @@ def fp8_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
     return launch_sum(problem, partial, launch)
 
 
-def stores_codes(plan: Plan) -> bool:
+def stores_codes(plan: TilePlan) -> bool:
     """Whether the first product ends with rounding: its programs have whole groups, and the second wants codes."""
     return plan.gate_up.n == 2 * SCALE_BLOCK and not plan.down.rounds
 
@@ -351,7 +351,7 @@ def _tile_arguments(tiles: Tiles, depth: int, *, is_contiguous: bool, is_direct:
 
 
 def _launch_gate_up(
-    problem: Problem, scales: BlockScales, plan: Plan, alignment: Alignment | None, launch: dict[str, bool]
+    problem: Problem, scales: BlockScales, plan: TilePlan, alignment: Alignment | None, launch: dict[str, bool]
 ) -> _Rows:
     """The first product and its activation, and its rows as the second product wants them."""
     slot_count, activation, tiles = problem.topk_ids.numel(), problem.activation, plan.gate_up

@@ -16,7 +16,7 @@ from perfgate_moe.layer.schedule import begin
 TOGETHER = 8  # groups of one program, a thousand numbers
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def nearest_code(values: tl.tensor) -> tl.tensor:
     """Float32 values of at most 448 rounded to the nearest float8_e4m3fn, ties to even, still as float32.
 
@@ -29,7 +29,7 @@ def nearest_code(values: tl.tensor) -> tl.tensor:
     return tl.where(tl.abs(values) < 0.015625, small, kept.to(tl.float32, bitcast=True))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def rounded_groups(values: tl.tensor, PEAK: tl.constexpr, SMALLEST: tl.constexpr) -> tl.tensor:
     """Codes of float32 `values` [n, GROUP], still as float32, and the scale [n] of each group."""
     # NaN must reach the scale: a maximum that drops it would make the group finite again.
@@ -40,7 +40,7 @@ def rounded_groups(values: tl.tensor, PEAK: tl.constexpr, SMALLEST: tl.constexpr
     return nearest_code(scaled), scale
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def round_rows(
     rows: tl.tensor,
     codes: tl.tensor,

@@ -10,21 +10,22 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import Alignment, align
 from perfgate_moe.layer.combine import launch_sum, own_down_product
 from perfgate_moe.layer.down import down_product
 from perfgate_moe.layer.fp8 import fp8_moe
 from perfgate_moe.layer.gate_up import gate_up_product
 from perfgate_moe.layer.mxfp4 import mxfp4_moe
-from perfgate_moe.layer.problem import MicroScales, NotApplicableError, Problem
+from perfgate_moe.layer.problem import MicroScales, Problem
 from perfgate_moe.layer.tables import choose, sorted_plan
-from perfgate_moe.layer.tiles import DECODE, OWNER, Plan, Tiles, Variant, is_late
+from perfgate_moe.layer.tiles import DECODE, OWNER, TilePlan, Tiles, Variant, is_late
 
 FEW_TOKENS = 64
 TMA_ALIGNMENT_BYTES = 16
 
 
-def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
+def fused_moe(problem: Problem, plan: TilePlan | None = None) -> Tensor:
     """Run the layer on the device of its tensors; returns `problem.out`, wholly written.
 
     Without a plan, takes the one tuned for this device, shape and number of tokens. SLOTS and OWNER give the same bits on every
@@ -50,7 +51,7 @@ def fused_moe(problem: Problem, plan: Plan | None = None) -> Tensor:
     return launch_sum(problem, partial, launch)
 
 
-def _run_quantised(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
+def _run_quantised(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor:
     """The layer with quantised weights, which has one variant."""
     if plan.variant is not Variant.SLOTS:
         raise NotApplicableError("quantised weights are computed by slots only")
@@ -58,7 +59,7 @@ def _run_quantised(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Ten
     return run(problem, plan, launch)
 
 
-def launch_mode(problem: Problem, plan: Plan) -> dict[str, bool]:
+def launch_mode(problem: Problem, plan: TilePlan) -> dict[str, bool]:
     """Launch options that let a kernel start while the one before it drains; empty of effect off Hopper and later."""
     device = problem.hidden.device
     can = device.type == "cuda" and is_late(device)
@@ -168,7 +169,7 @@ def _launch_down(
     )  # fmt: skip
 
 
-def _run_owner(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
+def _run_owner(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor:
     """Two launches: every slot its own block of the first product, then programs that own a token's columns."""
     inner = _launch_gate_up(problem, plan.gate_up, None, launch)
     tiles = plan.down

@@ -10,7 +10,7 @@ from perfgate_moe.layer.epilogues import gate_up_rows, store_activated
 from perfgate_moe.layer.schedule import begin, tile_of
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def gate_up_tile(
     hidden: tl.tensor,
     weight: tl.tensor,
@@ -75,7 +75,7 @@ def gate_up_tile(
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def gate_up_product(
     hidden: tl.tensor,
     weight: tl.tensor,

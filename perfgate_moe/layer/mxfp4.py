@@ -14,17 +14,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import align
 from perfgate_moe.layer.combine import launch_sum
 from perfgate_moe.layer.epilogues import gate_up_rows, store_activated, store_slots
-from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, NotApplicableError, Problem
+from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, Problem
 from perfgate_moe.layer.schedule import begin, slots_of, tile_of
-from perfgate_moe.layer.tiles import Plan, Tiles
+from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WARPGROUP_ROWS = 64
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def values_of(pairs: tl.tensor) -> tl.tensor:
     """Float32 values of both 4-bit e2m1 codes of each byte, [..., 2], the low half first.
 
@@ -37,7 +38,7 @@ def values_of(pairs: tl.tensor) -> tl.tensor:
     return tl.join(low, high).to(tl.float32, bitcast=True) * 8.507059173023462e37  # 2^126
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def powers_of(scales: tl.tensor) -> tl.tensor:
     """Float32 powers of two of e8m0 bytes; the byte of 2^-127, which is no normal float32, becomes zero."""
     return (scales.to(tl.int32) << 23).to(tl.float32, bitcast=True)
@@ -75,7 +76,7 @@ _ASSEMBLY = "".join([
 PAIRS_TO_BFLOAT16 = tl.constexpr(_ASSEMBLY)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def bfloat16_of(pairs: tl.tensor, scales: tl.tensor) -> tl.tensor:
     """Bfloat16 values of both codes of each byte of `pairs` [n, g, 16] times the powers of `scales` [n, g]: [n, g, 16, 2]."""
     power = (scales.to(tl.int16) << 7).to(tl.bfloat16, bitcast=True)
@@ -86,7 +87,7 @@ def bfloat16_of(pairs: tl.tensor, scales: tl.tensor) -> tl.tensor:
     return tl.join(low, high)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def unpacked_product(
     rows: tl.tensor,
     row: tl.tensor,
@@ -136,7 +137,7 @@ def unpacked_product(
     return total.T if SWAPPED else total
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def mxfp4_gate_up_product(
     hidden: tl.tensor,
     pairs: tl.tensor,
@@ -190,7 +191,7 @@ def mxfp4_gate_up_product(
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def mxfp4_down_product(
     inner: tl.tensor,
     pairs: tl.tensor,
@@ -243,7 +244,7 @@ def mxfp4_down_product(
     )  # fmt: skip
 
 
-def mxfp4_moe(problem: Problem, plan: Plan, launch: dict[str, bool]) -> Tensor:
+def mxfp4_moe(problem: Problem, plan: TilePlan, launch: dict[str, bool]) -> Tensor:
     """Run a layer with 4-bit weights on the device of its tensors; returns `problem.out`, wholly written."""
     if not isinstance(problem.scales, MicroScales):
         raise NotApplicableError("mxfp4 is for layers with 4-bit weights")

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from perfgate.errors import InputError, PerfgateError
-
-
-class NotApplicableError(PerfgateError):
-    """An implementation says that it does not cover this problem, and why; neither a pass nor a failure."""
+from perfgate_moe.errors import MoeInputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +32,7 @@ ACTIVATIONS = {activation.name: activation for activation in (SWIGLU, SWIGLU_CHU
 
 SCALE_BLOCK = 128
 MICRO_BLOCK = 32
+QUANTS = ("none", "fp8", "mxfp4")  # the formats of weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,10 +92,10 @@ class Problem:
         _require("topk_weights", self.topk_weights, tuple(self.topk_ids.shape))
         _require("out", self.out, tuple(self.hidden.shape))
         if self.weight_on_input and (self.gate_up_bias is not None or self.down_bias is not None):
-            raise InputError("weight_on_input is not defined for a layer with biases: drop one of the two")
+            raise MoeInputError("weight_on_input is not defined for a layer with biases: drop one of the two")
         if self.scales is not None:
             if self.weight_on_input:
-                raise InputError("weight_on_input is not defined for a quantised layer: drop one of the two")
+                raise MoeInputError("weight_on_input is not defined for a quantised layer: drop one of the two")
             blocks_of = micro_blocks_of if isinstance(self.scales, MicroScales) else scale_blocks_of
             _require("scales.gate_up", self.scales.gate_up, (experts, *blocks_of(2 * intermediate_size, hidden_size)))
             _require("scales.down", self.scales.down, (experts, *blocks_of(hidden_size, intermediate_size)))
@@ -130,7 +127,7 @@ class Problem:
 
     @property
     def quant(self) -> str:
-        """The weights' format as `Case.quant` names it: none, fp8 or mxfp4."""
+        """The weights' format as `LayerCase.quant` names it: none, fp8 or mxfp4."""
         if self.scales is None:
             return "none"
         return "mxfp4" if isinstance(self.scales, MicroScales) else "fp8"
@@ -149,12 +146,12 @@ def scale_blocks_of(rows: int, columns: int) -> tuple[int, int]:
 def micro_blocks_of(rows: int, columns: int) -> tuple[int, int]:
     """How many scales 4-bit weights have."""
     if columns % MICRO_BLOCK:
-        raise InputError(f"4-bit weights come in blocks of {MICRO_BLOCK} columns, and {columns} is no multiple of that")
+        raise MoeInputError(f"4-bit weights come in blocks of {MICRO_BLOCK} columns, and {columns} is no multiple of that")
     return rows, columns // MICRO_BLOCK
 
 
 def _require(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
-        raise InputError(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+        raise MoeInputError(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
     if not tensor.is_contiguous():
-        raise InputError(f"{name} is not contiguous: pass {name}.contiguous()")
+        raise MoeInputError(f"{name} is not contiguous: pass {name}.contiguous()")

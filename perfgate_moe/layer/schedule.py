@@ -7,7 +7,7 @@ import triton.language as tl
 from triton.language.extra.cuda.gdc import gdc_launch_dependents, gdc_wait
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def begin(OVERLAP: tl.constexpr) -> None:
     """With OVERLAP, let the next kernel's programs be placed now, and wait until the previous kernel's results are there."""
     if OVERLAP:
@@ -15,7 +15,7 @@ def begin(OVERLAP: tl.constexpr) -> None:
         gdc_wait()
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def tile_of(program: tl.tensor, tiles_m: tl.tensor, tiles_n: tl.tensor, GROUP_M: tl.constexpr) -> tl.tensor:
     """Row and column tile of a program: groups of GROUP_M row tiles sweep the columns together, so that both stay in L2."""
     per_group = GROUP_M * tiles_n
@@ -26,7 +26,7 @@ def tile_of(program: tl.tensor, tiles_m: tl.tensor, tiles_n: tl.tensor, GROUP_M:
     return first_m + within % height, within // height
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def slots_of(
     sorted_slots: tl.tensor, slots: tl.tensor, tile_m: tl.tensor, DIRECT: tl.constexpr, BLOCK_M: tl.constexpr
 ) -> tl.tensor:

@@ -10,21 +10,22 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from perfgate.errors import InputError
-from perfgate_moe.exam.cases import QUANTS
-from perfgate_moe.layer.problem import Problem
-from perfgate_moe.layer.tiles import Plan, Variant, default_plan, plan_from, small_plan
+import torch
+
+from perfgate_moe.errors import MoeInputError
+from perfgate_moe.layer.problem import QUANTS, Problem
+from perfgate_moe.layer.tiles import TilePlan, Variant, default_plan, plan_from, small_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """A plan and what it gained when it was tuned: SGLang's time over ours, the lower end of its interval; None if unknown."""
 
-    plan: Plan
+    plan: TilePlan
     gain: float | None
 
 
-def choose(problem: Problem) -> Plan:
+def choose(problem: Problem) -> TilePlan:
     """The tuned plan for this device and shape; a default where nothing was tuned."""
     found = tuned(problem)
     return found.plan if found else default_plan(problem)
@@ -39,7 +40,7 @@ def tuned(problem: Problem) -> Tuned | None:
     return table[nearest]
 
 
-def sorted_plan(problem: Problem, variant: Variant) -> Plan:
+def sorted_plan(problem: Problem, variant: Variant) -> TilePlan:
     """The chosen plan with another variant, and with sorting."""
     plan = choose(problem)
     return replace(small_plan(problem) if plan.is_direct or plan.variant is Variant.OWNER else plan, variant=variant)
@@ -65,8 +66,6 @@ def table_path(device: str) -> Path:
 
 
 def _device_name(problem: Problem) -> str:
-    import torch  # noqa: PLC0415 - only asked where there is a device
-
     if problem.hidden.device.type != "cuda":
         return "cpu"
     return str(torch.cuda.get_device_name(problem.hidden.device))
@@ -79,7 +78,7 @@ def stored(device: str) -> dict[str, dict[int, Tuned]]:
     return {shape: {int(m): _read(entry) for m, entry in entries.items()} for shape, entries in content["plans"].items()}
 
 
-def stored_plans(quant: str = "none") -> tuple[Plan, ...]:
+def stored_plans(quant: str = "none") -> tuple[TilePlan, ...]:
     """Every tuned plan of every device for weights of one format, each once."""
     devices = sorted(path.stem for path in table_path("any").parent.glob("*.json"))
     tables = (table for device in devices for shape, table in stored(device).items() if _quant_of(shape) == quant)
@@ -98,15 +97,15 @@ def _read(entry: dict[str, Any]) -> Tuned:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """A table's content, empty for a file that is not there. InputError for one that is no table."""
+    """A table's content, empty for a file that is not there. MoeInputError for one that is no table."""
     if not path.is_file():
         return {"about": {}, "plans": {}}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"{path}: no JSON ({error}); remove it or give another --out") from error
+        raise MoeInputError(f"{path}: no JSON ({error}); remove it or give another --out") from error
     if not isinstance(content, dict) or not isinstance(content.get("plans"), dict):
-        raise InputError(f"{path}: no table of tuned plans; remove it or give another --out")
+        raise MoeInputError(f"{path}: no table of tuned plans; remove it or give another --out")
     return content
 
 
@@ -130,4 +129,4 @@ def store(path: Path, shape: str, result: Mapping[str, Any], versions: Mapping[s
         part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         part.replace(path)
     except OSError as error:
-        raise InputError(f"--out {path}: cannot be written ({error.strerror})") from None
+        raise MoeInputError(f"--out {path}: cannot be written ({error.strerror})") from None

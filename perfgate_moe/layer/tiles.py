@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import torch
 
-from perfgate.errors import InputError
+from perfgate_moe.errors import MoeInputError
 from perfgate_moe.layer.problem import Problem
 
 
@@ -40,7 +40,7 @@ class Tiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TilePlan:
     """How to run one layer. Both products share `gate_up.m`; OWNER ignores `down.m` and `down.group_m`.
 
     With `is_direct` nothing is sorted: every slot is a block by itself, which pays while hardly any expert has two slots.
@@ -55,37 +55,37 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.variant is not Variant.OWNER and self.gate_up.m != self.down.m:
-            raise InputError(f"plan {self}: both products read one alignment, so their m must agree")
+            raise MoeInputError(f"plan {self}: both products read one alignment, so their m must agree")
 
 
-DECODE = Plan(
+DECODE = TilePlan(
     variant=Variant.SLOTS,
     gate_up=Tiles(m=16, n=64, k=128, group_m=1),
     down=Tiles(m=16, n=64, k=128, group_m=1),
     is_direct=True,
 )
-OWNER = Plan(
+OWNER = TilePlan(
     variant=Variant.OWNER,
     gate_up=Tiles(m=16, n=64, k=128, group_m=1),
     down=Tiles(m=16, n=32, k=128, stages=5),
 )
-SMALL = Plan(
+SMALL = TilePlan(
     variant=Variant.SLOTS,
     gate_up=Tiles(m=16, n=64, k=128, group_m=1),
     down=Tiles(m=16, n=64, k=128, group_m=1),
 )
-MEDIUM = Plan(
+MEDIUM = TilePlan(
     variant=Variant.SLOTS,
     gate_up=Tiles(m=64, n=128, k=64, group_m=4, tma=True),
     down=Tiles(m=64, n=128, k=64, group_m=4, tma=True),
 )
-LARGE = Plan(
+LARGE = TilePlan(
     variant=Variant.SLOTS,
     gate_up=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
     down=Tiles(m=128, n=256, k=64, warps=8, tma=True, short=True),
 )
 # Off Hopper, 128 by 256 leave too few registers for the epilogue of atomics (`perfgate kernels build` finds spills).
-LARGE_NARROW = Plan(
+LARGE_NARROW = TilePlan(
     variant=Variant.SLOTS,
     gate_up=Tiles(m=128, n=128, k=64, warps=8),
     down=Tiles(m=128, n=128, k=64, warps=8),
@@ -109,25 +109,25 @@ def has_warpgroups(device: torch.device) -> bool:
 _FP8_FEW = Tiles(m=16, n=64, k=128, group_m=1, rounds=True)
 _FP8_SOME = Tiles(m=16, n=128, k=128, group_m=1)
 _FP8_MANY = Tiles(m=64, n=128, k=128, stages=3)
-FP8_DECODE = Plan(variant=Variant.SLOTS, gate_up=_FP8_FEW, down=_FP8_FEW, is_direct=True)
-FP8_SMALL = Plan(variant=Variant.SLOTS, gate_up=_FP8_SOME, down=_FP8_SOME)
-FP8_LARGE = Plan(variant=Variant.SLOTS, gate_up=_FP8_MANY, down=_FP8_MANY)
+FP8_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_FP8_FEW, down=_FP8_FEW, is_direct=True)
+FP8_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_FP8_SOME, down=_FP8_SOME)
+FP8_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_FP8_MANY, down=_FP8_MANY)
 _MXFP4_FEW = Tiles(m=16, n=64, k=64, group_m=1)
 _MXFP4_MANY = Tiles(m=64, n=128, k=64, warps=8)
-MXFP4_DECODE = Plan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW, is_direct=True)
-MXFP4_SMALL = Plan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW)
-MXFP4_LARGE = Plan(variant=Variant.SLOTS, gate_up=_MXFP4_MANY, down=_MXFP4_MANY)
+MXFP4_DECODE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW, is_direct=True)
+MXFP4_SMALL = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_FEW, down=_MXFP4_FEW)
+MXFP4_LARGE = TilePlan(variant=Variant.SLOTS, gate_up=_MXFP4_MANY, down=_MXFP4_MANY)
 # By format: few tokens, few rows per expert, many.
 QUANTISED_PLANS = {"fp8": (FP8_DECODE, FP8_SMALL, FP8_LARGE), "mxfp4": (MXFP4_DECODE, MXFP4_SMALL, MXFP4_LARGE)}
 MANY_SLOTS_PER_EXPERT = 16
 
 
-def small_plan(problem: Problem) -> Plan:
+def small_plan(problem: Problem) -> TilePlan:
     """The plan that sorts and serves any number of tokens."""
     return SMALL if problem.scales is None else QUANTISED_PLANS[problem.quant][1]
 
 
-def default_plan(problem: Problem) -> Plan:
+def default_plan(problem: Problem) -> TilePlan:
     """A reasonable plan without a tuned table: by the mean number of slots per expert."""
     per_expert = problem.topk_ids.numel() / problem.experts
     if problem.scales is not None:
@@ -144,20 +144,20 @@ def default_plan(problem: Problem) -> Plan:
     return plan if problem.hidden.element_size() == 2 else _for_float32(plan)
 
 
-def _for_float32(plan: Plan) -> Plan:
+def _for_float32(plan: TilePlan) -> TilePlan:
     """Halve the shared memory of a tile for operands of twice the size."""
     return replace(plan, gate_up=replace(plan.gate_up, n=64, k=32, tma=False), down=replace(plan.down, n=64, k=32, tma=False))
 
 
-def plan_from(entry: dict[str, object]) -> Plan:
+def plan_from(entry: dict[str, object]) -> TilePlan:
     """A plan from the JSON that `plan_to` writes."""
     variant, gate_up, down = entry["variant"], entry["gate_up"], entry["down"]
     if not isinstance(gate_up, dict) or not isinstance(down, dict):
-        raise InputError("tuned plan: gate_up and down must be tables of tile sizes")
+        raise MoeInputError("tuned plan: gate_up and down must be tables of tile sizes")
     flags = {name: bool(entry[name]) for name in ("is_direct", "is_overlapped") if name in entry}
-    return Plan(variant=Variant(str(variant)), gate_up=Tiles(**gate_up), down=Tiles(**down), **flags)
+    return TilePlan(variant=Variant(str(variant)), gate_up=Tiles(**gate_up), down=Tiles(**down), **flags)
 
 
-def plan_to(plan: Plan) -> dict[str, object]:
+def plan_to(plan: TilePlan) -> dict[str, object]:
     """A plan as JSON values."""
     return asdict(plan)

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-import perfgate
+from perfgate_moe import __version__
 
 STATE_FIELDS = (
     "name",
@@ -26,7 +26,7 @@ def describe_device() -> dict[str, str]:
     has_gpu = torch.cuda.is_available()
     device = str(torch.cuda.get_device_name()) if has_gpu else "cpu"
     driver = {"driver": read_state().get("driver_version", "unknown")} if has_gpu else {}
-    return {"device": device, "perfgate": perfgate.__version__, **{name: find_version(name) for name in PACKAGES}, **driver}
+    return {"device": device, "perfgate": __version__, **{name: find_version(name) for name in PACKAGES}, **driver}
 
 
 def find_version(distribution: str) -> str:

@@ -31,7 +31,7 @@ class Ceilings:
 def floor_us(layers: Sequence[Problem], limits: Ceilings) -> float:
     """Roofline of one layer in microseconds, mean over problems: each needed weight and activation once, each product once.
 
-    Weights count with their scales. Products of 8-bit weights are held against the 8-bit ceiling where it was measured, those
+    Weights count with their scales. Products of 8-bit weights are compared with the 8-bit ceiling where it was measured, those
     of 4-bit ones, which are unpacked first, against the 16-bit one.
     """
     total = 0.0
@@ -53,7 +53,7 @@ def expert_bytes(problem: Problem) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
+class _ReplayedCall:
     """Anything that can be replayed."""
 
     replay: Callable[[], object]
@@ -64,8 +64,8 @@ def measure_ceilings(*, has_fp8: bool = False) -> Ceilings:
     source = torch.randn(COPY_ELEMENTS, device="cuda", dtype=torch.bfloat16)
     target = torch.empty_like(source)
     a, b = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE, device="cuda", dtype=torch.bfloat16).unbind()
-    copy_ms = min(replay_ms(_Call(replay=lambda: target.copy_(source)), 5) for _ in range(3))
-    product_ms = min(replay_ms(_Call(replay=lambda: a @ b), 5) for _ in range(3))
+    copy_ms = min(replay_ms(_ReplayedCall(replay=lambda: target.copy_(source)), 5) for _ in range(3))
+    product_ms = min(replay_ms(_ReplayedCall(replay=lambda: a @ b), 5) for _ in range(3))
     return Ceilings(
         bytes_per_s=2 * source.numel() * source.element_size() / copy_ms * 1e3,
         flop_per_s=2 * PRODUCT_SIZE**3 / product_ms * 1e3,
@@ -81,5 +81,5 @@ def _fp8_flop_per_s(a: Tensor, b: Tensor) -> float:
         return torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)  # noqa: SLF001
 
     multiply()  # chooses an algorithm
-    product_ms = min(replay_ms(_Call(replay=multiply), 5) for _ in range(3))
+    product_ms = min(replay_ms(_ReplayedCall(replay=multiply), 5) for _ in range(3))
     return float(2 * PRODUCT_SIZE**3 / product_ms * 1e3)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
-from perfgate_moe.layer.tiles import Plan, Tiles, Variant
+from perfgate_moe.layer.tiles import TilePlan, Tiles, Variant
 
 FEW_ROWS = (
     Tiles(m=16, n=32, k=64, group_m=1, stages=4),
@@ -105,14 +105,14 @@ def space(rows_per_expert: float, quant: str = "none") -> tuple[Tiles, ...]:
 
 
 def search(
-    variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float], *, is_ours: bool, quant: str = "none"
-) -> Plan:
+    variant: Variant, tiles: tuple[Tiles, ...], seconds: Callable[[TilePlan], float], *, is_ours: bool, quant: str = "none"
+) -> TilePlan:
     """Greedy search: both products alike, the second alone, the tensor copy engine, launches, row tiles that share columns.
 
     Our products of quantised weights have no tensor copies. For those both sides look at the second product again after the
     launches: slots by themselves are another question.
     """
-    best = min((Plan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
+    best = min((TilePlan(variant=variant, gate_up=t, down=t) for t in tiles), key=seconds)
     engines = _nothing if is_ours and quant != "none" else _engines
     launches = {"none": _launches, "fp8": _fp8_launches, "mxfp4": _mxfp4_launches}[quant] if is_ours else _nothing
     again = (_nothing,) if quant == "none" else (_downs,)
@@ -121,37 +121,37 @@ def search(
     return best
 
 
-def search_alike(tiles: tuple[Tiles, ...], seconds: Callable[[Plan], float]) -> Plan:
+def search_alike(tiles: tuple[Tiles, ...], seconds: Callable[[TilePlan], float]) -> TilePlan:
     """The same for a subject with one cut for both products: the tiles, then row tiles that share columns."""
     best = min(alike_plans(tiles), key=seconds)
     return min((best, *alike_groups(best)), key=seconds)
 
 
-def alike_plans(tiles: tuple[Tiles, ...]) -> tuple[Plan, ...]:
+def alike_plans(tiles: tuple[Tiles, ...]) -> tuple[TilePlan, ...]:
     """Plans with one cut for both products."""
-    return tuple(Plan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles)
+    return tuple(TilePlan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles)
 
 
-def alike_groups(plan: Plan) -> tuple[Plan, ...]:
+def alike_groups(plan: TilePlan) -> tuple[TilePlan, ...]:
     """Such a plan with other numbers of row tiles that share columns, where there are enough rows."""
     return alike_plans(tuple(replace(plan.gate_up, group_m=group) for group in GROUPS if plan.gate_up.m >= 64))
 
 
-def _downs(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def _downs(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     for other in tiles:
         other = replace(other, rounds=plan.down.rounds, tma=plan.down.tma)  # noqa: PLW2901 - the same tiles otherwise
         if other.m == plan.gate_up.m and other != plan.down:
             yield replace(plan, down=other)
 
 
-def _groups(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def _groups(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     del tiles
     for group_m in GROUPS if plan.gate_up.m >= 64 else ():
         yield replace(plan, gate_up=replace(plan.gate_up, group_m=group_m))
         yield replace(plan, down=replace(plan.down, group_m=group_m))
 
 
-def _engines(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def _engines(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     """The tensor copy engine for the second product, for both (which only some subjects have)."""
     del tiles
     if plan.gate_up.m >= 64:
@@ -160,7 +160,7 @@ def _engines(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
         yield replace(fast_down, gate_up=replace(plan.gate_up, tma=True))
 
 
-def _launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def _launches(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     """How our kernels are launched, which upstream fixes: in sequence or overlapped, sorted or each slot by
     itself, half-filled blocks at half the height or not.
     """
@@ -173,12 +173,12 @@ def _launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
         yield from direct_plans(tiles)
 
 
-def direct_plans(tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def direct_plans(tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     """Plans in which every slot is a block by itself."""
-    yield from (Plan(variant=Variant.SLOTS, gate_up=t, down=t, is_direct=True) for t in tiles if t.m == 16)
+    yield from (TilePlan(variant=Variant.SLOTS, gate_up=t, down=t, is_direct=True) for t in tiles if t.m == 16)
 
 
-def _fp8_launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def _fp8_launches(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     """Where rows are rounded, besides how kernels are launched."""
     yield replace(plan, is_overlapped=False)
     yield from rounding_plans(plan)
@@ -188,7 +188,7 @@ def _fp8_launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
             yield from rounding_plans(direct)
 
 
-def rounding_plans(plan: Plan) -> Iterator[Plan]:
+def rounding_plans(plan: TilePlan) -> Iterator[TilePlan]:
     """The plan with products that round the rows they read themselves: the first, the second, both.
 
     Not for the largest tiles, whose registers are full.
@@ -201,20 +201,20 @@ def rounding_plans(plan: Plan) -> Iterator[Plan]:
     yield replace(plan, gate_up=gate_up, down=down)
 
 
-def _mxfp4_launches(plan: Plan, tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def _mxfp4_launches(plan: TilePlan, tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     yield replace(plan, is_overlapped=False)
     if plan.gate_up.m == 16:
         yield from direct_plans(tiles)
 
 
-def _nothing(plan: Plan, tiles: tuple[Tiles, ...]) -> tuple[Plan, ...]:
+def _nothing(plan: TilePlan, tiles: tuple[Tiles, ...]) -> tuple[TilePlan, ...]:
     del plan, tiles
     return ()
 
 
-def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[Plan]:
+def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[TilePlan]:
     """Our plans of quantised weights whose machine code differs: what is worth compiling before a search begins."""
-    for plan in (Plan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles):
+    for plan in (TilePlan(variant=Variant.SLOTS, gate_up=t, down=t) for t in tiles):
         sorted_and_direct = (plan, replace(plan, is_direct=True)) if plan.gate_up.m == 16 else (plan,)
         for each in sorted_and_direct:
             yield each
@@ -222,8 +222,8 @@ def first_plans(tiles: tuple[Tiles, ...], quant: str) -> Iterator[Plan]:
                 yield from list(rounding_plans(each))[-1:]
 
 
-def owner_plans(tiles: tuple[Tiles, ...]) -> Iterator[Plan]:
+def owner_plans(tiles: tuple[Tiles, ...]) -> Iterator[TilePlan]:
     """Plans in which one program owns a token's columns."""
     for gate_up in tiles:
         if (gate_up.m, gate_up.n, gate_up.k) == (16, 64, 128):
-            yield from (Plan(variant=Variant.OWNER, gate_up=gate_up, down=down) for down in OWNER_DOWN)
+            yield from (TilePlan(variant=Variant.OWNER, gate_up=gate_up, down=down) for down in OWNER_DOWN)

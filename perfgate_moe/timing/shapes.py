@@ -8,23 +8,23 @@ from types import MappingProxyType
 
 import torch
 
-from perfgate.errors import InputError
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import MoeInputError
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build, draw_ids, draw_weights
 from perfgate_moe.layer.problem import Problem
 
 # One layer of the model, or one rank's shard of it.
 SHAPES = MappingProxyType(
     {
-        "gpt-oss-20b": Case(E=32, k=4, H=2880, I=2880, dtype="bfloat16"),
-        "qwen3-30b": Case(E=128, k=8, H=2048, I=768, dtype="bfloat16", activation="silu", bias="off"),
-        "qwen3-235b-tp8": Case(E=128, k=8, H=4096, I=192, dtype="bfloat16", activation="silu", bias="off"),
-        "deepseek-v3-tp8": Case(E=256, k=8, H=7168, I=256, dtype="bfloat16", activation="silu", bias="off", scaling=2.5),
-        "narrow": Case(E=128, k=8, H=2048, I=192, dtype="bfloat16", activation="silu", bias="off"),
-        "deepseek-v3-tp8-fp8": Case(
+        "gpt-oss-20b": LayerCase(E=32, k=4, H=2880, I=2880, dtype="bfloat16"),
+        "qwen3-30b": LayerCase(E=128, k=8, H=2048, I=768, dtype="bfloat16", activation="silu", bias="off"),
+        "qwen3-235b-tp8": LayerCase(E=128, k=8, H=4096, I=192, dtype="bfloat16", activation="silu", bias="off"),
+        "deepseek-v3-tp8": LayerCase(E=256, k=8, H=7168, I=256, dtype="bfloat16", activation="silu", bias="off", scaling=2.5),
+        "narrow": LayerCase(E=128, k=8, H=2048, I=192, dtype="bfloat16", activation="silu", bias="off"),
+        "deepseek-v3-tp8-fp8": LayerCase(
             E=256, k=8, H=7168, I=256, dtype="bfloat16", activation="silu", bias="off", scaling=2.5, quant="fp8"
         ),
-        "gpt-oss-20b-mxfp4": Case(E=32, k=4, H=2880, I=2880, dtype="bfloat16", quant="mxfp4"),
+        "gpt-oss-20b-mxfp4": LayerCase(E=32, k=4, H=2880, I=2880, dtype="bfloat16", quant="mxfp4"),
     }
 )
 # The layers again without those that differ in their weights' format alone.
@@ -35,23 +35,23 @@ FEW_SETS, MANY_SETS = 4, 8
 LARGE_SET_BYTES = 1 << 30
 
 
-def find_shape(text: str) -> Case:
-    """A named shape, or a case such as `E=8,k=2,H=64,I=64`. InputError says which names there are."""
+def find_shape(text: str) -> LayerCase:
+    """A named shape, or a case such as `E=8,k=2,H=64,I=64`. MoeInputError says which names there are."""
     if text in SHAPES:
         return SHAPES[text]
     if "=" in text:
-        return Case.parse(text)
-    raise InputError(f"shape {text!r}: choose one of {', '.join(SHAPES)}, or give E=..,k=..,H=..,I=..")
+        return LayerCase.parse(text)
+    raise MoeInputError(f"shape {text!r}: choose one of {', '.join(SHAPES)}, or give E=..,k=..,H=..,I=..")
 
 
-def weight_sets(shape: Case, device: str) -> list[Problem]:
+def weight_sets(shape: LayerCase, device: str) -> list[Problem]:
     """Layers of one shape, each with weights of its own."""
     set_bytes = 3 * shape.E * shape.I * shape.H * getattr(torch, shape.dtype).itemsize
     count = FEW_SETS if set_bytes > LARGE_SET_BYTES else MANY_SETS
     return [build(replace(shape, M=16, seed=seed), device) for seed in range(count)]
 
 
-def problems(shape: Case, tokens: int, weights: Sequence[Problem]) -> list[Problem]:
+def problems(shape: LayerCase, tokens: int, weights: Sequence[Problem]) -> list[Problem]:
     """LAYERS problems of `tokens` tokens over rotating weights; routings alternate between uniform and Zipf."""
     made = []
     for index in range(LAYERS):

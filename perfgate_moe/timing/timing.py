@@ -16,7 +16,7 @@ from torch import Tensor
 from perfgate_moe.layer.problem import Problem
 
 SAMPLE_MS = 4.0
-Run = Callable[[Problem], Tensor]
+LayerFunction = Callable[[Problem], Tensor]
 
 
 class Replayable(Protocol):
@@ -30,7 +30,7 @@ class Replayable(Protocol):
 class Calls:
     """A layer run on each problem by turns, where there are no graphs."""
 
-    run: Run
+    run: LayerFunction
     problems: Sequence[Problem]
 
     def replay(self) -> None:
@@ -62,12 +62,12 @@ class Clock:
         return self._elapsed_s
 
 
-def record(run: Run, problems: Sequence[Problem]) -> Replayable:
+def record(run: LayerFunction, problems: Sequence[Problem]) -> Replayable:
     """The layer on each problem, ready to be replayed: a CUDA graph for problems on a GPU."""
     return capture(run, problems) if problems[0].hidden.is_cuda else Calls(run=run, problems=problems)
 
 
-def capture(run: Run, problems: Sequence[Problem]) -> torch.cuda.CUDAGraph:
+def capture(run: LayerFunction, problems: Sequence[Problem]) -> torch.cuda.CUDAGraph:
     """A graph that runs the layer once on each problem, warmed up on a side stream first."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -97,7 +97,7 @@ def count_replays(graph: Replayable) -> int:
     return max(1, int(SAMPLE_MS / max(replay_ms(graph, 2), 1e-3)))
 
 
-def profile_us(run: Run, problems: Sequence[Problem]) -> dict[str, float]:
+def profile_us(run: LayerFunction, problems: Sequence[Problem]) -> dict[str, float]:
     """Microseconds per layer of each kernel by name, eagerly launched: for diagnosis, not for comparison."""
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - slow to load
 
@@ -108,7 +108,7 @@ def profile_us(run: Run, problems: Sequence[Problem]) -> dict[str, float]:
     return {event.key[:60]: event.self_device_time_total / len(problems) for event in recorded.key_averages()}
 
 
-def quick_us(run: Run, problems: Sequence[Problem]) -> float:
+def quick_us(run: LayerFunction, problems: Sequence[Problem]) -> float:
     """Microseconds per layer, good enough to rank plans; infinite when the plan cannot be compiled or does not fit the device.
 
     A compiler pass that fails, and SGLang's refusal of tiles, are a RuntimeError and an AssertionError. So is a fault of the

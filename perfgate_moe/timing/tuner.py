@@ -12,25 +12,21 @@ from typing import Any
 
 import torch
 
-from perfgate.errors import InputError, PerfgateError
 from perfgate_moe.engines import sglang_peer, vllm_peer
+from perfgate_moe.errors import MoeInputError, TuningError
 from perfgate_moe.exam.accuracy import TOLERANCES, Tolerance, measure
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.layer import fused
 from perfgate_moe.layer.problem import Problem
 from perfgate_moe.layer.reference import oracle
-from perfgate_moe.layer.tiles import Plan, Variant, plan_to
+from perfgate_moe.layer.tiles import TilePlan, Variant, plan_to
 from perfgate_moe.timing.search import owner_plans, search, search_alike, space
 from perfgate_moe.timing.shapes import problems
-from perfgate_moe.timing.timing import Run, interleave, quick_us, ratio_interval, record
+from perfgate_moe.timing.timing import LayerFunction, interleave, quick_us, ratio_interval, record
 
 ROUNDS = 20
 OURS, UPSTREAM, VLLM = "ours-slots", "sglang", "vllm"
 PEER_SLACK = 2.0
-
-
-class TuningError(PerfgateError):
-    """A search that ended without a plan that is both fast and right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +45,7 @@ class Searched:
     seen: dict[str, float] = field(default_factory=dict)
     begun_s: float = field(default_factory=time.perf_counter)
 
-    def time(self, plan: Plan, run: Callable[[Plan], float]) -> float:
+    def time(self, plan: TilePlan, run: Callable[[TilePlan], float]) -> float:
         """The plan's time, from before if it was timed; infinite when the budget is spent."""
         key = json.dumps(plan_to(plan))
         if key not in self.seen:
@@ -68,7 +64,7 @@ class Searched:
 UNLIMITED = Budget(seconds=float("inf"), plans=1 << 30)
 
 
-def runner(subject: str, plan: Plan | None) -> Run:
+def runner(subject: str, plan: TilePlan | None) -> LayerFunction:
     """The function that runs a subject, ours, SGLang's or vLLM's, with a plan; None is their own choice of tiles."""
     if subject == VLLM:
         return partial(vllm_peer.layer, plan=plan)
@@ -77,11 +73,11 @@ def runner(subject: str, plan: Plan | None) -> Run:
     return partial(fused.fused_moe, plan=plan)
 
 
-def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITED) -> tuple[Plan, Searched]:
+def find_plan(subject: str, layers: Sequence[Problem], budget: Budget = UNLIMITED) -> tuple[TilePlan, Searched]:
     """The best plan of a subject within its budget, and every time that was looked at."""
     searched = Searched(budget=budget)
 
-    def seconds(plan: Plan) -> float:
+    def seconds(plan: TilePlan) -> float:
         return searched.time(plan, lambda chosen: quick_us(runner(subject, chosen), layers))
 
     slots, quant = layers[0].topk_ids.numel(), layers[0].quant
@@ -106,13 +102,13 @@ def name_weights(subject: str, layer: Problem) -> str:
 
 
 def require_gpu() -> str:
-    """The device's name; InputError in one line where there is none."""
+    """The device's name; MoeInputError in one line where there is none."""
     if not torch.cuda.is_available():
-        raise InputError("perfgate kernels tune needs an NVIDIA GPU, and torch sees none: run it on the device to be tuned")
+        raise MoeInputError("perfgate kernels tune needs an NVIDIA GPU, and torch sees none: run it on the device to be tuned")
     return str(torch.cuda.get_device_name())
 
 
-def tune(shape: Case, token_counts: Sequence[int], weights: Sequence[Problem], budget: Budget) -> Iterator[dict[str, Any]]:
+def tune(shape: LayerCase, token_counts: Sequence[int], weights: Sequence[Problem], budget: Budget) -> Iterator[dict[str, Any]]:
     """Tune one shape at each number of tokens; one result each, as JSON values.
 
     Ours and SGLang's get the same tiles and the same budget, then both are timed by turns with an A/A control. With 4-bit
@@ -134,7 +130,7 @@ def tune(shape: Case, token_counts: Sequence[int], weights: Sequence[Problem], b
         yield summarise(tokens, found, samples) | {"weights": named}
 
 
-def summarise(tokens: int, found: dict[str, tuple[Plan, Searched]], samples: dict[str, list[float]]) -> dict[str, Any]:
+def summarise(tokens: int, found: dict[str, tuple[TilePlan, Searched]], samples: dict[str, list[float]]) -> dict[str, Any]:
     """One tuned number of tokens: our plan, and how it was found and compared."""
     last = UPSTREAM if UPSTREAM in found else OURS
     result = {
@@ -153,8 +149,8 @@ def summarise(tokens: int, found: dict[str, tuple[Plan, Searched]], samples: dic
     return result
 
 
-def require_right(subject: str, plan: Plan, problem: Problem, precision: str) -> None:
-    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `Case.precision`.
+def require_right(subject: str, plan: TilePlan, problem: Problem, precision: str) -> None:
+    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `LayerCase.precision`.
 
     SGLang's may be PEER_SLACK times as far: in 8 bits it rounds between the products in its own way and crosses the limits by
     a tenth in places. Further off, it would be another layer, and no peer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,11 @@ KERNELS = PACKAGE.parent / "perfgate_moe"
 
 # From what knows nothing to what wires everything; a module may import from its own layer and those above it in this list.
 LAYERS = (
-    {"core", "errors", "expert_use"},
+    {"core", "errors", "expert_use", "perfgate_moe"},
     {"metrics", "stats", "storage"},
     {"scenario", "machine"},
     {"readers", "results", "verdict", "check"},
-    {"perfgate_moe", "serving", "runner", "report"},
+    {"serving", "runner", "report"},
     {"gate", "bisection", "history"},
     {"github"},
     {"cli", "__main__"},
@@ -28,6 +29,13 @@ LAYERS = (
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The effects at the rim are wired together by the command line, never by each other.
 RIM = LAYERS[4]
+
+# The kernels are a package of their own, which knows nothing of the gate; its rooms in the same order as LAYERS.
+KERNEL_LAYERS = ({"__init__", "errors"}, {"layer"}, {"engines", "exam"}, {"timing"}, {"build"}, {"proof"})
+KERNEL_RANKS = {name: rank for rank, names in enumerate(KERNEL_LAYERS) for name in names}
+# All of the kernels that the gate may import, besides the commands that run them.
+LIGHT_KERNELS = ("perfgate_moe.engines.switch", "perfgate_moe.errors", "perfgate_moe.proof.values")
+KERNEL_COMMANDS = PACKAGE / "cli" / "moe"
 
 PURE = (
     "core",
@@ -91,6 +99,10 @@ def is_pure(path):
     return any(f"{name_module(path)}/".startswith(f"perfgate/{name}/") for name in PURE)
 
 
+def is_light_kernel(path):
+    return name_module(path).replace("/", ".") in LIGHT_KERNELS
+
+
 def find_imports(source):
     """Yield each absolute module name that `source` imports, wherever it stands, except under `if __name__ == "__main__"`."""
     tree = ast.parse(source)
@@ -141,11 +153,75 @@ def test_find_backward__finds_what_it_should(name, source, backward):
     assert find_backward(name, source) == backward
 
 
-@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path)], ids=name_module)
+@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path) or is_light_kernel(path)], ids=name_module)
 def test_imports__judging_knows_no_process_network_or_clock(path):
     imported = {module.split(".")[0] for module in find_imports(path.read_text(encoding="utf-8"))}
 
     assert sorted(imported & EFFECTS) == []
+
+
+def find_kernel_rooms(source):
+    """The rooms of the kernels that `source` imports from."""
+    return {module.split(".")[1] for module in find_imports(source) if module.startswith("perfgate_moe.")} & KERNEL_RANKS.keys()
+
+
+def find_gate_imports(source):
+    """What `source` imports of the gate."""
+    return sorted({module for module in find_imports(source) if module.split(".")[0] == PACKAGE.name})
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.rglob("*.py")), ids=name_module)
+def test_kernels__know_nothing_of_the_gate(path):
+    assert find_gate_imports(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import perfgate", ["perfgate"]),
+        ("def f():\n    from perfgate.core import Arm", ["perfgate.core", "perfgate.core.Arm"]),
+        ("from perfgate_moe.errors import MoeError", []),
+    ],
+)
+def test_find_gate_imports__finds_what_it_should(source, found):
+    assert find_gate_imports(source) == found
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.rglob("*.py")), ids=name_module)
+def test_kernels__rooms_import_in_one_direction(path):
+    own = Path(name_module(path)).parts[1]
+    rooms = find_kernel_rooms(path.read_text(encoding="utf-8")) - {own}
+
+    assert sorted(room for room in rooms if KERNEL_RANKS[room] >= KERNEL_RANKS[own]) == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in sorted(PACKAGE.rglob("*.py")) if KERNEL_COMMANDS not in path.parents], ids=name_module
+)
+def test_gate__takes_only_light_modules_of_the_kernels(path):
+    found = {module for module in find_imports(path.read_text(encoding="utf-8")) if module.split(".")[0] == KERNELS.name}
+
+    assert sorted(module for module in found if not module.startswith(LIGHT_KERNELS)) == []
+
+
+@pytest.mark.parametrize("module", LIGHT_KERNELS)
+def test_light_kernel_modules__load_neither_torch_nor_the_gate(module):
+    code = f"import sys, {module}; print(sorted({{'perfgate', 'numpy', 'torch', 'triton'}} & sys.modules.keys()))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+
+    assert done.stdout == "[]\n"
+
+
+def test_kernels__class_names_mean_one_thing_in_both_packages():
+    places = defaultdict(list)
+    for path in list_modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name_module(path))
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+
+    assert {name: found for name, found in twice.items() if any(one.startswith("perfgate_moe/") for one in found)} == {}
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--version"], ["nonsense"]])

@@ -11,14 +11,14 @@ import torch
 
 from perfgate_moe.engines.sglang_peer import widen
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.conformance import check, poisoned_allocations, prepare
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer import fused
 from perfgate_moe.layer.align import align
 from perfgate_moe.layer.fp8_rounding import round_to_codes
 from perfgate_moe.layer.reference import oracle
-from perfgate_moe.layer.tiles import SMALL, Plan, Tiles, Variant
+from perfgate_moe.layer.tiles import SMALL, TilePlan, Tiles, Variant
 
 TMA_TILES = replace(SMALL.gate_up, n=32, k=16, tma=True)
 SHORT_TILES = replace(SMALL.gate_up, m=32, n=32, k=16, short=True)
@@ -38,7 +38,7 @@ def plan_with(problem, *, m=16, n=64, k=128, first_n=0, is_direct=False, rounds=
     """A plan of quantised weights; the first product's columns may differ, and each may round what it reads."""
     tiles = Tiles(m=m, n=n, k=k, group_m=1)
     gate_up = replace(tiles, n=first_n or n, rounds=rounds[0])
-    plan = Plan(variant=Variant.SLOTS, gate_up=gate_up, down=replace(tiles, rounds=rounds[1]), is_direct=is_direct)
+    plan = TilePlan(variant=Variant.SLOTS, gate_up=gate_up, down=replace(tiles, rounds=rounds[1]), is_direct=is_direct)
     return fused.fused_moe(replace(problem, out=torch.full_like(problem.out, float("nan"))), plan)
 
 
@@ -63,7 +63,7 @@ ALIKE = {
 
 def plan_problems(text):
     """Plans whose answer is not sound, or not bit for bit the first one's, and where rows without a slot leaked."""
-    exam = prepare(Case.parse(text))
+    exam = prepare(LayerCase.parse(text))
     answers = []
     for options in ALIKE[exam.case.quant]:
         with poisoned_allocations():
@@ -79,7 +79,7 @@ def plan_problems(text):
 
 def widening_problems(text):
     """Where a widened layer's oracle is not the packed one's: the values must be exactly the same."""
-    exam = prepare(Case.parse(text))
+    exam = prepare(LayerCase.parse(text))
     wide = widen(exam.problem)
     same = torch.equal(oracle(wide), exam.reference) and wide.scales is None and wide.gate_up.dtype == wide.hidden.dtype
     return [] if same else ["widened weights differ"]
@@ -134,9 +134,9 @@ def main():
             problems = widening_problems(rest)
         elif name in PLANS:
             implementation = replace(find("triton-slots"), target=f"__main__:{PLANS[name]}")
-            problems = check(implementation, prepare(Case.parse(rest))).problems
+            problems = check(implementation, prepare(LayerCase.parse(rest))).problems
         else:
-            problems = check(find(name), prepare(Case.parse(rest))).problems
+            problems = check(find(name), prepare(LayerCase.parse(rest))).problems
         print(json.dumps({"job": line.strip(), "problems": list(problems)}), flush=True)
 
 

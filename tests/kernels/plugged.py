@@ -17,11 +17,11 @@ from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
 from perfgate_moe.engines import plugin
 from perfgate_moe.engines.counters import Counters
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.reference import oracle
 
-CASE = Case(E=3, k=2, H=24, I=20, M=3, dtype="float16")
+CASE = LayerCase(E=3, k=2, H=24, I=20, M=3, dtype="float16")
 CASES = {
     "swiglu": CASE,
     "silu": replace(CASE, activation="silu", bias="off", scaling=2.5, mask="ep"),

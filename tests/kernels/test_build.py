@@ -15,13 +15,14 @@ from click.testing import CliRunner
 from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
 from perfgate_moe.build.build import SHARED_BYTES, build, judge, parse_arch
-from perfgate_moe.build.recipes import Recipe, find_archs, recipes
-from perfgate_moe.build.sass import BuildError, Machine, inspect
+from perfgate_moe.build.recipes import KernelRecipe, find_archs, recipes
+from perfgate_moe.build.sass import MachineCode, inspect
+from perfgate_moe.errors import BuildError, MoeInputError
 from perfgate_moe.layer.tables import table_path
 from perfgate_moe.timing.search import SPACES
 
-SOUND = Machine(registers=128, stack_bytes=0, local_bytes=0, opcodes=Counter({"HGMMA.64x128x16": 4, "REDG.E.ADD.F32": 2}))
-PRODUCT = Recipe(name="product", kernel=None, types={}, constants={}, rows=64, is_product=True)
+SOUND = MachineCode(registers=128, stack_bytes=0, local_bytes=0, opcodes=Counter({"HGMMA.64x128x16": 4, "REDG.E.ADD.F32": 2}))
+PRODUCT = KernelRecipe(name="product", kernel=None, types={}, constants={}, rows=64, is_product=True)
 ATOMIC = replace(PRODUCT, is_atomic=True)
 
 
@@ -74,7 +75,7 @@ def test_build__second_time_comes_from_the_cache():
 
 def test_build__refuses_an_atomic_that_waits():
     """Triton's default order puts a fence round each atomic: the gate must see it in real machine code."""
-    recipe = Recipe(
+    recipe = KernelRecipe(
         name="fenced", kernel=fenced_sum, types={"target": "*fp32", "values": "*fp32"}, constants={"BLOCK": 256}, is_atomic=True
     )
 
@@ -117,7 +118,7 @@ def test_judge__wants_8_bit_matrix_units_for_8_bit_weights():
 
 
 def test_parse_arch__refuses_an_unknown_one():
-    with pytest.raises(InputError, match="sm_80, sm_90, sm_100"):
+    with pytest.raises(MoeInputError, match="sm_80, sm_90, sm_100"):
         parse_arch("sm_70")
 
 

@@ -15,10 +15,10 @@ import sglang
 from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
 from perfgate_moe.build.checkout import Checkout, build_triton, build_wheel, count_fences, is_kernel_changed, open_checkout
-from perfgate_moe.build.sass import BuildError
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import BuildError, MoeInputError
+from perfgate_moe.exam.cases import LayerCase
 
-LAYER = ("small", Case(E=8, k=4, H=128, I=128, dtype="bfloat16"))
+LAYER = ("small", LayerCase(E=8, k=4, H=128, I=128, dtype="bfloat16"))
 SETUP = """
 import os, setuptools
 open("launcher.py", "w").write(f"FOUND = {os.environ.get('CMAKE_CUDA_COMPILER_LAUNCHER')!r}")
@@ -71,7 +71,7 @@ def test_is_kernel_changed__looks_at_its_folder_alone(tree, change, expected):
 
 
 def test_is_kernel_changed__unknown_commit(tree):
-    with pytest.raises(InputError, match="git diff: "):
+    with pytest.raises(MoeInputError, match="git diff: "):
         is_kernel_changed(tree, "no-such-ref")
 
 
@@ -99,11 +99,11 @@ def test_build_wheel__failure_names_the_log(tree, tmp_path):
 
 
 def test_open_checkout__needs_a_tree_and_a_python(tree, tmp_path):
-    with pytest.raises(InputError, match="no python/sglang in it"):
+    with pytest.raises(MoeInputError, match="no python/sglang in it"):
         open_checkout(tmp_path, None)
-    with pytest.raises(InputError, match=r"no \.venv in it"):
+    with pytest.raises(MoeInputError, match=r"no \.venv in it"):
         open_checkout(tree.folder, None)
-    with pytest.raises(InputError, match="no such program"):
+    with pytest.raises(MoeInputError, match="no such program"):
         open_checkout(tree.folder, "no-such-python")
 
 

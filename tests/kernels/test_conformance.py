@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from perfgate_moe.exam.cases import HALF_DTYPES, Case, full_matrix, half_matrix, quick_matrix
-from perfgate_moe.exam.conformance import VacuousCaseError, check, require_meaningful
+from perfgate_moe.errors import NotApplicableError, VacuousCaseError
+from perfgate_moe.exam.cases import HALF_DTYPES, LayerCase, full_matrix, half_matrix, quick_matrix
+from perfgate_moe.exam.conformance import check, require_meaningful
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.exam.mutants import MUTANTS
-from perfgate_moe.layer.problem import NotApplicableError
 
 ROOT = Path(__file__).parents[2]
 STRAYS = """
     import gc
-    from perfgate_moe.exam.conformance import Exam
+    from perfgate_moe.exam.conformance import PreparedCase
     from perfgate_moe.layer.reference import staged
 
     def layer(problem):
-        for exam in (each for each in gc.get_objects() if type(each) is Exam):
+        for exam in (each for each in gc.get_objects() if type(each) is PreparedCase):
             exam.reference.zero_()
         return staged(problem)
 """
@@ -56,19 +56,19 @@ def test_implementation__that_damages_the_exam_spoils_no_other_answer(tmp_path):
 
 @pytest.mark.parametrize("size", [0.0, 1e-8, 1e4])
 def test_require_meaningful__refuses_answers_that_make_tolerances_vacuous(exam, size):
-    reference = exam(Case()).reference
+    reference = exam(LayerCase()).reference
 
     with pytest.raises(VacuousCaseError, match="root mean square"):
-        require_meaningful(Case(), reference * size)
+        require_meaningful(LayerCase(), reference * size)
 
 
 def test_report__ends_with_a_command_that_rebuilds_the_case(exam):
-    case = Case(M=3, dtype="bfloat16", scaling=2.5, mask="ep", seed=11)
+    case = LayerCase(M=3, dtype="bfloat16", scaling=2.5, mask="ep", seed=11)
 
     report = check(find("torch-staged"), exam(case))
 
     assert str(report).endswith("perfgate kernels check --impl torch-staged --case " + str(case))
-    assert Case.parse(str(case)) == case
+    assert LayerCase.parse(str(case)) == case
 
 
 def test_full_matrix__holds_the_quick_one_and_real_layers():

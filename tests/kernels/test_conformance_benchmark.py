@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from perfgate_moe.exam.accuracy import measure
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.conformance import prepare
 from perfgate_moe.layer.reference import Steps, layer, project, split_gate_up
 from tests.kernels.scripts import loaded
@@ -25,7 +25,7 @@ RESULTS = ROOT / "benchmarks" / "h200" / "kernels"
 KILLER = """
     import gc
     import os
-    from perfgate_moe.exam.conformance import Exam
+    from perfgate_moe.exam.conformance import PreparedCase
     from perfgate_moe.layer.reference import staged
 
     def dies(problem):
@@ -34,7 +34,7 @@ KILLER = """
         return staged(problem)
 
     def strays(problem):
-        for exam in (each for each in gc.get_objects() if type(each) is Exam):
+        for exam in (each for each in gc.get_objects() if type(each) is PreparedCase):
             exam.reference.zero_()
             exam.originals["gate_up"].zero_()
         return staged(problem)
@@ -102,22 +102,22 @@ def test_conformance__what_damages_the_exam_spoils_no_other_answer(judged):
     assert found["torch-staged"]["problems"] == []
 
 
-def test_ask__a_broken_device_is_replaced_and_blamed_on_one_implementation_only(conformance):
+def test_ask__a_broken_device_is_replaced_and_costs_one_implementation_only(conformance):
     def entry(name):
         return {"implementation": name, "case": "M=1", "problems": []}
 
-    lives = [[entry("a"), conformance.BROKEN], ["its process ended with -11"], [entry("c"), conformance.DONE]]
+    processes = [[entry("a"), conformance.BROKEN], ["its process ended with -11"], [entry("c"), conformance.DONE]]
     asked = []
 
     class Scripted(conformance.Worker):
-        """Its processes say what stands in `lives`, one life after the other."""
+        """Its processes answer what stands in `processes`, one after the other."""
 
         def _start(self):
-            self._life = iter(lives.pop(0))
+            self._answers = iter(processes.pop(0))
             self._pipe = SimpleNamespace(send=asked.append)
 
         def _receive(self):
-            return next(self._life)
+            return next(self._answers)
 
         _restart = _start
 
@@ -129,9 +129,9 @@ def test_ask__a_broken_device_is_replaced_and_blamed_on_one_implementation_only(
 
 
 def test_plan_tasks__a_large_layer_takes_what_it_holds(conformance):
-    large = Case(E=128, k=4, H=2880, I=2880, dtype="bfloat16")
+    large = LayerCase(E=128, k=4, H=2880, I=2880, dtype="bfloat16")
 
-    (task,) = conformance.plan_tasks((Case(), large), ("triton",), "E=128")
+    (task,) = conformance.plan_tasks((LayerCase(), large), ("triton",), "E=128")
 
     layer = large.E * large.H * large.I
     held, compared, drawn = 2 * 3 * 2 * layer, 2 * 2 * 2 * layer, (4 + 2) * 2 * layer
@@ -139,11 +139,11 @@ def test_plan_tasks__a_large_layer_takes_what_it_holds(conformance):
 
 
 def test_plan_tasks__keeps_the_order_and_leaves_out_what_was_asked(conformance):
-    cases = tuple(Case(M=tokens, dtype=dtype) for tokens in (5, 3) for dtype in ("float32", "float16", "bfloat16"))
+    cases = tuple(LayerCase(M=tokens, dtype=dtype) for tokens in (5, 3) for dtype in ("float32", "float16", "bfloat16"))
 
     found = [task.case for task in conformance.plan_tasks(cases, ("triton",), "float16", "M=3")]
 
-    assert found == [str(Case(M=5, dtype="float16")), str(Case(M=5, dtype="bfloat16"))]
+    assert found == [str(LayerCase(M=5, dtype="float16")), str(LayerCase(M=5, dtype="bfloat16"))]
 
 
 def test_memory__a_large_task_waits_for_the_one_before_it(conformance):
@@ -238,7 +238,7 @@ def test_vllm__rounds_to_16_bits_between_silu_and_the_product(ratios, name):
         gate, up = split_gate_up(rows, interleaved=activation.interleaved)
         return round_(gate * gate.sigmoid()) * up
 
-    exam = prepare(Case.parse(case))
+    exam = prepare(LayerCase.parse(case))
     steps = Steps(gate_up=lambda *operands: round_(project(*operands)), store=round_)
     errors = [
         measure(layer(exam.problem, torch.float32, each).bfloat16(), exam.reference).relative

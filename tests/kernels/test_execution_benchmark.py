@@ -11,11 +11,11 @@ import torch
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate_moe.exam.accuracy import RELAXED, Drift, measure_drift
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.exam.accuracy import RELAXED, AnswerDrift, measure_drift
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.exam.implementations import find
-from perfgate_moe.layer.problem import NotApplicableError
 from perfgate_moe.layer.reference import float32, staged
 from tests.kernels.scripts import loaded
 
@@ -32,7 +32,7 @@ def execution():
 
 @pytest.fixture
 def problem():
-    return build(Case(**TOY, M=5, dtype="bfloat16"))
+    return build(LayerCase(**TOY, M=5, dtype="bfloat16"))
 
 
 def by_tokens(problem):
@@ -83,8 +83,8 @@ def test_measure_drift__counts_units_in_the_last_place(dtype, value):
     other = one.clone()
     other[2, 7] = torch.nextafter(one[2, 7], torch.tensor(1e4, dtype=dtype))
 
-    assert measure_drift(other, one) == Drift(ulps=1.0, share=0.01)
-    assert measure_drift(one, one.clone()) == Drift(ulps=0.0, share=0.0)
+    assert measure_drift(other, one) == AnswerDrift(ulps=1.0, share=0.01)
+    assert measure_drift(one, one.clone()) == AnswerDrift(ulps=0.0, share=0.0)
 
 
 def test_measure_drift__of_cancelled_elements_is_in_units_of_their_row():
@@ -106,16 +106,16 @@ def test_measure_drift__of_what_is_no_number_on_one_side_only_is_infinite(value)
     other[1, 1] = value
 
     assert measure_drift(one, other).ulps == float("inf")
-    assert measure_drift(other, other.clone()) == Drift(ulps=0.0, share=0.0)
+    assert measure_drift(other, other.clone()) == AnswerDrift(ulps=0.0, share=0.0)
 
 
 @pytest.mark.parametrize(
     ("drift", "is_too_much"),
     [
-        (Drift(ulps=1, share=5e-4), False),
-        (Drift(ulps=2, share=1e-6), True),
-        (Drift(ulps=1, share=6e-4), True),
-        (Drift(ulps=float("nan"), share=0), True),
+        (AnswerDrift(ulps=1, share=5e-4), False),
+        (AnswerDrift(ulps=2, share=1e-6), True),
+        (AnswerDrift(ulps=1, share=6e-4), True),
+        (AnswerDrift(ulps=float("nan"), share=0), True),
     ],
 )
 def test_exceeds__either_measure(drift, is_too_much):
@@ -189,7 +189,7 @@ def test_checks_for__each_variant_on_a_device(execution):
         found = execution.checks_for(name, on_cuda=True, is_small=True)
 
         assert len(found) == 5 + (name == "triton-owner")
-        assert not find(name).is_deterministic or execution.allowed(find(name)) == Drift(ulps=0.0, share=0.0)
+        assert not find(name).is_deterministic or execution.allowed(find(name)) == AnswerDrift(ulps=0.0, share=0.0)
     assert execution.allowed(find("triton-atomic32")) == RELAXED
 
 

@@ -6,8 +6,10 @@ from importlib.util import find_spec
 import pytest
 from click.testing import CliRunner
 
+from perfgate.cli import main
 from perfgate.cli.moe.kernels import command
 from perfgate.errors import InputError
+from perfgate_moe.errors import MoeInputError
 from perfgate_moe.exam import implementations
 from perfgate_moe.exam.implementations import BUILT_IN, find, registry
 
@@ -37,7 +39,7 @@ def test_registry__adds_entry_points(monkeypatch):
     ],
 )
 def test_find__says_what_is_missing(name, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(MoeInputError, match=message):
         find(name).load()
 
 
@@ -99,3 +101,16 @@ def test_check_command__vllm_is_not_installed():
 
     assert done.return_value == 1
     assert "vLLM 0.32 or a version like it is needed" in done.output
+
+
+def test_main__an_error_of_the_kernels_is_one_line_and_an_exit_code(capfd):
+    code = main(["kernels", "check", "--impl", "no\nsuch", "--matrix", "quick"])
+
+    told = capfd.readouterr().err
+    assert code == 2
+    assert told.startswith("perfgate: no implementation 'no\\nsuch': choose one of ")
+    assert told.count("\n") == 1
+
+
+def test_moe_error__is_one_printable_line():
+    assert str(MoeInputError("first\n\x1b[31msecond")) == "first??[31msecond"

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
 from perfgate.readers.layer_timings import find_timings, read_timings
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.exam.mutants import MUTANTS
 from tests.kernels.scripts import loaded
@@ -46,7 +46,7 @@ def script():
 
 
 def test_require_right__a_wrong_kernel_is_not_timed(script):
-    problem = build(Case(M=3, dtype="bfloat16"))
+    problem = build(LayerCase(M=3, dtype="bfloat16"))
 
     with pytest.raises(pytest.fail.Exception, match="relative error 1 >"):
         script.require_right(MUTANTS["zeros"].run, problem, "bfloat16")

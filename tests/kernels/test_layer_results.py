@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.reference import staged
 from perfgate_moe.layer.tables import read_table
@@ -21,9 +21,9 @@ from tests.kernels.scripts import loaded
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "kernels"
 SMALL = {
-    "fp8": Case(E=4, k=2, H=128, I=128, dtype="bfloat16", activation="silu", bias="off", quant="fp8"),
-    "mxfp4": Case(E=4, k=2, H=64, I=64, dtype="bfloat16", quant="mxfp4"),
-    "plain": Case(E=4, k=2, H=64, I=64, dtype="bfloat16"),
+    "fp8": LayerCase(E=4, k=2, H=128, I=128, dtype="bfloat16", activation="silu", bias="off", quant="fp8"),
+    "mxfp4": LayerCase(E=4, k=2, H=64, I=64, dtype="bfloat16", quant="mxfp4"),
+    "plain": LayerCase(E=4, k=2, H=64, I=64, dtype="bfloat16"),
 }
 LIMITS = Ceilings(bytes_per_s=4e12, flop_per_s=8e14, fp8_flop_per_s=1.6e15)
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from perfgate_moe.exam.accuracy import TOLERANCES, Tolerance
-from perfgate_moe.exam.cases import Case, quick_matrix
+from perfgate_moe.exam.cases import LayerCase, quick_matrix
 from perfgate_moe.exam.conformance import check
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.exam.mutants import MUTANTS
@@ -13,12 +13,12 @@ from perfgate_moe.exam.mutants import MUTANTS
 LIMITS = [(dtype, field.name) for dtype in TOLERANCES for field in fields(Tolerance)]
 # Mistakes just beyond what rounding explains: they cross every limit of their dtype, and by at most FACTOR.
 SUBTLE = {
-    "float32": ("split_operands", Case()),
-    "float16": ("half_sums", Case(dtype="float16", H=511, M=65, activation="silu", bias="off")),
-    "bfloat16": ("half_sums", Case(dtype="bfloat16", H=511, M=65, activation="silu", bias="off")),
+    "float32": ("split_operands", LayerCase()),
+    "float16": ("half_sums", LayerCase(dtype="float16", H=511, M=65, activation="silu", bias="off")),
+    "bfloat16": ("half_sums", LayerCase(dtype="bfloat16", H=511, M=65, activation="silu", bias="off")),
     "fp8": (
         "one_activation_scale_for_a_token",
-        Case(dtype="bfloat16", H=511, M=65, activation="silu", bias="off", quant="fp8"),
+        LayerCase(dtype="bfloat16", H=511, M=65, activation="silu", bias="off", quant="fp8"),
     ),
 }
 FACTOR = 30

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 pytest.importorskip("sglang", reason="the plug-in goes into SGLang: run `perfgate engine install`")
 
-from perfgate.errors import InputError
-from perfgate.scenario.moe_path import VARIABLE
 from perfgate_moe.build.checkout import write_site
 from perfgate_moe.engines import plugin
 from perfgate_moe.engines.plugin import COUNTERS_VARIABLE, parse_mode, require_known, signature_hash
+from perfgate_moe.engines.switch import VARIABLE
+from perfgate_moe.errors import MoeInputError
 
 REPOSITORY = Path(plugin.__file__).parents[2]
 COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked", "new:fp8"]
@@ -139,7 +139,7 @@ def test_parse_mode__asked_for(text, mode):
 
 @pytest.mark.parametrize("text", ["2", "yes", "atomic", " 1"])
 def test_parse_mode__other_words_are_refused(text):
-    with pytest.raises(InputError, match=f"'{text}' is no mode: choose one of auto, slots"):
+    with pytest.raises(MoeInputError, match=f"'{text}' is no mode: choose one of auto, slots"):
         parse_mode(text)
 
 
@@ -152,5 +152,5 @@ def test_signature_hash__changes_with_every_name_kind_and_default():
 
 
 def test_require_known__says_that_the_function_is_gone():
-    with pytest.raises(InputError, match=r"has no .*fused_experts_impl: unset SGLANG_MOE_FUSE_DOWN_SUM_REDUCE"):
+    with pytest.raises(MoeInputError, match=r"has no .*fused_experts_impl: unset SGLANG_MOE_FUSE_DOWN_SUM_REDUCE"):
         require_known("fused_experts_impl", None)

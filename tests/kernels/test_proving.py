@@ -17,13 +17,12 @@ pytest.importorskip("sglang", reason="there is no SGLang to build: run `perfgate
 import sglang
 
 from perfgate.cli.moe.kernels import command
-from perfgate.core import Arm
 from perfgate.results.records import load_proof
 from perfgate.verdict.validity.kernel_proof import find_problems
 from perfgate_moe.build.checkout import Checkout
-from perfgate_moe.exam import proving
-from perfgate_moe.exam.cases import Case
-from perfgate_moe.exam.proving import Side, bring_wheels, build_side, examine_side
+from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.proof import proving
+from perfgate_moe.proof.proving import Side, bring_wheels, build_side, examine_side
 
 RIGHT = "from perfgate_moe.layer.reference import staged as layer\n"
 WRONG = """
@@ -45,7 +44,7 @@ def layer(problem):
 """
 HANGS = DIES.replace("os.kill(os.getpid(), 11)", "__import__('time').sleep(600)")
 REFUSES = """
-from perfgate_moe.layer.problem import NotApplicableError
+from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.reference import staged
 
 def layer(problem):
@@ -53,7 +52,7 @@ def layer(problem):
         raise NotApplicableError("seven tokens\\nare too many")
     return staged(problem)
 """
-CASES = [Case(M=count) for count in (3, 7, 9)]
+CASES = [LayerCase(M=count) for count in (3, 7, 9)]
 SMALL = "E=8,k=4,H=128,I=128,dtype=bfloat16"
 
 
@@ -61,7 +60,7 @@ def quiet(_):
     pass
 
 
-def make_side(folder, layer, arm=Arm.CANDIDATE):
+def make_side(folder, layer, arm="candidate"):
     """A working tree with the installed SGLang and a layer of its own."""
     (folder / "python").mkdir(parents=True)
     (folder / "python" / "sglang").symlink_to(Path(sglang.__file__).parent)
@@ -80,7 +79,7 @@ def test_examine_side__a_right_layer(tmp_path):
     ("layer", "words"), [(WRONG, "relative error"), (DIES, "its process ended with -11"), (HANGS, "it hangs")]
 )
 def test_examine_side__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, layer, words):
-    monkeypatch.setattr(proving, "SILENCE_S", 15.0)
+    monkeypatch.setattr(proving, "ANSWER_TIMEOUT_S", 15.0)
     exam = examine_side(make_side(tmp_path, layer), "peer:layer", CASES, "cpu", quiet)
 
     assert exam.sound == 2
@@ -90,15 +89,14 @@ def test_examine_side__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, lay
 
 def test_examine_side__a_device_that_a_case_broke_costs_no_other_case(tmp_path):
     """As after an illegal access on a GPU: the case is wrong, and another process answers the rest."""
-    broken = WRONG + "\nfrom perfgate_moe import examiner\nexaminer.is_broken = lambda _: True\n"
-    broken += "import sys\nsys.modules['__main__'].is_broken = lambda _: True\n"
+    broken = WRONG + "\nimport sys\nsys.modules['__main__'].is_broken = lambda _: True\n"
     exam = examine_side(make_side(tmp_path, broken), "peer:layer", CASES, "cpu", quiet)
 
     assert (exam.sound, [one.name for one in exam.wrong]) == (2, [str(CASES[1])])
 
 
 def test_examine_side__what_was_not_asked_is_not_called_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(proving, "MAX_LIVES", 1)
+    monkeypatch.setattr(proving, "MAX_PROCESSES", 1)
     exam = examine_side(make_side(tmp_path, DIES), "peer:layer", CASES, "cpu", quiet)
 
     assert (exam.sound, [one.name for one in exam.wrong]) == (1, [str(CASES[1])])
@@ -122,7 +120,7 @@ def test_examine_side__a_tree_whose_module_cannot_be_imported(tmp_path):
 def test_build_side__compiles_into_the_arms_own_cache(tmp_path):
     side = make_side(tmp_path / "tree", RIGHT)
     side = Side(arm=side.arm, checkout=side.checkout, env={"TRITON_CACHE_DIR": str(tmp_path / "cache")})
-    build = build_side(side, [("small", Case.parse(SMALL))], 90, quiet)
+    build = build_side(side, [("small", LayerCase.parse(SMALL))], 90, quiet)
 
     assert (build.kernels, build.arch) == (6, "sm_90")
     assert any((tmp_path / "cache").rglob("*.cubin"))
@@ -133,7 +131,7 @@ def test_build_side__a_kernel_that_does_not_compile(tmp_path):
     (tmp_path / "python" / "sglang").unlink()
     (tmp_path / "python" / "sglang").mkdir()
     (tmp_path / "python" / "sglang" / "__init__.py").write_text("raise SyntaxError('in the pull request')")
-    build = build_side(side, [("small", Case.parse(SMALL))], 90, quiet)
+    build = build_side(side, [("small", LayerCase.parse(SMALL))], 90, quiet)
 
     assert build.kernels == 0
     assert "in the pull request" in build.refused[0].problem
@@ -149,13 +147,13 @@ def make_venv(folder):
 
 def test_bring_wheels__both_where_the_sources_differ_and_none_where_they_do_not(tmp_path):
     sides = []
-    for arm in Arm:
-        side = make_side(tmp_path / arm.value, RIGHT, arm)
+    for arm in ("base", "candidate"):
+        side = make_side(tmp_path / arm, RIGHT, arm)
         kernels = side.checkout.folder / "sgl-kernel"
         kernels.mkdir()
         (kernels / "setup.py").write_text("import setuptools\nsetuptools.setup(name='own', version='1', py_modules=['own'])\n")
         (kernels / "own.py").write_text("FROM = 'both'")
-        sides.append(replace(side, checkout=replace(side.checkout, python=make_venv(tmp_path / f"venv-{arm.value}"))))
+        sides.append(replace(side, checkout=replace(side.checkout, python=make_venv(tmp_path / f"venv-{arm}"))))
 
     assert bring_wheels(sides, tmp_path / "wheels", quiet) == ""
     assert not (tmp_path / "wheels").exists()

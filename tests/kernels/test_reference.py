@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from perfgate.errors import InputError
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import MoeInputError
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.problem import SILU, SWIGLU, SWIGLU_CHUNKED
 from perfgate_moe.layer.reference import activate, oracle, round_rows, route, unpack_pairs
@@ -50,7 +50,7 @@ def gated(gate, up, activation):
 @pytest.mark.parametrize("activation", ["swiglu", "swiglu-chunked", "silu"])
 @pytest.mark.parametrize("mask", ["none", "ep"])
 def test_oracle__equals_the_sum_by_hand(activation, mask):
-    problem = build(Case(E=4, k=2, H=6, I=5, M=3, activation=activation, mask=mask, scaling=2.5))
+    problem = build(LayerCase(E=4, k=2, H=6, I=5, M=3, activation=activation, mask=mask, scaling=2.5))
 
     answer = oracle(problem)
 
@@ -59,7 +59,7 @@ def test_oracle__equals_the_sum_by_hand(activation, mask):
 
 
 def test_oracle__is_zero_for_tokens_without_a_local_expert():
-    problem = build(Case(mask="padded", M=16))
+    problem = build(LayerCase(mask="padded", M=16))
 
     answer = oracle(problem)
 
@@ -68,9 +68,9 @@ def test_oracle__is_zero_for_tokens_without_a_local_expert():
 
 
 def test_oracle__weighs_the_input_before_the_activation():
-    case = Case(activation="silu", bias="off", on_input=1, k=1)
+    case = LayerCase(activation="silu", bias="off", on_input=1, k=1)
     problem = build(case)
-    scaled = build(Case(activation="silu", bias="off", k=1))
+    scaled = build(LayerCase(activation="silu", bias="off", k=1))
     scaled.hidden.mul_(problem.topk_weights)
     scaled.topk_weights.fill_(1.0)
 
@@ -111,8 +111,8 @@ def test_route__without_renormalising_leaves_probabilities():
 
 
 def test_build__same_case_gives_the_same_bits():
-    first, second = build(Case(seed=3)), build(Case(seed=3))
-    other = build(Case(seed=4))
+    first, second = build(LayerCase(seed=3)), build(LayerCase(seed=3))
+    other = build(LayerCase(seed=4))
 
     assert torch.equal(first.gate_up, second.gate_up)
     assert torch.equal(first.topk_ids, second.topk_ids)
@@ -121,7 +121,7 @@ def test_build__same_case_gives_the_same_bits():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_build__exact_data_survives_rounding_to_the_dtype(dtype):
-    answer = oracle(build(Case(activation="silu", data="exact", dtype=dtype)))
+    answer = oracle(build(LayerCase(activation="silu", data="exact", dtype=dtype)))
 
     assert torch.equal(answer, answer.to(getattr(torch, dtype)).double())
     assert answer.count_nonzero() > answer.numel() / 2
@@ -138,19 +138,19 @@ def test_build__exact_data_survives_rounding_to_the_dtype(dtype):
     ],
 )
 def test_parse__names_the_broken_field(text, message):
-    with pytest.raises(InputError, match=message):
-        Case.parse(text)
+    with pytest.raises(MoeInputError, match=message):
+        LayerCase.parse(text)
 
 
 def test_problem__refuses_biases_with_weights_on_input():
-    with pytest.raises(InputError, match="weight_on_input"):
-        build(Case(on_input=1))
+    with pytest.raises(MoeInputError, match="weight_on_input"):
+        build(LayerCase(on_input=1))
 
 
 @pytest.mark.parametrize("activation", ["swiglu", "silu"])
 def test_oracle__quantised_layer_equals_the_sum_by_hand(activation):
     """One token and one expert, scales looked up element by element and activations rounded group by group."""
-    problem = build(Case(E=2, k=1, H=136, I=136, M=1, dtype="bfloat16", activation=activation, bias="off", quant="fp8"))
+    problem = build(LayerCase(E=2, k=1, H=136, I=136, M=1, dtype="bfloat16", activation=activation, bias="off", quant="fp8"))
     expert, weight = int(problem.topk_ids[0, 0]), float(problem.topk_weights[0, 0])
 
     def rounded(row):
@@ -190,7 +190,7 @@ def test_round_rows__keeps_codes_zeros_and_nan():
 
 def test_oracle__4_bit_layer_equals_the_layer_of_its_numbers():
     """Weights read nibble by nibble in Python, then the plain layer."""
-    problem = build(Case(E=2, k=2, H=64, I=32, M=3, dtype="bfloat16", quant="mxfp4"))
+    problem = build(LayerCase(E=2, k=2, H=64, I=32, M=3, dtype="bfloat16", quant="mxfp4"))
     table = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
 
     def read(pairs, scales):
@@ -214,7 +214,7 @@ def test_oracle__4_bit_layer_equals_the_layer_of_its_numbers():
 
 
 def test_build__4_bit_weights_use_every_code():
-    problem = build(Case(dtype="bfloat16", quant="mxfp4"))
+    problem = build(LayerCase(dtype="bfloat16", quant="mxfp4"))
 
     assert unpack_pairs(problem.down[0]).unique().tolist() == list(range(16))
     assert problem.scales.down.unique().numel() > 3
@@ -231,13 +231,13 @@ def test_build__4_bit_weights_use_every_code():
     ],
 )
 def test_case__refuses_quantised_layers_that_are_not_defined(text, message):
-    with pytest.raises(InputError, match=message):
-        Case.parse(text)
+    with pytest.raises(MoeInputError, match=message):
+        LayerCase.parse(text)
 
 
 def test_problem__refuses_scales_of_another_shape():
-    problem = build(Case(H=256, dtype="bfloat16", quant="fp8"))
+    problem = build(LayerCase(H=256, dtype="bfloat16", quant="fp8"))
     wrong = replace(problem.scales, down=problem.scales.down.mT.contiguous())
 
-    with pytest.raises(InputError, match=r"scales.down has shape"):
+    with pytest.raises(MoeInputError, match=r"scales.down has shape"):
         replace(problem, scales=wrong)

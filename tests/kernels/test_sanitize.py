@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.fused import _uses_tma
 from perfgate_moe.layer.tiles import LARGE, MEDIUM, default_plan
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels" / "sanitize.sh"
-CASES = [Case.parse(text) for text in re.findall(r"'(E=\S+)'", SCRIPT.read_text(encoding="utf-8"))]
+CASES = [LayerCase.parse(text) for text in re.findall(r"'(E=\S+)'", SCRIPT.read_text(encoding="utf-8"))]
 SANITIZER = """#!/bin/sh
 [ "$1" = --version ] && echo "Version 2026.1" && exit
 echo "saw GPU $CUDA_VISIBLE_DEVICES, caching off: $PYTORCH_NO_CUDA_MEMORY_CACHING"

@@ -8,15 +8,15 @@ pytest.importorskip("triton", reason="the kernels need triton: install the extra
 
 import torch
 
-from perfgate_moe.engines.swap import Server, choose_plan, read_call
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.engines.swap import ServerState, choose_plan, read_call
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer import tables
-from perfgate_moe.layer.problem import NotApplicableError
 from perfgate_moe.layer.tables import Tuned
 from perfgate_moe.layer.tiles import DECODE, FP8_SMALL, OWNER, SMALL, Variant
 
-CASE = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16")
+CASE = LayerCase(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16")
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def call(**changes):
     return plain | flags | tensors | options | changes
 
 
-INTERPRETED = Server(is_interpreted=True)
+INTERPRETED = ServerState(is_interpreted=True)
 
 
 def test_read_call__gpt_oss_layer():
@@ -110,7 +110,7 @@ def test_read_call__gpt_oss_layer():
 @pytest.mark.parametrize(
     ("changes", "server", "reason"),
     [
-        ({}, Server(), "device cpu"),
+        ({}, ServerState(), "device cpu"),
         ({}, replace(INTERPRETED, is_deterministic=True), "deterministic inference"),
         ({}, replace(INTERPRETED, is_symmetric=True), "symmetric memory"),
         ({"hidden_states": build(replace(CASE, dtype="float32")).hidden}, INTERPRETED, "dtype float32"),

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from perfgate.errors import InputError
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import MoeInputError
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer import tables, tiles
 from perfgate_moe.layer.tables import Tuned, choose, is_tuned, read_table, shape_key, sorted_plan, store, stored_plans
@@ -19,7 +19,7 @@ from perfgate_moe.layer.tiles import (
     MEDIUM,
     QUANTISED_PLANS,
     SMALL,
-    Plan,
+    TilePlan,
     Tiles,
     Variant,
     default_plan,
@@ -30,7 +30,7 @@ from perfgate_moe.layer.tiles import (
 
 @pytest.fixture
 def tuned(monkeypatch):
-    """A table that knows Case's default shape at 16 and 64 tokens."""
+    """A table that knows LayerCase's default shape at 16 and 64 tokens."""
     table = {"E=8,k=4,H=64,I=96,swiglu": {16: Tuned(plan=SMALL, gain=None), 64: Tuned(plan=MEDIUM, gain=1.1)}}
     monkeypatch.setattr(tables, "stored", lambda device: table if device == "cpu" else {})
 
@@ -38,13 +38,13 @@ def tuned(monkeypatch):
 @pytest.mark.parametrize(("tokens", "expected"), [(1, SMALL), (30, SMALL), (40, SMALL), (41, MEDIUM), (5000, MEDIUM)])
 @pytest.mark.usefixtures("tuned")
 def test_choose__takes_the_nearest_tuned_number_of_tokens(tokens, expected):
-    assert choose(build(Case(M=tokens, dtype="bfloat16"))) == expected
+    assert choose(build(LayerCase(M=tokens, dtype="bfloat16"))) == expected
 
 
 @pytest.mark.usefixtures("tuned")
 def test_choose__unknown_shape_or_float32_falls_back_to_the_default():
-    other = build(Case(M=16, H=65, dtype="bfloat16"))
-    wide = build(Case(M=16))
+    other = build(LayerCase(M=16, H=65, dtype="bfloat16"))
+    wide = build(LayerCase(M=16))
 
     assert choose(other) == default_plan(other)
     assert choose(wide) == default_plan(wide)
@@ -53,12 +53,12 @@ def test_choose__unknown_shape_or_float32_falls_back_to_the_default():
 @pytest.mark.usefixtures("tuned")
 @pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
 def test_tuned__a_plan_of_16_bit_weights_is_none_for_quantised_ones(quant):
-    assert tuned_plan(build(Case(M=16, dtype="bfloat16", quant=quant))) is None
+    assert tuned_plan(build(LayerCase(M=16, dtype="bfloat16", quant=quant))) is None
 
 
 @pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
 def test_tuned__quantised_plans_stand_under_their_format(monkeypatch, quant):
-    case = Case(M=20, dtype="bfloat16", quant=quant)
+    case = LayerCase(M=20, dtype="bfloat16", quant=quant)
     table = {f"E=8,k=4,H=64,I=96,swiglu,{quant}": {16: Tuned(plan=QUANTISED_PLANS[quant][1], gain=1.2)}}
     monkeypatch.setattr(tables, "stored", lambda _: table)
 
@@ -69,9 +69,9 @@ def test_tuned__quantised_plans_stand_under_their_format(monkeypatch, quant):
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        (Case(dtype="bfloat16"), "E=8,k=4,H=64,I=96,swiglu"),
-        (Case(dtype="bfloat16", quant="fp8", activation="silu"), "E=8,k=4,H=64,I=96,silu,fp8"),
-        (Case(dtype="bfloat16", quant="mxfp4"), "E=8,k=4,H=64,I=96,swiglu,mxfp4"),
+        (LayerCase(dtype="bfloat16"), "E=8,k=4,H=64,I=96,swiglu"),
+        (LayerCase(dtype="bfloat16", quant="fp8", activation="silu"), "E=8,k=4,H=64,I=96,silu,fp8"),
+        (LayerCase(dtype="bfloat16", quant="mxfp4"), "E=8,k=4,H=64,I=96,swiglu,mxfp4"),
     ],
 )
 def test_shape_key__names_the_format_of_quantised_weights_only(case, expected):
@@ -81,14 +81,14 @@ def test_shape_key__names_the_format_of_quantised_weights_only(case, expected):
 @pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
 @pytest.mark.parametrize(("tokens", "index"), [(1, 0), (2, 0), (3, 1), (32, 1), (33, 2)])
 def test_default_plan__of_quantised_weights_follows_rows_per_expert(quant, tokens, index):
-    problem = build(Case(E=8, k=4, M=tokens, dtype="bfloat16", quant=quant))
+    problem = build(LayerCase(E=8, k=4, M=tokens, dtype="bfloat16", quant=quant))
 
     assert default_plan(problem) == QUANTISED_PLANS[quant][index]
 
 
 @pytest.mark.parametrize("quant", ["fp8", "mxfp4"])
 def test_sorted_plan__of_few_tokens_has_tiles_of_the_format(quant):
-    assert sorted_plan(build(Case(M=1, dtype="bfloat16", quant=quant)), Variant.SLOTS) == QUANTISED_PLANS[quant][1]
+    assert sorted_plan(build(LayerCase(M=1, dtype="bfloat16", quant=quant)), Variant.SLOTS) == QUANTISED_PLANS[quant][1]
 
 
 def test_stored_plans__are_of_one_format(monkeypatch):
@@ -101,10 +101,10 @@ def test_stored_plans__are_of_one_format(monkeypatch):
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        (Case(E=8, k=4, M=1, dtype="bfloat16"), DECODE),
-        (Case(E=8, k=4, M=4, dtype="bfloat16"), SMALL),
-        (Case(E=8, k=4, M=64, dtype="bfloat16"), MEDIUM),
-        (Case(E=8, k=4, M=512, dtype="bfloat16"), LARGE),
+        (LayerCase(E=8, k=4, M=1, dtype="bfloat16"), DECODE),
+        (LayerCase(E=8, k=4, M=4, dtype="bfloat16"), SMALL),
+        (LayerCase(E=8, k=4, M=64, dtype="bfloat16"), MEDIUM),
+        (LayerCase(E=8, k=4, M=512, dtype="bfloat16"), LARGE),
     ],
 )
 def test_default_plan__follows_rows_per_expert(case, expected):
@@ -112,7 +112,7 @@ def test_default_plan__follows_rows_per_expert(case, expected):
 
 
 def test_default_plan__is_smaller_off_hopper(monkeypatch):
-    problem = build(Case(M=1024, dtype="bfloat16"))
+    problem = build(LayerCase(M=1024, dtype="bfloat16"))
 
     monkeypatch.setattr(tiles, "has_warpgroups", lambda device: device.type != "cpu")
 
@@ -130,13 +130,13 @@ def test_is_late__knows_what_hopper_brought_and_has_alone(monkeypatch):
 
 
 def test_default_plan__halves_tiles_for_float32():
-    plan = default_plan(build(Case(M=512)))
+    plan = default_plan(build(LayerCase(M=512)))
 
     assert (plan.gate_up.n, plan.gate_up.k, plan.gate_up.tma) == (64, 32, False)
 
 
 def test_plan__survives_json():
-    plan = Plan(
+    plan = TilePlan(
         variant=Variant.ATOMIC32, gate_up=Tiles(m=64, n=128, k=64, tma=True), down=Tiles(m=64, n=64, k=64), is_direct=True
     )
 
@@ -144,7 +144,7 @@ def test_plan__survives_json():
 
 
 def test_plan__refuses_products_with_different_row_tiles():
-    with pytest.raises(InputError, match="m must agree"):
+    with pytest.raises(MoeInputError, match="m must agree"):
         replace(SMALL, down=replace(SMALL.down, m=64))
 
 
@@ -192,5 +192,5 @@ def test_is_tuned__by_shape_tokens_and_versions(tmp_path, shape, tokens, version
 def test_read_table__refuses_what_is_no_table(tmp_path, content):
     (tmp_path / "t.json").write_text(content)
 
-    with pytest.raises(InputError, match=r"t\.json: no "):
+    with pytest.raises(MoeInputError, match=r"t\.json: no "):
         read_table(tmp_path / "t.json")

@@ -12,7 +12,8 @@ from triton.runtime.errors import OutOfResources
 
 from perfgate.cli.moe.kernels import command, describe_tuned, parse_tokens
 from perfgate.errors import InputError
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import MoeInputError
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.reference import float32, oracle
 from perfgate_moe.layer.tiles import SMALL, Variant
@@ -31,7 +32,7 @@ from perfgate_moe.timing.tuner import (
     tune,
 )
 
-LAYERS = [build(Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16"))]
+LAYERS = [build(LayerCase(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16"))]
 
 
 @pytest.fixture
@@ -112,7 +113,7 @@ def test_tune_command__needs_a_gpu(tmp_path):
         pytest.skip("there is a GPU here")
     done = CliRunner().invoke(command, ["tune", "--shape", "gpt-oss-20b", "--out", str(tmp_path / "t")], standalone_mode=False)
 
-    assert isinstance(done.exception, InputError)
+    assert isinstance(done.exception, MoeInputError)
     assert str(done.exception) == (
         "perfgate kernels tune needs an NVIDIA GPU, and torch sees none: run it on the device to be tuned"
     )
@@ -129,21 +130,21 @@ def test_tune_command__takes_quantised_layers_as_far_as_the_gpu(shape):
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"),
+    ("shape", "kind", "message"),
     [
-        ("E=8,k=2", "plans are tuned for layers of 16 bits, add dtype=bfloat16"),
-        ("E=8,k=2,H=64,I=48,dtype=bfloat16,quant=mxfp4", "4-bit weights need H and I that are multiples of 32"),
-        ("deepseek-v3-fp8", "choose one of gpt-oss-20b, "),
+        ("E=8,k=2", InputError, "plans are tuned for layers of 16 bits, add dtype=bfloat16"),
+        ("E=8,k=2,H=64,I=48,dtype=bfloat16,quant=mxfp4", MoeInputError, "4-bit weights need H and I that are multiples of 32"),
+        ("deepseek-v3-fp8", MoeInputError, "choose one of gpt-oss-20b, "),
     ],
 )
-def test_tune_command__refuses(shape, message):
+def test_tune_command__refuses(shape, kind, message):
     done = CliRunner().invoke(command, ["tune", "--shape", shape], standalone_mode=False)
 
-    assert isinstance(done.exception, InputError)
+    assert isinstance(done.exception, kind)
     assert message in str(done.exception)
 
 
-QUANTISED = {quant: [build(Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant=quant))] for quant in ("fp8", "mxfp4")}
+QUANTISED = {quant: [build(LayerCase(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant=quant))] for quant in ("fp8", "mxfp4")}
 
 
 @pytest.mark.parametrize("quant", QUANTISED)
@@ -198,7 +199,7 @@ def test_tune__times_quantised_layers_and_says_what_sglang_read(monkeypatch):
     monkeypatch.setattr(tuner.sglang_peer, "is_installed", lambda: True)
     monkeypatch.setattr(tuner, "runner", lambda *_: float32)
     monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
-    case = Case(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant="mxfp4")
+    case = LayerCase(E=4, k=2, H=32, I=32, M=16, dtype="bfloat16", quant="mxfp4")
 
     (result,) = tune(case, [3], [build(case)], Budget(seconds=1e9, plans=2))
 
@@ -258,15 +259,15 @@ def test_parse_tokens__orders_and_drops_repetitions():
 
 def test_find_shape__by_name_or_sizes():
     assert find_shape("gpt-oss-20b") is SHAPES["gpt-oss-20b"]
-    assert find_shape("E=4,k=2,H=32,I=32") == Case(E=4, k=2, H=32, I=32)
-    with pytest.raises(InputError, match="choose one of gpt-oss-20b, qwen3-30b"):
+    assert find_shape("E=4,k=2,H=32,I=32") == LayerCase(E=4, k=2, H=32, I=32)
+    with pytest.raises(MoeInputError, match="choose one of gpt-oss-20b, qwen3-30b"):
         find_shape("gpt-oss-21b")
 
 
 def test_problems__walk_through_the_weights_with_fresh_tokens():
-    weights = [build(Case(E=4, k=2, H=32, I=32, M=1, seed=seed)) for seed in range(2)]
+    weights = [build(LayerCase(E=4, k=2, H=32, I=32, M=1, seed=seed)) for seed in range(2)]
 
-    made = problems(Case(E=4, k=2, H=32, I=32), 5, weights)
+    made = problems(LayerCase(E=4, k=2, H=32, I=32), 5, weights)
 
     assert [layer.gate_up.data_ptr() for layer in made[:3]] == [weights[i].gate_up.data_ptr() for i in (0, 1, 0)]
     assert len({layer.hidden.sum().item() for layer in made}) == len(made)

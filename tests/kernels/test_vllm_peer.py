@@ -11,15 +11,15 @@ pytest.importorskip("torch", reason="the kernel suite needs torch: install the e
 import torch
 
 from perfgate_moe.engines import vllm_peer
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import NotApplicableError
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
-from perfgate_moe.layer.problem import NotApplicableError
 from perfgate_moe.layer.reference import oracle
 from perfgate_moe.timing.search import GROUPS, MANY_ROWS, search_alike
 
 
 def test_fold_scaling__same_layer_with_router_weights_scaled():
-    problem = build(Case(M=3, scaling=2.5))
+    problem = build(LayerCase(M=3, scaling=2.5))
 
     folded = vllm_peer.fold_scaling(problem)
 
@@ -29,7 +29,7 @@ def test_fold_scaling__same_layer_with_router_weights_scaled():
 
 
 def test_experts__no_map_where_all_are_here():
-    problem = build(Case(E=4, k=2, M=3))
+    problem = build(LayerCase(E=4, k=2, M=3))
 
     asked = vllm_peer._experts(problem)
 
@@ -39,7 +39,7 @@ def test_experts__no_map_where_all_are_here():
 
 
 def test_experts__one_elsewhere_stands_for_all_of_other_ranks():
-    problem = build(Case(E=4, k=2, M=2))
+    problem = build(LayerCase(E=4, k=2, M=2))
     problem = replace(problem, topk_ids=torch.tensor([[1, -1], [-1, 3]], dtype=torch.int32))
 
     asked = vllm_peer._experts(problem)
@@ -50,7 +50,7 @@ def test_experts__one_elsewhere_stands_for_all_of_other_ranks():
 
 
 def test_layer__eight_bits_want_whole_groups():
-    problem = build(Case(E=4, k=2, H=192, I=128, M=3, dtype="bfloat16", quant="fp8"))
+    problem = build(LayerCase(E=4, k=2, H=192, I=128, M=3, dtype="bfloat16", quant="fp8"))
 
     with pytest.raises(NotApplicableError, match="whole groups of 128 columns"):
         vllm_peer._run_on_gpu(problem, None)
@@ -58,7 +58,7 @@ def test_layer__eight_bits_want_whole_groups():
 
 def test_layer__a_build_for_gpus_has_no_layer_for_a_cpu(monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(_custom_ops=SimpleNamespace()))
-    problem = build(Case(E=4, k=2, H=64, I=64, M=3, dtype="bfloat16"))
+    problem = build(LayerCase(E=4, k=2, H=64, I=64, M=3, dtype="bfloat16"))
 
     with pytest.raises(NotApplicableError, match="ask for --device cuda"):
         vllm_peer._run_on_cpu(problem)

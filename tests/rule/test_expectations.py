@@ -7,11 +7,10 @@ import pytest
 
 from perfgate.core import Arm
 from perfgate.results.profiles import PROFILES_FILE, load_profiles
-from perfgate.scenario.moe_path import SUM_OPTION
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import load_scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.proof import find_expect
+from perfgate.serving.proof import SUM_OPTION, find_expect
 from perfgate.verdict.validity.expectations import check_expectations
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving" / "results"

@@ -8,13 +8,14 @@ import pytest
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.results.records import load_proof, save_proof
-from perfgate.verdict.validity.kernel_proof import Build, Exam, Finding, KernelProof, describe_proof, find_problems
+from perfgate.verdict.validity.kernel_proof import KernelProof, describe_proof, find_problems
+from perfgate_moe.proof.values import Build, Exam, KernelFinding
 
 CASE, OTHER = "E=8,k=4,H=64,I=96,M=16,dtype=bfloat16", "E=8,k=4,H=64,I=96,M=16,dtype=float16"
 
 
 def bad(name, problem="relative error 0.5 > 0.0042"):
-    return Finding(name=name, problem=problem)
+    return KernelFinding(name=name, problem=problem)
 
 
 def make_proof(base=(), candidate=(), *, base_left=(), candidate_left=(), base_refused=(), refused=(), sound=20, kernels=6):

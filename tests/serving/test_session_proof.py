@@ -13,14 +13,14 @@ from perfgate.gate.gate import Job, run_gate
 from perfgate.results.profiles import load_profiles, read_attribution
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
-from perfgate.scenario.moe_path import SUM_FUSED, SUM_REDUCED
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure, read_expect
-from perfgate.serving.proof import find_expect
+from perfgate.serving.proof import SUM_FUSED, SUM_REDUCED, find_expect
 from perfgate.verdict.validity.expectations import find_line
-from perfgate.verdict.validity.kernel_proof import Build, Exam, Finding, KernelProof
+from perfgate.verdict.validity.kernel_proof import KernelProof
+from perfgate_moe.proof.values import Build, Exam, KernelFinding
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
 FUSED = {"FAKE_KERNELS": "fused_moe_kernel:33,attention:20"}
@@ -40,7 +40,7 @@ def run(folder, expect, env=FUSED, **changes):
 
 def make_kernels(*wrong):
     """Both arms examined; the candidate is wrong in `wrong`."""
-    found = tuple(Finding(name=name, problem="relative error 1") for name in wrong)
+    found = tuple(KernelFinding(name=name, problem="relative error 1") for name in wrong)
     return KernelProof(
         builds=tuple(Build(arm=arm, arch="sm_90", kernels=6) for arm in Arm),
         exams=(

@@ -8,12 +8,12 @@ import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.results.records import save_proof
 from perfgate.serving.engine.arms import list_caches
 from perfgate.verdict.validity.kernel_proof import KernelProof, describe_proof, find_problems
-from perfgate_moe.build.sass import BuildError
+from perfgate_moe.errors import BuildError
+from perfgate_moe.proof.values import ArmName
 
 TREE = click.Path(path_type=Path, file_okay=False)
 
@@ -52,33 +52,34 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
     wheels: Path,
     style: str,
 ) -> int:
-    """Build both arms' kernels and hold their answers against the oracle; exit code 1 if the candidate lost anything.
+    """Build both arms' kernels and compare their answers with the oracle; exit code 1 if the candidate is worse than the base.
 
-    Both get the same questions, since what the base gets wrong already is no fault of the change. Where the sources of
+    Both are asked the same cases: what the base gets wrong already does not count against the change. Where the sources of
     sgl-kernel differ, both trees' wheels are built and put into their environments first. `perfgate run --kernel-proof FILE`
     takes the proof over into the result folder.
     """
     require_torch()
     from perfgate_moe.build.build import parse_arch  # noqa: PLC0415 - loads Triton
     from perfgate_moe.build.checkout import open_checkout  # noqa: PLC0415 - loads torch
-    from perfgate_moe.exam.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
+    from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
     from perfgate_moe.exam.implementations import find  # noqa: PLC0415 - loads torch
-    from perfgate_moe.exam.proving import Side, bring_wheels, build_side, clean, examine_side  # noqa: PLC0415 - loads torch
+    from perfgate_moe.proof.proving import Side, bring_wheels, build_side, clean, examine_side  # noqa: PLC0415 - loads torch
     from perfgate_moe.timing.shapes import SIXTEEN_BIT_SHAPES, find_shape  # noqa: PLC0415 - loads torch
 
     if len(set(names)) < len(names):
         raise InputError("--impl: give each implementation once, for example --impl sglang")
     for name in names:
         find(name)
-    cases = tuple(map(Case.parse, texts)) or {"quick": quick_matrix, "full": full_matrix}[matrix]()
+    cases = tuple(map(LayerCase.parse, texts)) or {"quick": quick_matrix, "full": full_matrix}[matrix]()
     target = parse_arch(arch)
     layers = [(name, find_shape(name)) for name in shapes or SIXTEEN_BIT_SHAPES]
+    trees: tuple[tuple[ArmName, Path, str | None, str], ...] = (
+        ("base", base_checkout, base_python, "--base-checkout"),
+        ("candidate", checkout, python, "--checkout"),
+    )
     sides = [
-        Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches and caches.resolve() / arm.value))
-        for arm, tree, program, option in (
-            (Arm.BASE, base_checkout, base_python, "--base-checkout"),
-            (Arm.CANDIDATE, checkout, python, "--checkout"),
-        )
+        Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches and caches.resolve() / arm))
+        for arm, tree, program, option in trees
     ]
     try:
         wheel = bring_wheels(sides, wheels, tell)

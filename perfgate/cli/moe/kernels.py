@@ -46,7 +46,7 @@ def list_implementations(style: str) -> None:
 def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str, style: str) -> int:
     """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
     require_torch()
-    from perfgate_moe.exam.cases import Case, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
+    from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
     from perfgate_moe.exam.examiner import examine  # noqa: PLC0415 - loads torch
     from perfgate_moe.exam.implementations import find  # noqa: PLC0415 - loads torch
 
@@ -54,7 +54,7 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
         raise InputError("give either --case or --matrix, for example --matrix quick")
     implementation = find(name)
     implementation.load()
-    cases = {"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else tuple(map(Case.parse, texts))
+    cases = {"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else tuple(map(LayerCase.parse, texts))
     wrong = left_out = 0
     said: list[dict[str, Any]] = []
     for answer in examine(implementation, cases, device):

@@ -11,8 +11,8 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.readers.traces import Trace
 from perfgate.results.profiles import Profile, load_profiles
-from perfgate.scenario.moe_path import PROOF, VARIABLE
 from perfgate.scenario.safeguards import Expect
+from perfgate_moe.engines.switch import PROOF, VARIABLE
 
 LOG_EVENT = "log_expected"
 """Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""

@@ -14,72 +14,9 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm
 from perfgate.storage.rounding import format_percent
-
-MAX_LINE = 400
-MAX_FINDINGS = 2000
+from perfgate_moe.proof.values import Build, Exam, KernelFinding, Line
 
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
-# No control, formatting or private-use character: what is left is escaped where it is shown.
-Line = Annotated[str, Field(pattern=r"^[^\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]*$", max_length=MAX_LINE)]
-_Count = Annotated[int, Field(ge=0, lt=100_000, strict=True)]
-_Share = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Finding:
-    """One kernel or case, and what is wrong with it."""
-
-    name: Line
-    problem: Line
-
-
-_Findings = Annotated[tuple[Finding, ...], Field(max_length=MAX_FINDINGS)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Build:
-    """One arm's kernels, compiled ahead of time for `arch`: how many, and those whose machine code was refused."""
-
-    arm: Arm
-    arch: Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}a?$")]
-    kernels: _Count
-    refused: _Findings = ()
-
-    @property
-    def name(self) -> str:
-        """What was built."""
-        return self.arch
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Exam:
-    """One arm's answers of one implementation, held against the oracle.
-
-    `sound` cases are right, `worst` is the largest error among them as a share of what it may be. `left_out` are cases that the
-    implementation says it does not cover, each with its reason.
-    """
-
-    arm: Arm
-    implementation: Line
-    sound: _Count
-    worst: _Share
-    wrong: _Findings = ()
-    left_out: _Findings = ()
-
-    @property
-    def name(self) -> str:
-        """What was examined."""
-        return self.implementation
-
-    @property
-    def judged(self) -> int:
-        """How many cases were answered."""
-        return self.sound + len(self.wrong)
-
-    @property
-    def asked(self) -> int:
-        """How many cases were put to it."""
-        return self.judged + len(self.left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -122,8 +59,8 @@ def describe_proof(proof: KernelProof | None) -> str:
         return ""
     if proof.failure:
         return "not examined"
-    said = [_describe_build(build) for build in proof.builds if build.arm is Arm.CANDIDATE]
-    said += [_describe_exam(exam) for exam in proof.exams if exam.arm is Arm.CANDIDATE]
+    said = [_describe_build(build) for build in proof.builds if build.arm == Arm.CANDIDATE.value]
+    said += [_describe_exam(exam) for exam in proof.exams if exam.arm == Arm.CANDIDATE.value]
     return "; ".join([*said, *([f"{proof.wheel} built anew, as its sources differ"] if proof.wheel else [])])
 
 
@@ -140,7 +77,7 @@ def _describe_exam(exam: Exam) -> str:
 
 def _pair(found: Sequence[One]) -> list[tuple[One, One]] | None:
     """Base and candidate by turns, by what was built or examined; None where an arm has no partner, or two."""
-    sides = [{one.name: one for one in found if one.arm is arm} for arm in Arm]
+    sides = [{one.name: one for one in found if one.arm == arm.value} for arm in Arm]
     if sides[0].keys() != sides[1].keys() or sum(map(len, sides)) < len(found):
         return None
     return [(one, sides[1][name]) for name, one in sides[0].items()]
@@ -164,7 +101,7 @@ def _judge_exam(base: Exam, candidate: Exam) -> Iterator[str]:
         if not exam.sound:
             first = next(iter((*exam.wrong, *exam.left_out)), None)
             reason = f": {first.problem}" if first else ""
-            yield f"kernels: {exam.implementation} of the {exam.arm.value} is right in no case{reason}"
+            yield f"kernels: {exam.implementation} of the {exam.arm} is right in no case{reason}"
             return
     if new := _find_new(base.wrong, candidate.wrong):
         yield f"{who} is wrong in {len(new)} of {candidate.judged} cases, first in {new[0].name}: {new[0].problem}"
@@ -172,6 +109,6 @@ def _judge_exam(base: Exam, candidate: Exam) -> Iterator[str]:
         yield f"{who} leaves out {len(lost)} cases that the base answers, first {lost[0].name}: {lost[0].problem}"
 
 
-def _find_new(before: Sequence[Finding], now: Sequence[Finding]) -> list[Finding]:
+def _find_new(before: Sequence[KernelFinding], now: Sequence[KernelFinding]) -> list[KernelFinding]:
     known = {one.name for one in before}
     return [one for one in now if one.name not in known]

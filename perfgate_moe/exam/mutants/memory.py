@@ -34,7 +34,7 @@ def skipped_hidden_tail(problem: Problem) -> Tensor:
 
 @mutant
 def stale_output(problem: Problem) -> Tensor:
-    """Sums are added to whatever the output buffer held."""
+    """Sums are added to what the output buffer held."""
     return problem.out.add_(reference.staged(problem))
 
 
@@ -88,7 +88,7 @@ def out_of_bounds(problem: Problem) -> Tensor:
 
 @mutant
 def uninitialised_scratch(problem: Problem) -> Tensor:
-    """Slots without an expert are read from scratch that nobody wrote."""
+    """Slots without an expert are read from scratch memory that no kernel wrote."""
     scratch = torch.empty_like(problem.out)
     has_expert = (problem.topk_ids >= 0).all(dim=1, keepdim=True)
     return torch.where(has_expert, reference.staged(problem), scratch)

@@ -1,7 +1,7 @@
 """Build and examine the kernels of two working trees alike, each in its own environment: what a session takes over as proof.
 
-A pull request's code runs here, so whatever it does is an answer: a process that dies or stays silent is wrong in the case that
-it was at, and a new one is asked the rest.
+A pull request's code runs here, so anything that it does counts as an answer: a process that dies or stops answering is wrong
+in the case that it was at, and a new one is asked the rest.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from perfgate.core import Arm
-from perfgate.verdict.validity.kernel_proof import MAX_FINDINGS, MAX_LINE, Build, Exam, Finding
 from perfgate_moe.build.checkout import Checkout, are_kernels_equal, build_triton, build_wheel, end_group, install_wheel
-from perfgate_moe.build.sass import BuildError
-from perfgate_moe.exam.cases import Case
+from perfgate_moe.errors import BuildError
+from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.examiner import BROKEN_DEVICE
+from perfgate_moe.proof.values import MAX_FINDINGS, MAX_LINE, ArmName, Build, Exam, KernelFinding
 
-SILENCE_S = 300.0
-"""A case that compiles takes seconds; one that says nothing for so long hangs."""
+ANSWER_TIMEOUT_S = 300.0
+"""A case that compiles takes seconds; one without an answer for so long hangs."""
 
-MOST = 1e12
-"""No error of a sound answer is a larger share of its limit."""
+MOST_SHARE = 1e12
+"""No error of a right answer is a larger share of its limit."""
 
 AGAIN = "again"
-MAX_LIVES = 8
-"""A broken device fails every case; after so many processes that broke the rest is not asked."""
+"""How a process ends whose device a case has broken: another process is asked the rest."""
+
+MAX_PROCESSES = 8
+"""A broken device fails every case; after so many processes that broke, the rest is not asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One arm: its working tree with the Python that runs it, and what its environment adds, such as compile caches."""
 
-    arm: Arm
+    arm: ArmName
     checkout: Checkout
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -52,40 +53,40 @@ def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None
         return ""
     name = ""
     for side in sides:
-        wheel = build_wheel(side.checkout, folder / side.arm.value)
+        wheel = build_wheel(side.checkout, folder / side.arm)
         install_wheel(side.checkout, wheel)
-        tell(f"{side.arm.value}: {wheel.path.name}: built in {wheel.seconds:.0f} s and installed")
+        tell(f"{side.arm}: {wheel.path.name}: built in {wheel.seconds:.0f} s and installed")
         name = wheel.path.name
     return clean(name)
 
 
-def build_side(side: Side, layers: Sequence[tuple[str, Case]], arch: int, tell: Callable[[str], None]) -> Build:
+def build_side(side: Side, layers: Sequence[tuple[str, LayerCase]], arch: int, tell: Callable[[str], None]) -> Build:
     """Compile the kernels that a side's SGLang launches for `layers`, into the cache that its server will read."""
     refused, kernels = [], 0
     try:
         for built in build_triton(side.checkout, layers, arch, side.env):
             kernels += 1
             if built.problems:
-                tell(clean(f"{side.arm.value}: {built}"))
-                refused.append(Finding(name=clean(built.recipe), problem=clean("; ".join(built.problems))))
+                tell(clean(f"{side.arm}: {built}"))
+                refused.append(KernelFinding(name=clean(built.recipe), problem=clean("; ".join(built.problems))))
     except BuildError as error:
-        tell(clean(f"{side.arm.value}: {error}"))
-        # By a name that only this arm has: that the base does not compile is no excuse.
-        refused.append(Finding(name=f"{side.arm.value}'s fused MoE kernel", problem=clean(str(error))))
+        tell(clean(f"{side.arm}: {error}"))
+        # By a name that only this arm has: a candidate that does not compile is refused even where the base does not either.
+        refused.append(KernelFinding(name=f"{side.arm}'s fused MoE kernel", problem=clean(str(error))))
     return Build(arm=side.arm, arch=f"sm_{arch}", kernels=kernels, refused=tuple(refused[:MAX_FINDINGS]))
 
 
-def examine_side(side: Side, name: str, cases: Sequence[Case], device: str, tell: Callable[[str], None]) -> Exam:
-    """Put a side's implementation to `cases`."""
+def examine_side(side: Side, name: str, cases: Sequence[LayerCase], device: str, tell: Callable[[str], None]) -> Exam:
+    """Ask a side's implementation each of `cases`, and count what is right, wrong and not covered."""
     sound, worst = 0, 0.0
-    wrong: list[Finding] = []
-    left_out: list[Finding] = []
+    wrong: list[KernelFinding] = []
+    left_out: list[KernelFinding] = []
     for answer in _ask_all(side, name, [str(case) for case in cases], device):
         if "not_covered" in answer:
-            left_out.append(Finding(name=answer["case"], problem=clean(answer["not_covered"])))
+            left_out.append(KernelFinding(name=answer["case"], problem=clean(answer["not_covered"])))
         elif answer["problems"]:
-            wrong.append(Finding(name=answer["case"], problem=clean("; ".join(map(str, answer["problems"])))))
-            tell(clean(f"{side.arm.value}, {name}, {wrong[-1].name}: WRONG: {wrong[-1].problem}"))
+            wrong.append(KernelFinding(name=answer["case"], problem=clean("; ".join(map(str, answer["problems"])))))
+            tell(clean(f"{side.arm}, {name}, {wrong[-1].name}: WRONG: {wrong[-1].problem}"))
         else:
             sound, worst = sound + 1, max(worst, answer["share"])
     return Exam(
@@ -94,14 +95,14 @@ def examine_side(side: Side, name: str, cases: Sequence[Case], device: str, tell
 
 
 def clean(text: str) -> str:
-    """One printable line of what a stranger's code said, no longer than a proof takes."""
+    """One printable line of what a working tree's code wrote, no longer than a proof takes."""
     return "".join(char if char.isprintable() else " " for char in text)[:MAX_LINE]
 
 
 def _ask_all(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
-    """An answer to each case, in order, however many processes break of it."""
+    """An answer to each case, in order, from as many processes as it takes up to MAX_PROCESSES."""
     left = list(cases)
-    for _ in range(MAX_LIVES):
+    for _ in range(MAX_PROCESSES):
         end = ""
         for answer in _ask(side, name, left, device):
             if "ended" in answer:
@@ -113,7 +114,7 @@ def _ask_all(side: Side, name: str, cases: Sequence[str], device: str) -> Iterat
             return
         if end != AGAIN:
             yield {"case": left.pop(0), "problems": [end or "its process ended too early"]}
-    yield from ({"case": case, "not_covered": f"not asked: {MAX_LIVES} processes had broken by then"} for case in left)
+    yield from ({"case": case, "not_covered": f"not asked: {MAX_PROCESSES} processes had broken by then"} for case in left)
 
 
 def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[dict[str, Any]]:
@@ -136,19 +137,19 @@ def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[d
             start_new_session=True,
         )
         expected = list(cases)
-        with process, _Watch(process) as watch:
+        with process, _HangWatch(process) as watch:
             for line in process.stdout or ():
                 watch.restart()
                 answer = _read_answer(line)
-                # Whatever else a stranger's code writes is no answer.
+                # Anything else that the working tree's code writes is no answer.
                 if answer is not None and expected and answer["case"] == expected[0]:
                     yield answer
                     expected.pop(0)
             process.wait()
         errors.seek(0)
         last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
-    if watch.is_silent:
-        yield {"ended": f"no answer within {SILENCE_S:.0f} s: it hangs"}
+    if watch.is_timed_out:
+        yield {"ended": f"no answer within {ANSWER_TIMEOUT_S:.0f} s: it hangs"}
     elif process.returncode == BROKEN_DEVICE:
         yield {"ended": AGAIN}
     elif process.returncode:
@@ -166,17 +167,17 @@ def _read_answer(line: str) -> dict[str, Any] | None:
     if isinstance(answer.get("not_covered"), str):
         return answer
     share = answer.get("share")
-    is_number = isinstance(share, float | int) and not isinstance(share, bool) and 0 <= share < MOST
+    is_number = isinstance(share, float | int) and not isinstance(share, bool) and 0 <= share < MOST_SHARE
     return answer if isinstance(answer.get("problems"), list) and (is_number or answer["problems"]) else None
 
 
-class _Watch:
-    """Kill a process that says nothing for too long."""
+class _HangWatch:
+    """Kill a process that writes no line for ANSWER_TIMEOUT_S."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self._timer: threading.Timer | None = None
-        self.is_silent = False
+        self.is_timed_out = False
 
     def __enter__(self) -> Self:
         self.restart()
@@ -188,7 +189,7 @@ class _Watch:
 
     def restart(self) -> None:
         self._stop()
-        self._timer = threading.Timer(SILENCE_S, self._end)
+        self._timer = threading.Timer(ANSWER_TIMEOUT_S, self._end)
         self._timer.daemon = True
         self._timer.start()
 
@@ -197,5 +198,5 @@ class _Watch:
             self._timer.cancel()
 
     def _end(self) -> None:
-        self.is_silent = True
+        self.is_timed_out = True
         end_group(self._process)

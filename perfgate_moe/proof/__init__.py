@@ -1,0 +1,1 @@
+"""What is known of two working trees' kernels before a window is measured."""
