@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from perfgate.history.changes import find_changes
-from perfgate.history.trends import Point, Series, Subject, find_marks, measure_creep, measure_spread
+from perfgate.history.trends import Series, SeriesPoint, Subject, find_marks, measure_creep, measure_spread
 from perfgate.metrics import METRICS
 
 
@@ -51,7 +51,7 @@ def assemble_series(rows: Iterable[Row], environments: Environments, margins: Ma
 def _assemble(rows: list[Row], environments: Environments, margins: Margins) -> Series:
     subject = _describe(rows[-1])
     points = tuple(
-        Point(
+        SeriesPoint(
             session=row.session,
             at=row.at,
             value=row.value,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from perfgate.history import charts
-from perfgate.history.charts import Chart, build_chart
+from perfgate.history.charts import COLOURS, Chart, build_chart
 from perfgate.history.listing import (
     UNKNOWN,
     describe_events,
@@ -21,11 +20,14 @@ from perfgate.history.listing import (
     tabulate_spending,
 )
 from perfgate.history.trends import History, Series
+from perfgate.report.chart.templates import make_environment, read_style
 from perfgate.storage.rounding import format_percent, round_floats
+
+TEMPLATE_DIR = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class SeriesGroup:
     """One scenario and workload on one kind of hardware."""
 
     anchor: str
@@ -43,7 +45,7 @@ def render_dashboard(history: History) -> str:
     groups = groupby(history.series, key=lambda one: (one.subject.scenario, one.subject.hardware, one.subject.workload))
     sections = [_build_section(index, list(found), runners) for index, (_, found) in enumerate(groups)]
     return (
-        _environment()
+        make_environment(TEMPLATE_DIR)
         .get_template("dashboard.html.j2")
         .render(
             history=history,
@@ -52,25 +54,15 @@ def render_dashboard(history: History) -> str:
             spending=tabulate_spending(history),
             ledger=list(describe_ledger(history.ledger)),
             runners=[runner or UNKNOWN for runner in runners],
-            geometry=charts,
+            colours=COLOURS,
+            style=Markup(read_style()),  # noqa: S704 - perfgate's own text
         )
     )
 
 
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("perfgate.history"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-def _build_section(index: int, series: Sequence[Series], runners: Sequence[str]) -> Section:
+def _build_section(index: int, series: Sequence[Series], runners: Sequence[str]) -> SeriesGroup:
     subject = series[0].subject
-    return Section(
+    return SeriesGroup(
         anchor=f"series-{index}",
         scenario=subject.scenario,
         hardware=subject.hardware,

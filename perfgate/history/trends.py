@@ -18,7 +18,7 @@ ENGINES = ("sglang", "vllm", "hardware")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SeriesPoint:
     """One session: the median of its judged windows of the base arm (of both arms where they run one build)."""
 
     session: str
@@ -99,7 +99,7 @@ class Series:
     """One metric of one scenario and workload on one kind of hardware, over time."""
 
     subject: Subject
-    points: tuple[Point, ...]
+    points: tuple[SeriesPoint, ...]
     changes: tuple[Change, ...]
     marks: tuple[Mark, ...]
     spread: Spread | None
@@ -168,9 +168,9 @@ class History:
     spending: tuple[Spending, ...]
 
 
-def find_marks(points: Sequence[Point]) -> Iterator[Mark]:
+def find_marks(points: Sequence[SeriesPoint]) -> Iterator[Mark]:
     """Compare each point's environment with that of the point before it on the same runner."""
-    seen: dict[str, Point] = {}
+    seen: dict[str, SeriesPoint] = {}
     for index, point in enumerate(points):
         if before := seen.get(point.runner):
             differences = tell_differences(before.environment, point.environment)
@@ -189,7 +189,7 @@ def tell_differences(before: Mapping[str, str], after: Mapping[str, str]) -> tup
     return tuple(f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}" for name in names if name not in ENGINES)
 
 
-def measure_spread(points: Sequence[Point]) -> Spread | None:
+def measure_spread(points: Sequence[SeriesPoint]) -> Spread | None:
     """Compare the runners behind `points`; None while fewer than two have two points each."""
     values: dict[str, list[float]] = {}
     for point in points:
@@ -202,7 +202,7 @@ def measure_spread(points: Sequence[Point]) -> Spread | None:
     return Spread(medians=medians, points={runner: len(values[runner]) for runner in medians}, ratio=ratio)
 
 
-def measure_creep(points: Sequence[Point], better: str, margin: float | None) -> Creep | None:
+def measure_creep(points: Sequence[SeriesPoint], better: str, margin: float | None) -> Creep | None:
     """Compare today's level with that of the newest release, or else of the first points; None without later points.
 
     Half the margin may add up unseen: the limit by which stored baselines are held to their anchors.

@@ -278,7 +278,6 @@ def test_tabulate__a_cell_that_was_not_measured_yet(write, tmp_path):
 
 
 def test_matrix__curve_as_a_picture(write, tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib comes with the extras plots and test")
     picture = tmp_path / "curve.svg"
 
     code = main(["matrix", write(), "--out", str(tmp_path / "out"), "--picture", str(picture)])
@@ -289,7 +288,7 @@ def test_matrix__curve_as_a_picture(write, tmp_path):
 
 @pytest.mark.parametrize(
     ("matrix", "picture", "message"),
-    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-sweep", "curve.pdf", "must end in")],
+    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-sweep", "curve.png", "must end in .svg")],
 )
 def test_matrix__refused_before_anything_is_measured(tmp_path, capsys, matrix, picture, message):
     code = main(["matrix", matrix, "--out", str(tmp_path / "out"), "--picture", str(tmp_path / picture)])

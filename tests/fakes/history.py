@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from perfgate.history.entries import Entry, Provenance
 from perfgate.history.imports import Number, PastRun, enter_past
-from perfgate.history.trends import Point
+from perfgate.history.trends import SeriesPoint
 
 BEGIN = datetime(2026, 1, 1, 3, tzinfo=UTC)
 FACTS = {"hardware": "test-gpu-80gb", "driver": "570", "torch": "2.9", "sglang": "0.5.15"}
@@ -39,10 +39,10 @@ def draw_levels(levels, each: int = 20, noise: float = 0.004, seed: int = 1) -> 
     return [level * (1 + draw.gauss(0, noise)) for level in levels for _ in range(each)]
 
 
-def make_points(values, **columns) -> list[Point]:
+def make_points(values, **columns) -> list[SeriesPoint]:
     """One point a day; `columns` give commit, runner, release or environment of each."""
     return [
-        Point(
+        SeriesPoint(
             **{
                 "session": f"{day:016x}",
                 "at": BEGIN + timedelta(days=day),

@@ -7,7 +7,7 @@ from shlex import join
 
 from perfgate.core import Arm
 from perfgate.report import wording
-from perfgate.report.html.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write
+from perfgate.report.chart.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write
 from perfgate.report.table import Table
 from perfgate.results.attribution import Attribution, Part
 from perfgate.results.records import SessionRecord

@@ -10,8 +10,21 @@ from numpy.typing import NDArray
 
 from perfgate.core import Arm
 from perfgate.report import wording
+from perfgate.report.chart.svg import (
+    NARROW,
+    Drawing,
+    Figure,
+    Key,
+    Panel,
+    Scale,
+    Shape,
+    dot,
+    find_span,
+    line,
+    make_figure,
+    trace,
+)
 from perfgate.report.html.places import OUTLINES, Placed
-from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Scale, Shape, dot, find_span, line, make_figure, trace
 from perfgate.report.table import Table
 from perfgate.results.machine_samples import Samples, pool_samples, read_samples
 from perfgate.storage.rounding import format_percent

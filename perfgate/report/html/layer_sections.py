@@ -10,7 +10,7 @@ from statistics import median
 from perfgate.core import Judgement, Verdict
 from perfgate.readers.layer_curves import LayerCurve, LayerPoint
 from perfgate.report import wording
-from perfgate.report.html.curves import draw_layers
+from perfgate.report.chart.curves import draw_layers
 from perfgate.report.html.page import Commands, Fold, Measure, Measures, Page, Part, Picture, Section, Sheet, make_sheet
 from perfgate.report.html.verdict_parts import LEGEND, draw_ruler, draw_strip, style_outcome
 from perfgate.report.table import Table

@@ -8,8 +8,21 @@ from shlex import quote
 
 from perfgate.metrics import METRICS
 from perfgate.report.cells import SPREAD, remark, tabulate
-from perfgate.report.figure import trace_curves
-from perfgate.report.html.curves import draw_servers
+from perfgate.report.chart.curves import draw_servers, trace_servers
+from perfgate.report.chart.svg import (
+    OUTLINES,
+    Drawing,
+    Figure,
+    Key,
+    Panel,
+    Scale,
+    Shape,
+    dot,
+    find_span,
+    line,
+    make_figure,
+    write,
+)
 from perfgate.report.html.files import RawData
 from perfgate.report.html.page import (
     Cell,
@@ -26,20 +39,6 @@ from perfgate.report.html.page import (
     make_sheet,
 )
 from perfgate.report.html.session_page import RAW_DATA
-from perfgate.report.html.svg import (
-    OUTLINES,
-    Drawing,
-    Figure,
-    Key,
-    Panel,
-    Scale,
-    Shape,
-    dot,
-    find_span,
-    line,
-    make_figure,
-    write,
-)
 from perfgate.results.matrix_results import CellResult
 from perfgate.scenario.matrix import Matrix
 from perfgate.storage.rounding import format_percent
@@ -76,7 +75,7 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
 
 
 def _describe_levels(cells: Sequence[CellResult]) -> Iterator[Part]:
-    figure = draw_servers(trace_curves(cells))
+    figure = draw_servers(trace_servers(cells))
     if figure is not None:
         yield Picture(figure=figure)
     yield make_sheet(tabulate(cells), "Medians of rounds, a row for each cell")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from perfgate.report.html.svg import Drawing, Figure
+from perfgate.report.chart.svg import Drawing, Figure
 from perfgate.report.table import Table
 
 

@@ -9,8 +9,7 @@ from statistics import median
 
 from perfgate.core import Arm, Window
 from perfgate.metrics import METRICS
-from perfgate.report.html.places import OUTLINES, Fate, Placed
-from perfgate.report.html.svg import (
+from perfgate.report.chart.svg import (
     NARROW,
     Drawing,
     Figure,
@@ -27,6 +26,7 @@ from perfgate.report.html.svg import (
     show_number,
     write,
 )
+from perfgate.report.html.places import OUTLINES, Fate, Placed
 from perfgate.verdict.validity.admission import SM_CLOCK_MHZ, THROTTLED_SHARE
 
 ABOVE, BELOW = 46.0, 48.0

@@ -8,9 +8,9 @@ from math import isfinite, log1p
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
+from perfgate.report.chart.svg import Drawing, Scale, Shape, box, dot, line, trace, write
 from perfgate.report.figure import worse_bounds
 from perfgate.report.html.page import Measure, Measures, Tile
-from perfgate.report.html.svg import Drawing, Scale, Shape, box, dot, line, trace, write
 from perfgate.report.view import Row, View, sort_judgements
 
 WIDTH, HEIGHT = 260.0, 28.0
