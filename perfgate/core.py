@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from perfgate.expert_use import ExpertUse
+
 
 class Outcome(StrEnum):
     """What a verdict, or one metric of it, says."""
@@ -145,6 +147,7 @@ class Session:
     again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and judged by
     nobody. `timing` is absent where nothing but windows is known.
     `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when nobody did.
+    `expert_use` tells how each measured arm's router uses the experts; an arm that is missing was never asked.
     """
 
     source: str
@@ -162,6 +165,7 @@ class Session:
     superseded: tuple[Window, ...] = ()
     timing: Timing | None = None
     kernels: str = ""
+    expert_use: Mapping[Arm, ExpertUse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,10 @@ class WorkloadMismatchError(InputError):
     """Runs of different workloads were asked to be compared."""
 
 
+CANNOT_MEASURE = "this model cannot measure a MoE kernel"
+"""How a message begins that refuses a dense model, or a mixture of experts in name only."""
+
+
 class ModelError(PerfgateError):
     """The served model is not the mixture-of-experts model that the scenario names."""
 

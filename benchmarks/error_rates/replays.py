@@ -237,13 +237,8 @@ def drop_unasked(session: Session, policy: Policy) -> Session:
     """Leave out re-runs that the stored noise of this replay would not have asked for: a live session would not have them."""
     if not any(window.role is Role.RERUN for window in session.windows):
         return session
-    ratio = policy.scenario.warmup.steady_ratio
-    unasked = {
-        start.number
-        for start in group_starts(session)
-        if start.reruns and start.find_stalled(ratio, policy.court.noise) is None
-    }
-    kept = tuple(window for window in session.windows if window.role is not Role.RERUN or window.start not in unasked)
+    unasked = {id(window) for start in group_starts(session) for window in start.settle(policy.court.rules).spare}
+    kept = tuple(window for window in session.windows if id(window) not in unasked)
     return replace(session, windows=kept)
 
 

@@ -39,6 +39,9 @@ INTRODUCTION = """# What a verdict costs
 Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/results` and from
 {files}.
 
+These sessions served plain dummy weights (`--load-format dummy`): every token took the same 4 of 32 experts, so that a decode
+step was shorter than one of a mixture of experts and no figure here is of one.
+
 ## GPU-minutes of a verdict
 
 One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same. Blocks are

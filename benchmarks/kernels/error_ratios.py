@@ -22,7 +22,7 @@ BASE = "sglang"
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """A file's entries, packed with xz or not; its first line may tell versions, which files of before that line do not have."""
+    """A file's entries, packed with xz or not; its first line may tell versions, which files of before it do not have."""
     content = path.read_bytes()
     text = lzma.decompress(content) if path.suffix == ".xz" else content
     entries = (json.loads(line) for line in text.decode().splitlines())

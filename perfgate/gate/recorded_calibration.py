@@ -18,7 +18,7 @@ from perfgate.scenario.schema import Scenario
 from perfgate.serving.injection.injection import VARIABLE, parse_injection
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
-from perfgate.verdict.validity.pairing import group_starts, pair_blocks
+from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
 
 MAX_RATIO = 100.0
 
@@ -71,7 +71,7 @@ def calibrate_from(scenario: Scenario, quiet: Sequence[Path], slowed: Sequence[S
 
 def count_blocks(scenario: Scenario, session: Session) -> int:
     """How many whole blocks of both arms a session holds."""
-    return len(pair_blocks(group_starts(session), scenario.blocks.windows, scenario.warmup.steady_ratio, {}))
+    return len(pair_blocks(group_starts(session), scenario.blocks.windows, fix_rules(scenario, {})))
 
 
 def find_responses(scenario: Scenario, baseline: Baseline, slowed: Sequence[Slowed]) -> dict[str, list[Response]]:

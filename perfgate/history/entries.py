@@ -146,12 +146,12 @@ def _pick_judged(judged: Judged) -> frozenset[int]:
     """The windows that count, as the rule picked them; none of a session that is no evidence."""
     if judged.verdict.outcome is Outcome.INVALID:
         return frozenset()
-    scenario = judged.policy.scenario
+    policy = judged.policy
     return frozenset(
         id(window)
         for start in group_starts(judged.session)
-        if len(start.measured) == scenario.blocks.windows
-        for window in start.pick_judged(scenario.warmup.steady_ratio, judged.policy.court.noise)
+        if len(start.measured) == policy.scenario.blocks.windows
+        for window in start.pick_judged(policy.court.rules)
     )
 
 

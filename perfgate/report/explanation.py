@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from perfgate.core import Judgement, Outcome, Role, Session, Verdict
 from perfgate.report import wording
 from perfgate.storage.rounding import format_percent
+from perfgate.verdict.validity.same_work import describe_other_work
 
 _BECAUSE = {
     Outcome.PASS: "all of it ends before the margin, so a loss that large is less likely than 5 %",
@@ -77,7 +78,9 @@ def _tell_mishaps(session: Session) -> str:
 def _list_mishaps(session: Session) -> Iterator[str]:
     again = sum(window.role is Role.RERUN for window in session.windows)
     if again:
-        yield f"{again} window{'' if again == 1 else 's'} stalled and had to be measured again"
+        counted = (window.telemetry for window in session.windows if window.role is not Role.WARMUP)
+        told = "stalled or held other work" if any(map(describe_other_work, counted)) else "stalled"
+        yield f"{again} window{'' if again == 1 else 's'} {told} and had to be measured again"
     if session.superseded:
         yield f"{len(session.superseded)} windows were cut off by a break and measured anew"
     if session.problems:

@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from perfgate.core import Outcome, Session, Verdict, Window
+from perfgate.core import Arm, Outcome, Session, Verdict, Window
 from perfgate.errors import InputError
+from perfgate.expert_use import ExpertUse
 from perfgate.metrics import METRICS
 from perfgate.results.readings import READINGS
 
@@ -33,6 +34,23 @@ _JUDGED = {
     "high": ("perfgate_change_high_ratio", "upper end of the 90 % interval of the change"),
     "margin": ("perfgate_margin_ratio", "the smallest loss worth acting on"),
     "smallest_effect": ("perfgate_smallest_effect_ratio", "the smallest loss that this session could have found"),
+}
+_EXPERTS = {
+    "used": ("perfgate_experts_used", "experts of a layer that were chosen at all"),
+    "effective": ("perfgate_experts_effective", "effective number of experts of a layer, exp of the entropy of the load"),
+    "distinct_a_step": ("perfgate_experts_distinct", "distinct experts of a layer that a decode step touches"),
+    "uniform_a_step": ("perfgate_experts_distinct_uniform", "distinct experts that a step of uniform routing would touch"),
+    "max_over_mean": ("perfgate_experts_max_over_mean_ratio", "load of the busiest expert of a layer over the mean load"),
+    "dependence": ("perfgate_experts_dependence_ratio", "how far a token's experts depend on the token; 0 is not at all"),
+    "own_scatter_ratio": ("perfgate_experts_own_scatter_ratio", "share of a token's experts that differ in a second pass"),
+    "differs_from_before_ratio": (
+        "perfgate_experts_layer_difference_ratio",
+        "share of a token's experts that differ from the layer before",
+    ),
+    "differs_from_base_ratio": (
+        "perfgate_experts_arm_difference_ratio",
+        "share of a token's experts that differ from the base",
+    ),
 }
 
 
@@ -51,6 +69,7 @@ def _list_families() -> dict[str, Family]:
     return {
         **{name: Family(help=text, labels=_WINDOW) for name, text in {**windows, **machine}.items()},
         **{name: Family(help=text, labels=_METRIC) for name, text in judged.items()},
+        **{name: Family(help=text, labels=(*_SESSION, "arm", "layer")) for name, text in _EXPERTS.values()},
         "perfgate_outcome": Family(help="1 for the outcome of one metric, 0 for the others", labels=(*_METRIC, "outcome")),
         "perfgate_verdict": Family(help="1 for the verdict's outcome, 0 for the others", labels=(*_SESSION, "outcome")),
         "perfgate_blocks": Family(help="blocks that the verdict rests on", labels=_SESSION),
@@ -153,6 +172,8 @@ def _list_samples(judged: Judged, *, is_named: bool) -> Iterator[Sample]:
     place = (*judged.place, ("session", judged.name)) if is_named else judged.place
     for window in session.windows:
         yield from _list_window(window, place, judged.begun)
+    for arm, use in session.expert_use.items():
+        yield from _list_use(arm, use, place, judged.begun)
     whole = {
         "perfgate_blocks": float(verdict.blocks),
         "perfgate_session_problems": float(len(session.problems)),
@@ -167,6 +188,14 @@ def _list_samples(judged: Judged, *, is_named: bool) -> Iterator[Sample]:
             if (number := getattr(judgement, field)) is not None:
                 yield Sample(name=name, labels=labels, value=number, at=judged.begun)
         yield from _list_outcomes("perfgate_outcome", labels, judgement.outcome, judged.begun)
+
+
+def _list_use(arm: Arm, use: ExpertUse, place: Labels, at: float) -> Iterator[Sample]:
+    for layer in use.layers:
+        labels = (*place, ("arm", arm.value), ("layer", str(layer.layer)))
+        for field, (name, _) in _EXPERTS.items():
+            if (number := getattr(layer, field)) is not None:
+                yield Sample(name=name, labels=labels, value=float(number), at=at)
 
 
 def _list_outcomes(name: str, place: Labels, outcome: Outcome, at: float) -> Iterator[Sample]:

@@ -9,6 +9,7 @@ from shlex import join, quote
 from perfgate.core import Arm, Judgement, Outcome, Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
+from perfgate.report.expert_use import describe_use
 from perfgate.report.figure import draw_interval
 from perfgate.report.sureness import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.scenario.schema import Scenario
@@ -73,6 +74,7 @@ class View:
     spent: str
     doubts: tuple[int, ...]
     equivalence: str
+    expert_use: str
     kernels: str
     action: str
     action_command: str
@@ -112,10 +114,11 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         spent=describe_spent(session),
         doubts=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
         equivalence=session.equivalence,
+        expert_use=describe_use(session),
         kernels=session.kernels,
         action=action,
         action_command=command,
-        labels=_labels(verdict, scenario),
+        labels=_labels(verdict, scenario, session),
         reasons=_shorten(verdict.reasons),
         base_title="base" if Arm.BASE in session.fingerprints else "stored base",
         rows=tuple(_row(judgement, footnotes) for judgement in ordered if judgement.change is not None or judgement.notes),
@@ -202,13 +205,18 @@ def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> Row:
     )
 
 
-def _labels(verdict: Verdict, scenario: Scenario) -> tuple[str, ...]:
+def _labels(verdict: Verdict, scenario: Scenario, session: Session) -> tuple[str, ...]:
     labels = (
         (verdict.advisory, wording.ADVISORY),
         (verdict.hardware.startswith("cpu-"), wording.CPU_ONLY),
-        (scenario.model.weights == "random", wording.RANDOM_WEIGHTS),
+        (scenario.model.weights == "random", f"{wording.RANDOM_WEIGHTS} {_capitalize(describe_use(session))}."),
+        (scenario.model.weights == "routed", f"{wording.ROUTED_WEIGHTS} {_capitalize(describe_use(session))}."),
     )
     return tuple(text for is_due, text in labels if is_due)
+
+
+def _capitalize(clause: str) -> str:
+    return clause[:1].upper() + clause[1:]
 
 
 def _facts(session: Session) -> tuple[Fact, ...]:

@@ -50,7 +50,10 @@ ACTIONS = {
 
 ADVISORY = "This verdict is advisory: too few A/A blocks are stored for this machine to vouch for its error rates."
 CPU_ONLY = "CPU result: it tests plumbing and relative change, not GPU speed."
-RANDOM_WEIGHTS = "The model has random weights: its shapes and routing are real, its answers are noise."
+RANDOM_WEIGHTS = "The model has random weights: its answers are noise."
+ROUTED_WEIGHTS = (
+    "The model's weights are drawn by a recipe that routes by token and layer: its shapes are real, its answers are noise."
+)
 
 
 def percent(ratio: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +15,10 @@ from perfgate.results.matrix_answers import Agreement, compare_servers
 from perfgate.results.matrix_records import Key, MatrixEntry, read_entries, read_key, read_text
 from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import EVENTS_FILE, find_superseded
-from perfgate.scenario.load import Load
 from perfgate.scenario.matrix import Matrix
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.validity.admission import check_telemetry
+from perfgate.verdict.validity.same_work import describe_other_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +57,9 @@ def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellResult, ...]]:
     agreements = compare_servers(folder, matrix, events, counted)
     failures = [(read_key(event), str(event.get("message"))) for event in events if event.get("event") == "cell_failed"]
     cells = [
-        _add_agreement(_load_cell(folder, (server, name), load, counted, failures), agreements.get(server, Agreement()))
+        _add_agreement(_load_cell(folder, (matrix, server, name), counted, failures), agreements.get(server, Agreement()))
         for server in matrix.servers
-        for name, load in matrix.loads.items()
+        for name in matrix.loads
     ]
     return matrix, tuple(cells)
 
@@ -68,22 +69,34 @@ def _add_agreement(cell: CellResult, found: Agreement) -> CellResult:
 
 
 def _load_cell(
-    folder: Path, name: tuple[str, str], load: Load, entries: Sequence[MatrixEntry], failures: Sequence[tuple[Key, str]]
+    folder: Path, cell: tuple[Matrix, str, str], entries: Sequence[MatrixEntry], failures: Sequence[tuple[Key, str]]
 ) -> CellResult:
+    matrix, name = cell[0], cell[1:]
     problems = [f"round {key[0]}: {message}" for key, message in failures if key[1:] == name]
     failed = {key for key, _ in failures}
-    runs = []
-    for entry in entries:
-        if (entry.server, entry.load) == name and entry.key not in failed:
-            run, found = _load_run(folder, entry, load)
+    runs: list[tuple[MatrixEntry, Run]] = []
+    measured = [entry for entry in entries if (entry.server, entry.load) == name and entry.key not in failed]
+    spoilt = {entry.file: work for entry in measured if (work := _describe_work(entry, matrix))}
+    for entry in measured:
+        if entry.file not in spoilt:
+            run, found = _load_run(folder, entry, matrix)
             problems.extend(f"round {entry.round}, window {entry.index}: {problem}" for problem in found)
             runs.extend([(entry, run)] if run else [])
+    whole = {number for number, count in Counter(entry.round for entry, _ in runs).items() if count >= matrix.windows}
+    for entry in measured:
+        if entry.file in spoilt and entry.round not in whole:
+            work = f"the server {spoilt[entry.file]}, and no re-run stands in its place"
+            problems.append(f"round {entry.round}, window {entry.index}: {work}; it does not count, measure again")
     if not runs and not problems:
         problems = ["was not measured yet; go on with --resume"]
     return CellResult(server=name[0], load=name[1], runs=tuple(runs), problems=tuple(problems))
 
 
-def _load_run(folder: Path, entry: MatrixEntry, load: Load) -> tuple[Run | None, tuple[str, ...]]:
+def _describe_work(entry: MatrixEntry, matrix: Matrix) -> str:
+    return describe_other_work(entry.telemetry, allows_retraction=matrix.allow_retraction)
+
+
+def _load_run(folder: Path, entry: MatrixEntry, matrix: Matrix) -> tuple[Run | None, tuple[str, ...]]:
     """A window's run, and why it is no evidence; no run where it was damaged, or disturbed by what a verdict would not bear."""
     if damage := find_damage(folder, entry.file, entry.sha256):
         return None, (damage,)
@@ -91,5 +104,5 @@ def _load_run(folder: Path, entry: MatrixEntry, load: Load) -> tuple[Run | None,
         run = read_window(folder / entry.file)
     except EvidenceError as error:
         return None, (str(error),)
-    disturbed = tuple(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, load))
+    disturbed = tuple(check_telemetry(entry.telemetry, entry.ended_s - entry.begun_s, matrix.loads[entry.load]))
     return None if disturbed else run, (*run.problems, *disturbed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfgate.verdict.validity.admission import FOREIGN_PROCESSES, SM_CLOCK_MHZ, THROTTLED_SHARE
+from perfgate.verdict.validity.same_work import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,11 @@ READINGS: dict[str, Reading] = {
     "queue_wait_s": Reading(unit="s", meaning="mean time that a request waited in the engine before it ran"),
     "token_usage": Reading(unit="1", meaning="largest share of the engine's token pool in use"),
     "cache_hit_rate": Reading(unit="1", meaning="prompt tokens served from the prefix cache, as a share of all prompt tokens"),
+    KERNELS_COMPILED: Reading(
+        unit="1", meaning="entries that compilers added to the server's caches, or compilations that its log tells of"
+    ),
+    GRAPHS_CAPTURED: Reading(unit="1", meaning="captures of graphs that the server's log tells of"),
+    REQUESTS_RETRACTED: Reading(unit="1", meaning="running requests that were put back because the token pool was full"),
     "engine_scrapes": Reading(unit="1", meaning="times that the engine's metrics were read while the window ran"),
     "engine_scrape_max_s": Reading(unit="s", meaning="longest time that reading the engine's metrics took"),
 }

@@ -5,7 +5,8 @@ Layout: `session.json` (what was fixed before the first window), `scenario.toml`
 place, its file and the file's digest), `events.jsonl` (everything that happened), `logs/`. A window exists once its line does,
 so a crash loses at most the window in flight. A session that goes on after a crash measures the block that was cut anew: the
 event `resumed` names the windows that it supersedes, which stay on disk and in the index and are judged by nobody.
-A session that has ended may be packed: its raw files lie in `raw.tar.xz` then (`perfgate.results.raw.pack`), under the same names.
+A session that has ended may be packed: its raw files lie in `raw.tar.xz` then (`perfgate.results.raw.pack`), under the same
+names.
 `answers/start-NN.json.gz` and `answers.jsonl` hold what each server answered to the fixed prompts, in the same way.
 """
 

@@ -12,6 +12,7 @@ from perfgate.core import Fingerprint, Role, Session, Timing, Window
 from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers
+from perfgate.results.expert_use import load_use
 from perfgate.results.footprint import add_footprint, read_starts
 from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import (
@@ -25,7 +26,8 @@ from perfgate.results.records import (
     read_entries,
     read_record,
 )
-from perfgate.scenario.schema import Scenario, list_scenarios, parse_scenario
+from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.journal import read_bytes, read_lines
 from perfgate.verdict.validity.equivalence import check_answered, check_equivalence, describe_equivalence
 from perfgate.verdict.validity.expectations import check_expectations
@@ -103,6 +105,8 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         (superseded if entry.file in gone else windows).extend([window] if window else [])
         problems.extend([problem] if problem else [])
     problems.extend(_find_superseded_problems(superseded, scenario))
+    expert_use, unlike = load_use(folder, tuple(record.arms))
+    problems.extend(unlike)
     answers = load_answers(folder)
     problems.extend(check_equivalence(answers, scenario.equivalence))
     if "equivalence" in record.checks:
@@ -129,6 +133,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
         equivalence="; ".join(filter(None, told)),
         kernels=describe_proof(record.kernels) or (UNPROVEN if is_handed_over(record) else ""),
+        expert_use=expert_use,
     )
     return scenario, session
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
 from perfgate.errors import ScenarioError
 from perfgate.scenario.load import Load
@@ -25,7 +25,7 @@ class Matrix:
 
     Each round starts every server once and lets it meet all loads, `windows` that count each. With one round the offset of a
     start looks like a difference between servers; a second one shows it. Each start is asked the prompts of `equivalence`, and
-    the first server's answers are those that the others are held against.
+    the first server's answers are those that the others are held against. `allow_retraction` is as in a scenario.
     """
 
     schema: Literal[1]
@@ -38,6 +38,7 @@ class Matrix:
     equivalence: Equivalence = field(default_factory=Equivalence)
     windows: Annotated[int, Field(ge=1, strict=True)] = 3
     rounds: Annotated[int, Field(ge=1, strict=True)] = 2
+    allow_retraction: StrictBool = False
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     def __post_init__(self) -> None:
@@ -60,6 +61,7 @@ class Matrix:
             gates={"output_tok_per_s": Gate()},
             warmup=self.warmup,
             equivalence=self.equivalence,
+            allow_retraction=self.allow_retraction,
         )
 
     def order(self) -> Iterator[tuple[int, str, tuple[str, ...]]]:

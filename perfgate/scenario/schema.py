@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,11 +15,10 @@ from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
 from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
+from perfgate.scenario.catalog import compose, list_scenarios
 from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Equivalence, Expect
 from perfgate.scenario.toml import name_unknown, parse_toml
-
-SCENARIO_DIR = Path(__file__).parents[1] / "scenarios"
 
 NAME = r"[a-z0-9]+(?:[._-][a-z0-9]+)*"
 """What a scenario or a machine may be called, here and on GitHub: the name becomes a file's, a folder's and a status's, so
@@ -36,9 +36,10 @@ _STRICT = ConfigDict(extra="forbid")
 class Model:
     """Which model must be served. Every field given is checked against the served config before any window.
 
-    `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate writes itself. `weights` is "random" when the
-    numbers in it were drawn, so that nobody mistakes its answers for the model's. The digests, twelve hex digits as
-    `perfgate model verify` prints them, pin one config and one set of weights.
+    `path` is a folder, a hub id, or `generated:NAME` for a model that perfgate makes itself. `weights` is "random" when the
+    numbers in it were drawn, so that its answers are not mistaken for the model's, and "routed" when they were drawn so that
+    its router chooses by token and by layer. The digests, twelve hex digits as `perfgate model verify` prints them, pin one
+    config and one set of weights.
     """
 
     path: str
@@ -47,7 +48,7 @@ class Model:
     top_k: Positive
     layers: Positive
     quantization: str = "none"
-    weights: Literal["random", "checkpoint"] = "checkpoint"
+    weights: Literal["random", "routed", "checkpoint"] = "checkpoint"
     config_digest: Digest | None = None
     weights_digest: Digest | None = None
     __pydantic_config__ = _STRICT
@@ -74,7 +75,7 @@ class Warmup:
     """How long a fresh server is driven before its windows count.
 
     The first window of a start is always discarded; then two successive windows must agree within `steady_ratio` on throughput
-    and mean ITL, with at most `max_discards` discarded in all.
+    and mean ITL, the second without a kernel that was compiled in it, with at most `max_discards` discarded in all.
     """
 
     max_discards: Positive = 4
@@ -117,7 +118,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One measurement that a pull request has to pass."""
+    """One measurement that a pull request has to pass. `allow_retraction` is for one whose point is a full token pool."""
 
     schema: Literal[1]
     name: Name
@@ -132,6 +133,7 @@ class Scenario:
     expect: Expect = field(default_factory=Expect)
     alpha: Annotated[float, Field(gt=0, le=0.05, strict=True)] = 0.01
     budget_minutes: Seconds = 30.0
+    allow_retraction: StrictBool = False
     __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
@@ -169,11 +171,6 @@ def _adapter() -> TypeAdapter[Scenario]:
     return TypeAdapter(Scenario)
 
 
-def list_scenarios() -> tuple[str, ...]:
-    """Name the scenarios that ship with perfgate."""
-    return tuple(sorted(path.stem for path in SCENARIO_DIR.glob("*.toml")))
-
-
 def load_scenario(name_or_path: str) -> Scenario:
     """Read a shipped scenario by name, or a file by path. Raise ScenarioError with file, line and key."""
     return parse_scenario(*read_scenario_text(name_or_path))
@@ -181,12 +178,9 @@ def load_scenario(name_or_path: str) -> Scenario:
 
 def read_scenario_text(name_or_path: str) -> tuple[str, str]:
     """Return the TOML text of a scenario and the name of the file it came from."""
-    path = SCENARIO_DIR / f"{name_or_path}.toml"
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
-        path = Path(name_or_path)
-    elif name_or_path not in list_scenarios():
-        known = ", ".join(list_scenarios())
-        raise ScenarioError(f"unknown scenario {name_or_path!r}: choose from {known}, or give a path to a .toml file")
+    if "/" not in name_or_path and not name_or_path.endswith(".toml"):
+        return _read_shipped(name_or_path), name_or_path
+    path = Path(name_or_path)
     try:
         return path.read_text(encoding="utf-8"), str(path)
     except FileNotFoundError:
@@ -195,6 +189,16 @@ def read_scenario_text(name_or_path: str) -> tuple[str, str]:
         raise ScenarioError(f"{path}: is a directory; give the .toml file itself") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read as text ({error})") from error
+
+
+def _read_shipped(name: str) -> str:
+    """The text of a shipped scenario. Raise ScenarioError for a name that does not ship, with the nearest one that does."""
+    if name not in list_scenarios():
+        near = "".join(f"did you mean {known}? " for known in get_close_matches(name, list_scenarios(), n=1))
+        raise ScenarioError(
+            f"unknown scenario {name!r}: {near}`perfgate scenarios` lists those that ship; any other is a path of a .toml file"
+        )
+    return compose(name)
 
 
 def parse_scenario(text: str, source: str) -> Scenario:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfgate import __version__
-from perfgate.core import Role, Run
+from perfgate.core import Role
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.lock import find_lock_folder, hold_machine
@@ -38,12 +38,11 @@ from perfgate.serving.model.gpu_memory import require_memory
 from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
-from perfgate.serving.session import agree
 from perfgate.serving.watch.telemetry import Telemetry, find_measured, open_monitor
-from perfgate.serving.window import Bench, describe_run
+from perfgate.serving.window import Bench, describe_run, note_other_work
 from perfgate.storage.journal import explain_stop, lock_folder
-from perfgate.storage.rounding import format_percent
-from perfgate.verdict.validity.pairing import describe_curve
+from perfgate.verdict.validity.pairing import WindowRules
+from perfgate.verdict.validity.warmth import Watched, explain_cold, is_warm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +149,11 @@ class MatrixDriver:
         """Seconds since the matrix began, on a clock that cannot go back."""
         return time.monotonic() - self.begun
 
+    @property
+    def rules(self) -> WindowRules:
+        """What decides which windows count; nothing is stored of a matrix's noise."""
+        return WindowRules(tolerance=self.matrix.warmup.steady_ratio, allows_retraction=self.matrix.allow_retraction)
+
     def run(self) -> None:
         """Measure every cell that is not settled."""
         try:
@@ -208,32 +212,31 @@ class MatrixDriver:
             store_answers(self.writer.folder, body, Answers(arm=arm, block=number, start=self.starts, question=question))
 
     def _measure_cell(self, key: Key, server: Server, bench: Bench) -> None:
-        """Warm the server up under this load, then take the windows that count."""
+        """Warm the server up under this load, then take the windows that count: one more for each with other work, once."""
         taken = self._warm(key, server, bench)
-        for index in range(taken, taken + self.matrix.windows):
-            self._measure((key, index, Role.MEASURED), server, bench)
+        measured = [self._measure((key, taken + turn, Role.MEASURED), server, bench) for turn in range(self.matrix.windows)]
+        spoilt = sum(bool(self.rules.describe(telemetry)) for _, telemetry in measured)
+        for turn in range(spoilt):
+            self._measure((key, taken + self.matrix.windows + turn, Role.RERUN), server, bench)
         number, name, load = key
         self.writer.add_event("cell_ended", self.elapsed_s, round=number, server=name, load=load)
 
     def _warm(self, key: Key, server: Server, bench: Bench) -> int:
-        """Discard windows until two in a row agree; return how many. Raise ServerError when they never do."""
-        warmup = self.matrix.warmup
-        runs = [self._measure((key, 0, Role.WARMUP), server, bench)]
-        for index in range(1, warmup.max_discards):
-            runs.append(self._measure((key, index, Role.WARMUP), server, bench))
-            if agree(runs[-2], runs[-1], warmup.steady_ratio):
+        """Discard windows until the next one can count; return how many. Raise ServerError when it never can."""
+        watched: list[Watched] = []
+        for index in range(self.matrix.warmup.max_discards):
+            watched.append(self._measure((key, index, Role.WARMUP), server, bench))
+            if is_warm(watched, self.rules):
                 return index + 1
-        raise ServerError(
-            f"never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed within "
-            f"{format_percent(warmup.steady_ratio, 0)} ({describe_curve(runs)}); is something else running on this machine?"
-        )
+        raise ServerError(explain_cold(watched, self.rules))
 
-    def _measure(self, window: tuple[Key, int, Role], server: Server, bench: Bench) -> Run:
+    def _measure(self, window: tuple[Key, int, Role], server: Server, bench: Bench) -> Watched:
         """One window: load, store, tell."""
         (number, name, load), index, role = window
         self.progress.wait(f"{name} x {load} window {index} ({role.value})")
         place = {"round": number, "server": name, "load": load, "start": self.starts, "index": index, "role": role}
         taken = bench.take(server, self.matrix.loads[load], place)
+        note_other_work(self.writer, self.elapsed_s, place, taken)
         run = taken.read(self.writer.add_window(taken.raw, **place, **taken.facts))
-        self.progress.step(describe_run(f"{name} x {load}", role.value, run, taken.wall_s))
-        return run
+        self.progress.step(describe_run(f"{name} x {load}", role.value, run, taken))
+        return run, taken.watch.readings

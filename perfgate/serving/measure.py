@@ -28,11 +28,11 @@ from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.model.generated_model import GENERATED, write_model
 from perfgate.serving.model.gpu_memory import require_memory
 from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
 from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import describe_model, verify_served
-from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import describe_expect, find_expect
 from perfgate.serving.session import Driver
@@ -42,8 +42,6 @@ from perfgate.storage.journal import lock_folder
 from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
 from perfgate.verdict.validity.kernel_proof import KernelProof, find_problems
-
-GENERATED = "generated:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +216,8 @@ def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
     name = model.path.removeprefix(GENERATED)
     folder = find_state_dir() / "models" / name
     if not folder.exists():
-        progress.step(f"generating {name} with random weights in {folder}")
-    return write_tiny_model(folder, name)
+        progress.step(f"generating {name} with drawn weights in {folder}")
+    return write_model(folder, name)
 
 
 def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:

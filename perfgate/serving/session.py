@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from perfgate.core import Arm, Role, Run, Window
+from perfgate.core import Arm, Role, Window
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.results.answers import Answers, store_answers
+from perfgate.results.expert_use import load_use, store_use
 from perfgate.results.resumption import Progressed
 from perfgate.results.writer import ResultWriter
 from perfgate.serving.client import Client
@@ -18,21 +19,22 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server, wait_all_ready
 from perfgate.serving.engine.startup import count_cached, note_start
 from perfgate.serving.equivalence import ask
+from perfgate.serving.experts.expert_probe import probe
 from perfgate.serving.gsm8k import Evaluator
 from perfgate.serving.injection.injection import VARIABLE
 from perfgate.serving.injection.injection_log import INJECTED, PROOF, read_spent
+from perfgate.serving.model.routed_proof import require_routed
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import prove, prove_warm
 from perfgate.serving.tuned_choices import adopt, has_to_choose
 from perfgate.serving.watch.telemetry import Telemetry
-from perfgate.serving.window import Bench, Plan, describe_run, order_arms
+from perfgate.serving.window import Bench, Plan, describe_run, note_other_work, order_arms
 from perfgate.storage.journal import explain_stop
-from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.gsm8k import GSM8K_EVENT
-from perfgate.verdict.validity.pairing import describe_curve, group_windows
+from perfgate.verdict.validity.pairing import Flaw, WindowRules, fix_rules, group_windows
+from perfgate.verdict.validity.warmth import Watched, explain_cold, is_warm
 
 ADOPTED = "choices_adopted"
-STEADY_METRICS = ("output_tok_per_s", "mean_itl_ms")
 
 
 @dataclass(slots=True)
@@ -47,9 +49,14 @@ class Start:
     steady: bool = False
 
     @property
-    def previous(self) -> Run | None:
-        """What the last window told."""
-        return self.windows[-1].run if self.windows else None
+    def watched(self) -> list[Watched]:
+        """What each window told, and what was seen while it ran."""
+        return [(window.run, window.telemetry) for window in self.windows]
+
+    def find_flaw(self, rules: WindowRules) -> Flaw | None:
+        """Which window the judge will want measured again, if any."""
+        [found] = group_windows(self.windows)
+        return found.settle(rules).wanted
 
 
 @dataclass(slots=True)
@@ -87,6 +94,11 @@ class Driver:
         self.writer.add_event("session_ended", self.elapsed_s)
 
     @property
+    def rules(self) -> WindowRules:
+        """What decides which windows count: the judge asks the same."""
+        return fix_rules(self.plan.scenario, self.plan.noise)
+
+    @property
     def elapsed_s(self) -> float:
         """Seconds since the session began, on a clock that cannot go back."""
         return time.monotonic() - self.begun
@@ -119,7 +131,7 @@ class Driver:
                 starts = [living[arm] for arm in order]
                 self._make_ready(starts)
                 self._measure_in_turns(starts)
-                self._measure_stalled(starts)
+                self._measure_again(starts)
                 self._prove(starts)
                 return
         for arm in order:
@@ -128,7 +140,7 @@ class Driver:
             with self._start(arm, block) as start:
                 self._make_ready([start])
                 self._measure_in_turns([start])
-                self._measure_stalled([start])
+                self._measure_again([start])
                 self._prove([start])
 
     def _start_both(self, stack: contextlib.ExitStack, order: tuple[Arm, ...], block: int) -> dict[Arm, Start]:
@@ -174,12 +186,14 @@ class Driver:
         for start in starts:
             self.telemetry.note_ready()
             self._require_injection(start)
+            require_routed(start.server)
             note_start(start.server, self.writer, arm=start.arm, start=start.number, at_s=self.elapsed_s)
             self.progress.step(f"{start.arm.value} server ready after {start.server.ready_s:.0f} s")
         self.client.wait_ready_once()
         for start in starts:
             self._warm(start)
             if not self.blocks:
+                self._probe(start)
                 prove_warm(self.plan, start)
             self._freeze(start)
             self._ask(start)
@@ -194,20 +208,22 @@ class Driver:
             )
 
     def _warm(self, start: Start) -> None:
-        """Discard windows until the next one can count: the first always, then until two in a row agree."""
-        warmup = self.plan.scenario.warmup
-        self._measure(start, Role.WARMUP)
-        for _ in range(warmup.max_discards - 1):
-            before = start.previous
+        """Discard windows until the next one can count: until two in a row agree, the second without other work."""
+        for _ in range(self.plan.scenario.warmup.max_discards):
             self._measure(start, Role.WARMUP)
-            if agree(before, start.previous, warmup.steady_ratio):
+            if is_warm(start.watched, self.rules):
                 start.steady = True
                 return
-        raise ServerError(
-            f"{start.arm.value} server never got steady: of {warmup.max_discards} warm-up windows no two in a row agreed "
-            f"within {format_percent(warmup.steady_ratio, 0)} ({describe_curve(window.run for window in start.windows)}); is "
-            "something else running on this machine?"
-        )
+        raise ServerError(f"{start.arm.value} server {explain_cold(start.watched, self.rules)}")
+
+    def _probe(self, start: Start) -> None:
+        """Keep which experts a warm server chooses. Raise ServerError where they void the session: no window would count."""
+        self.progress.wait(f"{start.arm.value} server: prompts that show its routing")
+        found = probe(start.server, start.server.expert_folder, self.plan.scenario.load.max_concurrency)
+        store_use(self.writer.folder, found, arm=start.arm, block=start.block, start=start.number)
+        _, problems = load_use(self.writer.folder, ())
+        for problem in problems:
+            raise ServerError(problem)
 
     def _freeze(self, start: Start) -> None:
         """Spare the windows the pauses of a collector that walks through what the warm-up left; write down who offers it."""
@@ -230,19 +246,29 @@ class Driver:
             for start in starts if turn % 2 == 0 else reversed(starts):
                 self._measure(start, Role.MEASURED)
 
-    def _measure_stalled(self, starts: list[Start]) -> None:
-        """Measure once more, in each start by the same rule, the window that stalled; both measurements are kept and told."""
+    def _measure_again(self, starts: list[Start]) -> None:
+        """Measure once more, in each start by the same rule, what stalled or held other work; all of it is kept and told.
+
+        Raise ServerError where a start does other work again and again.
+        """
         for start in starts:
-            [found] = group_windows(start.windows)
-            stalled = found.find_stalled(self.plan.scenario.warmup.steady_ratio, self.plan.noise)
-            if stalled is None:
-                continue
-            index = found.measured[stalled].index
-            self.writer.add_event(
-                "window_stalled", self.elapsed_s, arm=start.arm.value, block=start.block, start=start.number, index=index
-            )
-            self.progress.step(f"  {start.arm.value} window {index} stalled: one more is measured, both are kept")
-            self._measure(start, Role.RERUN)
+            reruns = 0
+            while (flaw := start.find_flaw(self.rules)) is not None:
+                if flaw.work and reruns > self.plan.scenario.blocks.windows:
+                    raise ServerError(
+                        f"{start.arm.value} server {flaw.work} in window {flaw.window.index}, after {reruns} windows were "
+                        f"measured again already; {self.rules.advise(flaw.window.telemetry)}"
+                    )
+                self._tell_flaw(start, flaw)
+                self._measure(start, Role.RERUN)
+                reruns += 1
+
+    def _tell_flaw(self, start: Start, flaw: Flaw) -> None:
+        index = flaw.window.index
+        if not flaw.work:
+            place = {"arm": start.arm.value, "block": start.block, "start": start.number, "index": index}
+            self.writer.add_event("window_stalled", self.elapsed_s, **place)
+        self.progress.step(f"  {start.arm.value} window {index} {flaw.told}: one more is measured, both are kept")
 
     def _prove(self, starts: list[Start]) -> None:
         for start in starts if not self.blocks else ():
@@ -270,14 +296,7 @@ class Driver:
         }
         bench = Bench(client=self.client, telemetry=self.telemetry, read_clock=lambda: self.elapsed_s)
         taken = bench.take(start.server, load, place)
+        note_other_work(self.writer, self.elapsed_s, place, taken)
         place |= taken.facts
         start.windows.append(Window(run=taken.read(self.writer.add_window(taken.raw, **place)), **place))
-        self.progress.step(describe_run(start.arm.value, role.value, start.windows[-1].run, taken.wall_s))
-
-
-def agree(before: Run | None, after: Run | None, ratio: float) -> bool:
-    """True when two successive windows tell the same throughput and mean ITL within `ratio`."""
-    if before is None or after is None:
-        return False
-    pairs = [(before.values.get(name), after.values.get(name)) for name in STEADY_METRICS]
-    return all(a is not None and b is not None and abs(b - a) <= ratio * a for a, b in pairs)
+        self.progress.step(describe_run(start.arm.value, role.value, start.windows[-1].run, taken))

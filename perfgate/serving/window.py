@@ -10,12 +10,17 @@ from typing import Any
 from perfgate.core import Arm, Run
 from perfgate.errors import ClientError, EvidenceError, InterruptedRunError
 from perfgate.readers.bench_serving import read_window
+from perfgate.results.writer import FolderWriter
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Expect, Gsm8k
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.server import END_S, Launch, Server
 from perfgate.serving.watch.telemetry import Telemetry, Watch
+from perfgate.verdict.validity.same_work import describe_other_work
+
+OTHER_WORK = "other_work"
+MAX_NAMED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +44,21 @@ class Taken:
         return run
 
     @property
+    def other_work(self) -> str:
+        """What the server did in it besides serving, such as "compiled 3 kernels"; empty for nothing."""
+        return describe_other_work(self.facts["telemetry"])
+
+    @property
     def wall_s(self) -> float:
         """How long it took."""
         return float(self.facts["ended_s"] - self.facts["begun_s"])
+
+
+def note_other_work(writer: FolderWriter[Any], at_s: float, place: Mapping[str, Any], taken: Taken) -> None:
+    """Write down what the server did in the window at `place` besides serving, with the names of what was compiled."""
+    if taken.other_work:
+        compiled = taken.watch.compiled[:MAX_NAMED]
+        writer.add_event(OTHER_WORK, at_s, **place, told=taken.other_work, compiled=list(compiled))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +100,11 @@ def blame(error: ClientError, server: Server, known: int) -> ClientError:
     return ClientError(f"{error}; the server says: {' | '.join(telling[-3:])}") if telling else error
 
 
-def describe_run(name: str, role: str, run: Run, wall_s: float) -> str:
-    """Say in one line what a window told."""
+def describe_run(name: str, role: str, run: Run, taken: Taken) -> str:
+    """Say in one line what a window told, and what its server did besides serving."""
+    work = f", {taken.other_work}" if taken.other_work else ""
     throughput, p99 = (run.values.get(metric, float("nan")) for metric in ("output_tok_per_s", "p99_itl_ms"))
-    return f"  {name:9} {role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms   ({wall_s:.1f} s)"
+    return f"  {name:9} {role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms   ({taken.wall_s:.1f} s){work}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

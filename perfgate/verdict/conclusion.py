@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1, log1p, sqrt
 
-from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session, Verdict
+from perfgate.core import Arm, Better, Judgement, Outcome, Session, Verdict
 from perfgate.machine.fingerprint import software_differences
 from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, Decision, Finding
@@ -15,6 +15,7 @@ from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone
 from perfgate.verdict.series import Reading
 from perfgate.verdict.validity.admission import name_disturbed
+from perfgate.verdict.validity.pairing import Flaw, group_starts
 from perfgate.verdict.validity.structure import name_arms
 
 NOISY_RATIO = 2.0
@@ -215,7 +216,12 @@ def _warn(session: Session, policy: Policy) -> Iterator[str]:
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in software_differences(base, candidate):
             yield f"the arms differ in {name_arms(difference)}"
-    for window in sorted(session.windows, key=lambda window: window.begun_s):
-        if window.role is Role.RERUN:
-            yield f"block {window.block}, {window.arm.value}: a window stalled and was measured again"
+    for flaw in _list_replaced(session, policy):
+        yield f"block {flaw.window.block}, {flaw.window.arm.value}: a window {flaw.told} and was measured again"
     yield from name_disturbed(session)
+
+
+def _list_replaced(session: Session, policy: Policy) -> list[Flaw]:
+    """The windows whose places re-runs took, in the order of time."""
+    replaced = (flaw for start in group_starts(session) for flaw in start.settle(policy.court.rules).replaced)
+    return sorted(replaced, key=lambda flaw: flaw.window.begun_s)

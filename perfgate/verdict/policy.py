@@ -158,7 +158,8 @@ def find_silence(name: str, scenario: Scenario, noise: NoiseModel | None) -> str
     """Say why a metric is shown without gating; None for one that gates."""
     metric, gate, load = METRICS[name], scenario.gates.get(name), scenario.load
     responds = noise.is_responsive if noise else None
-    too_few = load.num_prompts < metric.min_requests and not responds
+    requests = load.num_prompts * scenario.blocks.windows
+    too_few = requests < metric.min_requests and not responds
     reasons = (
         (gate is None, "the scenario does not gate it"),
         (gate is not None and gate.advisory, "the scenario calls it advisory"),
@@ -170,7 +171,7 @@ def find_silence(name: str, scenario: Scenario, noise: NoiseModel | None) -> str
         (responds is False, "calibration saw no fitting response to an injected slow-down"),
         (
             too_few,
-            f"{load.num_prompts} requests a window are fewer than {metric.min_requests}, and no calibration shows a response",
+            f"{requests} requests a start are fewer than {metric.min_requests}, and no calibration shows a response",
         ),
     )
     return next((f"{metric.title} is shown only: {reason}" for is_so, reason in reasons if is_so), None)

@@ -60,7 +60,7 @@ def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded
                 commit=one.commit,
                 environment=one.environment,
             ),
-            _read_values(start.pick_judged(scenario.warmup.steady_ratio, {})),
+            _read_values(start.pick_judged(court.rules)),
         )
         for start in group_starts(session)
         if len(start.measured) == scenario.blocks.windows and (session.is_aa or start.arm is Arm.BASE)

@@ -36,8 +36,7 @@ class Reading:
 def read_blocks(session: Session, policy: Policy) -> tuple[Block, ...]:
     """Return the whole blocks of a session: of both arms in stage 2, of the candidate alone in stage 1."""
     pair = pair_blocks if policy.stage == 2 else list_lone_blocks
-    scenario = policy.scenario
-    return pair(group_starts(session), scenario.blocks.windows, scenario.warmup.steady_ratio, policy.court.noise)
+    return pair(group_starts(session), policy.scenario.blocks.windows, policy.court.rules)
 
 
 def read_series(session: Session, policy: Policy) -> tuple[Reading, ...]:

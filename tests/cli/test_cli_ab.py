@@ -104,13 +104,13 @@ def test_ab__variable_that_the_base_inherits_alike(scenario, tmp_path, monkeypat
     assert not (tmp_path / "out").exists()
 
 
-CONFIG = {**QUANTISED_GPT_OSS, "vocab_size": 201088}
+CONFIG = {**QUANTISED_GPT_OSS, "vocab_size": 201088, "quantization_config": None}
 
 
 @pytest.fixture
 def snapshot(tmp_path, monkeypatch):
-    """What `hf download openai/gpt-oss-20b` leaves, with a fake engine in SGLang's place."""
-    place = tmp_path / "hub" / "models--openai--gpt-oss-20b"
+    """What `hf download lmsys/gpt-oss-20b-bf16` leaves, with a fake engine in SGLang's place."""
+    place = tmp_path / "hub" / "models--lmsys--gpt-oss-20b-bf16"
     folder = place / "snapshots" / "6cee5e8"
     folder.mkdir(parents=True)
     (place / "refs").mkdir()
@@ -126,13 +126,13 @@ def snapshot(tmp_path, monkeypatch):
 def test_ab__the_one_line_of_the_documentation(tmp_path, monkeypatch, log, is_seen):
     """Nothing but the scenario's name and the variable: model and expectation are found. The fakes' windows are no verdict."""
     monkeypatch.setenv("FAKE_LOG", log)
-    line = ["ab", "gpt-oss-20b-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
+    line = ["ab", "gpt-oss-20b-bf16-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
     main(line)
     record = json.loads((tmp_path / "out" / "session.json").read_text())
     _, session = load_results(tmp_path / "out")
 
     assert line[:4] == next(text for text in DOCS.read_text().splitlines() if "ab gpt" in text).split()[2:]
-    assert record["model"]["path"] == str(tmp_path / "hub" / "models--openai--gpt-oss-20b" / "snapshots" / "6cee5e8")
+    assert record["model"]["path"] == str(tmp_path / "hub" / "models--lmsys--gpt-oss-20b-bf16" / "snapshots" / "6cee5e8")
     assert record["expect"]["log"] == ["perfgate moe active"]
     assert record["arms"]["candidate"]["env"]["SGLANG_MOE_FUSE_DOWN_SUM_REDUCE"] == "1"
     assert (session.problems == ()) == is_seen

@@ -228,6 +228,7 @@ def test_load_matrix__damaged_raw_data_is_no_level(write, tmp_path):
         ({"throttled_share": 0.5}, "round 1, window 2: the GPU throttled for 50 % of the window; let it cool"),
         ({"foreign_processes": 1.0}, "round 1, window 2: 1 foreign process(es) used the GPU; stop them"),
         ({"cache_hit_rate": 0.9}, "round 1, window 2: 90 % of random prompts came from the prefix cache"),
+        ({"kernels_compiled": 3.0}, "round 1, window 2: the server compiled 3 kernels, and no re-run stands in its place"),
     ],
 )
 def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, telemetry, words):
@@ -245,6 +246,27 @@ def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, tele
     assert [len(cell.runs) for cell in cells] == [1, 2, 2, 2]
     assert cells[0].problems[0].startswith(words)
     assert f"PROBLEM plain x closed: {words}" in capsys.readouterr().out
+
+
+def test_matrix__a_window_that_compiled_is_measured_again(write, tmp_path, monkeypatch):
+    """The warm-up under the first load ends with the fourth window, of which the third compiled; so did the fifth."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    changes = [("rounds = 2", "rounds = 1"), ('FAKE_SLOW = "2.0"', 'FAKE_SLOW = "2.0", FAKE_COMPILES = "2,3,5"')]
+    code = main(["matrix", write(changes), "--out", str(tmp_path / "out")])
+    events = [event for event in read_events(tmp_path / "out") if event["event"] == "other_work"]
+    roles = [
+        line["role"]
+        for line in map(json.loads, (tmp_path / "out" / "windows.jsonl").read_text().splitlines())
+        if (line["server"], line["load"]) == ("slowed", "closed")
+    ]
+    _, cells = load_matrix(tmp_path / "out")
+
+    assert code == 0
+    assert roles == ["warmup"] * 4 + ["measured"] * 2 + ["rerun"]
+    assert [(event["server"], event["load"], event["index"]) for event in events] == [
+        ("slowed", "closed", n) for n in (1, 2, 4)
+    ]
+    assert [(len(cell.runs), cell.problems) for cell in cells] == [(2, ())] * 4
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_command__several_machines_ask_for_a_choice(baseline, capsys):
 
 
 def test_command__scenario_that_the_baseline_did_not_measure(baseline, tmp_path, capsys):
-    from perfgate.scenario.schema import SCENARIO_DIR
+    from perfgate.scenario.catalog import SCENARIO_DIR
 
     changed = tmp_path / "mine.toml"
     text = (SCENARIO_DIR / "cpu-moe.toml").read_text()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from perfgate.cli import main
-from perfgate.scenario.schema import list_scenarios
+from perfgate.scenario.catalog import list_scenarios
 
 
 def test_scenarios__one_line_each(capsys):

@@ -16,7 +16,7 @@ KERNELS = PACKAGE.parent / "perfgate_moe"
 
 # From what knows nothing to what wires everything; a module may import from its own layer and those above it in this list.
 LAYERS = (
-    {"core", "errors"},
+    {"core", "errors", "expert_use"},
     {"metrics", "stats", "storage"},
     {"scenario", "machine"},
     {"readers", "results", "verdict", "check"},
@@ -30,6 +30,7 @@ RIM = LAYERS[4]
 
 PURE = (
     "core",
+    "expert_use",
     "metrics",
     "stats",
     "check",

@@ -23,7 +23,7 @@ HEAD, BASE = "a" * 40, "b" * 40
 LEFT_AT = "d" * 40
 """Where the pull request left the main branch, which has moved on to BASE since."""
 MERGE_BASES = {f"main...{HEAD}": LEFT_AT}
-SCENARIO = "gpt-oss-20b-closed-c16"
+SCENARIO = "gpt-oss-20b-shape-mxfp4-mixed-c16"
 H20 = {**FACTS, "gpu": "NVIDIA H20", "gpu_memory_gib": "95.6", "hardware": "nvidia-h20-96gb"}
 
 # On a GPU machine: the doctor, the arms and the measurement are played, everything else is perfgate itself.

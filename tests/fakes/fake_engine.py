@@ -10,7 +10,9 @@ A stall lasts FAKE_STALL_S seconds, which the fake load generator finds in one t
 and a window that is told to be ten times slower. Where FAKE_STALL_ONCE names a file, only the server that makes it stalls.
 FAKE_SLOW is how many times slower than usual the fake load generator finds the server. FAKE_SAYS is what it writes to its log
 at its start. FAKE_START_S is how long it takes to start, FAKE_HEALTH_S how long it takes to say that it is ready,
-FAKE_LEAK_MIB what it keeps of every window. Where FAKE_NVML names a fake GPU, the server holds memory of it while it lives.
+FAKE_LEAK_MIB what it keeps of every window. FAKE_COMPILES are the numbers of the windows in which it compiles a kernel into
+TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those in which it writes that it retracted two requests.
+Where FAKE_NVML names a fake GPU, the server holds memory of it while it lives.
 Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that nobody else makes.
 """
 
@@ -27,6 +29,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fake_answers
 import fake_profiler
+import fake_routing
 
 BEHAVIOUR = os.environ.get("FAKE_ENGINE", "ok")
 STALL_S = os.environ.get("FAKE_STALL_S")
@@ -43,6 +46,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/slow":
             Handler.windows += 1
+            work(self.windows)
             Handler.leaked.append(b"x" * (int(os.environ.get("FAKE_LEAK_MIB", "0")) * 2**20))
         if self.path == "/slow" and f"hang:{self.windows}" == BEHAVIOUR:
             time.sleep(600)
@@ -82,6 +86,10 @@ class Handler(BaseHTTPRequestHandler):
         if fake_answers.FAULT == "hang_up":
             self.close_connection = True
             return
+        if self.path == "/generate" and fake_routing.is_recorded(question):
+            fake_routing.record(question["input_ids"])
+            self.answer(200)
+            return
         if self.path == "/generate":
             fake_profiler.generate(question["sampling_params"]["max_new_tokens"])
             code, body = fake_answers.generate(question)
@@ -110,6 +118,22 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         """Stay silent."""
+
+
+def work(window):
+    """Do in a window, as its number from 1, what SGLang does besides serving, and leave the same traces of it."""
+    if is_among("FAKE_COMPILES", window):
+        folder = pathlib.Path(os.environ["TRITON_CACHE_DIR"]) / f"{os.getpid()}-{window}"
+        folder.mkdir(parents=True)
+        (folder / "__grp__fake_moe_kernel.json").write_text("{}")
+        (folder / "fake_moe_kernel.cubin").write_bytes(b"code")
+    if is_among("FAKE_RETRACTS", window):
+        print("KV cache pool is full. Retract requests. #retracted_reqs: 2, #new_tokens_gained: 64", flush=True)
+
+
+def is_among(variable, window):
+    wanted = os.environ.get(variable, "")
+    return wanted == "all" or str(window) in wanted.split(",")
 
 
 def is_first_to_stall():
@@ -161,6 +185,7 @@ def main():
         place = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
         print(f"chosen by {choose(place / 'ab' / 'kernel.best_config')}", flush=True)
     time.sleep(float(os.environ.get("FAKE_START_S", "0")))
+    fake_routing.start()
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 

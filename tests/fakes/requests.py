@@ -47,8 +47,8 @@ def use_fake_engine(monkeypatch, tmp_path):
 
 
 def build_fake_engine():
-    path = f"{FAKES}:{FAKES / 'bench'}"
-    return engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env={"PYTHONPATH": path})
+    env = {"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"}
+    return engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env=env, caches=engines.NAMED_CACHES)
 
 
 def build_text(**changes):

@@ -34,6 +34,17 @@ def tell_once(**readings: Any) -> Edit:
     return lambda recording: recording.first(role="warmup")["telemetry"].update(readings)
 
 
+def tell_late(**readings: Any) -> Edit:
+    """Set what telemetry read in one measured window, and stretch that window as the work would."""
+
+    def edit(recording: Recording) -> None:
+        entry = recording.first()
+        entry["telemetry"] |= readings
+        recording.stretch(entry, recording.read(entry), 1.2)
+
+    return edit
+
+
 def row(name: str, made: str, edit: Edit, words: str) -> Fault:
     run = check(edit)
     return Fault(name=name, kind=Kind.SICK, made=made, where=Where.RECORDED, expected=("INVALID",), words=words, run=run)
@@ -91,6 +102,18 @@ SICK_RECORDED = (
         "others took 90 % of the CPU",
         tell_both(foreign_cpu_share=0.9),
         "others took 90 % of the machine's CPU time",
+    ),
+    row(
+        "late compilation, seen",
+        "one measured window compiled three kernels and took 1.2 times as long",
+        tell_late(kernels_compiled=3.0),
+        "the server compiled 3 kernels, and no re-run without that stands in its place",
+    ),
+    row(
+        "requests retracted",
+        "the token pool was full in one measured window",
+        tell_late(requests_retracted=12.0),
+        "the server retracted 12 requests, and no re-run",
     ),
     row(
         "stolen CPU",

@@ -16,7 +16,7 @@ from perfgate.core import Arm
 from perfgate.github.handoff.handoff import AnswerEntry, ReplyEntry, Subject
 from perfgate.github.handoff.packing import pack_folder, unpack_answers
 from perfgate.results.profiles import Profile, store_profile
-from perfgate.scenario.schema import SCENARIO_DIR
+from perfgate.scenario.catalog import compose, list_scenarios
 from perfgate.verdict.baselines import format_baseline
 from tests.fakes.sessions import SCENARIO_TEXT, make_baseline, make_line, make_scenario, make_session, write_folder
 
@@ -162,7 +162,7 @@ def make_baseline_file() -> bytes:
 
 def read_scenarios() -> list[bytes]:
     """The shipped scenarios and the one of the unit tests."""
-    return [SCENARIO_TEXT.encode(), *(path.read_bytes() for path in sorted(SCENARIO_DIR.glob("*.toml")))]
+    return [SCENARIO_TEXT.encode(), *(compose(name).encode() for name in list_scenarios())]
 
 
 def read_matrices() -> list[bytes]:

@@ -23,7 +23,7 @@ def test_plug_in_command__python_finds_what_pyproject_names(tmp_path):
     path = f"{tmp_path / 'site'}:{Path(perfgate.__file__).parents[1]}"
     done = subprocess.run(argv, env={"PYTHONPATH": path}, capture_output=True, text=True, check=True)
 
-    assert done.stdout == "['perfgate', 'perfgate_moe']\n"
+    assert done.stdout == "['perfgate', 'perfgate_moe', 'perfgate_weights']\n"
 
 
 def test_write_site__installed_package_needs_none(tmp_path):

@@ -62,9 +62,12 @@ def test_fix_policy__without_a_baseline_says_so():
 
 @pytest.mark.parametrize(("requests", "is_silent"), [(299, True), (300, False)])
 def test_find_silence__p99_gates_from_300_requests_up(requests, is_silent):
-    scenario = make_scenario(load=replace(SCENARIO.load, num_prompts=requests))
+    blocks = replace(SCENARIO.blocks, windows=1)
+    scenario = make_scenario(load=replace(SCENARIO.load, num_prompts=requests), blocks=blocks)
+    in_three = replace(scenario, load=replace(scenario.load, num_prompts=requests // 3), blocks=replace(blocks, windows=3))
 
-    assert (find_silence("p99_itl_ms", scenario, None) is not None) is is_silent
+    for one in (scenario, in_three):
+        assert (find_silence("p99_itl_ms", one, None) is not None) is is_silent
 
 
 NO_ANSWER = (Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.03),)

@@ -1,30 +1,14 @@
 """The recorded H200 sessions say today what their page says of them."""
 
 import re
-import tomllib
-from pathlib import Path
 
 import pytest
 
 from benchmarks.h200.serving.launches import main as launches
 from benchmarks.h200.serving.outcomes import HEADLINE, PAGE, RESULTS, build_section
 from perfgate.cli import main
-from perfgate.scenario.schema import read_scenario_text
 
 ROW = re.compile(r"^\| `([^`]+)` \| ([A-Z]+) \| (\d) \|", flags=re.MULTILINE)
-# Page and shipped scenario: what the page's table of differences tells of, by section and key.
-TOLD = {
-    "closed-c16": {"server.args", "server.ready_timeout_s", "load.timeout_s", "warmup.steady_ratio"},
-    "saturation": {
-        "budget_minutes",
-        "server.args",
-        "server.ready_timeout_s",
-        "load.num_prompts",
-        "load.timeout_s",
-        "gates.mean_ttft_ms",
-    },
-}
-NAMES = {"name", "title", "model.path", "model.quantization", "model.weights"}
 
 
 @pytest.fixture(autouse=True)
@@ -45,21 +29,6 @@ def test_check__ends_as_the_readme_says(name, capsys):
     code = main(["check", str(RESULTS / name)])
 
     assert (capsys.readouterr().out.split()[0].rstrip(":"), code) == told[name]
-
-
-@pytest.mark.parametrize("name", list(TOLD))
-def test_readme__tells_how_the_scenario_differs_from_the_shipped_one(name):
-    here = flatten(tomllib.loads((Path(PAGE).with_name(f"{name}.toml")).read_text()))
-    shipped = flatten(tomllib.loads(read_scenario_text(f"gpt-oss-20b-{name}")[0]))
-
-    assert {key for key in here.keys() | shipped.keys() if here.get(key) != shipped.get(key)} == TOLD[name] | NAMES
-
-
-def flatten(table):
-    """The keys of a scenario, those of its sections with their name before them."""
-    tables = {key: value for key, value in table.items() if isinstance(value, dict)}
-    flat = {key: value for key, value in table.items() if key not in tables}
-    return flat | {f"{section}.{key}": value for section, found in tables.items() for key, value in found.items()}
 
 
 def test_launches__what_the_page_on_compile_caches_says_of_two_profiles(capsys):

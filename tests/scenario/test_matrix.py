@@ -80,7 +80,7 @@ def test_find_matrix__the_sweep_that_ships():
     assert list(matrix.loads) == [f"c{width}" for width in widths]
     # A window shorter than a few turns of all its requests is mostly begin and end.
     assert all(load.num_prompts >= 4 * load.max_concurrency for load in matrix.loads.values())
-    assert matrix.model == load_scenario("gpt-oss-20b-closed-c16").model
+    assert matrix.model == load_scenario("gpt-oss-20b-mxfp4-closed-c16").model
 
 
 def test_find_matrix__the_founding_matrix_that_ships():
@@ -99,7 +99,7 @@ def test_find_matrix__the_founding_matrix_that_ships():
         ("--moe-runner-backend", "triton_kernel"),
     ]
     assert len({server.args[2:] for server in matrix.servers.values()}) == 1
-    assert matrix.model == load_scenario("gpt-oss-20b-closed-c16").model
+    assert matrix.model == load_scenario("gpt-oss-20b-mxfp4-closed-c16").model
 
 
 def test_find_matrix__names_and_paths():

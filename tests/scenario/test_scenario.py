@@ -9,6 +9,7 @@ import pytest
 
 from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
+from perfgate.scenario.catalog import list_pairs, list_scenarios, read_part
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence, Expect, Gsm8k
 from perfgate.scenario.schema import (
@@ -18,11 +19,12 @@ from perfgate.scenario.schema import (
     Scenario,
     Server,
     Warmup,
-    list_scenarios,
     load_scenario,
     parse_scenario,
+    read_scenario_text,
 )
 from perfgate.scenario.toml import find_keys, find_line, suggest
+from perfgate.verdict.policy import find_silence
 
 ROOT = Path(__file__).parents[2]
 TEXT = """\
@@ -217,7 +219,6 @@ def test_workload_hash__is_the_same_in_every_release():
     ("scenario", "expected"),
     [
         ("cpu-moe", "c7f93e6572f9"),
-        ("gpt-oss-20b-closed-c16", "510f9dbc0b37"),
         (str(ROOT / "benchmarks" / "h200" / "serving" / "scenario.toml"), "cd5412770375"),
         (str(ROOT / "benchmarks" / "h200" / "serving" / "closed-c16.toml"), "f30de354767a"),
     ],
@@ -288,7 +289,7 @@ def test_load_scenario__by_path(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("cpu-mo", "unknown scenario 'cpu-mo': choose from cpu-moe"),
+        ("cpu-mo", "unknown scenario 'cpu-mo': did you mean cpu-moe? `perfgate scenarios` lists those that ship"),
         ("nowhere/x.toml", "nowhere/x.toml: no such scenario file"),
         ("{tmp}", "is a directory; give the .toml file itself"),
         ("{tmp}/bytes.toml", "cannot be read as text"),
@@ -371,10 +372,49 @@ def test_docs__every_key_with_its_default(heading):
     assert read_reference(heading) == expected
 
 
-def test_docs__names_every_shipped_scenario():
-    listed = re.findall(r"^\| `([\w.-]+)` \|", DOCS.split("This is a complete one")[0], re.MULTILINE)
+def test_docs__names_every_model_and_load_that_ships():
+    tables = DOCS.split("This is a complete one")[0]
+    named = {name for row in re.findall(r"^\| (`[^|]+) \|", tables, re.MULTILINE) for name in re.findall(r"`([\w.-]+)`", row)}
+    pairs = list_pairs().values()
 
-    assert sorted(listed) == sorted(list_scenarios())
+    assert named == {pair.model for pair in pairs} | {pair.load for pair in pairs}
+    assert set(list_scenarios()) == {"cpu-moe", *list_pairs()}
+
+
+def test_list_pairs__differ_in_the_model_alone():
+    loads = {
+        pair.model: {other.load for other in list_pairs().values() if other.model == pair.model}
+        for pair in list_pairs().values()
+    }
+    shapes = {name: name.replace("-shape", "") for name in loads if "-shape" in name and not name.startswith("deepseek")}
+
+    assert set(loads) == {"deepseek-shape-fp8"} | shapes.keys() | set(shapes.values())
+    for shape, real in shapes.items():
+        assert loads[real] - loads[shape] == {"replay"} & loads[real]
+        for load in loads[shape]:
+            here, there = load_scenario(f"{shape}-{load}"), load_scenario(f"{real}-{load}")
+            model = replace(here.model, path=there.model.path, weights="checkpoint")
+            server = replace(here.server, args=here.server.args[2:])
+            assert replace(here, name=there.name, title=there.title, model=model, server=server) == there
+            assert (here.model.path, here.model.weights) == (f"generated:{shape}", "routed")
+            assert here.server.args[:2] == ("--load-format", "dummy")
+
+
+def test_compose__is_a_complete_file_that_tells_its_reasons():
+    text, source = read_scenario_text("gpt-oss-20b-shape-mxfp4-mixed-c16")
+
+    assert source == "gpt-oss-20b-shape-mxfp4-mixed-c16"
+    reasons = [read_part("loads", "mixed-c16").reason, read_part("models", "gpt-oss-20b-shape-mxfp4").reason]
+    assert text.splitlines()[:2] == [f"# {reason}" for reason in reasons]
+    assert parse_scenario(text, source).title == "gpt-oss-20b's shape, MXFP4: 16 at a time, 64 to 512 in / 24 to 192 out"
+
+
+@pytest.mark.parametrize("load", ["mixed-c16", "mixed-c64"])
+def test_load_scenario__mixed_loads_gate_throughput_and_the_tail(load):
+    scenario = load_scenario(f"gpt-oss-20b-shape-mxfp4-{load}")
+
+    assert scenario.load.num_prompts * scenario.blocks.windows >= METRICS["p99_itl_ms"].min_requests
+    assert [find_silence(name, scenario, None) for name in ("output_tok_per_s", "p99_itl_ms")] == [None, None]
 
 
 def test_docs__example_is_a_scenario():

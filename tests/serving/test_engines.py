@@ -31,7 +31,7 @@ PLAIN = {
     '  "--max-total-tokens", "16384",\n': "",
     '  "--max-running-requests", "16",\n': "",
 }
-FAKE = replace(ENGINES["vllm"], module="fake_vllm", env={"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"})
+FAKE = replace(ENGINES["vllm"], module="fake_vllm", env={"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"}, caches=())
 
 
 @pytest.fixture

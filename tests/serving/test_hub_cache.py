@@ -41,7 +41,7 @@ def find_place(cache):
 
 
 def test_locate_model__hub_id_is_its_snapshot(cache):
-    model = load_scenario("gpt-oss-20b-closed-c16").model
+    model = load_scenario("gpt-oss-20b-mxfp4-closed-c16").model
     folder = locate_model(model, None, Silent())
     facts = verify_model(folder, model)
 
@@ -53,7 +53,7 @@ def test_locate_model__hub_id_is_its_snapshot(cache):
 
 @pytest.mark.usefixtures("cache")
 def test_locate_model__another_models_snapshot_is_refused_like_any_folder():
-    model = replace(load_scenario("gpt-oss-20b-closed-c16").model, experts=64)
+    model = replace(load_scenario("gpt-oss-20b-mxfp4-closed-c16").model, experts=64)
     folder = locate_model(model, None, Silent())
 
     with pytest.raises(ModelError, match="experts is 32, the scenario wants 64"):
@@ -62,7 +62,7 @@ def test_locate_model__another_models_snapshot_is_refused_like_any_folder():
 
 @pytest.mark.usefixtures("cache")
 def test_locate_model__given_folder_wins(tmp_path):
-    assert locate_model(load_scenario("gpt-oss-20b-closed-c16").model, tmp_path, Silent()) == tmp_path
+    assert locate_model(load_scenario("gpt-oss-20b-mxfp4-closed-c16").model, tmp_path, Silent()) == tmp_path
 
 
 @pytest.mark.usefixtures("cache")
@@ -120,7 +120,7 @@ def test_is_hub_id__paths_are_none(path):
 def test_ab__the_one_line_says_what_is_missing(tmp_path, monkeypatch, capsys):
     """Nothing but the model is missing: no server starts, nothing is written."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "empty"))
-    line = ["ab", "gpt-oss-20b-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
+    line = ["ab", "gpt-oss-20b-mxfp4-closed-c16", "--env", "SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1", "--out", str(tmp_path / "out")]
     code = main(line)
     told = capsys.readouterr().err.splitlines()
 

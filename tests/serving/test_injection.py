@@ -35,6 +35,8 @@ from tests.fakes.sessions import make_scenario, make_session, write_folder
         ("host:500", "host", 500.0, 1, False),
         ("host:8000/50", "host", 8000.0, 50, False),
         ("gpu:1.5", "gpu", 1.5, 1, False),
+        ("prefill:10000", "prefill", 10_000.0, 1, False),
+        ("decode:500/20", "decode", 500.0, 20, False),
     ],
 )
 def test_parse_injection__every_kind(text, kind, amount, period, is_ratio):
@@ -112,6 +114,17 @@ def test_delay_batches__one_batch_in_fifty(slept, capsys):
 
     assert slept.naps == pytest.approx([8e-3, 8e-3])
     assert capsys.readouterr().out.splitlines()[1] == f'{MEASURED}{{"kind": "host", "steps": 100, "injected_us": 16000.0}}'
+
+
+@pytest.mark.parametrize(("text", "naps"), [("prefill:10000", 4), ("decode:10000", 96), ("decode:10000/4", 24)])
+def test_delay_batches__of_one_kind(slept, capsys, text, naps):
+    hook = delay_batches(parse_injection(text))
+    for step in range(100):
+        mode = types.SimpleNamespace(is_extend=lambda step=step: step % 25 == 0)
+        hook(lambda *_: None, "scheduler", types.SimpleNamespace(forward_mode=mode))
+
+    assert slept.naps == pytest.approx([10e-3] * naps)
+    assert capsys.readouterr().out == f"{PROOF}: {text.partition('/')[0]}\n"
 
 
 def test_read_injected_us__over_all_servers(tmp_path, capsys):
@@ -249,7 +262,8 @@ def run_register(monkeypatch, text):
 def test_register__hooks_only_what_is_asked_for(monkeypatch):
     assert run_register(monkeypatch, "") == []
     assert run_register(monkeypatch, "step:1") == [(module.FORWARD, "around")]
-    assert run_register(monkeypatch, "host:5") == [(module.BATCH, "around")]
+    for text in ("host:5", "prefill:5", "decode:5"):
+        assert run_register(monkeypatch, text) == [(module.BATCH, "around")]
     assert run_register(monkeypatch, "gpu:5") == [(module.LOAD, "after"), (module.MOE, "around"), (module.BATCH, "around")]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfgate.errors import InputError, ModelError
+from perfgate.errors import CANNOT_MEASURE, InputError, ModelError
 from perfgate.scenario import schema as scenario
 from perfgate.serving.model.model_guard import read_model_facts, verify_model, verify_moe_config
 
@@ -78,8 +78,7 @@ def test_read_model_facts__dense_model_is_refused_by_its_missing_keys():
         read_model_facts(DENSE, "DeepSeek-R1-Distill-Qwen-1.5B/config.json")
 
     message = str(caught.value)
-    where = "DeepSeek-R1-Distill-Qwen-1.5B/config.json"
-    assert message.startswith(f"this model cannot measure a MoE kernel: {where}: Qwen2ForCausalLM is a dense model")
+    assert message.startswith(f"{CANNOT_MEASURE}: DeepSeek-R1-Distill-Qwen-1.5B/config.json: Qwen2ForCausalLM is a dense model")
     keys = ("num_experts_per_tok", "router_top_k", "moe_top_k", "num_local_experts", "num_experts")
     assert [key for key in keys if f"{key}," not in f"{message},"] == []
     assert (caught.value.exit_code, "\n" in message) == (3, False)
@@ -146,9 +145,7 @@ def test_read_model_facts__digest_depends_on_content_and_not_on_order():
 
 
 def test_verify_moe_config__names_its_source():
-    with pytest.raises(
-        ModelError, match=r"^this model cannot measure a MoE kernel: old\.json: Qwen2ForCausalLM is a dense model"
-    ):
+    with pytest.raises(ModelError, match=rf"^{CANNOT_MEASURE}: old\.json: Qwen2ForCausalLM is a dense model"):
         verify_moe_config(DENSE, "old.json")
 
 

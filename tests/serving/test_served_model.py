@@ -64,6 +64,24 @@ def test_verify_served__dummy_weights_that_the_scenario_knows_of(folder):
     assert verify_served("base", ["--load-format", "dummy"], folder, expected).weights == "random"
 
 
+def test_verify_served__routed_weights_are_drawn_by_the_server_or_lie_there(folder):
+    expected = replace(EXPECTED, weights="routed")
+    (folder / "config.json").write_text(json.dumps(GPT_OSS | {"perfgate_weights": "routed"}))
+
+    drawn = verify_served("base", ["--load-format", "dummy"], folder, expected)
+    read = verify_served("base", [], folder, expected)
+
+    assert (drawn.weights, read.weights) == ("routed", "routed")
+    (folder / "model-00001-of-00001.safetensors").unlink()
+    with pytest.raises(ModelError, match="holds no weights and --load-format is not dummy"):
+        verify_served("base", [], folder, expected)
+
+
+def test_verify_served__plain_dummy_weights_are_not_routed_ones(folder):
+    with pytest.raises(ModelError, match="weights is random, the scenario wants routed"):
+        verify_served("base", ["--load-format", "dummy"], folder, replace(EXPECTED, weights="routed"))
+
+
 def test_verify_served__checkpoint_without_weights(folder):
     (folder / "model-00001-of-00001.safetensors").unlink()
 

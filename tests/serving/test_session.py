@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfgate.core import Arm, Outcome, Role, Run
+from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import CalibrationError, EngineError, InputError
 from perfgate.gate.gate import Job, run_gate
 from perfgate.results.results import load_results
@@ -16,7 +16,6 @@ from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, p
 from perfgate.serving.injection.injection_log import MEASURED, PROOF
 from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
-from perfgate.serving.session import agree
 from perfgate.serving.window import order_arms
 from perfgate.storage.journal import read_lines
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
@@ -163,26 +162,6 @@ def test_run_gate__void_calibration_stores_no_noise(tmp_path, monkeypatch):
 def test_order_arms__alternates_over_blocks():
     assert order_arms(1) == (Arm.BASE, Arm.CANDIDATE)
     assert order_arms(2) == (Arm.CANDIDATE, Arm.BASE)
-
-
-def build_run(**values):
-    return Run(
-        source="test", values=values, workload={}, requested=1, completed=1, input_tokens=1, output_tokens=1, duration_s=1.0
-    )
-
-
-@pytest.mark.parametrize(
-    ("after", "expected"),
-    [
-        (build_run(output_tok_per_s=103.0, mean_itl_ms=10.0), True),
-        (build_run(output_tok_per_s=106.0, mean_itl_ms=10.0), False),
-        (build_run(output_tok_per_s=100.0, mean_itl_ms=9.0), False),
-        (build_run(output_tok_per_s=100.0), False),
-        (None, False),
-    ],
-)
-def test_agree__two_windows(after, expected):
-    assert agree(build_run(output_tok_per_s=100.0, mean_itl_ms=10.0), after, 0.05) is expected
 
 
 def test_parse_environment__not_a_pair():

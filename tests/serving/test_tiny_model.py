@@ -12,8 +12,9 @@ import pytest
 from perfgate.errors import InputError
 from perfgate.scenario.schema import load_scenario
 from perfgate.serving.model import tiny_model
-from perfgate.serving.model.model_guard import verify_model
-from perfgate.serving.model.tiny_model import main, vocabulary, write_tiny_model
+from perfgate.serving.model.model_guard import read_config, read_model_facts, verify_model
+from perfgate.serving.model.tiny_model import main, vocabulary, write_tiny, write_tiny_model
+from perfgate.serving.model.tiny_routed import route
 from perfgate.serving.model.tiny_shapes import MODELS, SPECIAL, VOCAB
 
 FILES = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
@@ -77,6 +78,26 @@ def test_write_tiny_model__linear_layers_keep_the_variance(folders):
 
     assert abs(float(weights.std()) * 256**0.5 - 1) < 0.02
     assert abs(float(weights.mean())) < 0.001
+
+
+ROUTED_DIGESTS = {"tiny-qwen3-moe-routed": "ad17a9a85dc85ad5", "tiny-gpt-oss-routed": "75faa2d93ccebdd7"}
+
+
+@pytest.mark.parametrize("name", ROUTED_DIGESTS)
+def test_write_tiny_model__routed_twin_has_the_same_bytes_everywhere(tmp_path, name):
+    folder = write_tiny_model(tmp_path, name)
+
+    facts = read_model_facts(read_config(folder))
+    assert (facts.weights, facts.experts, facts.top_k) == ("routed", 8, 2)
+    assert hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:16] == ROUTED_DIGESTS[name]
+
+
+def test_write_tiny__collapsed_twin_prefers_the_same_experts(tmp_path):
+    folder = write_tiny(tmp_path, route(MODELS["tiny-gpt-oss"], collapsed=True))
+
+    entry, data = read_tensors(folder / "model.safetensors")["model.layers.0.mlp.router.bias"]
+
+    assert sorted(np.frombuffer(data, "<f4").reshape(entry["shape"])) == [0.0] * 6 + [40.0] * 2
 
 
 def test_encode__bfloat16_rounds_to_nearest_even():

@@ -17,7 +17,7 @@ from perfgate.github.comment.commands import start
 from perfgate.github.events import LABEL
 from perfgate.github.runs import HEALTH_STEP, JOB
 from perfgate.github.settings import load_settings
-from perfgate.scenario.schema import list_scenarios
+from perfgate.scenario.catalog import list_scenarios
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github" / "workflows"

@@ -17,7 +17,8 @@ from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.handoff import Handoff, Subject, describe
 from perfgate.github.handoff.packing import pack_folder, unpack_folder
 from perfgate.results.records import read_record
-from perfgate.scenario.schema import list_scenarios, parse_scenario, read_scenario_text
+from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from perfgate.storage.journal import write_atomically
 
 FILE = click.Path(path_type=Path)

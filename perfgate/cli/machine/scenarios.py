@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.scenario.schema import list_scenarios, load_scenario
+from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.schema import load_scenario
 
 
 @click.command(name="scenarios")
@@ -16,5 +17,6 @@ def command(style: str) -> None:
     if style == "json":
         print_json([{"name": name, "title": title} for name, title in titles.items()])
         return
+    width = max(map(len, titles))
     for name, title in titles.items():
-        click.echo(f"{name:28} {title}")
+        click.echo(f"{name:{width}} {title}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -36,12 +37,28 @@ from perfgate.storage.journal import write_atomically
     type=click.Path(path_type=Path),
     help="Write the raw samples of one result folder, a JSON line for each window.",
 )
-def command(
-    *, sources: tuple[Path, ...], csv: Path | None, parquet: Path | None, openmetrics: Path | None, samples: Path | None
+@click.option(
+    "--expert-use",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write how each arm of result folders used its experts, a JSON line for each arm.",
+)
+def command(  # noqa: PLR0913 - one parameter an option
+    *,
+    sources: tuple[Path, ...],
+    csv: Path | None,
+    parquet: Path | None,
+    openmetrics: Path | None,
+    samples: Path | None,
+    expert_use: Path | None,
 ) -> int:
     """Write one row for each window and metric, from result folders or from load generator outputs."""
-    if csv is None and parquet is None and openmetrics is None and samples is None:
-        raise InputError("give --csv, --parquet, --openmetrics or --samples with a FILE to say where the numbers go")
+    if (csv, parquet, openmetrics, samples, expert_use) == (None,) * 5:
+        raise InputError(
+            "give --csv, --parquet, --openmetrics, --samples or --expert-use with a FILE to say where the numbers go"
+        )
+    if expert_use is not None:
+        _write_expert_use(sources, expert_use)
     if samples is not None:
         _write_samples(sources, samples)
     if openmetrics is not None:
@@ -88,6 +105,19 @@ def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
             "keep their readings in windows.jsonl",
             err=True,
         )
+
+
+def _write_expert_use(sources: tuple[Path, ...], path: Path) -> None:
+
+    lines: list[dict[str, object]] = []
+    for folder in sources:
+        if not folder.is_dir():
+            raise InputError(f"{folder}: --expert-use needs result folders; a load generator's output does not tell of experts")
+        _, session = load_results(folder)
+        place = {"session": folder.resolve().name, "scenario": session.scenario}
+        lines.extend({**place, "arm": arm, **asdict(use)} for arm, use in session.expert_use.items())
+    _write(path, b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    click.echo(f"{path}: {len(lines)} arms", err=True)
 
 
 def _write(path: Path, content: bytes) -> None:

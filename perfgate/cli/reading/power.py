@@ -14,7 +14,8 @@ from perfgate.errors import BaselineError, InputError
 from perfgate.metrics import METRICS
 from perfgate.report.chart.picture import save_power_plot
 from perfgate.report.table import Table, choose_layout, lay_out
-from perfgate.scenario.schema import Scenario, list_scenarios, load_scenario
+from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.schema import Scenario, load_scenario
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
 from perfgate.verdict.baselines import Baseline, load_baseline

@@ -22,6 +22,7 @@ class Fate(StrEnum):
     JUDGED = "judged"
     COLD = "warm-up, discarded"
     REPLACED = "stalled, replaced by its re-run"
+    OTHER_WORK = "compiled, captured or retracted, replaced by its re-run"
     UNUSED = "measured, not judged"
     CUT_OFF = "of a block that was cut off, measured anew"
 
@@ -53,7 +54,9 @@ class Placed:
 
 def place_windows(session: Session, scenario: Scenario, baseline: Baseline | None, verdict: Verdict) -> tuple[Placed, ...]:
     """All windows in the order of time, those of blocks that were cut off among them."""
-    blocks = read_blocks(session, fix_policy(session, scenario, baseline))[: verdict.blocks]
+    policy = fix_policy(session, scenario, baseline)
+    rules = policy.court.rules
+    blocks = read_blocks(session, policy)[: verdict.blocks]
     judged = {window.run.source for block in blocks for window in (*block.base, *block.candidate)}
     decided = {block.number for block in blocks}
     cut = {window.run.source for window in session.superseded}
@@ -65,8 +68,11 @@ def place_windows(session: Session, scenario: Scenario, baseline: Baseline | Non
             return Fate.COLD
         if window.run.source in judged:
             return Fate.JUDGED
-        is_replaced = window.role is Role.MEASURED and window.block in decided
-        return Fate.REPLACED if is_replaced else Fate.UNUSED
+        if window.block not in decided:
+            return Fate.UNUSED
+        if rules.describe(window.telemetry):
+            return Fate.OTHER_WORK
+        return Fate.REPLACED if window.role is Role.MEASURED else Fate.UNUSED
 
     ordered = sort_by_time((*session.windows, *session.superseded))
     return tuple(Placed(number=number, window=window, fate=decide(window)) for number, window in enumerate(ordered, 1))

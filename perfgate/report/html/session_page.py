@@ -10,6 +10,7 @@ from perfgate.core import Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown
+from perfgate.report.expert_use import list_uses, tabulate_use
 from perfgate.report.html.arms import draw_attribution, list_arguments, list_differences
 from perfgate.report.html.distributions import read_distributions
 from perfgate.report.html.files import RawData
@@ -67,6 +68,7 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
         Section(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
         *layers,
         Section(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
+        Section(name="experts", title="Expert use", parts=tuple(_describe_experts(judged.session, view))),
         Section(name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record, load_infos(raw.folder)))),
         Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
     )
@@ -182,6 +184,14 @@ def _describe_profile(attribution: Attribution | str | None) -> Iterator[Part]:
         yield Picture(figure=figure)
     if breakdown.table is not None:
         yield Fold(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
+
+
+def _describe_experts(session: Session, view: View) -> Iterator[Part]:
+    yield Text(text=f"{view.expert_use[:1].upper()}{view.expert_use[1:]}.")
+    for arm, use in list_uses(session).items():
+        if use.is_known:
+            sheet = make_sheet(tabulate_use(use), f"Expert use of the {arm.value}")
+            yield Fold(title=f"All {len(use.layers)} layers that route, {arm.value}", parts=(sheet,))
 
 
 def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[Part]:

@@ -38,6 +38,7 @@ STYLES = {
     Fate.JUDGED: "full",
     Fate.COLD: "hollow",
     Fate.REPLACED: "struck",
+    Fate.OTHER_WORK: "struck",
     Fate.UNUSED: "faint",
     Fate.CUT_OFF: "struck faint",
 }
@@ -114,6 +115,8 @@ def _list_keys(placed: Iterable[Placed]) -> Iterator[Key]:
         yield Key(sign=signs, text="re-run")
     if fates & {Fate.REPLACED, Fate.CUT_OFF}:
         yield Key(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged")
+    if Fate.OTHER_WORK in fates:
+        yield Key(sign=(cross((11, 8), "base struck"),), text="held other work, not judged")
 
 
 def _track(name: str) -> Track:

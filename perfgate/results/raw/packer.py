@@ -11,6 +11,7 @@ from pathlib import Path
 
 from perfgate.errors import EvidenceError
 from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
+from perfgate.results.expert_use import RAW_DIR as USE_DIR
 from perfgate.results.machine_samples import TELEMETRY_FILE, read_machine_samples
 from perfgate.results.raw.pack import PACK_FILE, build_pack, read_pack
 from perfgate.results.raw.raw_files import find_damage, read_raw
@@ -19,7 +20,12 @@ from perfgate.results.resumption import read_progressed
 from perfgate.results.server_info import SERVER_DIR
 from perfgate.storage.journal import WINDOW_DIR, lock_folder, read_bytes, read_lines, write_atomically
 
-PATTERNS = (f"{WINDOW_DIR}/[0-9]*.jsonl.gz", f"{ANSWER_DIR}/start-*.json.gz", f"{SERVER_DIR}/start-*.json")
+PATTERNS = (
+    f"{WINDOW_DIR}/[0-9]*.jsonl.gz",
+    f"{ANSWER_DIR}/start-*.json.gz",
+    f"{SERVER_DIR}/start-*.json",
+    f"{USE_DIR}/start-*.json.gz",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +106,6 @@ def _compare(folder: Path, names: Iterable[str]) -> None:
 def _remove(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         (folder / name).unlink()
-    for name in (WINDOW_DIR, ANSWER_DIR, SERVER_DIR):
+    for name in (WINDOW_DIR, ANSWER_DIR, SERVER_DIR, USE_DIR):
         if (folder / name).is_dir() and not any((folder / name).iterdir()):
             (folder / name).rmdir()

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import httpx
 
 from perfgate.errors import ServerError
 from perfgate.serving.engine.loopback import open_http
-from perfgate.serving.engine.server import Server
 
 SHOWN = 200
 
 
-def post(server: Server, path: str, content: Mapping[str, Any], *, what: str, timeout_s: float) -> bytes:
+class Asked(Protocol):
+    """What a question needs of a server, be it one of the session or one that was running before."""
+
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """The address that clients use."""
+        ...
+
+    def raise_if_dead(self, wait_s: float = 0.0) -> None:
+        """Raise ServerError if the server has ended, or ends within `wait_s`."""
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache."""
+
+
+def post(server: Asked, path: str, content: Mapping[str, Any], *, what: str, timeout_s: float) -> bytes:
     """Return the body of the server's answer. Raise ServerError naming `what` was asked when it dies, refuses or is silent."""
     try:
         with open_http(timeout_s) as client:

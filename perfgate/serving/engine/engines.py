@@ -21,11 +21,57 @@ _SGLANG_BATCH = (
     r"Decode batch.*?#running-req: (?P<running_requests>\d+).*?token usage: (?P<token_usage>\d+\.\d+)"
     r".*?#queue-req: (?P<queued_requests>\d+)"
 )
+# Before the first window graphs are captured and kernels compiled as a matter of course; in a window they are other work.
+_SGLANG_WORK = {
+    "graphs_captured": r"Capture [^.]*(?:graph|CG)[^.]* begin\.",
+    "kernels_compiled": r"DeepGEMM JIT Compiling for|Compiling a graph for .* takes|Running FlashInfer autotune",
+    "requests_retracted": r"#retracted_reqs: (\d+)",
+}
+_VLLM_WORK = {
+    "graphs_captured": r"Graph capturing finished",
+    "kernels_compiled": r"torch\.compile (?:takes|took)|Compiling a graph for .* takes",
+}
 _VLLM_PHASES = {
     "weights_s": r"Loading weights took ([0-9]+(?:\.[0-9]+)?) seconds",
     "compile_s": r"torch\.compile (?:takes|took) ([0-9]+(?:\.[0-9]+)?) s in total",
     "capture_s": r"Graph capturing finished in ([0-9]+(?:\.[0-9]+)?) secs",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheFolder:
+    """Where a compiler keeps what it compiled: in the folder `below` the one that `variable` names, or below `default`.
+
+    In a default `~` is the server's home, `{tmp}` its folder of temporary files and `{user}` its user's name. An empty one says
+    that the compiler keeps nothing unless the variable is set.
+    """
+
+    variable: str
+    default: str = ""
+    below: str = ""
+
+
+_COMPILERS = (
+    CacheFolder(variable="TRITON_CACHE_DIR", default="~/.triton/cache"),
+    CacheFolder(variable="TRITON_HOME", below=".triton/cache"),
+    CacheFolder(variable="TORCHINDUCTOR_CACHE_DIR", default="{tmp}/torchinductor_{user}"),
+    CacheFolder(variable="FLASHINFER_WORKSPACE_BASE", default="~", below=".cache/flashinfer"),
+    CacheFolder(variable="CUDA_CACHE_PATH", default="~/.nv/ComputeCache"),
+)
+_SGLANG_CACHES = (
+    *_COMPILERS,
+    CacheFolder(variable="SGLANG_DG_CACHE_DIR", default="~/.cache/deep_gemm"),
+    CacheFolder(variable="SGLANG_CACHE_DIR", default="~/.cache/sglang", below="torch_compile_cache"),
+    CacheFolder(variable="TVM_FFI_CACHE_DIR", default="~/.cache/tvm-ffi"),
+)
+_VLLM_CACHES = (
+    *_COMPILERS,
+    CacheFolder(variable="VLLM_CACHE_ROOT", default="~/.cache/vllm", below="torch_compile_cache"),
+    CacheFolder(variable="DG_JIT_CACHE_DIR", default="~/.deep_gemm"),
+)
+
+NAMED_CACHES = tuple(replace(folder, default="") for folder in _SGLANG_CACHES)
+"""The caches of an engine that compiles nothing unless an arm makes it: only those that the arm's own variables name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +89,8 @@ class Engine:
     `info_path` tells the settings that a server resolved to. `phases` are regular expressions of the log's lines that say how
     long a part of a start took, in seconds, by the metric that it becomes. `batch` is one of the lines that tell of a running
     batch, with a group for each gauge; None where the log has none that are frequent enough for a window of a few seconds.
+    `work` are the log's lines that tell of work besides serving, by the reading that they add to: one a line, or as many as the
+    expression's group says. `caches` are the folders in which a compiler leaves what it compiled.
     """
 
     name: str
@@ -62,6 +110,8 @@ class Engine:
     uses_gpu: bool = True
     phases: Mapping[str, str] = field(default_factory=lambda: _SGLANG_PHASES)
     batch: str | None = _SGLANG_BATCH
+    work: Mapping[str, str] = field(default_factory=lambda: _SGLANG_WORK)
+    caches: tuple[CacheFolder, ...] = _SGLANG_CACHES
     fault_words: tuple[str, ...] = (
         "Traceback",
         "Error",
@@ -100,6 +150,8 @@ _VLLM = Engine(
     has_client=False,
     phases=_VLLM_PHASES,
     batch=None,
+    work=_VLLM_WORK,
+    caches=_VLLM_CACHES,
 )
 
 _ROWS = (
@@ -112,6 +164,7 @@ _ROWS = (
         args=("--device", "cpu", "--disable-cuda-graph", "--mem-fraction-static", "0.3", "--sleep-on-idle", "--enable-metrics"),
         # Without TORCHDYNAMO_DISABLE single requests stall for up to 26 s on compilation.
         env={**_OFFLINE, "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"},
+        caches=NAMED_CACHES,
     ),
     _VLLM,
     # It binds each server to the same first cores, where two that live side by side would share one of them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import socket
 import subprocess
 import threading
@@ -23,6 +24,7 @@ from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 
 HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
@@ -116,6 +118,11 @@ class Server:
         return self.log.stat().st_size if self.log.exists() else 0
 
     @property
+    def expert_folder(self) -> Path:
+        """Where the recorder of a server that perfgate's plug-in runs in writes which experts were chosen."""
+        return self.log.absolute().with_suffix(".experts")
+
+    @property
     def leader(self) -> int | None:
         """The process that leads the server's session; None unless it lives."""
         return None if self._process is None else self._process.pid
@@ -134,7 +141,9 @@ class Server:
         self.port = find_free_port()
         self._segments = _list_segments()
         self._begun = time.monotonic()
-        environment = {**inherit(), **self.launch.engine.env, **self.launch.env, **self._reaper.mark}
+        self.expert_folder.mkdir(parents=True, exist_ok=True)
+        own = {EXPERTS: str(self.expert_folder)}
+        environment = {**inherit(), **self.launch.engine.env, **own, **self.launch.env, **self._reaper.mark}
         with INTERRUPTION.defer(), self.log.open("ab") as output:
             try:
                 self._process = subprocess.Popen(
@@ -235,6 +244,7 @@ class Server:
         leader.wait(timeout=10)
         for segment in _list_segments() - self._segments:
             segment.unlink(missing_ok=True)
+        shutil.rmtree(self.expert_folder, ignore_errors=True)
         if survivors:
             raise ServerError(f"processes {survivors} survived SIGKILL; the machine needs a restart")
         self._reaper.drop(leader.pid)

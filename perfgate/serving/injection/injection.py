@@ -5,6 +5,7 @@ The gate is only worth trusting if it finds a loss that somebody put there. `PER
 - `step:0.25` makes the host wait, after every forward step, for a quarter of the time that launching it took;
 - `tail:4.0` does so after one step in 200, for four times that time;
 - `host:500` makes the scheduler sleep 500 microseconds before every batch, `host:8000/50` 8 milliseconds before one in 50;
+- `prefill:10000` and `decode:500` do so before batches that prefill, or that only decode;
 - `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too.
 
 What was asked for is never taken for what happened: the server's log says what was really spent.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,9 @@ BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
 TAIL_PERIOD = 200
-MAX_AMOUNT = {"step": 100.0, "tail": 100.0, "host": 100_000.0, "gpu": 100_000.0}
+MAX_AMOUNT = {"step": 100.0, "tail": 100.0, **dict.fromkeys(("host", "prefill", "decode", "gpu"), 100_000.0)}
+# Those that wait before a batch, and whether they do before one that prefills: None is either way.
+BATCHES: Mapping[str, bool | None] = {"host": None, "prefill": True, "decode": False}
 # A captured graph repeats its spins in every replay: the GPU cannot be slowed in one step of many.
 NEVER_RARE = "gpu"
 MAX_PERIOD = 10_000
@@ -60,7 +63,7 @@ def parse_injection(text: str) -> Injection:
     if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
         raise ValueError(
             f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
-            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000"
+            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000, or prefill: or decode: as host:"
         )
     if not slash:
         return Injection(kind=kind, amount=amount, period=TAIL_PERIOD if kind == "tail" else 1)
@@ -96,17 +99,29 @@ def slow_down(injection: Injection) -> Callable[..., Any]:
 
 
 def delay_batches(injection: Injection) -> Callable[..., Any]:
-    """Build an AROUND hook that makes the scheduler sleep before each batch."""
-    tally = Tally(kind=injection.kind)
+    """Build an AROUND hook that makes the scheduler sleep before each batch, or before each that the kind is about.
+
+    What it tells of is per batch of the kind: others are no steps to it.
+    """
+    tally, wanted = Tally(kind=injection.kind), BATCHES[injection.kind]
+    is_announced = False
 
     def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if tally.steps == 0:
+        nonlocal is_announced
+        if not is_announced:
+            is_announced = True
             announce(injection.kind, injection.amount)
-        is_slowed = (tally.steps + 1) % injection.period == 0
-        tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6 if is_slowed else 0.0)
+        if wanted is None or _does_prefill(*args, **kwargs) is wanted:
+            is_slowed = (tally.steps + 1) % injection.period == 0
+            tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6 if is_slowed else 0.0)
         return original(*args, **kwargs)
 
     return hook
+
+
+def _does_prefill(_scheduler: Any, batch: Any, *_args: Any, **_kwargs: Any) -> bool:
+    """Whether a batch has prompts in it, alone or beside tokens of running requests."""
+    return bool(batch.forward_mode.is_extend())
 
 
 def _sleep(seconds: float) -> float:
@@ -162,7 +177,7 @@ def register() -> None:
         HookRegistry.register(LOAD, hooks.load, HookType.AFTER)
         HookRegistry.register(MOE, hooks.enqueue, HookType.AROUND)
         HookRegistry.register(BATCH, hooks.count, HookType.AROUND)
-    elif injection.kind == "host":
+    elif injection.kind in BATCHES:
         HookRegistry.register(BATCH, delay_batches(injection), HookType.AROUND)
     else:
         HookRegistry.register(FORWARD, slow_down(injection), HookType.AROUND)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.errors import InputError, ModelError
+from perfgate.errors import CANNOT_MEASURE, InputError, ModelError
 from perfgate.scenario import schema as scenario
 from perfgate.serving.model.dense_models import explain_dense
 
@@ -38,19 +38,26 @@ TOP_K_KEYS = (
 LAYER_KEYS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer")
 HIDDEN_KEYS = ("hidden_size", "d_model", "n_embd")
 VOCABULARY_KEYS = ("vocab_size", "padded_vocab_size")
-REFUSAL = "this model cannot measure a MoE kernel"
 """How each refusal of a model that is no mixture of experts begins, whichever check made it."""
 
 # Sub-configs that hold the language model of a multi-modal one, or the feed-forward part of DBRX.
 NESTED_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "ffn_config")
+# How weights are drawn that no training made; a config that perfgate wrote says which.
+DRAWN = ("random", "routed")
+_WARNINGS = {
+    "random": "weights are RANDOM: shapes are real, answers are noise; expert choices need not be real, nor the speed that "
+    "follows from them (plain dummy weights send every token of gpt-oss to the same experts)",
+    "routed": "weights are DRAWN by a recipe: shapes, formats and kernels are real, experts are chosen by token and by layer "
+    "with about the recipe's imbalance of load; which ones, and the answers, are not those of the published model",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """What a config.json says of the model.
 
-    `experts` counts routed experts of a layer and `top_k` how many a token visits. `weights` is "random" when the config says
-    that they were drawn, else "unstated". `digest` is twelve hex digits over the whole config.
+    `experts` counts routed experts of a layer and `top_k` how many a token visits. `weights` is "random" or "routed" when the
+    config says that they were drawn, else "unstated". `digest` is twelve hex digits over the whole config.
     """
 
     architecture: str
@@ -65,7 +72,7 @@ class ModelFacts:
     @property
     def warning(self) -> str | None:
         """What must be said loudly wherever numbers of this model are shown."""
-        return "weights are RANDOM: shapes and speed are real, answers are noise" if self.weights == "random" else None
+        return _WARNINGS.get(self.weights)
 
 
 def read_model_facts(config: Mapping[str, object], source: str = "config.json") -> ModelFacts:
@@ -82,7 +89,7 @@ def read_model_facts(config: Mapping[str, object], source: str = "config.json") 
         layers=_count(_find(config, LAYER_KEYS), "layers", source),
         hidden=_count(_find(config, HIDDEN_KEYS), "hidden", source),
         quantization=_quantization(config),
-        weights="random" if config.get("perfgate_weights") == "random" else "unstated",
+        weights=_read_weights(config),
         digest=hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12],
     )
     if facts.top_k > facts.experts:
@@ -155,7 +162,7 @@ def _find(config: Mapping[str, object], keys: tuple[str, ...]) -> object:
 def _refuse_dense(config: Mapping[str, object], experts: object, top_k: object, source: str) -> None:
     names = config.get("architectures")
     architecture = names[0] if isinstance(names, list) and names else config.get("model_type", "unnamed")
-    where = f"{REFUSAL}: {source}"
+    where = f"{CANNOT_MEASURE}: {source}"
     if experts is None and top_k is None:
         keys = ", ".join((*EXPERT_KEYS, *TOP_K_KEYS))
         raise ModelError(f"{where}: {architecture} is a dense model: it has none of {keys}; serve a mixture of experts")
@@ -176,6 +183,11 @@ def _architecture(config: Mapping[str, object], source: str) -> str:
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return str(names[0])
     raise InputError(f"{source}: architectures: must be a list of at least one name")
+
+
+def _read_weights(config: Mapping[str, object]) -> str:
+    found = config.get("perfgate_weights")
+    return str(found) if found in DRAWN else "unstated"
 
 
 def _count(value: object, name: str, source: str) -> int:
@@ -203,6 +215,6 @@ def list_differences(facts: ModelFacts, expected: scenario.Model) -> Iterator[st
             yield f"{name} is {found}, the scenario wants {wanted}"
     if expected.config_digest not in (None, facts.digest):
         yield f"config_digest is {facts.digest}, the scenario wants {expected.config_digest}"
-    # The other way round cannot be told: a hub config served with drawn weights looks like any other.
-    if facts.weights == "random" and expected.weights == "checkpoint":
-        yield "weights is random, the scenario wants checkpoint"
+    # A hub config served with random weights looks like any other: only what a config says can be told.
+    if facts.weights != expected.weights and (facts.weights in DRAWN or expected.weights == "routed"):
+        yield f"weights is {facts.weights}, the scenario wants {expected.weights}"

@@ -33,7 +33,7 @@ def verify_served(name: str, args: Sequence[str], folder: Path, expected: scenar
     config = {**read_config(folder), **_read_overrides(name, args)}
     facts = read_model_facts(config, f"{name}: {find_config(folder)} with its arguments")
     facts = _apply(facts, args)
-    differences = [*list_differences(facts, expected), *_check_weights(facts, folder, expected)]
+    differences = [*list_differences(facts, expected), *_check_weights(facts, args, folder, expected)]
     if differences:
         raise ModelError(
             f"{name}: with its arguments it serves not the scenario's model: {'; '.join(differences)}; serve {expected.path}"
@@ -58,16 +58,24 @@ def _read_overrides(name: str, args: Sequence[str]) -> Mapping[str, object]:
 def _apply(facts: ModelFacts, args: Sequence[str]) -> ModelFacts:
     """What the engine does to the numbers while it loads them."""
     quantization = read_option(args, _QUANTIZATION) or facts.quantization
-    weights = "random" if read_option(args, _LOAD_FORMAT) == "dummy" else facts.weights
-    return replace(facts, quantization=quantization, weights=weights)
+    # A routed model's own recipe fills what a dummy load leaves; that it did is asked of the server's log.
+    is_dummy = is_drawn_by_server(args) and facts.weights != "routed"
+    return replace(facts, quantization=quantization, weights="random" if is_dummy else facts.weights)
 
 
-def _check_weights(facts: ModelFacts, folder: Path, expected: scenario.Model) -> Iterator[str]:
+def is_drawn_by_server(args: Sequence[str]) -> bool:
+    """Whether a server with these arguments reads no weights, but draws them."""
+    return read_option(args, _LOAD_FORMAT) == "dummy"
+
+
+def _check_weights(facts: ModelFacts, args: Sequence[str], folder: Path, expected: scenario.Model) -> Iterator[str]:
     """Weights from a checkpoint have to be there, and to be those that the scenario pins."""
-    if facts.weights == "random":
+    if facts.weights == "random" or is_drawn_by_server(args):
         return
     found = digest_weights(folder)
-    if found == NO_WEIGHTS and expected.weights == "checkpoint":
+    if found == NO_WEIGHTS and facts.weights == "routed":
+        yield f"{folder} holds no weights and {_LOAD_FORMAT} is not dummy (add it to server.args)"
+    elif found == NO_WEIGHTS and expected.weights == "checkpoint":
         yield f"{folder} holds no weights ({', '.join(WEIGHTS)})"
     elif expected.weights_digest not in (None, found):
         yield f"weights_digest is {found}, the scenario wants {expected.weights_digest}"

@@ -8,7 +8,6 @@ file formats are simple enough to be written here, so that no version of a libra
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from math import prod
@@ -19,54 +18,39 @@ from zlib import crc32
 import numpy as np
 
 from perfgate.errors import InputError, PerfgateError
+from perfgate.serving.model.model_folder import CONFIG, write_folder
+from perfgate.serving.model.tiny_routed import route
 from perfgate.serving.model.tiny_shapes import CONTEXT, MODELS, SPECIAL, VOCAB, Dtype, Tensor, TinyModel
 
 if TYPE_CHECKING:
     Values = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
-SEED = 20
-# What only the config of a generated model holds.
-MARK = '"perfgate_weights": "random"'
+ROUTED_ENDING = "-routed"
 
 
 def write_tiny_model(folder: Path, name: str) -> Path:
     """Write the model `name` (with or without `generated:`) into `folder` and return it. Raise InputError for an unknown name.
 
-    A folder that already holds the model is left as it is, one that an older perfgate wrote is renewed, any other is refused.
+    A name that ends in `-routed` draws the weights by a recipe, `perfgate.serving.model.routed_recipe`. A folder that already
+    holds the model is left as it is, one that an older perfgate wrote is renewed, any other is refused.
     """
-    model = _build(name.removeprefix("generated:"))
-    config_text = _json(model.config)
-    try:
-        if _is_written(folder, config_text):
-            return folder
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / "tokenizer.json", _json(_tokenizer()))
-        _write(folder / "tokenizer_config.json", _json(_TOKENIZER_CONFIG))
-        _write(folder / "generation_config.json", _json(_GENERATION_CONFIG))
-        _write(folder / "model.safetensors", _weights(model))
-        # The config is last: a folder that has it is complete.
-        _write(folder / "config.json", config_text)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot write the model there ({error.strerror}); give a writable folder") from error
-    return folder
+    plain = name.removeprefix("generated:")
+    model = _build(plain.removesuffix(ROUTED_ENDING))
+    return write_tiny(folder, route(model) if plain.endswith(ROUTED_ENDING) else model)
 
 
-def _is_written(folder: Path, config_text: str) -> bool:
-    config = folder / "config.json"
-    if not config.exists():
-        return False
-    found = config.read_text(encoding="utf-8", errors="replace")
-    if found == config_text:
-        return (folder / "model.safetensors").exists()
-    if MARK in found:
-        return False
-    raise InputError(f"{folder}: holds another model; give an empty folder")
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-    temporary.replace(path)
+def write_tiny(folder: Path, model: TinyModel) -> Path:
+    """Write a tiny model into `folder` as a checkpoint and return it. Raise InputError as `write_tiny_model` does."""
+    return write_folder(
+        folder,
+        {
+            "tokenizer.json": _json(_tokenizer()),
+            "tokenizer_config.json": _json(_TOKENIZER_CONFIG),
+            "generation_config.json": _json(_GENERATION_CONFIG),
+            "model.safetensors": lambda: _weights(model),
+            CONFIG: _json(model.config),
+        },
+    )
 
 
 def _json(content: Mapping[str, object]) -> str:
@@ -79,12 +63,16 @@ def _build(name: str) -> TinyModel:
     return MODELS[name]
 
 
-def _draw(name: str, tensor: Tensor) -> Values:
+def _draw(name: str, tensor: Tensor, seed: int) -> Values:
     """Draw uniformly with the wanted spread; a bit generator's raw stream is the one thing numpy promises never to change."""
-    raw = np.random.PCG64([SEED, crc32(name.encode())]).random_raw(prod(tensor.shape))
+    raw = np.random.PCG64([seed, crc32(name.encode())]).random_raw(prod(tensor.shape))
     uniform = (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24) - np.float32(0.5)
     values = uniform * np.float32(tensor.spread * 12**0.5) + np.float32(tensor.mean)
     values = values.reshape(tensor.shape)
+    if tensor.rows:
+        values *= np.array(tensor.rows, np.float32).reshape(-1, *[1] * (len(tensor.shape) - 1))
+    if tensor.first_column:
+        values[:, 0] = np.array(tensor.first_column, np.float32)
     if name == "lm_head.weight":
         # A special token is invisible text: were one generated, its event would carry nothing and an ITL sample would be lost.
         values[: len(SPECIAL)] = 0.0
@@ -102,7 +90,7 @@ def _encode(values: Values, dtype: Dtype) -> bytes:
 
 def _weights(model: TinyModel) -> bytes:
     """Lay the weights out as a safetensors file: header length, JSON header, then the bytes of each tensor."""
-    data = {name: _encode(_draw(name, tensor), model.dtype) for name, tensor in model.tensors.items()}
+    data = {name: _encode(_draw(name, tensor, model.seed), model.dtype) for name, tensor in model.tensors.items()}
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, content in data.items():

@@ -19,20 +19,26 @@ Config = dict[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """One weight: its shape, and the standard deviation of its draws around `mean` (0 gives a constant)."""
+    """One weight: its shape, and the standard deviation of its draws around `mean` (0 gives a constant).
+
+    `rows` multiplies each row, `first_column` then replaces the first one; empty where neither is wanted.
+    """
 
     shape: tuple[int, ...]
     spread: float
     mean: float = 0.0
+    rows: tuple[float, ...] = ()
+    first_column: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinyModel:
-    """A model that perfgate can write: its config.json and its weights by name."""
+    """A model that perfgate can write: its config.json, its weights by name, and the seed that they are drawn by."""
 
     config: Config
     dtype: Dtype
     tensors: Mapping[str, Tensor]
+    seed: int = 20
 
 
 Named = tuple[str, Tensor]

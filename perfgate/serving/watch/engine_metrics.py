@@ -16,6 +16,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from perfgate.serving.engine.loopback import open_http
+from perfgate.verdict.validity.same_work import REQUESTS_RETRACTED
 
 # Our name -> the engine's, without its prefix; a sum over the labels (data parallel ranks) unless it is a share.
 _SUMS = {
@@ -27,6 +28,7 @@ _COUNTERS = {
     "hits": ("cached_tokens_total", "prefix_cache_hits_total"),
     "prompts": ("prompt_tokens_total", "prefix_cache_queries_total"),
     "queue_s": ("queue_time_seconds_sum", "request_queue_time_seconds_sum"),
+    "retracted": ("num_retracted_requests_total", "num_preemptions_total"),
     "queued": ("queue_time_seconds_count", "request_queue_time_seconds_count"),
 }
 
@@ -37,7 +39,7 @@ class Scrape:
 
     `gauges` holds running_requests, queued_requests and token_usage. `counters` grow since the server started: prompt tokens
     (`prompts`) and those of them found in the cache (`hits`), requests that left the queue (`queued`) and the seconds that they
-    spent there (`queue_s`). One that nobody has increased yet is absent.
+    spent there (`queue_s`), requests put back for want of tokens (`retracted`). One that nobody has increased yet is absent.
     """
 
     took_s: float
@@ -113,6 +115,7 @@ def summarize_engine(
         for name, part, whole in (("cache_hit_rate", "hits", "prompts"), ("queue_wait_s", "queue_s", "queued")):
             if grown[whole] > 0:
                 told[name] = grown[part] / grown[whole]
+        told[REQUESTS_RETRACTED] = max(grown["retracted"], 0.0)
     return told
 
 

@@ -27,6 +27,7 @@ from perfgate.results.machine_samples import TELEMETRY_FILE
 from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
 from perfgate.serving.watch.gpu_tenants import Tenants, Ticker, summarize_gpu
+from perfgate.serving.watch.other_work import count_work, list_caches, name_added, take_stock
 from perfgate.storage.journal import cut_torn_member
 
 PERIOD_S = 0.2
@@ -50,9 +51,13 @@ class Tick:
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """A window being watched; when it ends, `readings` is filled, and `failure` says why nobody can rely on them."""
+    """A window being watched; when it ends, `readings` is filled, and `failure` says why nobody can rely on them.
+
+    `compiled` names what a compiler added to the server's caches meanwhile.
+    """
 
     readings: dict[str, float] = field(default_factory=dict)
+    compiled: tuple[str, ...] = ()
     failure: str | None = None
 
     def require_complete(self) -> None:
@@ -116,6 +121,7 @@ class Telemetry:
         gauges = Ticker(lambda: scrape(live) if live else None, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
         ticks = Ticker(self._tick, PERIOD_S)
         known = server.log_bytes
+        stock = take_stock(list_caches(server.launch))
         before = (read_times(os.getpid()), scrape(url) if url else None)
         ticks.start()
         gauges.start()
@@ -127,6 +133,9 @@ class Telemetry:
         after = (read_times(os.getpid()), scrape(url) if url else None)
         batches = read_batches(server.log, known, server.launch.engine.batch)
         watch.readings |= self._summarize(ticks, gauges, before, after, batches)
+        watch.compiled = name_added(stock, take_stock(list_caches(server.launch)))
+        for name, count in count_work(server, known, watch.compiled).items():
+            watch.readings[name] = max(watch.readings.get(name, 0.0), count)
         if server.leader is not None:
             watch.readings[SERVER_MEMORY] = float(measure_memory(server.leader))
         self._keep({**place, "batches": batches}, ticks, gauges, before[1], after[1])

@@ -20,6 +20,7 @@ from perfgate.verdict.validity.structure import (
     check_blocks,
     check_clock,
     check_copies,
+    check_same_work,
     check_starts,
     name,
     name_arms,
@@ -66,6 +67,7 @@ def admit(session: Session, court: Court) -> tuple[str, ...]:
         check_copies(session),
         check_clock(session, starts),
         check_starts(starts, court),
+        check_same_work(session, starts, court),
         check_blocks(session, starts, court),
         check_arms(starts),
     )

@@ -2,19 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import expm1, inf
 from statistics import median
 
 from perfgate.core import Arm, Role, Run, Session, Window
 from perfgate.metrics import METRICS
+from perfgate.scenario.schema import Scenario
 from perfgate.stats.components import measure_variance
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_METRICS, find_stalled
 from perfgate.storage.rounding import format_percent
+from perfgate.verdict.validity.same_work import advise, describe_other_work
 
 # The twelfth decimal of a logarithm is where C libraries begin to differ; a verdict must not.
 DECIMALS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRules:
+    """What decides which windows of a start count; the driver that measures and the judge ask the same.
+
+    `tolerance` is the ratio of `stats.steady`, `noise` the stored window standard deviations by metric. `allows_retraction`
+    says that a window in which requests were retracted is the work that was meant.
+    """
+
+    tolerance: float
+    noise: Mapping[str, float] = field(default_factory=dict)
+    allows_retraction: bool = False
+
+    def describe(self, telemetry: Mapping[str, float]) -> str:
+        """What a server did in a window besides the work that was meant; empty for nothing."""
+        return describe_other_work(telemetry, allows_retraction=self.allows_retraction)
+
+    def advise(self, telemetry: Mapping[str, float]) -> str:
+        """What to do where a server does that in every window."""
+        return advise(telemetry, allows_retraction=self.allows_retraction)
+
+
+def fix_rules(scenario: Scenario, noise: Mapping[str, float]) -> WindowRules:
+    """The rules of a scenario's windows on a machine whose windows scatter by `noise`."""
+    return WindowRules(tolerance=scenario.warmup.steady_ratio, noise=noise, allows_retraction=scenario.allow_retraction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flaw:
+    """A window that has to be measured again: the one in `place` of those that count. `work` is empty where it stalled."""
+
+    place: int
+    window: Window
+    work: str
+
+    @property
+    def told(self) -> str:
+        """What became of the window, as a verb: "stalled", or what its server did."""
+        return self.work or "stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A start's windows after its re-runs took their places.
+
+    `windows` are those that count, as many as were measured. `replaced` are the flaws that re-runs stand for, in the order of
+    the re-runs; `wanted` is the flaw that is left, None where there is none. `spare` are re-runs that no rule asked for.
+    """
+
+    windows: tuple[Window, ...]
+    replaced: tuple[Flaw, ...]
+    wanted: Flaw | None
+    spare: tuple[Window, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +84,34 @@ class Start:
     measured: tuple[Window, ...]
     reruns: tuple[Window, ...]
 
-    def find_stalled(self, tolerance: float, noise: Mapping[str, float]) -> int | None:
-        """Return which measured window the sentinel rule wants measured again, if any."""
-        return find_stalled([read_badness(window, SENTINEL_METRICS) for window in self.measured], tolerance, noise)
+    def settle(self, rules: WindowRules) -> Settled:
+        """Let each re-run replace the window that the rules want measured again at that point.
 
-    def pick_judged(self, tolerance: float, noise: Mapping[str, float]) -> tuple[Window, ...]:
-        """Return the windows that count: the measured ones, with the stalled one replaced by its re-run."""
-        if not self.reruns:
-            return self.measured
-        stalled = self.find_stalled(tolerance, noise)
-        return tuple(self.reruns[0] if index == stalled else window for index, window in enumerate(self.measured))
+        Windows in which the server did other work come first, each as often as it takes; then, once, the one that stalled.
+        """
+        windows, spare, replaced = list(self.measured), list(self.reruns), list[Flaw]()
+        while (flaw := _find_flaw(windows, replaced, rules)) is not None and spare:
+            windows[flaw.place] = spare.pop(0)
+            replaced.append(flaw)
+        return Settled(windows=tuple(windows), replaced=tuple(replaced), wanted=flaw, spare=tuple(spare))
+
+    def pick_judged(self, rules: WindowRules) -> tuple[Window, ...]:
+        """Return the windows that count: the measured ones, with each flawed one replaced by its re-run."""
+        return self.settle(rules).windows if self.reruns else self.measured
+
+    def is_same_work(self, rules: WindowRules) -> bool:
+        """Whether the server did nothing but the work that was meant in each window that counts."""
+        return not any(rules.describe(window.telemetry) for window in self.pick_judged(rules))
+
+
+def _find_flaw(windows: Sequence[Window], replaced: Iterable[Flaw], rules: WindowRules) -> Flaw | None:
+    for place, window in enumerate(windows):
+        if work := rules.describe(window.telemetry):
+            return Flaw(place=place, window=window, work=work)
+    if not windows or any(not flaw.work for flaw in replaced):
+        return None
+    stalled = find_stalled([read_badness(window, SENTINEL_METRICS) for window in windows], rules.tolerance, rules.noise)
+    return None if stalled is None else Flaw(place=stalled, window=windows[stalled], work="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +158,23 @@ def _pick(windows: Iterable[Window], role: Role) -> tuple[Window, ...]:
     return tuple(window for window in windows if window.role is role)
 
 
-def pair_blocks(starts: Iterable[Start], windows: int, tolerance: float, noise: Mapping[str, float]) -> tuple[Block, ...]:
-    """Pair both arms of each block that has `windows` measured windows in each; the rest does not count."""
-    whole = {
-        (start.block, start.arm): start.pick_judged(tolerance, noise) for start in starts if len(start.measured) == windows
-    }
+def pair_blocks(starts: Iterable[Start], windows: int, rules: WindowRules) -> tuple[Block, ...]:
+    """Pair both arms of each block that has `windows` measured windows of the same work in each; the rest does not count."""
+    whole = {(start.block, start.arm): start.pick_judged(rules) for start in starts if _is_whole(start, windows, rules)}
     numbers = sorted(number for number, arm in whole if arm is Arm.BASE and (number, Arm.CANDIDATE) in whole)
     return tuple(
         Block(number=number, base=whole[number, Arm.BASE], candidate=whole[number, Arm.CANDIDATE]) for number in numbers
     )
 
 
-def list_lone_blocks(starts: Iterable[Start], windows: int, tolerance: float, noise: Mapping[str, float]) -> tuple[Block, ...]:
+def list_lone_blocks(starts: Iterable[Start], windows: int, rules: WindowRules) -> tuple[Block, ...]:
     """The whole starts of a candidate that was measured without a base, as blocks whose base is empty."""
-    whole = [start for start in starts if start.arm is Arm.CANDIDATE and len(start.measured) == windows]
-    return tuple(Block(number=start.block, base=(), candidate=start.pick_judged(tolerance, noise)) for start in whole)
+    whole = [start for start in starts if start.arm is Arm.CANDIDATE and _is_whole(start, windows, rules)]
+    return tuple(Block(number=start.block, base=(), candidate=start.pick_judged(rules)) for start in whole)
+
+
+def _is_whole(start: Start, windows: int, rules: WindowRules) -> bool:
+    return len(start.measured) == windows and start.is_same_work(rules)
 
 
 def summarise(windows: Iterable[Window], metric: str) -> float:

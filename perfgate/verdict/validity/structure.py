@@ -11,7 +11,7 @@ from math import isfinite
 from perfgate.core import Arm, Session, Window
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.steady import is_steady
-from perfgate.verdict.validity.pairing import Start, describe_curve, read_badness
+from perfgate.verdict.validity.pairing import Start, WindowRules, describe_curve, fix_rules, read_badness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,11 @@ class Court:
     scenario: Scenario
     gated: tuple[str, ...]
     noise: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> WindowRules:
+        """What decides which windows of a start count."""
+        return fix_rules(self.scenario, self.noise)
 
 
 def name(window: Window) -> str:
@@ -100,10 +105,28 @@ def _check_warmth(start: Start, court: Court) -> Iterator[str]:
 
 
 def _check_reruns(start: Start, court: Court) -> Iterator[str]:
+    settled = start.settle(court.rules)
+    if not settled.spare:
+        return
     if len(start.reruns) > 1:
-        yield f"start {start.number}: {len(start.reruns)} re-runs; one is the rule, more would be choosing"
-    elif start.reruns and start.find_stalled(court.scenario.warmup.steady_ratio, court.noise) is None:
+        asked = len(settled.replaced)
+        rule = "one is the rule" if asked < 2 else f"{asked} were asked for"
+        yield f"start {start.number}: {len(start.reruns)} re-runs; {rule}, more would be choosing"
+    else:
         yield f"start {start.number}: re-run although no window stalled; a re-run that no rule asked for would be choosing"
+
+
+def check_same_work(session: Session, starts: Iterable[Start], court: Court) -> Iterator[str]:
+    """Each window that counts is the same work; the last block of a session that was cut off may lack its re-runs."""
+    rules, found = court.rules, tuple(starts)
+    last = max((start.block for start in found), default=0)
+    for start in found:
+        flaw = start.settle(rules).wanted
+        if flaw is not None and flaw.work and (session.is_complete or start.block < last):
+            yield (
+                f"{name(flaw.window)}: the server {flaw.work}, and no re-run without that stands in its place; "
+                f"{rules.advise(flaw.window.telemetry)}"
+            )
 
 
 def check_blocks(session: Session, starts: tuple[Start, ...], court: Court) -> Iterator[str]:

@@ -1,0 +1,103 @@
+"""Pack SGLang 0.5.16 for an offline Hopper machine: one tar.xz, unpacked to a folder that goes first on PYTHONPATH.
+
+    python -m benchmarks.h200.campaign.bundle sglang-0.5.16.tar.xz
+
+For Python 3.12 with torch 2.11 for CUDA 13 and Triton 3.6. `requirements.txt` beside this pins every wheel. Left out is what
+the Triton path of attention never loads: FlashAttention 3 and FlashMLA, machine code of other architectures, CUTLASS' headers,
+the diffusion server. So servers start with `--attention-backend triton --sampling-backend pytorch --grammar-backend none`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import lzma
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from zipfile import ZipFile
+
+from benchmarks.vllm.bundle import add, prune
+
+PINS = Path(__file__).with_name("requirements.txt")
+PLATFORMS = tuple(
+    f"manylinux{version}_x86_64" for version in ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34")
+)
+LEFT_OUT = (
+    "*.a",
+    "sgl_kernel/flash_ops*",
+    "sgl_kernel/flashmla_ops*",
+    "sgl_kernel/infllm_ops*",
+    "sgl_kernel/sm100/*",
+    "flashinfer/data/cutlass/*",
+    "sglang/multimodal_gen/*",
+    "sglang/srt/grpc/_core*",
+    "sglang/srt/multimodal/_core*",
+    "torch_memory_saver_hook_mode_*cu12*",
+    "tvm_ffi/lib/libtvm_ffi_testing.so",
+    "wcwidth/*.so",
+)
+# Machine code for a GPU lies in these; their other libraries hold none.
+FAT = ("sgl_kernel/*.so",)
+# Shipped with the symbols of its debugger: 53 MB of which 2 are code.
+UNSTRIPPED = ("xgrammar/*.so",)
+# Of a match finder's memory only the archive's writer and reader know; larger than the archive's content gains nothing.
+FILTERS = ({"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 256 * 2**20},)
+
+
+def is_any(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a file's name in its wheel matches one of the patterns."""
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def download(folder: Path) -> list[Path]:
+    """Fetch the pinned wheels, without their dependencies."""
+    platforms = [word for name in PLATFORMS for word in ("--platform", name)]
+    fixed = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.12"]
+    subprocess.run([*fixed, *platforms, "--dest", str(folder), "--requirement", str(PINS)], check=True)
+    return sorted(folder.glob("*.whl"))
+
+
+def shrink(name: str, content: bytes) -> bytes:
+    """What of a wheel's file is of use there: one architecture's code, no symbols of a debugger."""
+    if is_any(name, FAT):
+        return prune(content)
+    return strip(content) if is_any(name, UNSTRIPPED) else content
+
+
+def strip(library: bytes) -> bytes:
+    """A shared library without what only a debugger reads, by binutils' `strip`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "library.so"
+        path.write_bytes(library)
+        subprocess.run(["strip", "--strip-unneeded", str(path)], check=True)  # noqa: S607 - binutils, wherever they lie
+        return path.read_bytes()
+
+
+def write(archive: Path, wheels: Sequence[Path]) -> None:
+    """Put the kept files of all wheels into one tar.xz; the same wheels give the same bytes."""
+    with lzma.open(archive, "wb", filters=FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        for wheel in sorted(wheels):
+            with ZipFile(wheel) as files:
+                for name in sorted(files.namelist()):
+                    if not name.endswith("/") and not is_any(name, LEFT_OUT):
+                        add(tar, name, shrink(name, files.read(name)))
+
+
+def main() -> None:
+    """Fetch the wheels, or take those of a folder, and write the archive."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("archive", type=Path)
+    parser.add_argument("--wheels", type=Path, help="a folder with the wheels, instead of fetching them")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        wheels = sorted(options.wheels.glob("*.whl")) if options.wheels else download(Path(folder))
+        write(options.archive, wheels)
+    print(f"{options.archive}: {options.archive.stat().st_size / 2**20:.1f} MiB from {len(wheels)} wheels")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""How a served model uses its experts, from the choices of its router: values and formulas, no file and no server.
+
+A mixture of experts whose tokens all choose the same experts does the work of a dense model. Five numbers of each layer tell:
+
+- experts used, and the effective number of experts, `exp(H)` of the entropy `H = -sum p ln p` of the load shares `p` (the Hill
+  number of order one: M. O. Hill, Ecology 54 (1973) 427-432; `experts` where all have the same load, 1 where one has it all);
+- distinct experts a decode step: how many experts the tokens that decode together touch. Uniform routing of `n` tokens to `k`
+  of `E` experts touches `E (1 - (1 - k/E)^n)`: one expert is left out by one token with probability `1 - k/E`;
+- the dependence on the token: the share of a token's experts that are chosen again when the same text is sent a second time,
+  less the share that a different token at the same place of another text chooses too. It is 0 for a router that always takes
+  the same experts, cycles by position or by row, counts, or draws, since none of them looks at the token; 1 where equal tokens
+  choose the same experts and different ones share none;
+- how far a token's experts differ from those it chose in the layer before (`1 - k/E` for independent layers, 0 for clones);
+- the load of the busiest expert over the mean load.
+
+An "overlap" of two choices is the number of experts in both over the number that a token visits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import pairwise
+from math import exp, log
+from statistics import fmean
+
+Choice = frozenset[int]
+"""The experts that one token visits in one layer."""
+
+MIN_DISTINCT_SHARE = 0.5
+"""A decode step that touches less than this share of the experts of uniform routing is not a mixture of experts' step."""
+
+MIN_DEPENDENCE = 0.1
+"""The least dependence on the token: routers that look at it reach 0.5 and more, those that do not scatter around 0."""
+
+ARM_DIFFERENCE_FLOOR = 0.1
+OWN_SCATTER_FACTOR = 3.0
+"""Arms may choose differently by this multiple of the base's own scatter, or by the floor: another kernel rounds otherwise, and
+a choice near a tie flips."""
+
+
+class Unknown(StrEnum):
+    """Why the expert use of an arm is not known."""
+
+    NOT_MEASURED = "not measured"
+    ENGINE = "engine"
+    NO_RECORDER = "no recorder"
+    NOT_SEEN = "not seen"
+    INCOMPLETE = "incomplete"
+    PLACED = "placed"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What the router chose for one text: its token ids, and for each layer one choice a token."""
+
+    tokens: tuple[int, ...]
+    chosen: tuple[tuple[Choice, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Texts of equal length and their choices. The first `prompt_len` tokens of each are the prompt, the others its answer.
+
+    `tokens_a_step` of the texts decode together. `again` are the first texts a second time, each in another forward pass.
+    """
+
+    experts: int
+    top_k: int
+    prompt_len: int
+    tokens_a_step: int
+    texts: tuple[Traced, ...]
+    again: tuple[Traced, ...]
+
+    @property
+    def layers(self) -> int:
+        """How many layers were traced."""
+        return len(self.texts[0].chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerUse:
+    """How one layer uses its experts; the module's text says how each number is made.
+
+    `layer` counts the layers that route, from 0. `differs_from_before_ratio` is absent in the first of them.
+    `own_scatter_ratio` is one minus the overlap of the same text sent twice; `differs_from_base_ratio` one minus the overlap
+    with the base's choices for the same prompts, absent for the base itself.
+    """
+
+    layer: int
+    experts: int
+    top_k: int
+    used: int
+    effective: float
+    distinct_a_step: float
+    uniform_a_step: float
+    max_over_mean: float
+    dependence: float
+    own_scatter_ratio: float
+    differs_from_before_ratio: float | None = None
+    differs_from_base_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertUse:
+    """The expert use of one arm: its layers, or why it is unknown. `tokens_a_step` tokens make a decode step."""
+
+    layers: tuple[LayerUse, ...] = ()
+    tokens_a_step: int = 0
+    unknown: Unknown | None = None
+    is_like_base: bool = field(default=True)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the layers were measured."""
+        return self.unknown is None
+
+
+NOT_MEASURED = ExpertUse(unknown=Unknown.NOT_MEASURED)
+
+
+class FaultKind(StrEnum):
+    """What makes a layer no evidence on a MoE kernel."""
+
+    FEW = "few"
+    BLIND = "blind"
+    APART = "apart"
+    SHAPE = "shape"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Layers of one arm that fail in one way; `worst` is the first of those that are furthest off."""
+
+    kind: FaultKind
+    worst: LayerUse
+    layers: int
+    allowed: float
+
+
+def expect_distinct(experts: int, top_k: int, tokens: int) -> float:
+    """The expected number of distinct experts that `tokens` uniformly routed tokens touch in one layer."""
+    return experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+
+
+def count_effective(loads: Iterable[int]) -> float:
+    """The effective number of experts: exp of the entropy of the load; 0 where there was none."""
+    some = [load for load in loads if load > 0]
+    total = sum(some)
+    return exp(-sum(load / total * log(load / total) for load in some)) if total else 0.0
+
+
+def measure_use(trace: Trace) -> ExpertUse:
+    """Every layer's numbers, without those that compare with the base."""
+    layers = tuple(_measure_layer(trace, layer) for layer in range(trace.layers))
+    return ExpertUse(layers=layers, tokens_a_step=trace.tokens_a_step)
+
+
+def compare_with_base(use: ExpertUse, trace: Trace, base: Trace) -> ExpertUse:
+    """Add to each layer how far its choices differ from the base's for the same prompts.
+
+    Where the shapes differ, or the prompts, there is nothing to compare: `is_like_base` is then False.
+    """
+    if (trace.experts, trace.top_k, trace.layers) != (base.experts, base.top_k, base.layers) or not _have_same_prompts(
+        trace, base
+    ):
+        return replace(use, is_like_base=False)
+    layers = (replace(layer, differs_from_base_ratio=1.0 - _compare_prompts(trace, base, layer.layer)) for layer in use.layers)
+    return replace(use, layers=tuple(layers))
+
+
+def find_faults(use: ExpertUse, base: ExpertUse | None = None) -> Iterator[Fault]:
+    """Name what makes `use` no mixture of experts, and where it routes differently from `base`; nothing of an unknown one."""
+    if not use.is_known:
+        return
+    few = [layer for layer in use.layers if layer.distinct_a_step < MIN_DISTINCT_SHARE * layer.uniform_a_step]
+    if few:
+        worst = min(few, key=lambda layer: layer.distinct_a_step / layer.uniform_a_step)
+        yield Fault(kind=FaultKind.FEW, worst=worst, layers=len(few), allowed=MIN_DISTINCT_SHARE * worst.uniform_a_step)
+    blind = [layer for layer in use.layers if layer.dependence < MIN_DEPENDENCE]
+    if blind:
+        worst = min(blind, key=lambda layer: layer.dependence)
+        yield Fault(kind=FaultKind.BLIND, worst=worst, layers=len(blind), allowed=MIN_DEPENDENCE)
+    if base is None or not base.is_known:
+        return
+    if not use.is_like_base:
+        yield Fault(kind=FaultKind.SHAPE, worst=use.layers[0], layers=len(use.layers), allowed=0.0)
+        return
+    apart = [
+        (layer, layer.differs_from_base_ratio, allow_difference(own))
+        for layer, own in zip(use.layers, base.layers, strict=True)
+        if layer.differs_from_base_ratio is not None and layer.differs_from_base_ratio > allow_difference(own)
+    ]
+    if apart:
+        found, _, allowed = max(apart, key=lambda one: one[1] - one[2])
+        yield Fault(kind=FaultKind.APART, worst=found, layers=len(apart), allowed=allowed)
+
+
+def allow_difference(base: LayerUse) -> float:
+    """How far a layer of the candidate may choose differently from this layer of the base."""
+    return max(ARM_DIFFERENCE_FLOOR, OWN_SCATTER_FACTOR * base.own_scatter_ratio)
+
+
+def _measure_layer(trace: Trace, layer: int) -> LayerUse:
+    rows = [text.chosen[layer] for text in trace.texts]
+    loads = Counter(expert for row in rows for choice in row for expert in choice)
+    repeated = _overlap_again(trace, layer)
+    return LayerUse(
+        layer=layer,
+        experts=trace.experts,
+        top_k=trace.top_k,
+        used=len(loads),
+        effective=count_effective(loads.values()),
+        distinct_a_step=_count_distinct(trace, rows),
+        uniform_a_step=expect_distinct(trace.experts, trace.top_k, trace.tokens_a_step),
+        max_over_mean=max(loads.values()) * trace.experts / loads.total(),
+        dependence=repeated - _overlap_others(trace, layer),
+        own_scatter_ratio=1.0 - repeated,
+        differs_from_before_ratio=1.0 - _overlap_before(trace, layer) if layer else None,
+    )
+
+
+def _count_distinct(trace: Trace, rows: Sequence[Sequence[Choice]]) -> float:
+    """Mean number of experts that a step touches, over the positions of the answers and the groups that decode together."""
+    size = trace.tokens_a_step
+    groups = [rows[first : first + size] for first in range(0, len(rows) - size + 1, size)]
+    steps = range(trace.prompt_len, len(trace.texts[0].tokens))
+    return fmean(len(frozenset().union(*(row[step] for row in group))) for group in groups for step in steps)
+
+
+def _overlap(one: Choice, other: Choice, top_k: int) -> float:
+    return len(one & other) / top_k
+
+
+def _overlap_again(trace: Trace, layer: int) -> float:
+    pairs = zip(trace.texts, trace.again, strict=False)
+    return _mean_overlap(((first.chosen[layer], second.chosen[layer]) for first, second in pairs), trace.top_k)
+
+
+def _mean_overlap(pairs: Iterable[tuple[Sequence[Choice], Sequence[Choice]]], top_k: int) -> float:
+    return fmean(_overlap(one, other, top_k) for left, right in pairs for one, other in zip(left, right, strict=False))
+
+
+def _overlap_others(trace: Trace, layer: int) -> float:
+    """The overlap of different tokens at one position of neighbouring texts; that of all where no two tokens differ."""
+    # The last text's neighbour is the first: every text counts twice.
+    pairs = [*pairwise(trace.texts), (trace.texts[-1], trace.texts[0])]
+    found = [
+        _overlap(one.chosen[layer][at], other.chosen[layer][at], trace.top_k)
+        for one, other in pairs
+        for at, (token, its) in enumerate(zip(one.tokens, other.tokens, strict=False))
+        if token != its
+    ]
+    # Texts that are all alike cannot show that a router looks at them.
+    return fmean(found) if found else 1.0
+
+
+def _overlap_before(trace: Trace, layer: int) -> float:
+    return _mean_overlap(((text.chosen[layer], text.chosen[layer - 1]) for text in trace.texts), trace.top_k)
+
+
+def _have_same_prompts(one: Trace, other: Trace) -> bool:
+    def prompts(trace: Trace) -> list[tuple[int, ...]]:
+        return [text.tokens[: trace.prompt_len] for text in trace.texts]
+
+    return one.prompt_len == other.prompt_len and prompts(one) == prompts(other)
+
+
+def _compare_prompts(trace: Trace, base: Trace, layer: int) -> float:
+    end = trace.prompt_len
+    pairs = zip(trace.texts, base.texts, strict=True)
+    return _mean_overlap(((one.chosen[layer][:end], other.chosen[layer][:end]) for one, other in pairs), trace.top_k)

@@ -1,0 +1,231 @@
+"""Expert use in a result folder: what was chosen for which text, a file a start, and an index with digests.
+
+The numbers are computed from the stored choices each time the folder is read. A start that could not be asked has a line
+without a file, which says why. A block that was cut off is asked again: the last line of an arm counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import hashlib
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from perfgate.core import Arm
+from perfgate.errors import CANNOT_MEASURE, EvidenceError
+from perfgate.expert_use import (
+    NOT_MEASURED,
+    ExpertUse,
+    Fault,
+    FaultKind,
+    Trace,
+    Traced,
+    Unknown,
+    compare_with_base,
+    find_faults,
+    measure_use,
+)
+from perfgate.readers.replies import describe_field
+from perfgate.results.raw.raw_files import find_damage, read_raw
+from perfgate.storage.journal import append_line, cut_torn_line, read_lines, write_atomically
+from perfgate.storage.rounding import format_percent
+
+INDEX_FILE = "expert_use.jsonl"
+RAW_DIR = "expert_use"
+
+Number = Annotated[int, Field(ge=1)]
+Ids = Annotated[int, Field(ge=0)]
+_STRICT = ConfigDict(extra="forbid", defer_build=True)
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class UseRecord:
+    """One line of the index: which start was asked, and where its choices lie or why there are none."""
+
+    arm: Arm
+    block: Number
+    start: Number
+    unknown: Unknown | None = None
+    file: Annotated[str, Field(pattern=r"^(expert_use/start-\d{2,6}\.json\.gz)?$")] = ""
+    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")] = ""
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class RawText:
+    """A text as it is stored: for each layer base64 of little-endian unsigned 16-bit ids, one row of `top_k` a token."""
+
+    tokens: list[Ids]
+    layers: Annotated[list[str], Field(min_length=1)]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class RawTrace:
+    """The content of a stored file; the fields of `Trace`, with choices as they were recorded."""
+
+    experts: Number
+    top_k: Number
+    prompt_len: Number
+    tokens_a_step: Number
+    texts: Annotated[list[RawText], Field(min_length=2)]
+    again: Annotated[list[RawText], Field(min_length=1)]
+
+
+@cache
+def _index_adapter() -> TypeAdapter[UseRecord]:
+    return TypeAdapter(UseRecord)
+
+
+@cache
+def _raw_adapter() -> TypeAdapter[RawTrace]:
+    return TypeAdapter(RawTrace)
+
+
+def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, start: int) -> None:
+    """Put what one start chose into a result folder, then its index line; or the line alone, with the reason why not."""
+    if isinstance(found, Unknown):
+        record = UseRecord(arm=arm, block=block, start=start, unknown=found)
+    else:
+        name = f"{RAW_DIR}/start-{start:02d}.json.gz"
+        (folder / RAW_DIR).mkdir(exist_ok=True)
+        # A fixed time stamp keeps equal bytes equal.
+        packed = gzip.compress(_raw_adapter().dump_json(found), compresslevel=6, mtime=0)
+        write_atomically(folder / name, packed)
+        record = UseRecord(arm=arm, block=block, start=start, file=name, sha256=hashlib.sha256(packed).hexdigest())
+    cut_torn_line(folder / INDEX_FILE)
+    append_line(folder / INDEX_FILE, _index_adapter().dump_python(record, mode="json"))
+
+
+def load_use(folder: Path, arms: Sequence[Arm]) -> tuple[dict[Arm, ExpertUse], list[str]]:
+    """Read the expert use of `arms`, and name every reason why it voids the session.
+
+    An arm that was never asked has NOT_MEASURED. Raise EvidenceError for a damaged index.
+    """
+    path = folder / INDEX_FILE
+    records = {record.arm: record for record in (_parse(line, path, at) for at, line in enumerate(read_lines(path), start=1))}
+    uses: dict[Arm, ExpertUse] = dict.fromkeys(arms, NOT_MEASURED)
+    problems: list[str] = []
+    traces: dict[Arm, Trace] = {}
+    for arm, record in sorted(records.items()):
+        if record.unknown is not None:
+            uses[arm] = ExpertUse(unknown=record.unknown)
+            continue
+        found = _read(folder, record)
+        if isinstance(found, str):
+            uses[arm] = ExpertUse(unknown=Unknown.INCOMPLETE)
+            problems.append(found)
+            continue
+        traces[arm], uses[arm] = found, measure_use(found)
+    if len(traces) == len(Arm):
+        uses[Arm.CANDIDATE] = compare_with_base(uses[Arm.CANDIDATE], traces[Arm.CANDIDATE], traces[Arm.BASE])
+    problems.extend(check_use(uses))
+    return uses, problems
+
+
+def check_use(uses: Mapping[Arm, ExpertUse]) -> Iterator[str]:
+    """Say what makes a session no evidence on a MoE kernel: a router in name only, or arms that route differently."""
+    base = uses.get(Arm.BASE)
+    for arm, use in sorted(uses.items()):
+        for fault in find_faults(use, base if arm is Arm.CANDIDATE else None):
+            yield describe_fault(fault, use, f"as the {arm.value} serves it")
+
+
+def describe_fault(fault: Fault, use: ExpertUse, who: str) -> str:
+    """Say one fault; `who` completes "this model cannot measure a MoE kernel: ..."."""
+    worst = fault.worst
+    others = f" and {fault.layers - 1} more" if fault.layers > 1 else ""
+    where = f"in layer {worst.layer}{others}"
+    if fault.kind is FaultKind.FEW:
+        return (
+            f"{CANNOT_MEASURE}: {who}, a decode step of {use.tokens_a_step} tokens touches {worst.distinct_a_step:.1f} of "
+            f"{worst.experts} experts {where}, where uniform routing touches {worst.uniform_a_step:.1f} and at least half of "
+            "that is asked for; serve weights whose router looks at the token"
+        )
+    if fault.kind is FaultKind.BLIND:
+        return (
+            f"{CANNOT_MEASURE}: {who}, the experts of a token do not depend on the token {where} (dependence "
+            f"{worst.dependence:.2f}, {fault.allowed:g} is asked for); serve weights whose router looks at the token"
+        )
+    if fault.kind is FaultKind.SHAPE:
+        return "the arms route differently: they have not the same routed layers, experts and top-k; compare like with like"
+    return (
+        f"the arms route differently: the candidate's experts differ from the base's for the same prompts by "
+        f"{format_percent(worst.differs_from_base_ratio or 0.0)} {where}, {format_percent(fault.allowed)} is allowed (the "
+        "base's own scatter, or a rounding); compare arms that do the same work"
+    )
+
+
+def parse_raw(content: Mapping[str, Any]) -> RawTrace:
+    """Check what is to be stored. Raise EvidenceError naming the field that is wrong."""
+    try:
+        return _raw_adapter().validate_python(content)
+    except ValidationError as error:
+        raise EvidenceError(f"expert use: {describe_field(error)}") from None
+
+
+def unpack(raw: RawTrace) -> Trace:
+    """Turn stored choices into values. Raise EvidenceError where they are not those of texts of equal length."""
+    length = len(raw.texts[0].tokens)
+    layers = len(raw.texts[0].layers)
+    texts = tuple(_unpack_text(text, raw, length, layers) for text in raw.texts)
+    again = tuple(_unpack_text(text, raw, length, layers) for text in raw.again)
+    is_odd = [one.tokens for one in again] != [one.tokens for one in texts[: len(again)]]
+    if is_odd or raw.prompt_len >= length or raw.tokens_a_step > len(texts):
+        raise EvidenceError("expert use: the texts, their repetitions and prompt_len do not fit each other")
+    return Trace(
+        experts=raw.experts,
+        top_k=raw.top_k,
+        prompt_len=raw.prompt_len,
+        tokens_a_step=raw.tokens_a_step,
+        texts=texts,
+        again=again,
+    )
+
+
+def _unpack_text(text: RawText, raw: RawTrace, length: int, layers: int) -> Traced:
+    if len(text.tokens) != length or len(text.layers) != layers:
+        raise EvidenceError("expert use: texts of different lengths, or of different numbers of layers")
+    chosen = tuple(tuple(_unpack_layer(layer, raw, length)) for layer in text.layers)
+    return Traced(tokens=tuple(text.tokens), chosen=chosen)
+
+
+def _unpack_layer(layer: str, raw: RawTrace, length: int) -> Iterator[frozenset[int]]:
+    try:
+        content = base64.b64decode(layer, validate=True)
+    except binascii.Error:
+        raise EvidenceError("expert use: layers: not base64") from None
+    if len(content) != 2 * length * raw.top_k:
+        raise EvidenceError(f"expert use: layers: {len(content)} bytes where {length} tokens choose {raw.top_k} experts each")
+    ids = array("H", content)
+    for first in range(0, len(ids), raw.top_k):
+        choice = frozenset(ids[first : first + raw.top_k])
+        if len(choice) != raw.top_k or max(choice) >= raw.experts:
+            raise EvidenceError(f"expert use: layers: {sorted(choice)} are not {raw.top_k} of {raw.experts} experts")
+        yield choice
+
+
+def _parse(line: Mapping[str, Any], path: Path, number: int) -> UseRecord:
+    try:
+        return _index_adapter().validate_python(line)
+    except ValidationError as error:
+        raise EvidenceError(f"{path}:{number}: {describe_field(error)}; the folder was damaged, measure again") from None
+
+
+def _read(folder: Path, record: UseRecord) -> Trace | str:
+    """The choices of one start, or what is wrong with their file."""
+    if damage := find_damage(folder, record.file, record.sha256):
+        return damage
+    try:
+        content = orjson.loads(read_raw(folder / record.file))
+        return unpack(parse_raw(content))
+    except (OSError, EOFError, zlib.error, orjson.JSONDecodeError, EvidenceError) as error:
+        return f"{record.file}: {error}; the folder was damaged, measure again"

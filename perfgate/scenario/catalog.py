@@ -1,0 +1,78 @@
+"""The scenarios that ship: whole files, and models that meet loads, so that a pair differs in one of the two alone."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SCENARIO_DIR = Path(__file__).parents[1] / "scenarios"
+PAIRS = "pairs.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One half of a scenario: the first line of its file is its title, the second the reason for it, both as comments."""
+
+    title: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A scenario that is composed: the name of its model and the name of its load, which are files' names."""
+
+    model: str
+    load: str
+
+    @property
+    def name(self) -> str:
+        """What the pair is called: MODEL-FORMAT-LOAD, since a model's name ends with its format."""
+        return f"{self.model}-{self.load}"
+
+
+@functools.cache
+def list_pairs() -> Mapping[str, Pair]:
+    """The composed scenarios by their names."""
+    table = tomllib.loads((SCENARIO_DIR / PAIRS).read_text(encoding="utf-8"))
+    pairs = [Pair(model=model, load=load) for model, loads in table.items() for load in loads]
+    return {pair.name: pair for pair in pairs}
+
+
+@functools.cache
+def list_scenarios() -> tuple[str, ...]:
+    """Name the scenarios that ship with perfgate."""
+    whole = {path.stem for path in SCENARIO_DIR.glob("*.toml") if path.name != PAIRS}
+    return tuple(sorted(whole | set(list_pairs())))
+
+
+@functools.cache
+def read_part(kind: str, name: str) -> Part:
+    """Read the half `name` of the kind "models" or "loads"."""
+    text = (SCENARIO_DIR / kind / f"{name}.toml").read_text(encoding="utf-8")
+    title, reason, rest = text.split("\n", 2)
+    return Part(title=title.removeprefix("# "), reason=reason.removeprefix("# "), text=rest)
+
+
+def compose(name: str) -> str:
+    """The TOML text of the shipped scenario `name`: its file as it stands, or a model's part and a load's under one head.
+
+    A session keeps this text, so that it can be judged where no perfgate of the same release lies. KeyError for a name that
+    does not ship.
+    """
+    if name not in list_pairs():
+        return (SCENARIO_DIR / f"{name}.toml").read_text(encoding="utf-8")
+    pair = list_pairs()[name]
+    model, load = read_part("models", pair.model), read_part("loads", pair.load)
+    head = {"name": name, "title": f"{model.title}: {load.title}"}
+    lines = [
+        f"# {load.reason}",
+        f"# {model.reason}",
+        "schema = 1",
+        *(f"{key} = {json.dumps(text)}" for key, text in head.items()),
+    ]
+    return "\n".join([*lines, "", model.text, load.text])

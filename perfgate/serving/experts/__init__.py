@@ -1,0 +1,1 @@
+"""Which experts the tokens of a served model choose."""

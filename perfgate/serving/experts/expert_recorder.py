@@ -1,0 +1,120 @@
+"""SGLang plug-in: write down which experts a layer's tokens choose, for as long as a file asks for it.
+
+`PERFGATE_EXPERTS` names a folder. The hook stands around `TopK.forward`, the one place where SGLang turns router logits into
+expert ids whatever kernel computes the experts. It runs where Python runs: in prefill, and in a decode step that is no replay
+of a CUDA graph. A replay does not come here, so a measured decode step on a GPU pays nothing; elsewhere a call costs a
+comparison of two clocks' readings, and every HOLD_S seconds the question whether the file `on` is there.
+
+While it is, one JSON line a layer and forward pass goes to `experts.jsonl`: `{"layer", "experts", "top_k", "ids"}`, `ids` being
+base64 of little-endian unsigned 16-bit numbers, one row of `top_k` a token. Ranks of one server choose alike: the first writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "PERFGATE_EXPERTS"
+TOP_K = "sglang.srt.layers.moe.topk.TopK.forward"
+HOOKED, ON, RECORD = "hooked", "on", "experts.jsonl"
+HOLD_S = 0.5
+"""How long an answer to "is it switched on?" is believed."""
+
+
+@dataclass(slots=True)
+class Recorder:
+    """The hook and what it has seen: each layer that routes is numbered in the order of the first calls."""
+
+    folder: Path
+    is_on: bool = False
+    _asked_s: float = -HOLD_S
+    _layers: dict[int, int] = field(default_factory=dict)
+
+    def hook(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """AROUND hook of `TopK.forward`."""
+        import torch  # noqa: PLC0415 - loaded in a server anyway
+
+        result = original(*args, **kwargs)
+        # Traced code is compiled without the hook: what it does is not to become part of a graph.
+        if not torch.compiler.is_compiling():
+            self._see(args, kwargs, result)
+        return result
+
+    def _see(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        layer = self._number(args[0])
+        if layer == 0:
+            self._ask()
+        if self.is_on and not _is_captured():
+            logits = kwargs["router_logits"] if "router_logits" in kwargs else args[2]
+            self._write(args[0], layer, logits, result, is_placed=kwargs.get("expert_location_dispatch_info") is not None)
+
+    def _number(self, module: Any) -> int:
+        if not self._layers and _find_rank() == 0:
+            (self.folder / HOOKED).touch()
+        return self._layers.setdefault(id(module), len(self._layers))
+
+    def _ask(self) -> None:
+        now = time.monotonic()
+        if now - self._asked_s >= HOLD_S:
+            self._asked_s = now
+            self.is_on = _find_rank() == 0 and (self.folder / ON).exists()
+
+    def _write(self, module: Any, layer: int, logits: Any, result: Any, *, is_placed: bool) -> None:
+        ids = read_ids(module, logits, result)
+        line = {
+            "layer": layer,
+            "experts": int(logits.shape[-1]),
+            "top_k": int(ids.shape[-1]),
+            "placed": is_placed,
+            "ids": base64.b64encode(ids.numpy().astype("<u2").tobytes()).decode(),
+        }
+        with (self.folder / RECORD).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def read_ids(module: Any, logits: Any, result: Any) -> Any:
+    """The ids of the routed experts, a row a token, as a tensor on the CPU.
+
+    The output has them in SGLang's standard and packed forms. The form of `triton_kernels` is sorted by expert, and the
+    bypassed one leaves the choice to the kernel: there the experts of the largest logits are meant, as both compute it.
+    """
+    ids = getattr(result, "topk_ids", None)
+    if ids is None and (packed := getattr(result, "packed_topk_ids", None)) is not None:
+        ids = packed >> 16
+    if ids is None and hasattr(result, "to_standard"):
+        ids = result.to_standard(module.layer_id).topk_ids
+    config = module.topk_config
+    # Shared experts that are fused with the routed ones stand behind them and serve every token.
+    routed = config.top_k - getattr(config, "num_fused_shared_experts", 0)
+    if ids is None:
+        ids = logits.float().topk(routed, dim=-1).indices
+    return ids[:, :routed].detach().cpu()
+
+
+def _is_captured() -> bool:
+    import torch  # noqa: PLC0415
+
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _find_rank() -> int:
+    import torch  # noqa: PLC0415
+
+    group = torch.distributed
+    return group.get_rank() if group.is_available() and group.is_initialized() else 0
+
+
+def register() -> None:
+    """Entry point `sglang.srt.plugins`: hook the server if, and only if, the environment names a folder."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
+
+    HookRegistry.register(TOP_K, Recorder(folder=Path(folder)).hook, HookType.AROUND)

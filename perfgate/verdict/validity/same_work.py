@@ -1,0 +1,61 @@
+"""Whether a window was the same work as its neighbours, by its own readings.
+
+A server that compiles a kernel, captures a graph or retracts requests while a window runs does work that the other windows
+lack. A window recorded before these were watched tells nothing of them and counts as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+KERNELS_COMPILED = "kernels_compiled"
+"""Telemetry: entries that compilers added to the server's caches in the window, or compilations that its log tells of."""
+
+GRAPHS_CAPTURED = "graphs_captured"
+"""Telemetry: captures of graphs that the server's log tells of."""
+
+REQUESTS_RETRACTED = "requests_retracted"
+"""Telemetry: running requests that the engine put back because its token pool was full; they are computed anew."""
+
+_STOP = "raise warmup.max_discards, or find out from the server's log why it does so in every window"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """How one kind of other work is told, and what to do where it never ends."""
+
+    verb: str
+    noun: str
+    advice: str
+
+
+_KINDS = {
+    KERNELS_COMPILED: _Kind(verb="compiled", noun="kernel", advice=_STOP),
+    GRAPHS_CAPTURED: _Kind(verb="captured", noun="graph", advice=_STOP),
+    REQUESTS_RETRACTED: _Kind(
+        verb="retracted",
+        noun="request",
+        advice="give the server a larger token pool or send fewer requests at a time; a measurement of retraction itself says "
+        "allow_retraction = true",
+    ),
+}
+
+
+def describe_other_work(telemetry: Mapping[str, float], *, allows_retraction: bool = False) -> str:
+    """Say what a server did in a window besides serving, such as "compiled 3 kernels"; empty for nothing or nothing known."""
+    told = [
+        f"{_KINDS[name].verb} {telemetry[name]:g} {_KINDS[name].noun}{'' if telemetry[name] == 1 else 's'}"
+        for name in _find(telemetry, allows_retraction=allows_retraction)
+    ]
+    return " and ".join(told)
+
+
+def advise(telemetry: Mapping[str, float], *, allows_retraction: bool = False) -> str:
+    """Say what to do where each window of a server has such work; `telemetry` is one window's, with some of it."""
+    return "; ".join(dict.fromkeys(_KINDS[name].advice for name in _find(telemetry, allows_retraction=allows_retraction)))
+
+
+def _find(telemetry: Mapping[str, float], *, allows_retraction: bool) -> list[str]:
+    allowed = {REQUESTS_RETRACTED} if allows_retraction else set()
+    return [name for name in _KINDS if name not in allowed and telemetry.get(name, 0.0) > 0]

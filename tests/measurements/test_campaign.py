@@ -1,0 +1,313 @@
+"""benchmarks/h200/campaign: what a call begins, where it stops, what travels; the recorder's figures; what is packed."""
+
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from math import log
+from pathlib import Path
+
+import pytest
+
+from benchmarks.h200.campaign import bundle, campaign, recorder
+from benchmarks.h200.campaign.campaign import (
+    Campaign,
+    Place,
+    Wanted,
+    build_argv,
+    count_blocks,
+    has_ended,
+    read_state,
+    read_table,
+)
+from perfgate.cli import program
+from perfgate.scenario.schema import load_scenario
+from perfgate.serving.engine.arms import build_injection_environment
+
+HERE = Path(campaign.__file__).parent
+# A session in little: it writes events as perfgate does, each block once a file allows it, and ends when it is told to.
+SESSION = """
+import json, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+folder = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+folder.mkdir(parents=True, exist_ok=True)
+def tell(**event):
+    with (folder / "events.jsonl").open("a") as file:
+        file.write(json.dumps(event) + "\\n")
+(folder / "session.json").write_text("{}")
+done = (folder / "events.jsonl").read_text().count("block_ended") if "--resume" in sys.argv else 0
+for block in range(done + 1, int(sys.argv[2]) + 1):
+    while not (folder.parent / f"go-{block}").exists():
+        time.sleep(0.02)
+    tell(event="block_ended", block=block)
+tell(event="session_ended")
+print("a folder")
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "home" / "results").mkdir(parents=True)
+    return Place(home=tmp_path / "home", number=1, python=sys.executable, root=tmp_path)
+
+
+@pytest.fixture
+def little(monkeypatch, tmp_path):
+    """Sessions are the little ones, with `--blocks` of a row's command."""
+    script = tmp_path / "session.py"
+    script.write_text(SESSION)
+
+    def build(wanted, place, folder):
+        resume = ["--resume"] if (folder / "session.json").exists() else []
+        return [place.python, str(script), *wanted.command, "--out", str(folder), *resume]
+
+    monkeypatch.setattr(campaign, "build_argv", build)
+    monkeypatch.setattr(campaign, "POLL_S", 0.02)
+
+
+def allow(place, *blocks):
+    for block in blocks:
+        (place.home / "results" / f"go-{block}").touch()
+
+
+def make_row(name="aa", total=2, **changes):
+    row = {"name": name, "reason": "a test", "command": ("--blocks", str(total)), "block_s": 10.0, "first_s": 10.0}
+    return Wanted(**{**row, **changes})
+
+
+def make_call(place, state=None):
+    begun = state or {"machines": 1, "done": {}, "warm": [], "sent": {}}
+    return Campaign(place=place, ends=time.monotonic() + 3600.0, state=begun)
+
+
+@pytest.mark.usefixtures("little")
+def test_run__goes_through_the_table_in_order(place):
+    allow(place, 1, 2)
+    call = make_call(place)
+    call.run([make_row("one"), make_row("two")])
+    done = call.state["done"]
+
+    assert [(name, found["blocks"], found["is_whole"]) for name, found in done.items()] == [("one", 2, True), ("two", 2, True)]
+    assert done["one"]["last_words"] == "a folder"
+    assert json.loads((place.home / campaign.STATE).read_text()) == call.state
+
+
+@pytest.mark.usefixtures("little")
+def test_run__stops_between_blocks_and_goes_on_in_the_next_call(place, monkeypatch):
+    row = make_row(total=3)
+    folder = place.find_folder(row)
+    allow(place, 1)
+    call = make_call(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(Campaign, "left_s", property(lambda _: 0.0 if count_blocks(folder) else 60.0))
+        call.run([row])
+
+    assert (count_blocks(folder), has_ended(folder), call.state["done"]) == (1, False, {})
+
+    allow(place, 2, 3)
+    again = make_call(place, call.state)
+    again.run([row])
+    assert (again.state["done"]["aa"]["blocks"], has_ended(folder)) == (3, True)
+    assert "block 1 took" in (place.home / campaign.LOG).read_text()
+
+
+@pytest.mark.usefixtures("little")
+def test_run__a_block_that_outlasts_the_call_is_cut_off(place, monkeypatch):
+    row = make_row()
+    begun = place.find_folder(row) / "session.json"
+    monkeypatch.setattr(Campaign, "left_s", property(lambda _: -1.0 if begun.exists() else 60.0))
+    call = make_call(place)
+    call.run([row])
+
+    assert call.state["done"] == {}
+    assert "cut off, goes on in the next call" in (place.home / campaign.LOG).read_text()
+
+
+@pytest.mark.usefixtures("little")
+def test_run__skips_what_needs_more_than_is_left_for_what_does_not(place):
+    allow(place, 1, 2)
+    call = make_call(place)
+    call.run([make_row("long", block_s=9000.0, first_s=9000.0), make_row("short")])
+
+    assert list(call.state["done"]) == ["short"]
+
+
+@pytest.mark.usefixtures("little")
+def test_run__enough_blocks_are_enough(place):
+    allow(place, 1)
+    call = make_call(place)
+    call.run([make_row(total=9, blocks=1)])
+
+    assert (call.state["done"]["aa"]["is_whole"], call.state["done"]["aa"]["blocks"]) == (True, 1)
+
+
+def test_run__what_fails_is_told_and_not_tried_again(place, monkeypatch):
+    monkeypatch.setattr(campaign, "build_argv", lambda *_: [sys.executable, "-c", "import sys; sys.exit('no such model')"])
+    call = make_call(place)
+    for _ in range(2):
+        call.run([make_row()])
+    expected = {"folder": "aa", "blocks": 0, "exit_code": 1, "is_whole": False, "last_words": "no such model"}
+
+    assert call.state["done"]["aa"] == expected
+    assert (place.home / campaign.LOG).read_text().count("FAILED") == 1
+
+
+def test_stop__kills_what_does_not_end():
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE, start_new_session=True)
+    process.stdout.readline()
+    campaign.stop(process, grace_s=0.2)
+    process.stdout.close()
+
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_prepare__machine_without_an_engine_is_refused_before_anything_counts_as_tried(tmp_path):
+    (tmp_path / "home" / "results").mkdir(parents=True)
+    bare = tmp_path / "python"
+    bare.write_text("#!/bin/sh\nexit 1\n")
+    bare.chmod(0o755)
+
+    with pytest.raises(SystemExit, match="finds no SGLang: give --bundle"):
+        campaign.prepare(Place(home=tmp_path / "home", number=1, python=str(bare)), None, None)
+
+
+def test_prepare__unpacks_once_and_takes_carried_caches_for_both_arms(place, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        campaign.subprocess, "run", lambda argv, **_: calls.append(argv) or subprocess.CompletedProcess(argv, 0, "", "")
+    )
+    (tmp_path / "sglang.py").write_text("version = 1\n")
+    (tmp_path / "caches" / "base").mkdir(parents=True)
+    (tmp_path / "caches" / "base" / "kernel").write_text("cubin")
+    campaign.pack(tmp_path / "bundle.tar.xz", tmp_path, ["sglang.py"])
+    campaign.pack(tmp_path / campaign.CACHES, tmp_path, ["caches/base"])
+    for _ in range(2):
+        campaign.prepare(place, tmp_path / "bundle.tar.xz", tmp_path)
+        (tmp_path / "bundle.tar.xz").unlink(missing_ok=True)
+
+    assert (place.site / "sglang.py").read_text() == "version = 1\n"
+    assert (place.home / "caches" / "candidate" / "kernel").read_text() == "cubin"
+    assert sum("plug-in" in argv for argv in calls) == 2
+
+
+def test_read_state__another_machine_knows_what_is_done_and_keeps_its_own_folders(tmp_path):
+    carried = tmp_path / "carried"
+    carried.mkdir()
+    done = {"one": {"folder": "one", "blocks": 2, "exit_code": 0, "is_whole": True, "last_words": ""}}
+    (carried / campaign.STATE).write_text(json.dumps({"machines": 1, "done": done, "warm": ["x"], "sent": {"one": "3 4"}}))
+
+    state, is_new = read_state(tmp_path / "home", carried)
+
+    assert (state["machines"], state["done"], state["sent"], is_new) == (2, done, {}, True)
+    assert Place(home=tmp_path, number=2, python="python").find_folder(make_row("two")) == tmp_path / "results" / "two-m2"
+    assert read_state(tmp_path / "home", None)[0]["machines"] == 1
+
+
+def list_names(archive):
+    with tarfile.open(archive) as tar:
+        return set(tar.getnames())
+
+
+def test_bring_back__what_is_new_in_archives_that_may_travel(place, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, text in (("one", "1" * 5000), ("two", "2")):
+        (place.home / "results" / name).mkdir()
+        (place.home / "results" / name / "events.jsonl").write_text(text)
+    call = make_call(place)
+    call.say("begun")
+    campaign.bring_back(call, out)
+    first = {path.name for path in out.iterdir()}
+    inside = {name for path in out.glob("*.tar.xz") for name in list_names(path)}
+    for path in out.iterdir():
+        path.unlink()
+    (place.home / "results" / "two" / "more").write_text("3")
+    (place.home / "caches" / "base").mkdir(parents=True)
+    (place.home / "caches" / "base" / "kernel").write_text("cubin")
+    campaign.bring_back(call, out)
+
+    assert first == {"results-1.tar.xz", "results-2.tar.xz", campaign.STATE, campaign.LOG}
+    assert inside == {"one", "one/events.jsonl", "two", "two/events.jsonl"}
+    assert list_names(out / "results-1.tar.xz") == {"two", "two/events.jsonl", "two/more"}
+    assert "caches/base/kernel" in list_names(out / campaign.CACHES)
+    monkeypatch.setattr(campaign, "MAX_FILE_BYTES", 10)
+    (place.home / "results" / "three").write_text("4")
+    campaign.bring_back(call, out)
+    assert "is too large to travel: three" in (place.home / campaign.LOG).read_text()
+    assert call.state["sent"].get("three") is None
+
+
+@pytest.mark.parametrize("table", ["wanted.toml", "wanted-cpu.toml"])
+def test_read_table__every_row_is_a_command_that_exists(table, place):
+    rows = read_table(HERE / table)
+
+    assert len({row.name for row in rows}) == len(rows)
+    for row in rows:
+        argv = build_argv(row, place, place.find_folder(row))
+        if row.module:
+            assert argv[1:3] == ["-m", "benchmarks.h200.campaign.recorder"]
+        else:
+            command = program.get_command(None, row.command[0])
+            context = command.make_context(row.command[0], argv[4:])
+            build_injection_environment(context.params["candidate_inject"])
+        if "{root}" not in row.scenario:
+            assert load_scenario(row.scenario).blocks.windows >= 3
+        assert row.block_s <= row.first_s
+
+
+def test_main__dry_run_starts_nothing(tmp_path, capsys):
+    code = campaign.main(["--seconds", "1", "--out", str(tmp_path / "out"), "--home", str(tmp_path / "home"), "--dry-run"])
+
+    assert code == 0
+    assert "mxfp4-mixed-c16-aa-1" in capsys.readouterr().out
+    assert not (tmp_path / "home").exists()
+
+
+def test_describe_layers__a_collapsed_layer_and_one_that_routes():
+    even, collapsed = [1] * 8, [4, 4, 0, 0, 0, 0, 0, 0]
+    routed, stuck = recorder.describe_layers([[even, collapsed], [even, collapsed]])
+
+    assert routed == {"experts": 8, "used": 8, "effective": 8.0, "imbalance": 1.0, "distinct": 8}
+    assert stuck == {"experts": 8, "used": 2, "effective": 2.0, "imbalance": 4.0, "distinct": 2}
+    uneven = recorder.describe_layers([[[3, 1]]])[0]
+    assert uneven["effective"] == round(2.718281828459045 ** (-0.75 * log(0.75) - 0.25 * log(0.25)), 2)
+    assert recorder.summarise([routed, stuck]).endswith("fewest used 2")
+
+
+def test_read_steps__of_what_the_recorder_wrote(tmp_path):
+    torch = pytest.importorskip("torch", reason="the engine brings it")
+    counts = torch.zeros((4, 2, 4), dtype=torch.int32)
+    counts[0] = 2  # 4 tokens of 2 experts each
+    counts[1] = 100  # 200 tokens: a prefill
+    torch.save({"logical_count": counts}, tmp_path / "expert_distribution_recorder_1.0.pt")
+
+    steps = recorder.read_steps(tmp_path, top_k=2)
+
+    assert {name: len(found) for name, found in steps.items()} == {"all": 2, "decode": 1}
+    assert steps["decode"] == [[[2] * 4] * 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_left_out"),
+    [
+        ("sgl_kernel/flash_ops.abi3.so", True),
+        ("sgl_kernel/sm90/common_ops.abi3.so", False),
+        ("sglang/multimodal_gen/runtime/server.py", True),
+        ("sglang/srt/server_args.py", False),
+        ("xgrammar/lib/libxgrammar.a", True),
+        ("triton_kernels/matmul_ogs.py", False),
+        ("flashinfer/data/cutlass/include/cute/tensor.hpp", True),
+    ],
+)
+def test_bundle__leaves_out_what_the_triton_path_never_loads(name, is_left_out):
+    assert bundle.is_any(name, bundle.LEFT_OUT) is is_left_out
+
+
+def test_bundle__every_requirement_is_pinned():
+    lines = [line for line in bundle.PINS.read_text().splitlines() if not line.startswith("#")]
+
+    assert {"sglang==0.5.16", "sglang-kernel==0.4.5"} <= set(lines)
+    assert all(line.count("==") == 1 for line in lines)

@@ -1,0 +1,136 @@
+"""A fresh server is warm for the driver when it is for the judge, and when its last window held nothing but serving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfgate.core import Arm, Role, Run, Window
+from perfgate.scenario.schema import Blocks, Warmup
+from perfgate.verdict.validity.pairing import WindowRules, group_windows
+from perfgate.verdict.validity.structure import Court, check_starts
+from perfgate.verdict.validity.warmth import explain_cold, is_warm
+from tests.fakes.sessions import make_scenario
+
+METRICS = ("output_tok_per_s", "mean_itl_ms")
+values = st.dictionaries(st.sampled_from(METRICS), st.floats(0.1, 1e5), max_size=2)
+COMPILED = {"kernels_compiled": 3.0}
+
+
+def build_run(**found):
+    return Run(
+        source="test", values=found, workload={}, requested=1, completed=1, input_tokens=1, output_tokens=1, duration_s=1.0
+    )
+
+
+def build_windows(*found, role=Role.WARMUP, first=0):
+    return [
+        Window(run=build_run(**one), arm=Arm.BASE, block=1, start=1, index=index, role=role, begun_s=index, ended_s=index + 0.5)
+        for index, one in enumerate(found, first)
+    ]
+
+
+def is_steady_for_judge(before, after, ratio, noise):
+    """What the judge says of a start that warmed up with these two windows; its measured ones tell nothing of steadiness."""
+    windows = [*build_windows(before, after), *build_windows({}, {}, role=Role.MEASURED, first=2)]
+    scenario = make_scenario(blocks=Blocks(windows=2), warmup=Warmup(steady_ratio=ratio))
+    court = Court(scenario=scenario, gated=(), noise=noise)
+    return not any("never steady" in problem for problem in check_starts(group_windows(windows), court))
+
+
+def is_steady_for_driver(before, after, ratio, noise):
+    return is_warm([(build_run(**before), {}), (build_run(**after), {})], WindowRules(tolerance=ratio, noise=noise))
+
+
+@given(values, values, st.floats(0.001, 5.0), st.dictionaries(st.sampled_from(METRICS), st.floats(0.0, 0.2), max_size=2))
+def test_is_warm__the_judges_answer_for_any_two_windows(before, after, ratio, noise):
+    assert is_steady_for_driver(before, after, ratio, noise) is is_steady_for_judge(before, after, ratio, noise)
+
+
+@pytest.mark.parametrize(
+    ("after", "ratio", "noise", "expected"),
+    [
+        # The linear ratio that the driver once took called the first two steady, and the judge did not.
+        ({"output_tok_per_s": 97.05, "mean_itl_ms": 10.0}, 0.03, {}, False),
+        ({"output_tok_per_s": 52.0, "mean_itl_ms": 14.9}, 0.5, {}, False),
+        # These two it refused, and the judge did not.
+        ({"output_tok_per_s": 100.0}, 0.03, {}, True),
+        ({"output_tok_per_s": 100.0, "mean_itl_ms": 11.0}, 0.03, {"mean_itl_ms": 0.03}, True),
+        ({"output_tok_per_s": 102.0, "mean_itl_ms": 10.0}, 0.03, {}, True),
+        ({}, 0.03, {}, False),
+    ],
+)
+def test_is_warm__by_the_scale_and_the_noise_of_the_judge(after, ratio, noise, expected):
+    before = {"output_tok_per_s": 100.0, "mean_itl_ms": 10.0}
+
+    assert is_steady_for_driver(before, after, ratio, noise) is expected
+    assert is_steady_for_judge(before, after, ratio, noise) is expected
+
+
+def watch(*readings, speeds=None):
+    runs = [build_run(output_tok_per_s=speed) for speed in speeds or [100.0] * len(readings)]
+    return list(zip(runs, readings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("readings", "expected"),
+    [
+        ([{}], False),
+        ([COMPILED, {}], True),
+        ([{}, COMPILED], False),
+        ([{}, {"graphs_captured": 1.0}], False),
+        ([{}, {"requests_retracted": 1.0}], False),
+        ([{}, {"kernels_compiled": 0.0, "graphs_captured": 0.0, "requests_retracted": 0.0}], True),
+    ],
+)
+def test_is_warm__the_last_window_held_nothing_but_serving(readings, expected):
+    assert is_warm(watch(*readings), WindowRules(tolerance=0.03)) is expected
+
+
+def test_is_warm__retraction_that_is_meant():
+    rules = WindowRules(tolerance=0.03, allows_retraction=True)
+
+    assert is_warm(watch({}, {"requests_retracted": 5.0}), rules)
+    assert not is_warm(watch({}, {"requests_retracted": 5.0, **COMPILED}), rules)
+
+
+@pytest.mark.parametrize(
+    ("readings", "words"),
+    [
+        (
+            [COMPILED, {}, {"kernels_compiled": 1.0}],
+            "never only served: the last of 3 warm-up windows compiled 1 kernel (window",
+        ),
+        (
+            [COMPILED, {}, {"kernels_compiled": 1.0}],
+            "(window by window: compiled 3 kernels; nothing; compiled 1 kernel); raise",
+        ),
+        ([{"graphs_captured": 2.0, **COMPILED}] * 3, "windows compiled 3 kernels and captured 2 graphs (window"),
+        ([{}, {}, {"requests_retracted": 4.0}], "retracted 4 requests (window by window: nothing; nothing; retracted"),
+        ([{}, {}, {"requests_retracted": 4.0}], "; give the server a larger token pool"),
+        (
+            [COMPILED, {}, {}],
+            "never got steady: when it had done its other work (window by window: compiled 3 kernels; nothing",
+        ),
+        ([{}, {}, {}], "never got steady: of 3 warm-up windows no two in a row agreed within 3 % (slowness against its first"),
+    ],
+)
+def test_explain_cold__names_what_kept_the_server_busy(readings, words):
+    windows = watch(*readings, speeds=[100.0, 50.0, 25.0])
+    told = explain_cold(windows, WindowRules(tolerance=0.03))
+
+    assert words in told
+    assert "\n" not in told
+
+
+def test_check_starts__a_window_before_these_were_watched_counts_as_before():
+    windows = [*build_windows({"output_tok_per_s": 1.0}, {"output_tok_per_s": 1.0})]
+    windows += build_windows({"output_tok_per_s": 1.0}, {"output_tok_per_s": 1.0}, role=Role.MEASURED, first=2)
+    scenario = make_scenario(blocks=Blocks(windows=2))
+    [start] = group_windows(replace(window, telemetry={"power_w": 400.0}) for window in windows)
+
+    assert list(check_starts([start], Court(scenario=scenario, gated=()))) == []
+    assert start.is_same_work(WindowRules(tolerance=0.03))

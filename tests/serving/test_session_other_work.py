@@ -1,0 +1,117 @@
+"""Servers that compile and retract while windows run: real processes that leave the traces that SGLang leaves."""
+
+import json
+import tomllib
+
+import pytest
+
+from perfgate.core import Arm, Outcome, Role
+from perfgate.gate.gate import Job, run_gate
+from perfgate.results.results import load_results
+from perfgate.scenario.schema import parse_scenario
+from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.measure import measure
+from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.validity.pairing import group_starts
+from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
+
+RETRACTING = ArmSpec(env={"FAKE_RETRACTS": "all"})
+
+
+@pytest.fixture(autouse=True)
+def fake_engine(monkeypatch, tmp_path):
+    use_fake_engine(monkeypatch, tmp_path)
+
+
+def compiling(tmp_path, windows):
+    return ArmSpec(env={"FAKE_COMPILES": windows, "TRITON_CACHE_DIR": str(tmp_path / "triton")})
+
+
+def list_events(folder, name="other_work"):
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    return [event for event in events if event["event"] == name]
+
+
+def list_roles(session, arm):
+    return [[window.role.value for window in session.windows if window.start == start] for start in list_starts(session, arm)]
+
+
+def list_starts(session, arm):
+    return [start.number for start in group_starts(session) if start.arm is arm]
+
+
+def test_measure__warms_up_until_nothing_is_compiled_any_more(tmp_path):
+    progress = Silent()
+    measure(build_request(tmp_path / "out", candidate=compiling(tmp_path, "1,2,3")), progress)
+    _, session = load_results(tmp_path / "out")
+    events = list_events(tmp_path / "out")
+
+    assert session.problems == ()
+    assert list_roles(session, Arm.CANDIDATE) == [["warmup"] * 4 + ["measured"] * 3] * 2
+    assert list_roles(session, Arm.BASE) == [["warmup"] * 2 + ["measured"] * 3] * 2
+    assert [(event["arm"], event["start"], event["index"], event["role"]) for event in events] == [
+        ("candidate", start, index, "warmup") for start in list_starts(session, Arm.CANDIDATE) for index in (0, 1, 2)
+    ]
+    assert {(event["told"], *event["compiled"]) for event in events} == {("compiled 1 kernel", "fake_moe_kernel")}
+    assert sum(line.endswith("s), compiled 1 kernel") for line in progress.lines) == 6
+
+
+@pytest.mark.parametrize("resident", ["both", "one"])
+def test_measure__a_window_that_compiled_is_measured_again(tmp_path, resident):
+    progress = Silent()
+    changes = {'resident = "both"': f'resident = "{resident}"'}
+    measure(build_request(tmp_path / "out", candidate=compiling(tmp_path, "4,6"), **changes), progress)
+    _, session = load_results(tmp_path / "out")
+    candidates = [start for start in group_starts(session) if start.arm is Arm.CANDIDATE]
+    [settled, _] = [start.settle(session_rules(tmp_path / "out")) for start in candidates]
+
+    assert session.problems == ()
+    assert list_roles(session, Arm.CANDIDATE) == [["warmup"] * 2 + ["measured"] * 3 + ["rerun"] * 2] * 2
+    assert [window.index for window in settled.windows] == [2, 6, 4]
+    assert "  candidate window 3 compiled 1 kernel: one more is measured, both are kept" in progress.lines
+    assert list_events(tmp_path / "out", "window_stalled") == []
+
+
+def session_rules(folder):
+    scenario, session = load_results(folder)
+    return fix_policy(session, scenario, None).court.rules
+
+
+@pytest.mark.parametrize(
+    ("windows", "words"),
+    [
+        ("all", "candidate server never only served: the last of 4 warm-up windows compiled 1 kernel (window by window: "),
+        ("4,5,6,7,8,9", "candidate server compiled 1 kernel in window 8, after 4 windows were measured again already; "),
+    ],
+)
+def test_run_gate__a_server_that_compiles_on_and_on(tmp_path, windows, words):
+    text = build_text(**{"calibrate_first = true": "calibrate_first = false"})
+    arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: compiling(tmp_path, windows)}
+    verdict = run_gate(
+        Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out"), Silent()
+    ).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert words in " ".join(verdict.reasons)
+
+
+def test_measure__retraction_is_read_from_the_log(tmp_path):
+    measure(build_request(tmp_path / "out", candidate=RETRACTING), Silent())
+    _, session = load_results(tmp_path / "out")
+    [problem] = session.problems
+
+    assert "candidate server never only served: the last of 4 warm-up windows retracted 2 requests" in problem
+    assert problem.endswith("a measurement of retraction itself says allow_retraction = true")
+    assert {window.telemetry["requests_retracted"] for window in session.windows if window.arm is Arm.BASE} == {0.0}
+
+
+def test_measure__retraction_that_the_scenario_is_about(tmp_path):
+    changes = {"schema = 1": "schema = 1\nallow_retraction = true"}
+    measure(build_request(tmp_path / "out", candidate=RETRACTING, **changes), Silent())
+    scenario, session = load_results(tmp_path / "out")
+
+    assert scenario.allow_retraction
+    assert tomllib.loads((tmp_path / "out" / "scenario.toml").read_text())["allow_retraction"]
+    assert session.problems == ()
+    assert Role.RERUN not in {window.role for window in session.windows}
+    assert len(list_events(tmp_path / "out")) == sum(window.arm is Arm.CANDIDATE for window in session.windows)
