@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
-from perfgate.history.trends import Series, SeriesPoint
+from perfgate.history.trends import LevelSeries, SeriesPoint
 from perfgate.report.chart.svg import Drawing, Panel, Scale, Shape, dot, find_span, line
 
 WIDTH, HEIGHT = 560.0, 220.0
@@ -28,7 +28,7 @@ class Chart:
     drawing: Drawing
 
 
-def build_chart(series: Series, runners: Sequence[str]) -> Chart:
+def build_chart(series: LevelSeries, runners: Sequence[str]) -> Chart:
     """Draw a series; `runners` gives each machine the colour that it has in every chart."""
     panel = _frame(series)
     marks = (*_draw_moments(series, panel), *_draw_levels(series, panel), *_draw_points(series, panel, runners))
@@ -39,7 +39,7 @@ def build_chart(series: Series, runners: Sequence[str]) -> Chart:
     )
 
 
-def _frame(series: Series) -> Panel:
+def _frame(series: LevelSeries) -> Panel:
     """Sessions stand side by side whatever time lies between them, so that a burst of them stays legible."""
     points = series.points
     low, high = find_span((point.value for point in points), pad=0.1)
@@ -54,19 +54,19 @@ def _frame(series: Series) -> Panel:
     )
 
 
-def _summarise(series: Series) -> str:
+def _summarise(series: LevelSeries) -> str:
     text = f"{len(series.points)} sessions, now {show_value(series, series.level)}, {len(series.changes)} changes of level"
     return text.replace(" 1 changes", " 1 change")
 
 
-def _draw_points(series: Series, panel: Panel, runners: Sequence[str]) -> Iterator[Shape]:
+def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[Shape]:
     for index, point in enumerate(series.points):
         place = (panel.x.place(index), panel.y.clamp(point.value))
         style = f"series-{runners.index(point.runner) % COLOURS} full"
         yield dot(place, "circle", style, radius=3.5, hint=_describe_point(series, point))
 
 
-def _describe_point(series: Series, point: SeriesPoint) -> str:
+def _describe_point(series: LevelSeries, point: SeriesPoint) -> str:
     parts = [
         f"{point.at:%Y-%m-%d %H:%M} UTC",
         show_value(series, point.value),
@@ -78,7 +78,7 @@ def _describe_point(series: Series, point: SeriesPoint) -> str:
     return ", ".join(parts)
 
 
-def _draw_levels(series: Series, panel: Panel) -> Iterator[Shape]:
+def _draw_levels(series: LevelSeries, panel: Panel) -> Iterator[Shape]:
     """A line at the mean of the sessions between two changes."""
     edges = [0, *(change.index for change in series.changes), len(series.points)]
     for first, last in pairwise(edges):
@@ -87,7 +87,7 @@ def _draw_levels(series: Series, panel: Panel) -> Iterator[Shape]:
             yield line((panel.x.place(first - 0.4), y), (panel.x.place(last - 0.6), y), "level")
 
 
-def _draw_moments(series: Series, panel: Panel) -> Iterator[Shape]:
+def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[Shape]:
     """A vertical line at each first session of a release, and before each change of the environment or of the level."""
     names = [point.release for point in series.points]
     for index, name in enumerate(names):

@@ -19,7 +19,7 @@ from perfgate.history.listing import (
     tabulate_series,
     tabulate_spending,
 )
-from perfgate.history.trends import History, Series
+from perfgate.history.trends import History, LevelSeries
 from perfgate.report.chart.templates import make_environment, read_style
 from perfgate.storage.rounding import format_percent, round_floats
 
@@ -60,7 +60,7 @@ def render_dashboard(history: History) -> str:
     )
 
 
-def _build_section(index: int, series: Sequence[Series], runners: Sequence[str]) -> SeriesGroup:
+def _build_section(index: int, series: Sequence[LevelSeries], runners: Sequence[str]) -> SeriesGroup:
     subject = series[0].subject
     return SeriesGroup(
         anchor=f"series-{index}",
@@ -73,7 +73,7 @@ def _build_section(index: int, series: Sequence[Series], runners: Sequence[str])
     )
 
 
-def _describe_spread(series: Series) -> str:
+def _describe_spread(series: LevelSeries) -> str:
     """Say what each runner measures since the last change of level."""
     if series.spread is None:
         return ""
@@ -100,7 +100,7 @@ def format_history(history: History) -> bytes:
     return orjson.dumps(round_floats(content), option=options)
 
 
-def _describe(series: Series) -> dict[str, Any]:
+def _describe(series: LevelSeries) -> dict[str, Any]:
     content = {**asdict(series), "level": series.level}
     if series.creep:
         content["creep"]["is_over"] = series.creep.is_over

@@ -27,27 +27,27 @@ HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")
 
 _ASSIGNMENT = re.compile(rb"^\s*window\.BENCHMARK_DATA\s*=\s*")
 _OPEN = ConfigDict(extra="ignore")
-Text = Annotated[str, Field(max_length=500)]
+ShortText = Annotated[str, Field(max_length=500)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
 class _Bench:
-    name: Text
+    name: ShortText
     # Some tools write it as text.
     value: float
-    unit: Text = ""
+    unit: ShortText = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
 class _Commit:
-    id: Text
+    id: ShortText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
 class _Result:
     commit: _Commit
     date: Annotated[float, Field(gt=0, lt=4e12)]
-    tool: Text
+    tool: ShortText
     benches: tuple[_Bench, ...]
 
 

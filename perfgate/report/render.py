@@ -15,7 +15,7 @@ from perfgate.report import escape
 from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
 from perfgate.report.figure import LEGEND
-from perfgate.report.layers import build_kernels, tabulate_layers
+from perfgate.report.layers import summarise_layers, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import Row, build_view
 from perfgate.report.wording import ACTIONS
@@ -90,7 +90,7 @@ def render_case(case: Case, fold: Fold, depth: int = TOP) -> str:
             has_baseline=case.baseline is not None,
             breakdown=breakdown,
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
-            kernels=build_kernels(case.layers) if case.layers else None,
+            kernels=summarise_layers(case.layers) if case.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(case.layers))) if case.layers else "",
             link=Safe(case.link),
             link_title=case.link_title,
@@ -111,7 +111,7 @@ def render_text(
         .get_template("verdict.txt.j2")
         .render(
             view=view,
-            table=Safe(lay(tabulate(view.rows, view.base_title))),
+            table=Safe(lay(tabulate_rows(view.rows, view.base_title))),
             legend=Safe(LEGEND.replace("`", "")),
             has_baseline=baseline is not None,
         )
@@ -134,7 +134,7 @@ def _environment(clean: Callable[[str], str]) -> Environment:
     return environment
 
 
-def tabulate(rows: tuple[Row, ...], base_title: str) -> Table:
+def tabulate_rows(rows: tuple[Row, ...], base_title: str) -> Table:
     """The rows of a verdict for a terminal or a log."""
     header = ("metric", base_title, "candidate", "change", "95 % bounds", "margin", "noise band", "picture", "outcome")
     return Table(header=header, rows=[_cells(row) for row in rows], words=(0, len(header) - 2, len(header) - 1))

@@ -9,19 +9,19 @@ from shlex import join, quote
 from perfgate.core import Arm, Judgement, Outcome, Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
+from perfgate.report.confidence import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.report.expert_use import describe_use
 from perfgate.report.figure import draw_interval
-from perfgate.report.sureness import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.scenario.schema import Scenario
 
 REASONS_SHOWN = 12
-# The verdict first, then what is left in doubt, then the rest.
+# The verdict first, then what is undecided, then the rest.
 _SEVERITY = (Outcome.INVALID, Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One metric as text. `marks` are the numbers of its footnotes; it `is_calm` when nothing was lost or left in doubt."""
+    """One metric as text. `marks` are the numbers of its footnotes; it `is_calm` if nothing was lost or is undecided."""
 
     title: str
     base: str
@@ -72,7 +72,7 @@ class View:
     confidence: str
     sensitivity: str
     spent: str
-    doubts: tuple[int, ...]
+    warning_marks: tuple[int, ...]
     equivalence: str
     expert_use: str
     kernels: str
@@ -112,7 +112,7 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         confidence=describe_confidence(verdict, session),
         sensitivity=describe_sensitivity(ordered),
         spent=describe_spent(session),
-        doubts=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
+        warning_marks=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
         equivalence=session.equivalence,
         expert_use=describe_use(session),
         kernels=session.kernels,
@@ -184,7 +184,7 @@ def _findings(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ..
 
 
 def _footnotes(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:
-    """Number every doubt once: the metrics' in the order of the rows, then those of the whole verdict."""
+    """Number every footnote once: the metrics' in the order of the rows, then those of the whole verdict."""
     notes = (note for judgement in ordered for note in judgement.notes)
     return tuple(dict.fromkeys((*notes, *verdict.warnings)))
 

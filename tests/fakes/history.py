@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from perfgate.history.entries import Entry, Provenance
+from perfgate.history.entries import Provenance, SessionRows
 from perfgate.history.imports import Number, PastRun, enter_past
 from perfgate.history.trends import SeriesPoint
 
@@ -29,7 +29,7 @@ def make_past(day: int, value: float, *, others: tuple[Number, ...] = (), **chan
     return PastRun(**{**fields, **changes})
 
 
-def make_entry(day: int, value: float, **changes) -> Entry:
+def make_entry(day: int, value: float, **changes) -> SessionRows:
     return enter_past(make_past(day, value, **changes))
 
 

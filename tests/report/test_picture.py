@@ -8,7 +8,7 @@ from perfgate.core import Role
 from perfgate.errors import InputError
 from perfgate.report.chart.curves import trace_servers
 from perfgate.report.chart.picture import render_picture, save_curve_plot
-from perfgate.report.chart.svg import Drawing, Key
+from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.results.matrix_records import MatrixEntry
 from perfgate.results.matrix_results import CellResult
 from tests.fakes.sessions import make_run
@@ -73,7 +73,7 @@ def test_save_curve_plot__a_sign_and_a_hint_for_each_point(tmp_path):
 
 def test_render_picture__stays_one_document_whatever_a_name_holds():
     title = "<script>alert(1)</script> & \x1b[31m"
-    key = Key(sign=(), text="</text>\u202e&")
+    key = LegendEntry(sign=(), text="</text>\u202e&")
 
     root = parse(render_picture(title, Drawing(width=300.0, height=10.0, shapes=()), [key]))
 
@@ -83,7 +83,7 @@ def test_render_picture__stays_one_document_whatever_a_name_holds():
 
 
 def test_render_picture__its_plane_stands_below_title_and_legend():
-    keys = [Key(sign=(), text=f"a rather long name {number}") for number in range(6)]
+    keys = [LegendEntry(sign=(), text=f"a rather long name {number}") for number in range(6)]
     drawing = Drawing(width=300.0, height=100.0, shapes=())
     low, high = (parse(render_picture("a title " * words, drawing, keys)) for words in (1, 20))
     heads = [float(root.findall(f"{SVG}g")[-1].get("transform").split()[-1].rstrip(")")) for root in (low, high)]

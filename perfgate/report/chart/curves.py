@@ -13,7 +13,7 @@ from perfgate.report.chart.svg import (
     OUTLINES,
     Drawing,
     Figure,
-    Key,
+    LegendEntry,
     Panel,
     Scale,
     Shape,
@@ -22,7 +22,7 @@ from perfgate.report.chart.svg import (
     line,
     make_figure,
     trace,
-    write,
+    write_label,
 )
 from perfgate.results.matrix_results import CellResult
 from perfgate.storage.rounding import format_percent
@@ -31,7 +31,7 @@ from perfgate.verdict.power import Curve
 HEIGHT, ABOVE, BELOW = 250.0, 34.0, 46.0
 # A picture of one field.
 PLANE = 330.0
-ROOFLINE = Key(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline: what the card could do at best")
+ROOFLINE = LegendEntry(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline: what the card could do at best")
 ACROSS, UP = "output_tok_per_s", "median_itl_ms"
 SIDES = {"base": ("circle", "base"), "candidate": ("diamond", "candidate")}
 
@@ -46,9 +46,9 @@ class Polyline:
     points: tuple[tuple[float, float, str], ...]
 
     @property
-    def key(self) -> Key:
+    def key(self) -> LegendEntry:
         """Its entry in a legend."""
-        return Key(
+        return LegendEntry(
             sign=(line((1, 8), (21, 8), f"curve {self.style}"), dot((11, 8), self.outline, f"{self.style} full")),
             text=self.name,
         )
@@ -185,7 +185,7 @@ def plot_servers(points: ServerPoints, width: float, x_title: str) -> Drawing:
     y = Scale(low=0.0, high=find_span(up, pad=0.1)[1], start=ABOVE + PLANE, end=ABOVE)
     panel = Panel(x=x, y=y, title=f"{METRICS[UP].title}, {METRICS[UP].unit}", x_title=x_title)
     loads = [
-        write(x.clamp(a), y.clamp(b) - 9, load, "tick", "middle" if width > NARROW else "end")
+        write_label(x.clamp(a), y.clamp(b) - 9, load, "tick", "middle" if width > NARROW else "end")
         for found in points.values()
         for load, a, b in found
     ]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.report.chart.curves import ACROSS, list_effects, list_servers, plot_effects, plot_servers, trace_servers
-from perfgate.report.chart.svg import Drawing, Key
+from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.report.chart.templates import make_environment, read_style
 from perfgate.results.matrix_results import CellResult
 from perfgate.storage.journal import write_atomically
@@ -45,7 +45,7 @@ def save_power_plot(study: Study, curves: Sequence[Curve], path: Path) -> None:
     save_picture(path, title, plot_effects(curves, WIDTH), [line.key for line in list_effects(curves)])
 
 
-def save_picture(path: Path, title: str, drawing: Drawing, keys: Iterable[Key] = ()) -> None:
+def save_picture(path: Path, title: str, drawing: Drawing, keys: Iterable[LegendEntry] = ()) -> None:
     """Write `drawing` under its title and legend. Raise InputError for another suffix and for an unwritable place."""
     require_format(path)
     content = render_picture(title, drawing, keys)
@@ -61,7 +61,7 @@ def require_format(path: Path) -> None:
         raise InputError(f"--picture {path}: the name must end in {SUFFIX}; a browser turns an SVG file into another format")
 
 
-def render_picture(title: str, drawing: Drawing, keys: Iterable[Key] = ()) -> bytes:
+def render_picture(title: str, drawing: Drawing, keys: Iterable[LegendEntry] = ()) -> bytes:
     """The bytes of an SVG file, with its style within. Its colours are light, as a page that shows it may be light or dark."""
     lines = wrap(title, int((drawing.width - 2 * EDGE) / TITLE_LETTER))
     top = 10 + TITLE_LINE * len(lines)
@@ -85,7 +85,7 @@ def render_picture(title: str, drawing: Drawing, keys: Iterable[Key] = ()) -> by
     )
 
 
-def _place_keys(keys: Iterable[Key], width: float, top: float) -> Iterator[tuple[float, float, Key]]:
+def _place_keys(keys: Iterable[LegendEntry], width: float, top: float) -> Iterator[tuple[float, float, LegendEntry]]:
     """Side by side, in as many lines as they need."""
     x, y = EDGE, top
     for key in keys:

@@ -66,7 +66,7 @@ def round_step(span: float, count: int) -> float:
 def find_span(values: Iterable[float], *, pad: float = 0.06, least: float = 1e-9) -> tuple[float, float]:
     """The range of `values`, widened by `pad` of it; values that hardly differ get one percent around them.
 
-    What is no size of anything is left out: broken evidence is shown too, and must not drive the rest off the picture.
+    Numbers beyond ABSURD are left out: pages show broken evidence too, and one such number would flatten all others.
     """
     found = [value for value in values if abs(value) < ABSURD]
     if not found:
@@ -77,7 +77,7 @@ def find_span(values: Iterable[float], *, pad: float = 0.06, least: float = 1e-9
 
 
 def show_number(value: float) -> str:
-    """Write a tick: thousands with commas, no digit that says nothing."""
+    """Write a tick: four significant digits, or a whole number with commas from a thousand on."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
@@ -110,7 +110,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class LegendEntry:
     """One entry of a legend: a sign, and what it means."""
 
     sign: tuple[Shape, ...]
@@ -125,10 +125,12 @@ class Figure:
     title: str
     caption: str
     drawings: tuple[Drawing, Drawing]
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendEntry, ...] = ()
 
 
-def make_figure(name: str, title: str, caption: str, draw: Callable[[float], Drawing], keys: Iterable[Key] = ()) -> Figure:
+def make_figure(
+    name: str, title: str, caption: str, draw: Callable[[float], Drawing], keys: Iterable[LegendEntry] = ()
+) -> Figure:
     """Draw a figure for both widths."""
     return Figure(name=name, title=title, caption=caption, drawings=(draw(WIDE), draw(NARROW)), keys=tuple(keys))
 
@@ -150,18 +152,18 @@ class Panel:
         """Grid, ticks, titles; the marks come on top."""
         left, right = self.x.start, self.x.end
         top, bottom = sorted((self.y.start, self.y.end))
-        yield write(left, top - 9, self.title, "panel-title")
+        yield write_label(left, top - 9, self.title, "panel-title")
         for tick in self.y.list_ticks(min(6, max(2, int((bottom - top) / 30)))) if self.ticks_y is None else self.ticks_y:
             at = self.y.place(tick)
             yield line((left, at), (right, at), "grid")
-            yield write(left - 7, at + 4, self.show_y(tick), "tick", "end")
+            yield write_label(left - 7, at + 4, self.show_y(tick), "tick", "end")
         for tick in self.x.list_ticks(max(2, int((right - left) / 78))) if self.ticks_x is None else self.ticks_x:
             at = self.x.place(tick)
             yield line((at, bottom), (at, bottom + 4), "axis")
-            yield write(at, bottom + 17, self.show_x(tick), "tick", "middle")
+            yield write_label(at, bottom + 17, self.show_x(tick), "tick", "middle")
         yield line((left, bottom), (right, bottom), "axis")
         if self.x_title:
-            yield write(right, bottom + 33, self.x_title, "tick", "end")
+            yield write_label(right, bottom + 33, self.x_title, "tick", "end")
 
 
 def line(start: Point, end: Point, style: str, hint: str = "") -> Shape:
@@ -177,7 +179,7 @@ def box(corner: Point, opposite: Point, style: str, hint: str = "") -> Shape:
     return Shape(tag="rect", style=style, at=at, hint=hint)
 
 
-def write(x: float, y: float, text: str, style: str, anchor: str = "start") -> Shape:
+def write_label(x: float, y: float, text: str, style: str, anchor: str = "start") -> Shape:
     """A line of text; `anchor` says which end stands at `x`: start, middle or end."""
     return Shape(tag="text", style=style, at={"x": _px(x), "y": _px(y), "text-anchor": anchor}, text=text)
 

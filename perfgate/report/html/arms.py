@@ -7,7 +7,7 @@ from shlex import join
 
 from perfgate.core import Arm
 from perfgate.report import wording
-from perfgate.report.chart.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write
+from perfgate.report.chart.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write_label
 from perfgate.report.table import Table
 from perfgate.results.attribution import Attribution, Part
 from perfgate.results.records import SessionRecord
@@ -31,13 +31,13 @@ def group_arguments(argv: Sequence[str]) -> dict[str, str]:
     return {name: join(words) if words else "on" for name, words in grouped.items()}
 
 
-def list_differences(record: SessionRecord) -> Table:
+def tabulate_differences(record: SessionRecord) -> Table:
     """Everything in which the arms were started differently, a row each; an arm alone differs from nothing."""
     rows = [row for row in _compare(record) if len(set(row[1:])) > 1]
     return Table(header=("what", *(arm.value for arm in record.arms)), rows=rows)
 
 
-def list_arguments(record: SessionRecord) -> Table:
+def tabulate_arguments(record: SessionRecord) -> Table:
     """Every server argument and variable of both arms, those that they inherited alike included."""
     return Table(header=("what", *(arm.value for arm in record.arms)), rows=list(_compare_settings(record)))
 
@@ -103,11 +103,11 @@ def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape
     more = part.difference_us
     zero, end = x.place(0), x.place(more)
     name = _shorten(part.name, int((width - 2 * EDGE) / LETTER))
-    yield write(EDGE, top + 4, name, "tick strong")
+    yield write_label(EDGE, top + 4, name, "tick strong")
     style = "slower" if more > 0 else "faster"
     hint = f"{part.name}: {part.base_us:,.1f} us in the base, {part.candidate_us:,.1f} us in the candidate"
     yield box((zero, top + 11), (max(end, zero + 1) if more > 0 else min(end, zero - 1), top + 27), f"mark {style}", hint=hint)
-    yield write(end + GAP if more > 0 else end - GAP, top + 23, _describe(part), "tick", "start" if more > 0 else "end")
+    yield write_label(end + GAP if more > 0 else end - GAP, top + 23, _describe(part), "tick", "start" if more > 0 else "end")
 
 
 def _shorten(name: str, letters: int) -> str:

@@ -14,7 +14,7 @@ from perfgate.report.chart.svg import (
     NARROW,
     Drawing,
     Figure,
-    Key,
+    LegendEntry,
     Panel,
     Scale,
     Shape,
@@ -43,12 +43,12 @@ HEIGHT, ABOVE, BELOW, GAP = 210.0, 34.0, 46.0, 62.0
 MIN_BEYOND = 5
 
 KEYS = (
-    Key(sign=(line((1, 8), (21, 8), "curve base"), dot((11, 8), OUTLINES[Arm.BASE], "base full")), text="base"),
-    Key(
+    LegendEntry(sign=(line((1, 8), (21, 8), "curve base"), dot((11, 8), OUTLINES[Arm.BASE], "base full")), text="base"),
+    LegendEntry(
         sign=(line((1, 8), (21, 8), "curve candidate"), dot((11, 8), OUTLINES[Arm.CANDIDATE], "candidate full")),
         text="candidate",
     ),
-    Key(sign=(line((1, 8), (21, 8), "thread base"),), text="one server start each"),
+    LegendEntry(sign=(line((1, 8), (21, 8), "thread base"),), text="one server start each"),
 )
 
 
@@ -117,13 +117,13 @@ def _is_known(pooled: Mapping[Arm, Values], share: float) -> bool:
 
 
 def _row(title: str, pooled: Mapping[Arm, Values], share: float) -> tuple[str, ...]:
-    found = {arm: find_quantile(values, share) for arm, values in pooled.items()}
+    found = {arm: pick_quantile(values, share) for arm, values in pooled.items()}
     base, candidate = found.get(Arm.BASE), found.get(Arm.CANDIDATE)
     change = wording.percent(candidate / base - 1) if base and candidate else wording.MISSING
     return (title, *(f"{value:,.2f}" for value in found.values()), change)
 
 
-def find_quantile(ordered: Values, share: float) -> float:
+def pick_quantile(ordered: Values, share: float) -> float:
     """The smallest of the sorted values that at least `share` of them do not exceed."""
     return float(ordered[min(max(int(np.ceil(share * ordered.size)) - 1, 0), ordered.size - 1)])
 
@@ -139,7 +139,7 @@ def _draw(arms: _Arms, width: float) -> Drawing:
 
 
 def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
-    low, high = find_span(find_quantile(values, share) for values in arms.pooled.values() for share in BODY_SHOWN)
+    low, high = find_span(pick_quantile(values, share) for values in arms.pooled.values() for share in BODY_SHOWN)
     panel = Panel(
         x=Scale(low=max(low, 0.0), high=high, start=left, end=right),
         y=Scale(low=0.0, high=1.0, start=top + HEIGHT, end=top),
@@ -155,7 +155,7 @@ def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
 def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
     """The share that came later still, from a tenth down to a single one: the end of a curve gets as much room as its start."""
     least = min(1 / max(values.size for values in arms.pooled.values()), (1 - TAIL_FROM) / 2)
-    low = max(min(find_quantile(values, TAIL_FROM) for values in arms.pooled.values()), 1e-3)
+    low = max(min(pick_quantile(values, TAIL_FROM) for values in arms.pooled.values()), 1e-3)
     high = max(low * 1.02, *(float(values[-1]) for values in arms.pooled.values()))
     panel = Panel(
         x=Scale(low=low / (high / low) ** 0.04, high=high * (high / low) ** 0.04, start=left, end=right, is_log=True),
@@ -179,7 +179,7 @@ def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Calla
         yield trace(_place(values, panel, shares, rise), f"curve {arm.value}")
     for arm, values in arms.pooled.items():
         for share in MARKED:
-            value, height = find_quantile(values, share), rise(share)
+            value, height = pick_quantile(values, share), rise(share)
             if panel.x.holds(value) and panel.y.holds(height) and _is_known(arms.pooled, share):
                 hint = f"{arm.value}: {100 * share:g} % within {value:,.2f} ms"
                 yield dot((panel.x.place(value), panel.y.place(height)), OUTLINES[arm], f"{arm.value} full", hint=hint)
@@ -188,7 +188,7 @@ def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Calla
 def _place(values: Values, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> list[tuple[float, float]]:
     """Points of a curve within the field; no further out than there are samples."""
     shown = [share for share in shares if (1 - share) * values.size >= 1 - 1e-6 or share == 1.0]
-    found = ((find_quantile(values, share), rise(share)) for share in shown)
+    found = ((pick_quantile(values, share), rise(share)) for share in shown)
     return [(panel.x.place(value), panel.y.clamp(height)) for value, height in found if panel.x.holds(value)] or [
         (panel.x.start, panel.y.end)
     ]

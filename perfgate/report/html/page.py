@@ -27,7 +27,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class SheetCell:
     """A cell of a table; `href` makes it a link, `style` names a class."""
 
     text: str
@@ -45,7 +45,7 @@ class Sheet:
     kind: ClassVar[str] = "sheet"
     caption: str
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[SheetCell, ...], ...]
     is_numeric: bool = True
 
 
@@ -93,28 +93,28 @@ class Links:
     """Files, by name and by address."""
 
     kind: ClassVar[str] = "links"
-    files: tuple[Cell, ...]
+    files: tuple[SheetCell, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
+class Details:
     """Parts that open on demand."""
 
     kind: ClassVar[str] = "fold"
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
 
 
-Part = Text | Picture | Sheet | Measures | Commands | Links | Fold
+PagePart = Text | Picture | Sheet | Measures | Commands | Links | Details
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """A titled part of the page; `name` is its anchor."""
 
     name: str
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +144,16 @@ class Page:
     reasons: tuple[str, ...] = ()
     action: str = ""
     action_command: str = ""
-    sections: tuple[Section, ...] = ()
+    sections: tuple[PageSection, ...] = ()
     foot: str = ""
 
 
 def make_sheet(table: Table, caption: str, *, is_numeric: bool = True) -> Sheet:
     """A table of plain text."""
-    rows = tuple(tuple(Cell(text=text) for text in row) for row in table.rows)
+    rows = tuple(tuple(SheetCell(text=text) for text in row) for row in table.rows)
     return Sheet(caption=caption, header=tuple(table.header), rows=rows, is_numeric=is_numeric)
 
 
-def drop_empty(sections: Sequence[Section]) -> tuple[Section, ...]:
+def drop_empty(sections: Sequence[PageSection]) -> tuple[PageSection, ...]:
     """Sections that have something to show."""
     return tuple(section for section in sections if section.parts)

@@ -13,7 +13,7 @@ from perfgate.report.chart.svg import (
     NARROW,
     Drawing,
     Figure,
-    Key,
+    LegendEntry,
     Panel,
     Scale,
     Shape,
@@ -24,7 +24,7 @@ from perfgate.report.chart.svg import (
     line,
     make_figure,
     show_number,
-    write,
+    write_label,
 )
 from perfgate.report.html.places import OUTLINES, Fate, Placed
 from perfgate.verdict.validity.admission import SM_CLOCK_MHZ, THROTTLED_SHARE
@@ -98,25 +98,27 @@ def _name_idle(tracks: Sequence[Track]) -> str:
     return f" Zero in every window: {'; '.join(track.title for track in tracks)}." if tracks else ""
 
 
-def _list_keys(placed: Iterable[Placed]) -> Iterator[Key]:
+def _list_keys(placed: Iterable[Placed]) -> Iterator[LegendEntry]:
     """The signs that occur."""
     found = tuple(placed)
     fates, arms = {one.fate for one in found}, {one.window.arm for one in found}
-    yield from (Key(sign=(dot((11, 8), OUTLINES[arm], f"{arm.value} full"),), text=arm.value) for arm in Arm if arm in arms)
+    yield from (
+        LegendEntry(sign=(dot((11, 8), OUTLINES[arm], f"{arm.value} full"),), text=arm.value) for arm in Arm if arm in arms
+    )
     if Fate.JUDGED in fates:
-        yield Key(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start")
+        yield LegendEntry(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start")
     if Fate.COLD in fates:
         signs = (dot((6, 8), "circle", "base hollow"), dot((17, 8), "diamond", "candidate hollow"))
-        yield Key(sign=signs, text="cold: warm-up, discarded")
+        yield LegendEntry(sign=signs, text="cold: warm-up, discarded")
     if Fate.UNUSED in fates:
-        yield Key(sign=(dot((11, 8), "circle", "base faint"),), text="measured, not judged")
+        yield LegendEntry(sign=(dot((11, 8), "circle", "base faint"),), text="measured, not judged")
     if any(one.is_rerun for one in found):
         signs = (dot((11, 8), "circle", "base full"), dot((11, 8), "circle", "ring", radius=7.5))
-        yield Key(sign=signs, text="re-run")
+        yield LegendEntry(sign=signs, text="re-run")
     if fates & {Fate.REPLACED, Fate.CUT_OFF}:
-        yield Key(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged")
+        yield LegendEntry(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged")
     if Fate.OTHER_WORK in fates:
-        yield Key(sign=(cross((11, 8), "base struck"),), text="held other work, not judged")
+        yield LegendEntry(sign=(cross((11, 8), "base struck"),), text="held other work, not judged")
 
 
 def _track(name: str) -> Track:
@@ -185,7 +187,9 @@ def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: floa
     pad = min([4.0, *((gap - 3) / 2 for gap in gaps)])
     for number, begun, ended in spans:
         yield box((begun - pad, ABOVE - 4), (ended + pad, bottom), "block")
-        yield write((begun + ended) / 2, 16, f"block {number}" if ended - begun > 48 else str(number), "tick strong", "middle")
+        yield write_label(
+            (begun + ended) / 2, 16, f"block {number}" if ended - begun > 48 else str(number), "tick strong", "middle"
+        )
 
 
 def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:

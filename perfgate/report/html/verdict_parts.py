@@ -8,7 +8,7 @@ from math import isfinite, log1p
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
-from perfgate.report.chart.svg import Drawing, Scale, Shape, box, dot, line, trace, write
+from perfgate.report.chart.svg import Drawing, Scale, Shape, box, dot, line, trace, write_label
 from perfgate.report.figure import worse_bounds
 from perfgate.report.html.page import Measure, Measures, Tile
 from perfgate.report.view import Row, View, sort_judgements
@@ -29,7 +29,7 @@ def draw_ruler() -> Drawing:
     """What stands above the column of strips."""
     at = {"better": AXIS.low, "0": 0.0, "margin": 1.0, "worse": AXIS.high}
     anchors = {"better": "start", "worse": "end"}
-    words = (write(AXIS.place(value), 13, word, "tick", anchors.get(word, "middle")) for word, value in at.items())
+    words = (write_label(AXIS.place(value), 13, word, "tick", anchors.get(word, "middle")) for word, value in at.items())
     return Drawing(width=WIDTH, height=18.0, shapes=tuple(words))
 
 
