@@ -9,7 +9,7 @@ from statistics import fmean
 
 from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
 from perfgate.history.trends import LevelSeries, SeriesPoint
-from perfgate.report.chart.svg import Drawing, Panel, Scale, Shape, dot, find_span, line
+from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, find_span, line
 
 WIDTH, HEIGHT = 560.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 74.0, 44.0, 22.0, 26.0
@@ -59,7 +59,7 @@ def _summarise(series: LevelSeries) -> str:
     return text.replace(" 1 changes", " 1 change")
 
 
-def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[Shape]:
+def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[SvgElement]:
     for index, point in enumerate(series.points):
         place = (panel.x.place(index), panel.y.clamp(point.value))
         style = f"series-{runners.index(point.runner) % COLOURS} full"
@@ -78,7 +78,7 @@ def _describe_point(series: LevelSeries, point: SeriesPoint) -> str:
     return ", ".join(parts)
 
 
-def _draw_levels(series: LevelSeries, panel: Panel) -> Iterator[Shape]:
+def _draw_levels(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
     """A line at the mean of the sessions between two changes."""
     edges = [0, *(change.index for change in series.changes), len(series.points)]
     for first, last in pairwise(edges):
@@ -87,7 +87,7 @@ def _draw_levels(series: LevelSeries, panel: Panel) -> Iterator[Shape]:
             yield line((panel.x.place(first - 0.4), y), (panel.x.place(last - 0.6), y), "level")
 
 
-def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[Shape]:
+def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
     """A vertical line at each first session of a release, and before each change of the environment or of the level."""
     names = [point.release for point in series.points]
     for index, name in enumerate(names):
@@ -100,6 +100,6 @@ def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[Shape]:
         yield _draw_moment(panel, change.index - 0.5, kinds[change.is_worse], describe_change(series, change))
 
 
-def _draw_moment(panel: Panel, index: float, kind: str, hint: str) -> Shape:
+def _draw_moment(panel: Panel, index: float, kind: str, hint: str) -> SvgElement:
     x = panel.x.place(index)
     return line((x, TOP - 10), (x, HEIGHT - BOTTOM), f"rule {kind}", hint=hint)

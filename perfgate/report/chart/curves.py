@@ -16,7 +16,7 @@ from perfgate.report.chart.svg import (
     LegendEntry,
     Panel,
     Scale,
-    Shape,
+    SvgElement,
     dot,
     find_span,
     line,
@@ -123,12 +123,12 @@ def _thin(tokens: Sequence[float], x: Scale) -> tuple[float, ...]:
     return tuple(shown)
 
 
-def _draw_floor(panel: Panel, floors: Sequence[tuple[float, float]]) -> Iterator[Shape]:
+def _draw_floor(panel: Panel, floors: Sequence[tuple[float, float]]) -> Iterator[SvgElement]:
     if floors:
         yield trace([(panel.x.place(tokens), panel.y.place(floor)) for tokens, floor in floors], "roofline")
 
 
-def draw_polylines(panel: Panel, lines: Sequence[Polyline]) -> Iterator[Shape]:
+def draw_polylines(panel: Panel, lines: Sequence[Polyline]) -> Iterator[SvgElement]:
     """Every line with a sign at each of its points; what lies beyond the panel stands at its edge."""
     for series in lines:
         points = [(panel.x.clamp(x), panel.y.clamp(y)) for x, y, _ in series.points]

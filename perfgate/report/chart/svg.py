@@ -90,7 +90,7 @@ WIDE, NARROW = 1000.0, 358.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class SvgElement:
     """One SVG element. `style` names its classes, `hint` appears where a pointer rests on it."""
 
     tag: str
@@ -106,14 +106,14 @@ class Drawing:
 
     width: float
     height: float
-    shapes: tuple[Shape, ...]
+    shapes: tuple[SvgElement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
     """One entry of a legend: a sign, and what it means."""
 
-    sign: tuple[Shape, ...]
+    sign: tuple[SvgElement, ...]
     text: str
 
 
@@ -148,7 +148,7 @@ class Panel:
     show_x: Callable[[float], str] = field(default=show_number)
     show_y: Callable[[float], str] = field(default=show_number)
 
-    def frame(self) -> Iterator[Shape]:
+    def frame(self) -> Iterator[SvgElement]:
         """Grid, ticks, titles; the marks come on top."""
         left, right = self.x.start, self.x.end
         top, bottom = sorted((self.y.start, self.y.end))
@@ -166,27 +166,27 @@ class Panel:
             yield write_label(right, bottom + 33, self.x_title, "tick", "end")
 
 
-def line(start: Point, end: Point, style: str, hint: str = "") -> Shape:
+def line(start: Point, end: Point, style: str, hint: str = "") -> SvgElement:
     """A straight line."""
     at = {"x1": _px(start[0]), "y1": _px(start[1]), "x2": _px(end[0]), "y2": _px(end[1])}
-    return Shape(tag="line", style=style, at=at, hint=hint)
+    return SvgElement(tag="line", style=style, at=at, hint=hint)
 
 
-def box(corner: Point, opposite: Point, style: str, hint: str = "") -> Shape:
+def box(corner: Point, opposite: Point, style: str, hint: str = "") -> SvgElement:
     """A rectangle between two corners."""
     (x1, y1), (x2, y2) = corner, opposite
     at = {"x": _px(min(x1, x2)), "y": _px(min(y1, y2)), "width": _px(abs(x2 - x1)), "height": _px(abs(y2 - y1))}
-    return Shape(tag="rect", style=style, at=at, hint=hint)
+    return SvgElement(tag="rect", style=style, at=at, hint=hint)
 
 
-def write_label(x: float, y: float, text: str, style: str, anchor: str = "start") -> Shape:
+def write_label(x: float, y: float, text: str, style: str, anchor: str = "start") -> SvgElement:
     """A line of text; `anchor` says which end stands at `x`: start, middle or end."""
-    return Shape(tag="text", style=style, at={"x": _px(x), "y": _px(y), "text-anchor": anchor}, text=text)
+    return SvgElement(tag="text", style=style, at={"x": _px(x), "y": _px(y), "text-anchor": anchor}, text=text)
 
 
-def trace(points: Sequence[Point], style: str, hint: str = "") -> Shape:
+def trace(points: Sequence[Point], style: str, hint: str = "") -> SvgElement:
     """A line through points."""
-    return Shape(tag="path", style=style, at={"d": _join(points)}, hint=hint)
+    return SvgElement(tag="path", style=style, at={"d": _join(points)}, hint=hint)
 
 
 # Signs differ by outline, not by colour alone: for the colour-blind, and for paper.
@@ -194,22 +194,22 @@ _CORNERS = {"diamond": (4, 0.0, 1.2), "square": (4, pi / 4, 1.25), "up": (3, 0.0
 OUTLINES = ("circle", *_CORNERS)
 
 
-def dot(at: Point, outline: str, style: str, *, radius: float = 4.5, hint: str = "") -> Shape:
+def dot(at: Point, outline: str, style: str, *, radius: float = 4.5, hint: str = "") -> SvgElement:
     """A sign at a point; `outline` is one of OUTLINES."""
     x, y = at
     if outline == "circle":
-        return Shape(tag="circle", style=f"mark {style}", at={"cx": _px(x), "cy": _px(y), "r": radius}, hint=hint)
+        return SvgElement(tag="circle", style=f"mark {style}", at={"cx": _px(x), "cy": _px(y), "r": radius}, hint=hint)
     count, turn, size = _CORNERS[outline]
     angles = (turn + 2 * pi * number / count for number in range(count))
     points = [(x + radius * size * sin(angle), y - radius * size * cos(angle)) for angle in angles]
-    return Shape(tag="path", style=f"mark {style}", at={"d": Safe(_join(points) + "Z")}, hint=hint)
+    return SvgElement(tag="path", style=f"mark {style}", at={"d": Safe(_join(points) + "Z")}, hint=hint)
 
 
-def cross(at: Point, style: str, *, radius: float = 4.0, hint: str = "") -> Shape:
+def cross(at: Point, style: str, *, radius: float = 4.0, hint: str = "") -> SvgElement:
     """A sign for what does not count."""
     (x, y), r = at, radius
     strokes = [_join([(x - r, y - r), (x + r, y + r)]), _join([(x - r, y + r), (x + r, y - r)])]
-    return Shape(tag="path", style=f"mark {style}", at={"d": Safe("".join(strokes))}, hint=hint)
+    return SvgElement(tag="path", style=f"mark {style}", at={"d": Safe("".join(strokes))}, hint=hint)
 
 
 def _join(points: Sequence[Point]) -> Safe:

@@ -7,7 +7,7 @@ from shlex import join
 
 from perfgate.core import Arm
 from perfgate.report import wording
-from perfgate.report.chart.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write_label
+from perfgate.report.chart.svg import Drawing, Figure, Scale, SvgElement, box, line, make_figure, write_label
 from perfgate.report.table import Table
 from perfgate.results.attribution import Attribution, Part
 from perfgate.results.records import SessionRecord
@@ -99,7 +99,7 @@ def _describe(part: Part) -> str:
     return f"{part.difference_us:+,.1f} us ({format_percent(abs(part.share), 0)})"
 
 
-def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape]:
+def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[SvgElement]:
     more = part.difference_us
     zero, end = x.place(0), x.place(more)
     name = _shorten(part.name, int((width - 2 * EDGE) / LETTER))

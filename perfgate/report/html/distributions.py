@@ -17,7 +17,7 @@ from perfgate.report.chart.svg import (
     LegendEntry,
     Panel,
     Scale,
-    Shape,
+    SvgElement,
     dot,
     find_span,
     line,
@@ -138,7 +138,7 @@ def _draw(arms: _Arms, width: float) -> Drawing:
     return Drawing(width=width, height=fields[1][2] + HEIGHT + BELOW, shapes=shapes)
 
 
-def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
+def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[SvgElement]:
     low, high = find_span(pick_quantile(values, share) for values in arms.pooled.values() for share in BODY_SHOWN)
     panel = Panel(
         x=Scale(low=max(low, 0.0), high=high, start=left, end=right),
@@ -152,7 +152,7 @@ def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
     yield from _draw_curves(arms, panel, BODY, lambda share: share)
 
 
-def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
+def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[SvgElement]:
     """The share that came later still, from a tenth down to a single one: the end of a curve gets as much room as its start."""
     least = min(1 / max(values.size for values in arms.pooled.values()), (1 - TAIL_FROM) / 2)
     low = max(min(pick_quantile(values, TAIL_FROM) for values in arms.pooled.values()), 1e-3)
@@ -170,7 +170,7 @@ def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
     yield from _draw_curves(arms, panel, shares, lambda share: 1 - share)
 
 
-def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> Iterator[Shape]:
+def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> Iterator[SvgElement]:
     """A curve for each arm over thin ones for its starts, with signs at quantiles that people ask for."""
     if len(arms.starts) > len(arms.pooled):
         for arm, values in arms.starts:

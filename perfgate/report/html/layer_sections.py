@@ -13,7 +13,7 @@ from perfgate.report import wording
 from perfgate.report.chart.curves import draw_layers
 from perfgate.report.html.page import (
     Commands,
-    Details,
+    Disclosure,
     Measure,
     Measures,
     Page,
@@ -83,7 +83,7 @@ def _reproduce(report: LayerReport) -> Iterator[PagePart]:
     yield Commands(lines=(("judge the same timings again", f"perfgate check {report.source}"),))
     rows = [(name, str(value)) for name, value in report.verdict.policy.items()]
     sheet = make_sheet(Table(header=("what", "value"), rows=rows), "Rule and environment", is_numeric=False)
-    yield Details(title="Rule and environment", parts=(sheet,))
+    yield Disclosure(title="Rule and environment", parts=(sheet,))
 
 
 def _tabulate(curve: LayerCurve) -> Sheet:

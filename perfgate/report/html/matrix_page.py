@@ -16,7 +16,7 @@ from perfgate.report.chart.svg import (
     LegendEntry,
     Panel,
     Scale,
-    Shape,
+    SvgElement,
     dot,
     find_span,
     line,
@@ -26,7 +26,7 @@ from perfgate.report.chart.svg import (
 from perfgate.report.html.files import RawData
 from perfgate.report.html.page import (
     Commands,
-    Details,
+    Disclosure,
     Links,
     Page,
     PagePart,
@@ -103,7 +103,7 @@ def _describe_windows(cells: Sequence[CellResult], raw: RawData) -> Iterator[Pag
     )
     header = ("server", "load", "round", "start", "begun, s", f"{metric.title}, {metric.unit}", "raw")
     sheet = Sheet(caption="Windows in the order of time", header=header, rows=rows)
-    yield Details(title=f"All {len(rows)} windows that count, with their raw files", parts=(sheet,))
+    yield Disclosure(title=f"All {len(rows)} windows that count, with their raw files", parts=(sheet,))
 
 
 def _describe_reproduction(raw: RawData) -> Iterator[PagePart]:
@@ -112,7 +112,7 @@ def _describe_reproduction(raw: RawData) -> Iterator[PagePart]:
     yield Commands(lines=(("measure it again", f"perfgate matrix {scenario} --out {quote(f'{raw.folder}-again')}"),))
     yield Commands(lines=(("every window and metric as a table", f"perfgate export {folder} --csv windows.csv"),))
     if files := raw.list_files():
-        yield Details(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+        yield Disclosure(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
 
 
 def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
@@ -138,7 +138,7 @@ def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Dra
     x = Scale(low=low, high=high, start=12.0, end=width - 12)
     y = Scale(low=0.0, high=1.0, start=bottom, end=ABOVE)
     panel = Panel(x=x, y=y, title="", x_title="% from the median", ticks_y=())
-    shapes: list[Shape] = [*panel.frame(), line((x.place(0), ABOVE), (x.place(0), bottom), "zero")]
+    shapes: list[SvgElement] = [*panel.frame(), line((x.place(0), ABOVE), (x.place(0), bottom), "zero")]
     for number, (cell, level) in enumerate(found):
         top = ABOVE + number * ROW
         shapes.append(write_label(12, top + 8, f"{cell.server}, {cell.load}", "tick"))

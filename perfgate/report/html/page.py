@@ -1,13 +1,25 @@
-"""A page as values: a head that answers, and sections of parts that one template lays out."""
+"""A page as values: a head that answers, and sections of parts that one template lays out into one HTML file.
+
+The file holds its style and no script, and forbids the browser to fetch anything.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+from markupsafe import Markup
+
 from perfgate.report.chart.svg import Drawing, Figure
+from perfgate.report.chart.templates import make_environment, read_style
 from perfgate.report.table import Table
+
+TEMPLATE_DIR = Path(__file__).parents[1] / "templates" / "html"
+CHART_STYLE = "/* chart.css stands here */\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +109,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Details:
+class Disclosure:
     """Parts that open on demand."""
 
     kind: ClassVar[str] = "fold"
@@ -105,7 +117,7 @@ class Details:
     parts: tuple[PagePart, ...]
 
 
-PagePart = Text | Picture | Sheet | Measures | Commands | Links | Details
+PagePart = Text | Picture | Sheet | Measures | Commands | Links | Disclosure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +169,12 @@ def make_sheet(table: Table, caption: str, *, is_numeric: bool = True) -> Sheet:
 def drop_empty(sections: Sequence[PageSection]) -> tuple[PageSection, ...]:
     """Sections that have something to show."""
     return tuple(section for section in sections if section.parts)
+
+
+def render_page(page: Page) -> bytes:
+    """Return the file. The same page gives the same bytes."""
+    style = (TEMPLATE_DIR / "page.css").read_text(encoding="utf-8").replace(CHART_STYLE, read_style())
+    digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # The style is perfgate's own text; escaped, its digest would be another.
+    content = Markup(style)  # noqa: S704
+    return make_environment(TEMPLATE_DIR).get_template("page.html.j2").render(page=page, style=content, digest=digest).encode()

@@ -16,7 +16,7 @@ from perfgate.report.html.distributions import read_distributions
 from perfgate.report.html.files import RawData
 from perfgate.report.html.page import (
     Commands,
-    Details,
+    Disclosure,
     Links,
     Page,
     PagePart,
@@ -124,7 +124,7 @@ def _describe_windows(judged: SessionReport, placed: Sequence[Placed], raw: RawD
     if figure is not None:
         yield Picture(figure=figure)
     if placed:
-        yield Details(title=f"All {len(placed)} windows, with their raw files", parts=(_tabulate_windows(placed, raw),))
+        yield Disclosure(title=f"All {len(placed)} windows, with their raw files", parts=(_tabulate_windows(placed, raw),))
 
 
 def _choose_metrics(verdict: Verdict) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def _describe_profile(attribution: Attribution | str | None) -> Iterator[PagePar
     if figure is not None:
         yield Picture(figure=figure)
     if breakdown.table is not None:
-        yield Details(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
+        yield Disclosure(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
 
 
 def _describe_experts(session: Session, view: View) -> Iterator[PagePart]:
@@ -193,7 +193,7 @@ def _describe_experts(session: Session, view: View) -> Iterator[PagePart]:
     for arm, use in list_uses(session).items():
         if use.is_known:
             sheet = make_sheet(tabulate_use(use), f"Expert use of the {arm.value}")
-            yield Details(title=f"All {len(use.layers)} layers that route, {arm.value}", parts=(sheet,))
+            yield Disclosure(title=f"All {len(use.layers)} layers that route, {arm.value}", parts=(sheet,))
 
 
 def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[PagePart]:
@@ -209,20 +209,20 @@ def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iter
         yield make_sheet(table, "Settings that the servers resolved differently", is_numeric=False)
     if record.arms:
         sheet = make_sheet(tabulate_arguments(record), "Server arguments and variables", is_numeric=False)
-        yield Details(title="All server arguments and variables", parts=(sheet,))
+        yield Disclosure(title="All server arguments and variables", parts=(sheet,))
 
 
 def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[PagePart]:
     yield Commands(lines=(view.commands[-1], ("judge the same evidence again", f"perfgate check {quote(source)}")))
     if view.policy:
         table = Table(header=("what", "value"), rows=view.policy)
-        yield Details(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))
+        yield Disclosure(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))
     if view.facts:
         rows = [(fact.name, fact.base, fact.candidate) for fact in view.facts]
         table = Table(header=("fact", "base", "candidate"), rows=rows)
-        yield Details(title="Environment", parts=(make_sheet(table, "Environment", is_numeric=False),))
+        yield Disclosure(title="Environment", parts=(make_sheet(table, "Environment", is_numeric=False),))
     if files := raw.list_files():
-        yield Details(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+        yield Disclosure(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
 
 
 RAW_DATA = "These links work while this file and the result folder keep their places to each other."

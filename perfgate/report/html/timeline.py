@@ -16,7 +16,7 @@ from perfgate.report.chart.svg import (
     LegendEntry,
     Panel,
     Scale,
-    Shape,
+    SvgElement,
     box,
     cross,
     dot,
@@ -175,7 +175,7 @@ def _choose_scale(track: Track, placed: Sequence[Placed], top: float) -> Scale:
     return Scale(low=max(low, 0.0) if min(everything) >= 0 else low, high=high, start=top + track.height, end=top)
 
 
-def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: float) -> Iterator[Shape]:
+def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: float) -> Iterator[SvgElement]:
     ordered = sorted(placed, key=lambda one: (one.window.block, one.window.begun_s))
     spans = []
     for number, group in groupby(ordered, key=lambda one: one.window.block):
@@ -192,7 +192,7 @@ def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: floa
         )
 
 
-def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:
+def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[SvgElement]:
     if track.has_levels:
         yield from _draw_levels(track, placed, panel, unit_s)
     for one in placed:
@@ -201,7 +201,7 @@ def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: fl
             yield from _draw_window(track, one, panel, value, panel.x.clamp(one.middle_s / unit_s))
 
 
-def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:
+def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[SvgElement]:
     """A line at the median of each start's judged windows: the number that the verdict is made of."""
     judged = [one.window for one in placed if one.fate is Fate.JUDGED]
     ordered = sorted(judged, key=lambda window: (window.start, window.begun_s))
@@ -213,7 +213,7 @@ def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: f
             yield line((panel.x.clamp(ends[0]), level), (panel.x.clamp(ends[1]), level), f"level {arm.value}")
 
 
-def _draw_window(track: Track, one: Placed, panel: Panel, value: float, x: float) -> Iterator[Shape]:
+def _draw_window(track: Track, one: Placed, panel: Panel, value: float, x: float) -> Iterator[SvgElement]:
     arm = one.window.arm
     hint = f"{one.label}: {track.show(value)}"
     reach = track.reach(one.window) if track.reach else None
