@@ -23,6 +23,8 @@ EDGE = 14.0
 TITLE_LINE, KEY_LINE = 24.0, 22.0
 # Letters are about so wide in pixels, in the fonts that a browser may take.
 TITLE_LETTER, LETTER = 9.5, 7.0
+# What the ticks and titles around a field take, in pixels.
+LEFT, RIGHT, ABOVE, BELOW = 56.0, 16.0, 34.0, 46.0
 # A sign of a legend with the gaps around it.
 SIGN = 48.0
 
@@ -83,6 +85,14 @@ def render_picture(title: str, drawing: Drawing, keys: Iterable[LegendEntry] = (
         )
         .encode()
     )
+
+
+def place_fields(count: int, columns: int, width: float, height: float) -> Iterator[tuple[float, float, float]]:
+    """Left edge, right edge and top of each of `count` fields with axes, `columns` of them side by side, from left to right."""
+    room = width / columns
+    for number in range(count):
+        row, column = divmod(number, columns)
+        yield column * room + LEFT, (column + 1) * room - RIGHT, row * (ABOVE + height + BELOW) + ABOVE
 
 
 def _place_keys(keys: Iterable[LegendEntry], width: float, top: float) -> Iterator[tuple[float, float, LegendEntry]]:
