@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from markupsafe import Markup
 
 from perfgate.history.charts import COLOURS, Chart, build_chart
 from perfgate.history.listing import (
@@ -55,7 +54,7 @@ def render_dashboard(history: History) -> str:
             ledger=list(describe_ledger(history.ledger)),
             runners=[runner or UNKNOWN for runner in runners],
             colours=COLOURS,
-            style=Markup(read_style()),  # noqa: S704 - perfgate's own text
+            style=read_style(),
         )
     )
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfgate.check import judge
-from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past, require_extra
+from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.cli.reading.check import write
 from perfgate.errors import InputError
 from perfgate.gate.case import choose_baseline
+from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
 from perfgate.history.listing import describe_events, describe_ledger, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
