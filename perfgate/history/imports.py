@@ -47,7 +47,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class ForeignNumber:
     """A number that perfgate has no metric for. `better` is "higher", "lower" or "" for unknown."""
 
     name: str
@@ -68,7 +68,7 @@ class PastRun:
     provenance: Provenance
     workload: Mapping[str, str | int | float]
     values: Mapping[str, float]
-    others: Sequence[Number] = ()
+    others: Sequence[ForeignNumber] = ()
     run: Run | None = None
     is_cold: bool = False
 

@@ -17,7 +17,7 @@ from perfgate.report.escape import Safe
 from perfgate.report.figure import LEGEND
 from perfgate.report.layers import summarise_layers, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
-from perfgate.report.view import Row, build_view
+from perfgate.report.view import MetricRow, build_view
 from perfgate.report.wording import ACTIONS
 from perfgate.results.attribution import Attribution
 from perfgate.scenario.schema import Scenario
@@ -134,13 +134,13 @@ def _environment(clean: Callable[[str], str]) -> Environment:
     return environment
 
 
-def tabulate_rows(rows: tuple[Row, ...], base_title: str) -> Table:
+def tabulate_rows(rows: tuple[MetricRow, ...], base_title: str) -> Table:
     """The rows of a verdict for a terminal or a log."""
     header = ("metric", base_title, "candidate", "change", "95 % bounds", "margin", "noise band", "picture", "outcome")
     return Table(header=header, rows=[_cells(row) for row in rows], words=(0, len(header) - 2, len(header) - 1))
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: MetricRow) -> tuple[str, ...]:
     marks = "".join(f" [{mark}]" for mark in row.marks)
     numbers = (row.base, row.candidate, row.change, row.interval, row.limit, row.band)
     return (row.title, *numbers, row.picture, row.outcome + marks)

@@ -20,7 +20,7 @@ _SEVERITY = (Outcome.INVALID, Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MetricRow:
     """One metric as text. `marks` are the numbers of its footnotes; it `is_calm` if nothing was lost or is undecided."""
 
     title: str
@@ -81,7 +81,7 @@ class View:
     labels: tuple[str, ...]
     reasons: tuple[str, ...]
     base_title: str
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
     footnotes: tuple[str, ...]
     policy: tuple[tuple[str, str], ...]
     facts: tuple[Fact, ...]
@@ -189,8 +189,8 @@ def _footnotes(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, .
     return tuple(dict.fromkeys((*notes, *verdict.warnings)))
 
 
-def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> Row:
-    return Row(
+def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> MetricRow:
+    return MetricRow(
         title=wording.title(judgement),
         base=wording.value(judgement.metric, judgement.base),
         candidate=wording.value(judgement.metric, judgement.candidate),

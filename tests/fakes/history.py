@@ -6,14 +6,14 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from perfgate.history.entries import Provenance, SessionRows
-from perfgate.history.imports import Number, PastRun, enter_past
+from perfgate.history.imports import ForeignNumber, PastRun, enter_past
 from perfgate.history.trends import SeriesPoint
 
 BEGIN = datetime(2026, 1, 1, 3, tzinfo=UTC)
 FACTS = {"hardware": "test-gpu-80gb", "driver": "570", "torch": "2.9", "sglang": "0.5.15"}
 
 
-def make_past(day: int, value: float, *, others: tuple[Number, ...] = (), **changes) -> PastRun:
+def make_past(day: int, value: float, *, others: tuple[ForeignNumber, ...] = (), **changes) -> PastRun:
     told = {"commit": f"{day:07x}", "runner": "", "release": "", **changes.pop("told", {})}
     fields = {
         "origin": "bench_serving",

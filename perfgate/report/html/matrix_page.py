@@ -31,10 +31,10 @@ from perfgate.report.html.page import (
     Page,
     PagePart,
     PageSection,
+    Paragraph,
     Picture,
     Sheet,
     SheetCell,
-    Text,
     drop_empty,
     make_sheet,
 )
@@ -112,7 +112,7 @@ def _describe_reproduction(raw: RawData) -> Iterator[PagePart]:
     yield Commands(lines=(("measure it again", f"perfgate matrix {scenario} --out {quote(f'{raw.folder}-again')}"),))
     yield Commands(lines=(("every window and metric as a table", f"perfgate export {folder} --csv windows.csv"),))
     if files := raw.list_files():
-        yield Disclosure(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+        yield Disclosure(title="Raw data", parts=(Paragraph(text=RAW_DATA), Links(files=files)))
 
 
 def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:

@@ -23,7 +23,7 @@ CHART_STYLE = "/* chart.css stands here */\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Paragraph:
     """A paragraph."""
 
     kind: ClassVar[str] = "text"
@@ -117,7 +117,7 @@ class Disclosure:
     parts: tuple[PagePart, ...]
 
 
-PagePart = Text | Picture | Sheet | Measures | Commands | Links | Disclosure
+PagePart = Paragraph | Picture | Sheet | Measures | Commands | Links | Disclosure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,10 @@ from perfgate.report.html.page import (
     Page,
     PagePart,
     PageSection,
+    Paragraph,
     Picture,
     Sheet,
     SheetCell,
-    Text,
     drop_empty,
     make_sheet,
 )
@@ -168,7 +168,7 @@ def _describe_latencies(placed: Sequence[Placed]) -> Iterator[PagePart]:
     if not found:
         return
     which = "the judged windows" if evidence[0].fate is Fate.JUDGED else "the measured windows, none of which was judged"
-    yield Text(
+    yield Paragraph(
         text=f"Every request and gap of {which}, in one pool for each arm. The verdict takes each window's own numbers instead."
     )
     for distribution in found:
@@ -180,7 +180,7 @@ def _describe_profile(attribution: Attribution | str | None) -> Iterator[PagePar
     breakdown = build_breakdown(attribution)
     if breakdown is None:
         return
-    yield Text(text=breakdown.sentence)
+    yield Paragraph(text=breakdown.sentence)
     figure = draw_attribution(attribution) if isinstance(attribution, Attribution) else None
     if figure is not None:
         yield Picture(figure=figure)
@@ -189,7 +189,7 @@ def _describe_profile(attribution: Attribution | str | None) -> Iterator[PagePar
 
 
 def _describe_experts(session: Session, view: View) -> Iterator[PagePart]:
-    yield Text(text=f"{view.expert_use[:1].upper()}{view.expert_use[1:]}.")
+    yield Paragraph(text=f"{view.expert_use[:1].upper()}{view.expert_use[1:]}.")
     for arm, use in list_uses(session).items():
         if use.is_known:
             sheet = make_sheet(tabulate_use(use), f"Expert use of the {arm.value}")
@@ -199,11 +199,11 @@ def _describe_experts(session: Session, view: View) -> Iterator[PagePart]:
 def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[PagePart]:
     differences = tabulate_differences(record)
     if len(record.arms) < 2:
-        yield Text(text="One arm was measured; there is nothing to compare it with.")
+        yield Paragraph(text="One arm was measured; there is nothing to compare it with.")
     elif differences.rows:
         yield make_sheet(differences, "Server arguments, variables and environment that differ", is_numeric=False)
     else:
-        yield Text(text="Nothing: both arms were started alike, on the same software.")
+        yield Paragraph(text="Nothing: both arms were started alike, on the same software.")
     if resolved := tuple(compare_infos(infos)):
         table = Table(header=("setting", "base", "candidate"), rows=resolved)
         yield make_sheet(table, "Settings that the servers resolved differently", is_numeric=False)
@@ -222,7 +222,7 @@ def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[Pa
         table = Table(header=("fact", "base", "candidate"), rows=rows)
         yield Disclosure(title="Environment", parts=(make_sheet(table, "Environment", is_numeric=False),))
     if files := raw.list_files():
-        yield Disclosure(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+        yield Disclosure(title="Raw data", parts=(Paragraph(text=RAW_DATA), Links(files=files)))
 
 
 RAW_DATA = "These links work while this file and the result folder keep their places to each other."

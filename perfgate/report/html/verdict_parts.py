@@ -11,7 +11,7 @@ from perfgate.report import wording
 from perfgate.report.chart.svg import Drawing, Scale, SvgElement, box, dot, line, trace, write_label
 from perfgate.report.figure import worse_bounds
 from perfgate.report.html.page import Measure, Measures, Tile
-from perfgate.report.view import Row, View, sort_judgements
+from perfgate.report.view import MetricRow, View, sort_judgements
 
 WIDTH, HEIGHT = 260.0, 28.0
 MIDDLE = HEIGHT / 2
@@ -128,7 +128,7 @@ def make_measures(verdict: Verdict, view: View) -> Measures | None:
     )
 
 
-def _make_measure(row: Row, judgement: Judgement) -> Measure:
+def _make_measure(row: MetricRow, judgement: Judgement) -> Measure:
     bounds = worse_bounds(judgement)
     return Measure(
         title=row.title,
