@@ -37,7 +37,6 @@ LEFT_OUT = (
     "sglang/srt/grpc/_core*",
     "sglang/srt/multimodal/_core*",
     "torch_memory_saver_hook_mode_*cu12*",
-    "tvm_ffi/lib/libtvm_ffi_testing.so",
     "wcwidth/*.so",
 )
 # Machine code for a GPU lies in these; their other libraries hold none.

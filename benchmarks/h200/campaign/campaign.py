@@ -38,6 +38,8 @@ STOP_S = 20.0
 """A session that is told to end stops two servers first, which took 5 to 10 s."""
 PACK_S = 10.0
 """What is left at the end for archives."""
+MAX_FAILED = 2
+"""After so many failures in a row the machine's time is better given back."""
 LONGER = 1.1
 """A block may take so many times as long as the last one."""
 
@@ -108,6 +110,7 @@ class Campaign:
     ends: float
     state: dict[str, Any]
     seen_s: dict[str, float] = field(default_factory=dict)
+    failed: int = 0
 
     @property
     def left_s(self) -> float:
@@ -132,6 +135,9 @@ class Campaign:
         for wanted in table:
             if wanted.name in self.state["done"]:
                 continue
+            if self.failed >= MAX_FAILED:
+                self.say(f"{self.failed} measurements in a row ended without a block: the call ends, the next one would fail alike")
+                return
             folder = self.place.find_folder(wanted)
             needed_s = self.guess(wanted, folder)
             if self.left_s < needed_s:
@@ -173,7 +179,8 @@ class Campaign:
             share_caches(self.place)
         if blocks or is_over:
             self.state["warm"] = sorted({*self.state["warm"], wanted.scenario})
-        is_done = is_ended or is_over or 0 < wanted.blocks <= blocks
+        is_done = (is_ended and blocks > 0) or is_over or 0 < wanted.blocks <= blocks
+        self.failed = 0 if is_done or is_stopped else self.failed + 1
         if is_done or not is_stopped:
             facts = {"folder": folder.name, "blocks": blocks, "exit_code": process.returncode}
             self.state["done"][wanted.name] = facts | {"is_whole": is_done, "last_words": read_last_words(log)}
