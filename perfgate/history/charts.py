@@ -9,7 +9,7 @@ from statistics import fmean
 
 from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
 from perfgate.history.trends import LevelSeries, SeriesPoint
-from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, find_span, line
+from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, find_left, find_span, line, show_number
 
 WIDTH, HEIGHT = 560.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 74.0, 44.0, 22.0, 26.0
@@ -46,7 +46,7 @@ def _frame(series: LevelSeries) -> Panel:
     last = len(points) - 1
     picked = sorted({round(step * last / (DAYS - 1)) for step in range(DAYS)})
     return Panel(
-        x=Scale(low=-0.5, high=last + 0.5, start=LEFT, end=WIDTH - RIGHT),
+        x=Scale(low=-0.5, high=last + 0.5, start=find_left(map(show_number, (low, high)), LEFT), end=WIDTH - RIGHT),
         y=Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP),
         title="",
         ticks_x=tuple(map(float, picked)),

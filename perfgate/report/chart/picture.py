@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from textwrap import wrap
 
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.report.chart.curves import ACROSS, list_effects, list_servers, plot_effects, plot_servers, trace_servers
+from perfgate.report.chart.letters import fold_text, measure_text
 from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.report.chart.templates import make_environment, read_style
 from perfgate.results.matrix_results import CellResult
@@ -19,8 +19,8 @@ SUFFIX = ".svg"
 WIDTH = 820.0
 EDGE = 14.0
 TITLE_LINE, KEY_LINE = 24.0, 22.0
-# Letters are about so wide in pixels, in the fonts that a browser may take.
-TITLE_LETTER, LETTER = 9.5, 7.0
+# Letters of the title and of the legend, in pixels; the template has the same sizes.
+TITLE_SIZE, KEY_SIZE = 17.0, 13.0
 # What the ticks and titles around a field take, in pixels.
 LEFT, RIGHT, ABOVE, BELOW = 56.0, 16.0, 34.0, 46.0
 # A sign of a legend with the gaps around it.
@@ -63,7 +63,7 @@ def require_format(path: Path) -> None:
 
 def render_picture(title: str, drawing: Drawing, keys: Iterable[LegendEntry] = ()) -> bytes:
     """The bytes of an SVG file, with its style within. Its colours are light, as a page that shows it may be light or dark."""
-    lines = wrap(title, int((drawing.width - 2 * EDGE) / TITLE_LETTER))
+    lines = fold_text(title, drawing.width - 2 * EDGE, TITLE_SIZE)
     top = 10 + TITLE_LINE * len(lines)
     placed = list(_place_keys(keys, drawing.width, top))
     head = max((y + KEY_LINE for _, y, _ in placed), default=top)
@@ -95,7 +95,7 @@ def _place_keys(keys: Iterable[LegendEntry], width: float, top: float) -> Iterat
     """Side by side, in as many lines as they need."""
     x, y = EDGE, top
     for key in keys:
-        room = SIGN + LETTER * len(key.text)
+        room = SIGN + measure_text(key.text, KEY_SIZE)
         if x > EDGE and x + room > width:
             x, y = EDGE, y + KEY_LINE
         yield x, y, key
