@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import copysign, log10
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.error_rates.goals import MAX_FALSE, MIN_REPLAYS, STALL_LOSS
 from perfgate.metrics import METRICS
+from perfgate.report.chart.curves import choose_sign
+from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
+from perfgate.report.chart.svg import Drawing, LegendEntry, Panel, Scale, SvgElement, dot, line, trace
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO
 
 HERE = Path(__file__).parent
@@ -26,6 +30,10 @@ PICTURE = DOCS / "error-rates.svg"
 TEMPLATE = "page.md.jinja"
 
 Row = Mapping[str, Any]
+Field = tuple[float, float, float]
+WIDTH, HEIGHT = 1000.0, 330.0
+# Percents beyond which a bar ends at the edge, and those that are named.
+REACH, TICKS = 200.0, (-100.0, -10.0, -5.0, 0.0, 5.0, 10.0, 100.0)
 
 
 def main() -> int:
@@ -71,41 +79,74 @@ def list_cases(found: Mapping[str, Any], design: Row) -> list[Row]:
 
 def draw(cases: Sequence[Row]) -> None:
     """What each metric showed of what a slow-down spent, and how often the rule found it in that metric alone."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11.0, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
     sized = [case for case in cases if case["kind"] == "aa" or (case["direct"] and case["effect"])]
     sized.sort(key=find_size)
-    for offset, name in enumerate(name for name in METRICS if any(name in case["differences"] for case in sized)):
-        shown = [case for case in sized if name in case["differences"]]
-        # Points of one effect side by side, so that their bars can be told apart.
-        places = [100 * find_size(case) + 0.05 * (offset - 2) for case in shown]
-        means = [100 * case["differences"][name]["mean"] for case in shown]
-        reaches = [100 * (case["differences"][name]["reach"] or 0.0) for case in shown]
-        left.errorbar(places, means, yerr=reaches, fmt="o", markersize=4, capsize=2, label=METRICS[name].title)
-        judged = [case for case in shown if case["rows"] and name in case["rows"][-1]["alone"]]
-        powers = [100 * case["rows"][-1]["alone"][name]["regression"]["rate"] for case in judged]
-        # No line between points: each is a session of its own, and one replay is no share.
-        sizes = [100 * find_size(case) for case in judged]
-        right.plot(sizes, powers, marker="o", linestyle="none", alpha=0.7, label=METRICS[name].title)
+    names = [name for name in METRICS if any(name in case["differences"] for case in sized)]
     top = 100 * max(map(find_size, sized), default=0.0)
-    left.plot([0, top], [0, top], color="black", linewidth=0.8, linestyle=":", label="as spent")
-    left.set(xlabel="spent of a decode step (%)", ylabel="what the metric lost (%)", title="Response, 90 % interval")
-    # Linear up to what was injected; a tail that scatters far beyond it is still in the picture.
-    left.set_yscale("symlog", linthresh=max(2.0, 1.3 * top), linscale=3.0)
-    left.set_yticks((-100, -10, -5, 0, 5, 10, 100))
-    left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    right.set(
-        xlabel="spent of a decode step (%)", ylabel="REGRESSION (%)", title="Found in that metric alone, a point a session"
+    fields = tuple(place_fields(2, 2, WIDTH, HEIGHT))
+    shapes = (*draw_responses(sized, names, top, fields[0]), *draw_found(sized, names, top, fields[1]))
+    keys = [
+        LegendEntry(sign=(dot((11, 8), outline, f"{style} full"),), text=METRICS[name].title)
+        for name, (outline, style) in ((name, choose_sign(name, number)) for number, name in enumerate(names))
+    ]
+    spent = LegendEntry(sign=(line((1, 8), (21, 8), "roofline"),), text="as spent")
+    drawing = Drawing(width=WIDTH, height=ABOVE + HEIGHT + BELOW, shapes=shapes)
+    save_picture(PICTURE, "Recorded sessions: what metrics lost, and in which the rule found it", drawing, [*keys, spent])
+
+
+def draw_responses(sized: Sequence[Row], names: Sequence[str], top: float, field: Field) -> Iterator[SvgElement]:
+    """The loss of each metric with its 90 % interval over what was spent.
+
+    The axis is linear up to what was injected, so that a tail that scatters far beyond it is still in the picture.
+    """
+    linear = max(2.0, 1.3 * top)
+    panel = Panel(
+        x=Scale(low=-0.5, high=top + 0.7, start=field[0], end=field[1]),
+        y=Scale(low=-bend(REACH, linear), high=bend(REACH, linear), start=field[2] + HEIGHT, end=field[2]),
+        title="What the metric lost, %, with its 90 % interval",
+        x_title="spent of a decode step, %",
+        ticks_y=tuple(bend(tick, linear) for tick in TICKS),
+        show_y=lambda bent: next(f"{tick:g}" for tick in TICKS if bend(tick, linear) == bent),
     )
-    right.set_ylim(-2, 102)
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-    left.legend(fontsize="small")
-    with rc_context({"svg.hashsalt": "perfgate"}):
-        figure.savefig(PICTURE, metadata={"Date": None})
+    yield from panel.frame()
+    steps = [top * step / 40 for step in range(41)]
+    yield trace([(panel.x.place(spent), panel.y.place(bend(spent, linear))) for spent in steps], "roofline")
+    for number, name in enumerate(names):
+        outline, style = choose_sign(name, number)
+        for case in (case for case in sized if name in case["differences"]):
+            found = case["differences"][name]
+            mean, reach = 100 * found["mean"], 100 * (found["reach"] or 0.0)
+            # Points of one effect side by side, so that their bars can be told apart.
+            x = panel.x.place(100 * find_size(case)) + 5 * (number - len(names) // 2)
+            low, middle, high = (panel.y.clamp(bend(value, linear)) for value in (mean - reach, mean, mean + reach))
+            yield line((x, low), (x, high), f"whisker {style}")
+            hint = f"{METRICS[name].title}, {100 * find_size(case):.2f} % spent: {mean:+.2f} % (+/- {reach:.2f})"
+            yield dot((x, middle), outline, f"{style} full", radius=4.0, hint=hint)
+
+
+def draw_found(sized: Sequence[Row], names: Sequence[str], top: float, field: Field) -> Iterator[SvgElement]:
+    """The share of replays that found a loss in each metric alone. No line: each point is a session of its own."""
+    panel = Panel(
+        x=Scale(low=-0.5, high=top + 0.7, start=field[0], end=field[1]),
+        y=Scale(low=-4.0, high=104.0, start=field[2] + HEIGHT, end=field[2]),
+        title="REGRESSION found in that metric alone, %, a point a session",
+        x_title="spent of a decode step, %",
+    )
+    yield from panel.frame()
+    for number, name in enumerate(names):
+        outline, style = choose_sign(name, number)
+        for case in (case for case in sized if case["rows"] and name in case["rows"][-1]["alone"]):
+            power = 100 * case["rows"][-1]["alone"][name]["regression"]["rate"]
+            x = panel.x.place(100 * find_size(case)) + 5 * (number - len(names) // 2)
+            hint = f"{METRICS[name].title}, {100 * find_size(case):.2f} % spent: found {power:.0f} %"
+            yield dot((x, panel.y.place(power)), outline, f"{style} full", radius=4.0, hint=hint)
+
+
+def bend(value: float, linear: float) -> float:
+    """A scale that is linear to 3 at `linear`, and logarithmic beyond it, one for each power of ten."""
+    if abs(value) <= linear:
+        return 3 * value / linear
+    return copysign(3 + log10(abs(value) / linear), value)
 
 
 def find_size(case: Row) -> float:

@@ -7,86 +7,115 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from table import OURS
 
+from perfgate.report.chart.curves import Polyline, draw_polylines
+from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
+from perfgate.report.chart.svg import Drawing, LegendEntry, Panel, Scale, SvgElement, box, dot, find_span, line, trace
 from perfgate_moe.timing.timing import ratio_interval
 
 ACROSS = 3
+WIDTH, HEIGHT = 1100.0, 190.0
 THEIRS = {"sglang": "SGLang", "sglang-fused-sum": "SGLang, fused sum", "sglang-untuned": "SGLang, its own tiles"}
-COLOURS = {"ours": "#1f77b4", "sglang": "#d62728", "sglang-fused-sum": "#ff7f0e", "sglang-untuned": "#9467bd"}
+SIGNS = {
+    "ours": ("circle", "series-0"),
+    "sglang": ("square", "series-1"),
+    "sglang-fused-sum": ("up", "series-2"),
+    "sglang-untuned": ("down", "series-3"),
+}
+KEYS = (
+    LegendEntry(sign=(line((1, 8), (21, 8), "roofline"),), text="roofline"),
+    *(
+        LegendEntry(sign=(line((1, 8), (21, 8), f"curve {style}"), dot((11, 8), outline, f"{style} full")), text=text)
+        for (outline, style), text in zip(SIGNS.values(), ("ours; fastest SGLang / ours", *THEIRS.values()), strict=True)
+    ),
+    LegendEntry(sign=(box((1, 3), (21, 13), "band"),), text="control: SGLang / SGLang"),
+)
+Cell = dict[str, Any]
+Field = tuple[float, float, float]
 
 
-def best(cell: dict[str, Any], names: tuple[str, ...]) -> str:
+def best(cell: Cell, names: tuple[str, ...]) -> str:
     """The fastest subject among `names`."""
     return min((name for name in names if name in cell["samples_us"]), key=lambda name: median(cell["samples_us"][name]))
 
 
-def draw_times(axes: Axes, cells: list[dict[str, Any]]) -> None:
+def scale_tokens(cells: list[Cell], field: Field) -> Scale:
+    """Tokens on a logarithm, with room for the signs at both ends."""
+    return Scale(low=cells[0]["tokens"] / 1.5, high=cells[-1]["tokens"] * 1.5, start=field[0], end=field[1], is_log=True)
+
+
+def list_ticks(cells: list[Cell], x: Scale) -> tuple[float, ...]:
+    """The measured numbers of tokens, without those that would touch the one before."""
+    shown: list[float] = []
+    for tokens in (float(cell["tokens"]) for cell in cells):
+        if not shown or x.place(tokens) - x.place(shown[-1]) >= 20:
+            shown.append(tokens)
+    return tuple(shown)
+
+
+def trace_times(cells: list[Cell], subject: str, names: tuple[str, ...], text: str) -> Polyline:
+    """The median times of the fastest of `names`."""
+    outline, style = SIGNS[subject]
+    found = ((cell["tokens"], median(cell["samples_us"][best(cell, names)])) for cell in cells)
+    points = tuple((float(tokens), time_us, f"{text}, M={tokens}: {time_us:,.1f} us") for tokens, time_us in found)
+    return Polyline(name=text, outline=outline, style=style, points=points)
+
+
+def draw_times(cells: list[Cell], field: Field) -> Iterator[SvgElement]:
     """Microseconds over tokens, both logarithmic, and the roofline."""
-    tokens = [cell["tokens"] for cell in cells]
-    axes.plot(tokens, [cell["floor_us"] for cell in cells], color="black", linestyle=":", label="roofline")
-    ours = [median(cell["samples_us"][best(cell, OURS)]) for cell in cells]
-    axes.plot(tokens, ours, color=COLOURS["ours"], marker="o", markersize=3, label="ours")
-    for name, label in THEIRS.items():
-        if name not in cells[0]["samples_us"]:
-            continue
-        times = [median(cell["samples_us"][name]) for cell in cells]
-        axes.plot(tokens, times, color=COLOURS[name], marker="s", markersize=2, linewidth=1, label=label)
-    axes.set_yscale("log")
-    axes.set_ylabel("layer, us")
-    axes.legend(fontsize=7)
+    x = scale_tokens(cells, field)
+    times = [trace_times(cells, name, (name,), text) for name, text in THEIRS.items() if name in cells[0]["samples_us"]]
+    times.append(trace_times(cells, "ours", OURS, "ours"))
+    floors = [(float(cell["tokens"]), cell["floor_us"]) for cell in cells]
+    values = [time_us for _, time_us in floors] + [time_us for one in times for _, time_us, _ in one.points]
+    y = Scale(low=min(values) / 1.3, high=max(values) * 1.3, start=field[2] + HEIGHT, end=field[2], is_log=True)
+    panel = Panel(x=x, y=y, title=f"{cells[0]['shape']}: layer, us", ticks_x=list_ticks(cells, x), show_x=shorten)
+    yield from panel.frame()
+    yield trace([(x.place(tokens), y.place(time_us)) for tokens, time_us in floors], "roofline")
+    yield from draw_polylines(panel, times)
 
 
-def draw_ratios(axes: Axes, cells: list[dict[str, Any]]) -> None:
+def draw_ratios(cells: list[Cell], field: Field) -> Iterator[SvgElement]:
     """The fastest SGLang's time over ours with its interval, and the control of SGLang against itself."""
-    for index, cell in enumerate(cells):
-        samples = cell["samples_us"]
-        middle, low, high = ratio_interval(samples["sglang"], samples["sglang-again"])
-        band = axes.fill_between([cell["tokens"] / 1.3, cell["tokens"] * 1.3], low, high, color="#bbbbbb", linewidth=0)
-        middle, low, high = ratio_interval(samples[best(cell, tuple(THEIRS))], samples[best(cell, OURS)])
-        bars = axes.errorbar(
-            cell["tokens"], middle, yerr=[[middle - low], [high - middle]], color=COLOURS["ours"], marker="o", markersize=4
-        )
-        if index == 0:
-            bars.set_label("fastest SGLang / ours")
-            band.set_label("control: SGLang / SGLang")
-    axes.axhline(1.0, color="black", linewidth=0.6)
-    axes.set_ylabel("ratio, 95 % interval")
-    axes.legend(fontsize=7)
+    ratios = [
+        ratio_interval(cell["samples_us"][best(cell, tuple(THEIRS))], cell["samples_us"][best(cell, OURS)]) for cell in cells
+    ]
+    controls = [ratio_interval(cell["samples_us"]["sglang"], cell["samples_us"]["sglang-again"])[1:] for cell in cells]
+    low, high = find_span([1.0, *(value for found in (*ratios, *controls) for value in found)])
+    x = scale_tokens(cells, field)
+    y = Scale(low=low, high=high, start=field[2] + HEIGHT, end=field[2])
+    panel = Panel(x=x, y=y, title="ratio, 95 % interval", x_title="tokens M", ticks_x=list_ticks(cells, x), show_x=shorten)
+    yield from panel.frame()
+    yield line((field[0], y.place(1.0)), (field[1], y.place(1.0)), "zero")
+    for cell, (middle, least, most), control in zip(cells, ratios, controls, strict=True):
+        at, (outline, style) = x.place(cell["tokens"]), SIGNS["ours"]
+        yield box((at - 8, y.place(control[0])), (at + 8, y.place(control[1])), "band")
+        yield line((at, y.place(least)), (at, y.place(most)), f"whisker {style}")
+        hint = f"M={cell['tokens']}: {middle:.3f} [{least:.3f}, {most:.3f}]"
+        yield dot((at, y.place(middle)), outline, f"{style} full", radius=4.0, hint=hint)
 
 
-def shorten(tokens: int) -> str:
+def shorten(tokens: float) -> str:
     """`2k` for 2048, so that labels do not touch."""
-    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
+    return f"{tokens / 1024:g}k" if tokens >= 1024 else f"{tokens:g}"
 
 
-def draw(results: list[list[dict[str, Any]]]) -> Figure:
-    """Two plots for each shape, times above ratios, and three shapes side by side."""
-    columns = min(len(results), ACROSS)
+def draw(results: list[list[Cell]]) -> Drawing:
+    """Two fields for each shape, times above ratios, and three shapes side by side."""
     bands = -(-len(results) // ACROSS)
-    figure = Figure(figsize=(4.6 * columns, 5.6 * bands), layout="constrained")
-    grid = figure.subplots(2 * bands, columns, squeeze=False)
-    for axes in grid.flat:
-        axes.set_visible(False)
+    fields = list(place_fields(2 * bands * ACROSS, ACROSS, WIDTH, HEIGHT))
+    shapes: list[SvgElement] = []
     for index, cells in enumerate(results):
         band, column = divmod(index, ACROSS)
-        upper, lower = grid[2 * band][column], grid[2 * band + 1][column]
-        draw_times(upper, cells)
-        draw_ratios(lower, cells)
-        upper.set_title(cells[0]["shape"], fontsize=10)
-        for axes in (upper, lower):
-            axes.set_visible(True)
-            axes.set_xscale("log", base=2)
-            axes.set_xticks([cell["tokens"] for cell in cells], [shorten(cell["tokens"]) for cell in cells])
-        lower.set_xlabel("tokens M")
-    return figure
+        upper = 2 * band * ACROSS + column
+        shapes += [*draw_times(cells, fields[upper]), *draw_ratios(cells, fields[upper + ACROSS])]
+    return Drawing(width=WIDTH, height=2 * bands * (ABOVE + HEIGHT + BELOW), shapes=tuple(shapes))
 
 
 def main() -> None:
@@ -94,15 +123,13 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     parser.add_argument("results", type=Path, nargs="+", help="several of one shape are drawn together")
     options = parser.parse_args()
-    shapes: dict[str, list[dict[str, Any]]] = {}
+    shapes: dict[str, list[Cell]] = {}
     for path in options.results:
         # Other files beside them, such as a tuner's, hold no cells.
         for cell in json.loads(path.read_text()).get("cells", []):
             shapes.setdefault(cell["shape"], []).append(cell)
     ordered = [sorted(cells, key=lambda cell: int(cell["tokens"])) for cells in shapes.values()]
-    # A fixed salt and no date: the same data give the same bytes.
-    with rc_context({"svg.hashsalt": "perfgate", "font.size": 8}):
-        draw(ordered).savefig(options.picture, format="svg", metadata={"Date": None})
+    save_picture(options.picture, "Time of a layer over tokens, and the fastest SGLang's time over ours", draw(ordered), KEYS)
 
 
 if __name__ == "__main__":

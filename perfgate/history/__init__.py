@@ -1,4 +1,4 @@
-"""A store of results that grows, and the questions that people ask of it: since when, which commit, at what cost.
+"""A store of results that grows, and what it says of trends: when a level changed, at which commit, and what measuring cost.
 
 Parquet files in Hive partitions under any fsspec URL, read in process by DuckDB; `docs/history.md` describes them.
 """

@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from perfgate.history.changes import find_changes
-from perfgate.history.trends import Point, Series, Subject, find_marks, measure_creep, measure_spread
+from perfgate.history.trends import LevelSeries, SeriesPoint, SeriesSubject, compare_runners, find_marks, measure_creep
 from perfgate.metrics import METRICS
 
 
-class Row(NamedTuple):
+class LevelRow(NamedTuple):
     """One level as the query returns it, in this order of columns; a tuple because there are many."""
 
     scenario: str
@@ -36,22 +36,22 @@ Margins = Mapping[tuple[str, str, str], float]
 """Margins by scenario, hardware and metric."""
 
 
-def assemble_series(rows: Iterable[Row], environments: Environments, margins: Margins) -> tuple[Series, ...]:
+def assemble_series(rows: Iterable[LevelRow], environments: Environments, margins: Margins) -> tuple[LevelSeries, ...]:
     """Group rows into series, each in the order of time; known metrics come first, in the order of every other output."""
     ranks = {name: rank for rank, name in enumerate(METRICS)}
 
     # Another unit is another series: an imported name may have changed its tool on the way.
-    def place(row: Row) -> tuple[str, str, str, int, str, str]:
+    def place(row: LevelRow) -> tuple[str, str, str, int, str, str]:
         return (row.scenario, row.hardware, row.workload, ranks.get(row.metric, len(ranks)), row.metric, row.unit)
 
     ordered = sorted(rows, key=lambda row: (*place(row), row.at, row.session))
     return tuple(_assemble(list(group), environments, margins) for _, group in groupby(ordered, key=place))
 
 
-def _assemble(rows: list[Row], environments: Environments, margins: Margins) -> Series:
+def _assemble(rows: list[LevelRow], environments: Environments, margins: Margins) -> LevelSeries:
     subject = _describe(rows[-1])
     points = tuple(
-        Point(
+        SeriesPoint(
             session=row.session,
             at=row.at,
             value=row.value,
@@ -65,19 +65,19 @@ def _assemble(rows: list[Row], environments: Environments, margins: Margins) -> 
     changes = find_changes(points, subject.better)
     since = changes[-1].index if changes else 0
     margin = margins.get((subject.scenario, subject.hardware, subject.metric), _usual_margin(subject.metric))
-    return Series(
+    return LevelSeries(
         subject=subject,
         points=points,
         changes=changes,
         marks=tuple(find_marks(points)),
-        spread=measure_spread(points[since:]),
+        spread=compare_runners(points[since:]),
         creep=measure_creep(points, subject.better, margin),
     )
 
 
-def _describe(row: Row) -> Subject:
+def _describe(row: LevelRow) -> SeriesSubject:
     known = METRICS.get(row.metric)
-    return Subject(
+    return SeriesSubject(
         scenario=row.scenario,
         hardware=row.hardware,
         workload=row.workload,

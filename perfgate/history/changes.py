@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from otava.analysis import compute_change_points
 
-from perfgate.history.trends import Change, Point, measure_loss, tell_differences
+from perfgate.history.trends import LevelChange, SeriesPoint, measure_loss, tell_differences
 
 MAX_P_VALUE = 0.001
 """Otava's own default: about one false change in a thousand points where nothing happens."""
@@ -18,7 +18,7 @@ MIN_AFTER = 3
 """One session that stalled is no new level: a change is told once so many points lie behind it."""
 
 
-def find_changes(points: Sequence[Point], better: str) -> tuple[Change, ...]:
+def find_changes(points: Sequence[SeriesPoint], better: str) -> tuple[LevelChange, ...]:
     """Find the points from which on the level of a series is another."""
     # A list: otava 0.8 fails on some long arrays.
     values = [point.value for point in points]
@@ -30,10 +30,12 @@ def find_changes(points: Sequence[Point], better: str) -> tuple[Change, ...]:
     )
 
 
-def _describe(points: Sequence[Point], better: str, index: int, levels: tuple[float, float], p_value: float) -> Change:
+def _describe(
+    points: Sequence[SeriesPoint], better: str, index: int, levels: tuple[float, float], p_value: float
+) -> LevelChange:
     before, after = levels
     loss = measure_loss(before, after, better)
-    return Change(
+    return LevelChange(
         index=index,
         at=points[index].at,
         before=before,
@@ -46,7 +48,7 @@ def _describe(points: Sequence[Point], better: str, index: int, levels: tuple[fl
     )
 
 
-def _explain(earlier: Sequence[Point], later: Sequence[Point]) -> list[str]:
+def _explain(earlier: Sequence[SeriesPoint], later: Sequence[SeriesPoint]) -> list[str]:
     """What else changed there: a level may follow the machine instead of the code."""
     last, first = earlier[-1], later[0]
     notes = []

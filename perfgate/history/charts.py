@@ -1,117 +1,72 @@
-"""A series as the geometry of one picture: the dashboard's template only draws what stands here."""
+"""A series as one picture: sessions side by side in the order of time, their levels, and what changed between them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
+from statistics import fmean
 
 from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
-from perfgate.history.trends import Point, Series
+from perfgate.history.trends import LevelSeries, SeriesPoint
+from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, find_left, find_span, line, show_number
 
-WIDTH, HEIGHT = 560, 220
-LEFT, RIGHT, TOP, BOTTOM = 74, 12, 22, 26
-TICKS = 4
-COLOURS = 8
+WIDTH, HEIGHT = 560.0, 220.0
+LEFT, RIGHT, TOP, BOTTOM = 74.0, 44.0, 22.0, 26.0
+DAYS = 5
+"""So many sessions at most have their day written beneath them."""
+COLOURS = 7
 """So many runners have a colour of their own; further ones share them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dot:
-    """A session. `colour` is that of its runner, from 0."""
-
-    x: float
-    y: float
-    colour: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A level between two changes."""
-
-    x1: float
-    x2: float
-    y: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A moment: a change of level (worse, better, other), a release or a change of the environment."""
-
-    x: float
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """A place on an axis, in pixels, and its label."""
-
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Everything that is drawn of one series."""
+    """One series with its words."""
 
     title: str
     summary: str
-    dots: tuple[Dot, ...]
-    levels: tuple[Line, ...]
-    rules: tuple[Rule, ...]
-    ticks: tuple[Tick, ...]
-    days: tuple[Tick, ...]
+    drawing: Drawing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scale:
-    """From values to pixels. Sessions stand side by side in their order, so that a burst of them stays legible."""
-
-    count: int
-    low: float
-    high: float
-
-    def place_x(self, index: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (index + 0.5) / max(self.count, 1), 1)
-
-    def place_y(self, value: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - self.low) / (self.high - self.low), 1)
-
-
-def build_chart(series: Series, runners: Sequence[str]) -> Chart:
-    """Lay a series out; `runners` gives each machine the colour that it has in every chart."""
-    values = [point.value for point in series.points]
-    room = (max(values) - min(values)) * 0.1 or abs(values[0]) * 0.01 or 1.0
-    scale = _Scale(count=len(values), low=min(values) - room, high=max(values) + room)
-    steps = [scale.low + (scale.high - scale.low) * step / TICKS for step in range(TICKS + 1)]
+def build_chart(series: LevelSeries, runners: Sequence[str]) -> Chart:
+    """Draw a series; `runners` gives each machine the colour that it has in every chart."""
+    panel = _frame(series)
+    marks = (*_draw_moments(series, panel), *_draw_levels(series, panel), *_draw_points(series, panel, runners))
     return Chart(
         title=f"{series.subject.title}{f', {series.subject.unit}' if series.subject.unit else ''}",
         summary=_summarise(series),
-        dots=tuple(
-            Dot(
-                x=scale.place_x(index),
-                y=scale.place_y(point.value),
-                colour=runners.index(point.runner) % COLOURS,
-                text=_describe_point(series, point),
-            )
-            for index, point in enumerate(series.points)
-        ),
-        levels=tuple(_list_levels(series, scale)),
-        rules=tuple(_list_rules(series, scale)),
-        ticks=tuple(Tick(at=scale.place_y(value), text=f"{value:,.4g}") for value in steps),
-        days=_list_days([point.at for point in series.points], scale),
+        drawing=Drawing(width=WIDTH, height=HEIGHT, shapes=(*panel.frame(), *marks)),
     )
 
 
-def _summarise(series: Series) -> str:
+def _frame(series: LevelSeries) -> Panel:
+    """Sessions stand side by side whatever time lies between them, so that a burst of them stays legible."""
+    points = series.points
+    low, high = find_span((point.value for point in points), pad=0.1)
+    last = len(points) - 1
+    picked = sorted({round(step * last / (DAYS - 1)) for step in range(DAYS)})
+    return Panel(
+        x=Scale(low=-0.5, high=last + 0.5, start=find_left(map(show_number, (low, high)), LEFT), end=WIDTH - RIGHT),
+        y=Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP),
+        title="",
+        ticks_x=tuple(map(float, picked)),
+        show_x=lambda index: f"{points[int(index)].at:%Y-%m-%d}",
+    )
+
+
+def _summarise(series: LevelSeries) -> str:
     text = f"{len(series.points)} sessions, now {show_value(series, series.level)}, {len(series.changes)} changes of level"
     return text.replace(" 1 changes", " 1 change")
 
 
-def _describe_point(series: Series, point: Point) -> str:
+def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[SvgElement]:
+    for index, point in enumerate(series.points):
+        place = (panel.x.place(index), panel.y.clamp(point.value))
+        style = f"series-{runners.index(point.runner) % COLOURS} full"
+        yield dot(place, "circle", style, radius=3.5, hint=_describe_point(series, point))
+
+
+def _describe_point(series: LevelSeries, point: SeriesPoint) -> str:
     parts = [
         f"{point.at:%Y-%m-%d %H:%M} UTC",
         show_value(series, point.value),
@@ -123,34 +78,28 @@ def _describe_point(series: Series, point: Point) -> str:
     return ", ".join(parts)
 
 
-def _list_levels(series: Series, scale: _Scale) -> list[Line]:
+def _draw_levels(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
+    """A line at the mean of the sessions between two changes."""
     edges = [0, *(change.index for change in series.changes), len(series.points)]
-    spans = [(first, last, [point.value for point in series.points[first:last]]) for first, last in pairwise(edges)]
-    return [
-        Line(x1=scale.place_x(first - 0.4), x2=scale.place_x(last - 0.6), y=scale.place_y(sum(values) / len(values)))
-        for first, last, values in spans
-        if values
-    ]
+    for first, last in pairwise(edges):
+        if values := [point.value for point in series.points[first:last]]:
+            y = panel.y.clamp(fmean(values))
+            yield line((panel.x.place(first - 0.4), y), (panel.x.place(last - 0.6), y), "level")
 
 
-def _list_rules(series: Series, scale: _Scale) -> list[Rule]:
-    kinds = {True: "worse", False: "better", None: "other"}
+def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
+    """A vertical line at each first session of a release, and before each change of the environment or of the level."""
     names = [point.release for point in series.points]
-    return [
-        *(
-            Rule(x=scale.place_x(index), kind="release", text=f"release {name}")
-            for index, name in enumerate(names)
-            if name and name not in names[:index]
-        ),
-        *(Rule(x=scale.place_x(mark.index - 0.5), kind="environment", text=describe_mark(mark)) for mark in series.marks),
-        *(
-            Rule(x=scale.place_x(change.index - 0.5), kind=kinds[change.is_worse], text=describe_change(series, change))
-            for change in series.changes
-        ),
-    ]
+    for index, name in enumerate(names):
+        if name and name not in names[:index]:
+            yield _draw_moment(panel, index, "release", f"release {name}")
+    for mark in series.marks:
+        yield _draw_moment(panel, mark.index - 0.5, "environment", describe_mark(mark))
+    kinds = {True: "worse", False: "better", None: "other"}
+    for change in series.changes:
+        yield _draw_moment(panel, change.index - 0.5, kinds[change.is_worse], describe_change(series, change))
 
 
-def _list_days(times: Sequence[datetime], scale: _Scale) -> tuple[Tick, ...]:
-    count = len(times)
-    picked = sorted({round(step * (count - 1) / TICKS) for step in range(TICKS + 1)})
-    return tuple(Tick(at=scale.place_x(index), text=f"{times[index]:%Y-%m-%d}") for index in picked)
+def _draw_moment(panel: Panel, index: float, kind: str, hint: str) -> SvgElement:
+    x = panel.x.place(index)
+    return line((x, TOP - 10), (x, HEIGHT - BOTTOM), f"rule {kind}", hint=hint)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from perfgate.history import charts
-from perfgate.history.charts import Chart, build_chart
+from perfgate.history.charts import COLOURS, Chart, build_chart
 from perfgate.history.listing import (
     UNKNOWN,
     describe_events,
@@ -20,12 +18,15 @@ from perfgate.history.listing import (
     tabulate_series,
     tabulate_spending,
 )
-from perfgate.history.trends import History, Series
+from perfgate.history.trends import History, LevelSeries
+from perfgate.report.chart.templates import make_environment, read_style
 from perfgate.storage.rounding import format_percent, round_floats
+
+TEMPLATE_DIR = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class SeriesGroup:
     """One scenario and workload on one kind of hardware."""
 
     anchor: str
@@ -43,7 +44,7 @@ def render_dashboard(history: History) -> str:
     groups = groupby(history.series, key=lambda one: (one.subject.scenario, one.subject.hardware, one.subject.workload))
     sections = [_build_section(index, list(found), runners) for index, (_, found) in enumerate(groups)]
     return (
-        _environment()
+        make_environment(TEMPLATE_DIR)
         .get_template("dashboard.html.j2")
         .render(
             history=history,
@@ -52,25 +53,15 @@ def render_dashboard(history: History) -> str:
             spending=tabulate_spending(history),
             ledger=list(describe_ledger(history.ledger)),
             runners=[runner or UNKNOWN for runner in runners],
-            geometry=charts,
+            colours=COLOURS,
+            style=read_style(),
         )
     )
 
 
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("perfgate.history"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
-def _build_section(index: int, series: Sequence[Series], runners: Sequence[str]) -> Section:
+def _build_section(index: int, series: Sequence[LevelSeries], runners: Sequence[str]) -> SeriesGroup:
     subject = series[0].subject
-    return Section(
+    return SeriesGroup(
         anchor=f"series-{index}",
         scenario=subject.scenario,
         hardware=subject.hardware,
@@ -81,7 +72,7 @@ def _build_section(index: int, series: Sequence[Series], runners: Sequence[str])
     )
 
 
-def _describe_spread(series: Series) -> str:
+def _describe_spread(series: LevelSeries) -> str:
     """Say what each runner measures since the last change of level."""
     if series.spread is None:
         return ""
@@ -108,7 +99,7 @@ def format_history(history: History) -> bytes:
     return orjson.dumps(round_floats(content), option=options)
 
 
-def _describe(series: Series) -> dict[str, Any]:
+def _describe(series: LevelSeries) -> dict[str, Any]:
     content = {**asdict(series), "level": series.level}
     if series.creep:
         content["creep"]["is_over"] = series.creep.is_over

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Better
 from perfgate.errors import EvidenceError
 from perfgate.history.entries import COMMIT, Provenance
-from perfgate.history.imports import Number, Past, PastRun, name_hardware
+from perfgate.history.imports import ForeignNumber, Past, PastRun, name_hardware
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
 from perfgate.results.records import describe_first
@@ -27,27 +27,27 @@ HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")
 
 _ASSIGNMENT = re.compile(rb"^\s*window\.BENCHMARK_DATA\s*=\s*")
 _OPEN = ConfigDict(extra="ignore")
-Text = Annotated[str, Field(max_length=500)]
+ShortText = Annotated[str, Field(max_length=500)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
 class _Bench:
-    name: Text
+    name: ShortText
     # Some tools write it as text.
     value: float
-    unit: Text = ""
+    unit: ShortText = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
 class _Commit:
-    id: Text
+    id: ShortText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_OPEN)
 class _Result:
     commit: _Commit
     date: Annotated[float, Field(gt=0, lt=4e12)]
-    tool: Text
+    tool: ShortText
     benches: tuple[_Bench, ...]
 
 
@@ -96,7 +96,7 @@ def _read_result(path: Path, suite: str, result: _Result, past: Past) -> PastRun
         workload={"suite": suite, "tool": result.tool},
         values={past.metrics[bench.name]: bench.value for bench in kept if bench.name in past.metrics},
         others=tuple(
-            Number(name=bench.name, unit=bench.unit, better=better, value=bench.value)
+            ForeignNumber(name=bench.name, unit=bench.unit, better=better, value=bench.value)
             for bench in kept
             if bench.name not in past.metrics
         ),

@@ -10,18 +10,18 @@ from datetime import datetime
 import duckdb
 
 from perfgate.errors import EvidenceError, InputError
-from perfgate.history.entries import Place
+from perfgate.history.entries import Partition
 from perfgate.history.schema import OVERRIDES, SCHEMA, VERDICTS, WINDOWS
 from perfgate.history.store import Fragment, Store
 from perfgate.metrics import METRICS
 
 LAST = 400
-"""So many newest sessions of a series are shown unless somebody asks for more; releases always are."""
+"""So many newest sessions of a series are shown by default; releases always are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What somebody wants to know; an empty tuple asks for everything, of `metrics` for those that come first in every output.
+class HistoryQuestion:
+    """What to read of a store. An empty tuple means everything; empty `metrics` mean the headline metrics.
 
     `last` counts the newest sessions of each series, 0 for all.
     """
@@ -44,11 +44,11 @@ class Question:
 
 
 @contextmanager
-def connect(store: Store, question: Question) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_tables(store: Store, question: HistoryQuestion) -> Iterator[duckdb.DuckDBPyConnection]:
     """Make the tables `sessions` (one row each, without what is large), `overrides` and `chosen` (the sessions of the trends).
 
     `windows` and `verdicts` are views over the files in which chosen sessions lie; both are missing while none is chosen.
-    Whatever the database stumbles over is an EvidenceError of one line.
+    Raise EvidenceError, in one line, for every error of the database.
     """
     try:
         with duckdb.connect() as connection:
@@ -66,7 +66,7 @@ def connect(store: Store, question: Question) -> Iterator[duckdb.DuckDBPyConnect
         raise EvidenceError(f"--store {store.url}: cannot be read ({first}); take the file away, or ask again") from None
 
 
-def _read_sessions(connection: duckdb.DuckDBPyConnection, store: Store, question: Question) -> None:
+def _read_sessions(connection: duckdb.DuckDBPyConnection, store: Store, question: HistoryQuestion) -> None:
     """Files outside the question are not even opened."""
     since = f"{question.since:%Y-%m}" if question.since else ""
     found = [
@@ -99,7 +99,7 @@ def _read_overrides(connection: duckdb.DuckDBPyConnection, store: Store) -> None
     connection.execute(f"CREATE TABLE {OVERRIDES} AS {newest}")
 
 
-def _choose(connection: duckdb.DuckDBPyConnection, store: Store, question: Question) -> None:
+def _choose(connection: duckdb.DuckDBPyConnection, store: Store, question: HistoryQuestion) -> None:
     last = f"WHERE age <= {int(question.last)} OR release <> ''" if question.last else ""
     connection.execute(f"""
         CREATE TABLE chosen AS SELECT * FROM (
@@ -107,7 +107,7 @@ def _choose(connection: duckdb.DuckDBPyConnection, store: Store, question: Quest
             FROM sessions WHERE outcome <> 'INVALID'
         ) {last}""")  # noqa: S608 - an integer
     found = connection.execute("SELECT DISTINCT scenario, hardware, month FROM chosen").fetchall()
-    places = {Place(scenario=scenario, hardware=hardware, month=month) for scenario, hardware, month in found}
+    places = {Partition(scenario=scenario, hardware=hardware, month=month) for scenario, hardware, month in found}
     for table in (WINDOWS, VERDICTS) if places else ():
         _view(connection, store, table, [one for one in store.list_fragments(table) if one.place in places])
 

@@ -49,7 +49,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Place:
+class Partition:
     """The partition that a session lies in; `month` is that of its begin, for example 2026-11."""
 
     scenario: str
@@ -66,17 +66,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SessionRows:
     """One session for the store: its row of verdicts and its rows of windows."""
 
     session: str
-    place: Place
+    place: Partition
     verdict: Mapping[str, Any]
     windows: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedFolder:
     """A session with all that was decided about it."""
 
     folder: Path
@@ -86,7 +86,7 @@ class Judged:
     verdict: Verdict
 
 
-def identify(folder: Path) -> str:
+def identify_session(folder: Path) -> str:
     """Name a session by what was fixed before its first window and by that window's bytes: neither changes as it grows."""
     entries = read_entries(folder)
     if not entries:
@@ -102,14 +102,14 @@ def digest(*parts: bytes) -> str:
     return whole.hexdigest()[:16]
 
 
-def enter_session(judged: Judged, provenance: Provenance) -> Entry:
+def enter_session(judged: JudgedFolder, provenance: Provenance) -> SessionRows:
     """Turn a judged result folder into rows. Raise EvidenceError for a session that has not ended."""
     session, verdict = judged.session, judged.verdict
     if not session.is_complete:
         raise EvidenceError(
             f"{judged.folder}: the session was cut off or still runs; go on with `perfgate run --resume`, then append"
         )
-    key = identify(judged.folder)
+    key = identify_session(judged.folder)
     begun = datetime.fromtimestamp(read_begun(judged.record.begun_utc), UTC)
     shared = {
         "schema": SCHEMA,
@@ -125,12 +125,12 @@ def enter_session(judged: Judged, provenance: Provenance) -> Entry:
         {**shared, **_describe_window(window, begun), "commit": commits[window.arm], "judged": id(window) in counted}
         for window in session.windows
     )
-    place = Place(scenario=session.scenario, hardware=verdict.hardware, month=f"{begun:%Y-%m}")
+    place = Partition(scenario=session.scenario, hardware=verdict.hardware, month=f"{begun:%Y-%m}")
     row = {**shared, "begun": begun, **_describe_verdict(judged), **asdict(provenance)}
-    return Entry(session=key, place=place, verdict=row, windows=windows)
+    return SessionRows(session=key, place=place, verdict=row, windows=windows)
 
 
-def _tell_kind(judged: Judged) -> str:
+def _tell_kind(judged: JudgedFolder) -> str:
     if judged.session.is_aa or judged.record.purpose == "calibration":
         return "aa"
     return "ab" if Arm.BASE in judged.session.fingerprints else "alone"
@@ -142,7 +142,7 @@ def _assign_commits(kind: Any, provenance: Provenance) -> dict[Arm, str]:
     return {Arm.BASE: base, Arm.CANDIDATE: provenance.commit}
 
 
-def _pick_judged(judged: Judged) -> frozenset[int]:
+def _pick_judged(judged: JudgedFolder) -> frozenset[int]:
     """The windows that count, as the rule picked them; none of a session that is no evidence."""
     if judged.verdict.outcome is Outcome.INVALID:
         return frozenset()
@@ -174,7 +174,7 @@ def _describe_window(window: Window, begun: datetime) -> dict[str, Any]:
     }
 
 
-def _describe_verdict(judged: Judged) -> dict[str, Any]:
+def _describe_verdict(judged: JudgedFolder) -> dict[str, Any]:
     session, verdict = judged.session, judged.verdict
     facts = {arm: dict(session.fingerprints[arm].facts) if arm in session.fingerprints else {} for arm in Arm}
     spent_s = session.timing.took_s if session.timing else sum(one.ended_s - one.begun_s for one in session.windows)

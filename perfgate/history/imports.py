@@ -1,4 +1,4 @@
-"""A team's past as sessions of the store: what other tools wrote, each run a session of one window that nobody judged."""
+"""Results of other tools as sessions of the store: each run is a session of one window without a verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 
 from perfgate.core import Arm, Role, Run
 from perfgate.errors import InputError
-from perfgate.history.entries import Entry, Place, Provenance, digest
+from perfgate.history.entries import Partition, Provenance, SessionRows, digest
 from perfgate.history.schema import SCHEMA
 from perfgate.machine.fingerprint import slug
 from perfgate.metrics import METRICS
@@ -47,7 +47,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class ForeignNumber:
     """A number that perfgate has no metric for. `better` is "higher", "lower" or "" for unknown."""
 
     name: str
@@ -68,7 +68,7 @@ class PastRun:
     provenance: Provenance
     workload: Mapping[str, str | int | float]
     values: Mapping[str, float]
-    others: Sequence[Number] = ()
+    others: Sequence[ForeignNumber] = ()
     run: Run | None = None
     is_cold: bool = False
 
@@ -78,7 +78,7 @@ def name_hardware(text: str) -> str:
     return slug(text)
 
 
-def enter_past(past: PastRun) -> Entry:
+def enter_past(past: PastRun) -> SessionRows:
     """Turn a run into rows. Its name comes from its content, so that a copy of a file adds nothing."""
     problems = past.run.problems if past.run else ()
     content = {
@@ -98,9 +98,9 @@ def enter_past(past: PastRun) -> Entry:
         "runner": past.provenance.runner,
     }
     window = {**shared, **_describe_window(past), "judged": not (past.is_cold or problems)}
-    return Entry(
+    return SessionRows(
         session=str(shared["session"]),
-        place=Place(scenario=past.scenario, hardware=past.hardware, month=f"{past.at:%Y-%m}"),
+        place=Partition(scenario=past.scenario, hardware=past.hardware, month=f"{past.at:%Y-%m}"),
         verdict={**shared, **_describe_session(past), "reasons": list(problems)},
         windows=(window,),
     )

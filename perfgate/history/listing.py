@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfgate.history.trends import Change, History, Ledger, Mark, Series
+from perfgate.history.trends import History, Ledger, LevelChange, LevelSeries, Mark
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.table import Table
@@ -20,7 +20,7 @@ HASH_DIGITS = 9
 UNKNOWN = "(unknown)"
 
 
-def tabulate_series(series: Sequence[Series]) -> Table:
+def tabulate_series(series: Sequence[LevelSeries]) -> Table:
     """A row for each series: where it stands, how it got there, and how its runners differ."""
     header = ("scenario", "hardware", "metric", "sessions", "trend", "now", "since anchor", "changes", "runners differ")
     places = Counter(
@@ -29,7 +29,7 @@ def tabulate_series(series: Sequence[Series]) -> Table:
     return Table(header=header, rows=[_row(one, places) for one in series])
 
 
-def _row(series: Series, places: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
+def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
     """The workload is named only where a scenario had several: its file was edited, so its numbers do not compare."""
     subject = series.subject
     is_plain = places[subject.scenario, subject.hardware] == 1
@@ -49,7 +49,7 @@ def _row(series: Series, places: Mapping[tuple[str, str], int]) -> tuple[str, ..
     )
 
 
-def show_value(series: Series, value: float) -> str:
+def show_value(series: LevelSeries, value: float) -> str:
     """A value with its unit; of a metric that perfgate does not know, four digits of it."""
     known = METRICS.get(series.subject.metric)
     number = f"{value:,.{known.decimals}f}" if known else f"{value:.4g}"
@@ -64,16 +64,16 @@ def draw_bars(values: Sequence[float]) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in shown)
 
 
-def describe_events(series: Series) -> Iterator[str]:
+def describe_events(series: LevelSeries) -> Iterator[str]:
     """The changes of level and of the environment, a line each, in the order of time."""
-    found: list[Change | Mark] = [*series.changes, *series.marks]
+    found: list[LevelChange | Mark] = [*series.changes, *series.marks]
     events = sorted(found, key=lambda event: (event.index, isinstance(event, Mark)))
     for event in events:
         day = f"{event.at:%Y-%m-%d}"
-        yield f"{day}  {describe_change(series, event) if isinstance(event, Change) else describe_mark(event)}"
+        yield f"{day}  {describe_change(series, event) if isinstance(event, LevelChange) else describe_mark(event)}"
 
 
-def describe_change(series: Series, change: Change) -> str:
+def describe_change(series: LevelSeries, change: LevelChange) -> str:
     """Say what changed, between which commits, and what else changed there."""
     senses = {True: "worse", False: "better", None: "higher" if change.ratio > 0 else "lower"}
     text = (
@@ -83,7 +83,7 @@ def describe_change(series: Series, change: Change) -> str:
     return plain("; ".join((text, *change.notes)))
 
 
-def name_commits(change: Change) -> str:
+def name_commits(change: LevelChange) -> str:
     """Name the commits between which the level changed."""
     before, after = ((commit[:HASH_DIGITS] or UNKNOWN) for commit in change.commits)
     if before == after:

@@ -24,14 +24,14 @@ GROUPS = ("date", "commit", "runner", "release", "scenario")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LooseRuns:
     """The runs of all files, and a line for each file of a folder that holds none."""
 
     runs: tuple[PastRun, ...]
     skipped: tuple[str, ...]
 
 
-def read_past_runs(paths: Sequence[Path], past: Past) -> Found:
+def read_past_runs(paths: Sequence[Path], past: Past) -> LooseRuns:
     """Read files and folders. Raise EvidenceError for a given file without a result, InputError for a bad date."""
     runs: list[PastRun] = []
     skipped: list[str] = []
@@ -43,7 +43,7 @@ def read_past_runs(paths: Sequence[Path], past: Past) -> Found:
                 if not path.is_dir():
                     raise
                 skipped.append(str(error))
-    return Found(runs=_mark_cold(runs), skipped=tuple(skipped))
+    return LooseRuns(runs=_mark_cold(runs), skipped=tuple(skipped))
 
 
 def _list_files(path: Path) -> list[Path]:

@@ -9,16 +9,16 @@ from typing import Any
 import duckdb
 
 from perfgate.errors import InputError
-from perfgate.history.assembly import Row, assemble_series
-from perfgate.history.database import Question, connect
+from perfgate.history.assembly import LevelRow, assemble_series
+from perfgate.history.database import HistoryQuestion, open_tables
 from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS
 from perfgate.history.store import Store
 from perfgate.history.trends import History, Ledger, Override, Spending
 
 
-def ask(store: Store, question: Question) -> History:
+def read_history(store: Store, question: HistoryQuestion) -> History:
     """Answer a question. Raise InputError when the store holds nothing that fits it, EvidenceError when it cannot be read."""
-    with connect(store, question) as connection:
+    with open_tables(store, question) as connection:
         rows = _read_points(connection, question)
         series = assemble_series(rows, _read_environments(connection), _read_margins(connection)) if rows else ()
         return History(
@@ -31,7 +31,7 @@ def ask(store: Store, question: Question) -> History:
 
 def find_session(store: Store, prefix: str) -> str:
     """Return the one session whose name begins with `prefix`. Raise InputError when none or several do."""
-    with connect(store, Question()) as connection:
+    with open_tables(store, HistoryQuestion()) as connection:
         found = connection.execute("SELECT session FROM sessions WHERE starts_with(session, ?)", [prefix]).fetchall()
     if len(found) != 1:
         raise InputError(
@@ -40,12 +40,12 @@ def find_session(store: Store, prefix: str) -> str:
     return str(found[0][0])
 
 
-def _read_points(connection: duckdb.DuckDBPyConnection, question: Question) -> list[Row]:
+def _read_points(connection: duckdb.DuckDBPyConnection, question: HistoryQuestion) -> list[LevelRow]:
     """The level of each chosen session: the medians of its windows."""
     if not connection.execute("SELECT count(*) FROM chosen").fetchall()[0][0]:
         return []
     level = f"SELECT w.* FROM {WINDOWS} w SEMI JOIN chosen USING (session) WHERE judged AND (arm = 'base' OR kind <> 'ab')"  # noqa: S608
-    rows: list[Row] = []
+    rows: list[LevelRow] = []
     # A metric that came later is no column of a store that is older.
     known = {row[0] for row in connection.execute(f"DESCRIBE {WINDOWS}").fetchall()}
     if columns := [name for name in question.columns if name in known]:
@@ -68,14 +68,14 @@ def _read_points(connection: duckdb.DuckDBPyConnection, question: Question) -> l
     return rows
 
 
-def _fetch_rows(connection: duckdb.DuckDBPyConnection, levels: str, parameters: Sequence[Any] = ()) -> list[Row]:
+def _fetch_rows(connection: duckdb.DuckDBPyConnection, levels: str, parameters: Sequence[Any] = ()) -> list[LevelRow]:
     found = connection.execute(
         f"""SELECT c.scenario, c.hardware, c.workload, l.metric, l.unit, l.better, c.session, c.begun, l.value, l.ran, c.runner,
             c.release
         FROM ({levels}) l JOIN chosen c USING (session) ORDER BY ALL""",  # noqa: S608 - made of constants
         parameters,
     )
-    return [Row(*values) for values in _fetch(found)]
+    return [LevelRow(*values) for values in _fetch(found)]
 
 
 def _fetch(found: duckdb.DuckDBPyConnection) -> list[list[Any]]:

@@ -24,7 +24,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from perfgate.errors import EvidenceError, InputError
-from perfgate.history.entries import Entry, Place, digest
+from perfgate.history.entries import Partition, SessionRows, digest
 from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS, build_schema
 from perfgate.storage.journal import write_atomically
 
@@ -38,7 +38,7 @@ class Fragment:
     """One Parquet file. `session` is empty for a file that holds several."""
 
     path: str
-    place: Place
+    place: Partition
     session: str
 
 
@@ -67,7 +67,7 @@ class Store:
         return tuple(
             Fragment(
                 path=path,
-                place=Place(scenario=match[1], hardware=match[2], month=match[3]),
+                place=Partition(scenario=match[1], hardware=match[2], month=match[3]),
                 session="" if match[4] else match[5],
             )
             for path, match in found
@@ -82,7 +82,7 @@ class Store:
         with self._explain():
             return sorted(self.fs.find(f"{self.root}/{table}"))
 
-    def append(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    def append(self, entries: Iterable[SessionRows]) -> tuple[SessionRows, ...]:
         """Add the sessions that are not in the store yet and return them. A session counts once, however often it is given.
 
         Raise InputError when a session is there with another commit: one of the two must be wrong.
@@ -94,7 +94,7 @@ class Store:
             for entry in self._append_to(place, found, _pick(fragments, place))
         )
 
-    def _append_to(self, place: Place, entries: Sequence[Entry], fragments: Sequence[Fragment]) -> list[Entry]:
+    def _append_to(self, place: Partition, entries: Sequence[SessionRows], fragments: Sequence[Fragment]) -> list[SessionRows]:
         given = {entry.session: entry for entry in entries}
         known = self._read_commits([one for one in fragments if not one.session or one.session in given])
         for session, commit in known.items():
@@ -128,7 +128,7 @@ class Store:
         """
         before = after = 0
         for table in (WINDOWS, VERDICTS):
-            grouped: dict[Place, list[Fragment]] = {}
+            grouped: dict[Partition, list[Fragment]] = {}
             for fragment in self.list_fragments(table):
                 grouped.setdefault(fragment.place, []).append(fragment)
             before += sum(map(len, grouped.values()))
@@ -138,7 +138,7 @@ class Store:
                     self._merge(table, place, found)
         return before, after
 
-    def _merge(self, table: str, place: Place, fragments: Sequence[Fragment]) -> None:
+    def _merge(self, table: str, place: Partition, fragments: Sequence[Fragment]) -> None:
         schema = build_schema(table)
         whole = pa.concat_tables(_conform(self._read(one.path), schema) for one in fragments)
         keys = list(_KEYS[table])
@@ -158,10 +158,10 @@ class Store:
         except pa.ArrowException as error:
             raise EvidenceError(f"{path}: is no Parquet file of a history store ({_first_line(error)}); take it away") from None
 
-    def _write(self, table: str, place: Place, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _write(self, table: str, place: Partition, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
         self._put(f"{self._folder(table, place)}/{key}.parquet", _pack(table, rows))
 
-    def _folder(self, table: str, place: Place) -> str:
+    def _folder(self, table: str, place: Partition) -> str:
         return f"{self.root}/{table}/scenario={place.scenario}/hardware={place.hardware}/month={place.month}"
 
     def _put(self, path: str, content: bytes) -> None:
@@ -191,14 +191,14 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
-def _group(entries: Iterable[Entry]) -> dict[Place, list[Entry]]:
-    grouped: dict[Place, list[Entry]] = {}
+def _group(entries: Iterable[SessionRows]) -> dict[Partition, list[SessionRows]]:
+    grouped: dict[Partition, list[SessionRows]] = {}
     for entry in entries:
         grouped.setdefault(entry.place, []).append(entry)
     return grouped
 
 
-def _pick(fragments: Iterable[Fragment], place: Place) -> list[Fragment]:
+def _pick(fragments: Iterable[Fragment], place: Partition) -> list[Fragment]:
     """The files that may hold a session of `place`, in any month: a copied log is older or younger than the first one."""
     wanted = (place.scenario, place.hardware)
     return [fragment for fragment in fragments if (fragment.place.scenario, fragment.place.hardware) == wanted]

@@ -18,7 +18,7 @@ ENGINES = ("sglang", "vllm", "hardware")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SeriesPoint:
     """One session: the median of its judged windows of the base arm (of both arms where they run one build)."""
 
     session: str
@@ -31,7 +31,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class LevelChange:
     """A point from which on the level is another. `ratio` is after over before minus one; `is_worse` is None if unknown."""
 
     index: int
@@ -82,8 +82,8 @@ class Creep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What a series is of. `better` is "" where nobody knows it."""
+class SeriesSubject:
+    """What a series is of. `better` is "" where it is unknown."""
 
     scenario: str
     hardware: str
@@ -95,12 +95,12 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class LevelSeries:
     """One metric of one scenario and workload on one kind of hardware, over time."""
 
-    subject: Subject
-    points: tuple[Point, ...]
-    changes: tuple[Change, ...]
+    subject: SeriesSubject
+    points: tuple[SeriesPoint, ...]
+    changes: tuple[LevelChange, ...]
     marks: tuple[Mark, ...]
     spread: Spread | None
     creep: Creep | None
@@ -140,7 +140,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """How often the gate cried wolf.
+    """How often the gate failed code, and how often wrongly.
 
     `regressions` of `judged` sessions of two builds ended in REGRESSION, and `alarms_of_equal_arms` of `equal_arms` sessions
     whose arms were one build: those are false by construction.
@@ -163,14 +163,14 @@ class History:
     """The answer to one question to a store; every output is made of it."""
 
     store: str
-    series: tuple[Series, ...]
+    series: tuple[LevelSeries, ...]
     ledger: Ledger
     spending: tuple[Spending, ...]
 
 
-def find_marks(points: Sequence[Point]) -> Iterator[Mark]:
+def find_marks(points: Sequence[SeriesPoint]) -> Iterator[Mark]:
     """Compare each point's environment with that of the point before it on the same runner."""
-    seen: dict[str, Point] = {}
+    seen: dict[str, SeriesPoint] = {}
     for index, point in enumerate(points):
         if before := seen.get(point.runner):
             differences = tell_differences(before.environment, point.environment)
@@ -189,7 +189,7 @@ def tell_differences(before: Mapping[str, str], after: Mapping[str, str]) -> tup
     return tuple(f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}" for name in names if name not in ENGINES)
 
 
-def measure_spread(points: Sequence[Point]) -> Spread | None:
+def compare_runners(points: Sequence[SeriesPoint]) -> Spread | None:
     """Compare the runners behind `points`; None while fewer than two have two points each."""
     values: dict[str, list[float]] = {}
     for point in points:
@@ -202,7 +202,7 @@ def measure_spread(points: Sequence[Point]) -> Spread | None:
     return Spread(medians=medians, points={runner: len(values[runner]) for runner in medians}, ratio=ratio)
 
 
-def measure_creep(points: Sequence[Point], better: str, margin: float | None) -> Creep | None:
+def measure_creep(points: Sequence[SeriesPoint], better: str, margin: float | None) -> Creep | None:
     """Compare today's level with that of the newest release, or else of the first points; None without later points.
 
     Half the margin may add up unseen: the limit by which stored baselines are held to their anchors.

@@ -34,10 +34,10 @@ def build_breakdown(found: Attribution | str | None) -> Breakdown | None:
         f"the candidate ({change}), by one small profiled window each: it tells where time goes, not how sure that is. Ranked "
         f"by share of the difference; time outside of {found.kind}s (waiting, launching, the network) is not in this table."
     )
-    return Breakdown(sentence=sentence, table=tabulate(found))
+    return Breakdown(sentence=sentence, table=tabulate_parts(found))
 
 
-def tabulate(found: Attribution) -> Table:
+def tabulate_parts(found: Attribution) -> Table:
     """The parts that the difference consists of, the largest first; those that did not change come last."""
     header = (found.kind, "base us", "candidate us", "difference us", "share", "calls a step")
     rows = [_row(part) for part in found.parts[:ROWS_SHOWN]]

@@ -16,7 +16,7 @@ SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms", "mea
 SPREAD = "output_tok_per_s"
 
 
-def tabulate(cells: Sequence[CellResult]) -> Table:
+def tabulate_cells(cells: Sequence[CellResult]) -> Table:
     """A cell a line: levels, and how far apart the throughput of its rounds lies."""
     header = (
         "server",

@@ -21,18 +21,18 @@ SCHEMA = 1
 HEADER = ("metric", "base", "candidate", "change", "90 % interval", "margin", "outcome", "more runs")
 
 
-def render_text(comparison: Comparison) -> str:
-    """Write the answer first, then each workload with its runs and its table, then what is in doubt."""
+def format_comparison(comparison: Comparison) -> str:
+    """Write the answer first, then each workload with its runs and its table, then its caveats."""
     return "\n".join(_write(comparison, plain, choose_layout(), bullet="  ")) + "\n"
 
 
-def render_markdown(comparison: Comparison) -> str:
+def format_comparison_as_markdown(comparison: Comparison) -> str:
     """Write the same for a comment on a pull request."""
     first, *rest = _write(comparison, markdown, lay_out_markdown, bullet="- ")
     return "\n".join([f"**{first}**", *rest]) + "\n"
 
 
-def render_json(comparison: Comparison) -> str:
+def format_comparison_as_json(comparison: Comparison) -> str:
     """Write everything a program may want, with sorted keys and the same bytes on any machine."""
     content = {
         "schema": SCHEMA,
@@ -73,7 +73,7 @@ def _write(comparison: Comparison, escape: Callable[[str], str], draw: Callable[
         yield from (f"{bullet}{escape(line)}" for line in _introduce(group, is_only=len(comparison.groups) == 1))
         if group.judgements:
             yield f"\n{draw(_tabulate(group))}\n"
-        yield from (f"{bullet}{escape(line)}" for line in _doubt(group))
+        yield from (f"{bullet}{escape(line)}" for line in _list_caveats(group))
     yield from (f"{bullet}{escape(line)}" for line in (*comparison.reasons[1:], *comparison.warnings))
 
 
@@ -120,7 +120,7 @@ def _count(runs: int | None) -> str:
     return f"over {PLAN_LIMIT}" if runs is None else str(runs)
 
 
-def _doubt(group: Group) -> Iterator[str]:
+def _list_caveats(group: Group) -> Iterator[str]:
     """What would settle the question, what only informs and why, and what the intervals rest on."""
     yield from _settle(group)
     for judgement in group.judgements:

@@ -34,7 +34,7 @@ def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build_kernels(verdict: Verdict) -> Kernels:
+def summarise_layers(verdict: Verdict) -> Kernels:
     """Put a verdict on layers into one sentence that names every loss; an invalid one says why."""
     worst = sorted(verdict.judgements, key=lambda judgement: -(judgement.worse or 0.0))
     losses = tuple(f"{one.metric} {percent(one.change)}" for one in worst if one.outcome is Outcome.REGRESSION)

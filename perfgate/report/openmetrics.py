@@ -83,7 +83,7 @@ FAMILIES: Mapping[str, Family] = _list_families()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class ExportedSession:
     """A session by the name of its folder, when it began (seconds since 1970), and what was found in it."""
 
     name: str
@@ -103,7 +103,7 @@ class Judged:
         facts = next(iter(fingerprints.values())).facts if fingerprints else {}
         return (("scenario", self.session.scenario), ("hardware", facts.get("hardware", "unknown")))
 
-    def is_beside(self, other: Judged) -> bool:
+    def is_beside(self, other: ExportedSession) -> bool:
         """Whether both measured the same scenario on the same hardware for a while at the same time."""
         return self.place == other.place and self.begun <= other.ended and other.begun <= self.ended
 
@@ -126,7 +126,7 @@ def read_begun(begun_utc: str) -> float:
         raise InputError(f"begun_utc {begun_utc!r} is no time; a session that has none cannot be put on a time line") from None
 
 
-def format_openmetrics(sessions: Sequence[Judged]) -> bytes:
+def format_openmetrics(sessions: Sequence[ExportedSession]) -> bytes:
     """Write all sessions as one OpenMetrics text. Raise InputError when two that ran side by side have the same name."""
     named = _find_named(sessions)
     told = (sample for one, is_named in zip(sessions, named, strict=True) for sample in _list_samples(one, is_named=is_named))
@@ -136,7 +136,7 @@ def format_openmetrics(sessions: Sequence[Judged]) -> bytes:
     return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
 
 
-def _find_named(sessions: Sequence[Judged]) -> list[bool]:
+def _find_named(sessions: Sequence[ExportedSession]) -> list[bool]:
     """Which of the sessions ran beside another one, in their order."""
     named = [False] * len(sessions)
     for (left, one), (right, other) in combinations(enumerate(sessions), 2):
@@ -167,7 +167,7 @@ class _Collector:
                 yield metric
 
 
-def _list_samples(judged: Judged, *, is_named: bool) -> Iterator[Sample]:
+def _list_samples(judged: ExportedSession, *, is_named: bool) -> Iterator[Sample]:
     session, verdict = judged.session, judged.verdict
     place = (*judged.place, ("session", judged.name)) if is_named else judged.place
     for window in session.windows:

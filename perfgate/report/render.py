@@ -16,9 +16,9 @@ from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
 from perfgate.report.figure import LEGEND
 from perfgate.report.headline import Headline
-from perfgate.report.layers import build_kernels, tabulate_layers
+from perfgate.report.layers import summarise_layers, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
-from perfgate.report.view import Row, View, build_view
+from perfgate.report.view import MetricRow, View, build_view
 from perfgate.report.wording import ACTIONS
 from perfgate.results.attribution import Attribution
 from perfgate.scenario.schema import Scenario
@@ -89,7 +89,7 @@ def find_headline(case: Case) -> Headline:
 
 
 def _add_layers(case: Case, headline: Headline) -> Headline:
-    return replace(headline, slower_layers=len(build_kernels(case.layers).losses)) if case.layers else headline
+    return replace(headline, slower_layers=len(summarise_layers(case.layers).losses)) if case.layers else headline
 
 
 def lay_out_case(case: Case, fold: Fold, depth: int = TOP) -> tuple[str, str]:
@@ -119,7 +119,7 @@ def _render_body(case: Case, view: View, fold: Fold, depth: int) -> str:
             has_baseline=case.baseline is not None,
             breakdown=breakdown,
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
-            kernels=build_kernels(case.layers) if case.layers else None,
+            kernels=summarise_layers(case.layers) if case.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(case.layers))) if case.layers else "",
             link=Safe(case.link),
             link_title=case.link_title,
@@ -141,7 +141,7 @@ def render_text(
         .render(
             view=view,
             headline=Safe(view.headline.write(escape.plain)),
-            table=Safe(lay(tabulate(view.rows, view.base_title))),
+            table=Safe(lay(tabulate_rows(view.rows, view.base_title))),
             legend=Safe(LEGEND.replace("`", "")),
             has_baseline=baseline is not None,
         )
@@ -164,13 +164,13 @@ def _environment(clean: Callable[[str], str]) -> Environment:
     return environment
 
 
-def tabulate(rows: tuple[Row, ...], base_title: str) -> Table:
+def tabulate_rows(rows: tuple[MetricRow, ...], base_title: str) -> Table:
     """The rows of a verdict for a terminal or a log."""
     header = ("metric", base_title, "candidate", "change", "95 % bounds", "margin", "noise band", "picture", "outcome")
     return Table(header=header, rows=[_cells(row) for row in rows], words=(0, len(header) - 2, len(header) - 1))
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: MetricRow) -> tuple[str, ...]:
     marks = "".join(f" [{mark}]" for mark in row.marks)
     numbers = (row.base, row.candidate, row.change, row.interval, row.limit, row.band)
     return (row.title, *numbers, row.picture, row.outcome + marks)

@@ -9,18 +9,18 @@ from shlex import join, quote
 from perfgate.core import Arm, Judgement, Outcome, Session, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
+from perfgate.report.confidence import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.report.expert_use import describe_use
 from perfgate.report.figure import draw_interval
 from perfgate.report.headline import Headline, build_headline, name_losses
-from perfgate.report.sureness import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.scenario.schema import Scenario
 
 REASONS_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One metric as text. `marks` are the numbers of its footnotes; it `is_calm` when nothing was lost or left in doubt."""
+class MetricRow:
+    """One metric as text. `marks` are the numbers of its footnotes; it `is_calm` if nothing was lost or is undecided."""
 
     title: str
     base: str
@@ -66,7 +66,7 @@ class View:
     confidence: str
     sensitivity: str
     spent: str
-    doubts: tuple[int, ...]
+    warning_marks: tuple[int, ...]
     equivalence: str
     expert_use: str
     kernels: str
@@ -75,7 +75,7 @@ class View:
     labels: tuple[str, ...]
     reasons: tuple[str, ...]
     base_title: str
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
     footnotes: tuple[str, ...]
     policy: tuple[tuple[str, str], ...]
     facts: tuple[Fact, ...]
@@ -97,7 +97,7 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         confidence=describe_confidence(verdict, session),
         sensitivity=describe_sensitivity(ordered),
         spent=describe_spent(session),
-        doubts=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
+        warning_marks=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
         equivalence=session.equivalence,
         expert_use=describe_use(session),
         kernels=session.kernels,
@@ -146,13 +146,13 @@ def _shorten(reasons: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _footnotes(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:
-    """Number every doubt once: the metrics' in the order of the rows, then those of the whole verdict."""
+    """Number every footnote once: the metrics' in the order of the rows, then those of the whole verdict."""
     notes = (note for judgement in ordered for note in judgement.notes)
     return tuple(dict.fromkeys((*notes, *verdict.warnings)))
 
 
-def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> Row:
-    return Row(
+def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> MetricRow:
+    return MetricRow(
         title=wording.title(judgement),
         base=wording.value(judgement.metric, judgement.base),
         candidate=wording.value(judgement.metric, judgement.candidate),

@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm, Role
-from perfgate.report.cells import remark, tabulate
+from perfgate.report.cells import remark, tabulate_cells
 from perfgate.results.answers import load_answers
 from perfgate.results.matrix_records import read_entries
 from perfgate.results.matrix_results import load_matrix
@@ -289,18 +289,17 @@ def test_matrix__a_server_whose_arguments_make_another_model(write, tmp_path, ca
     assert not (tmp_path / "out").exists()
 
 
-def test_tabulate__a_cell_that_was_not_measured_yet(write, tmp_path):
+def test_tabulate_cells__a_cell_that_was_not_measured_yet(write, tmp_path):
     folder = tmp_path / "out"
     process = start_perfgate(tmp_path / "state", "matrix", write(), "--out", folder)
     kill_at(process, folder, 3)
     _, cells = load_matrix(folder)
 
-    assert tabulate(cells).rows[3][:4] == ("slowed", "paced", "0", "n/a")
+    assert tabulate_cells(cells).rows[3][:4] == ("slowed", "paced", "0", "n/a")
     assert "PROBLEM slowed x paced: was not measured yet; go on with --resume" in list(remark(cells, 2))
 
 
 def test_matrix__curve_as_a_picture(write, tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib comes with the extras plots and test")
     picture = tmp_path / "curve.svg"
 
     code = main(["matrix", write(), "--out", str(tmp_path / "out"), "--picture", str(picture)])
@@ -311,7 +310,7 @@ def test_matrix__curve_as_a_picture(write, tmp_path):
 
 @pytest.mark.parametrize(
     ("matrix", "picture", "message"),
-    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-sweep", "curve.pdf", "must end in")],
+    [("swep", "curve.svg", "unknown matrix 'swep': choose from"), ("gpt-oss-20b-sweep", "curve.png", "must end in .svg")],
 )
 def test_matrix__refused_before_anything_is_measured(tmp_path, capsys, matrix, picture, message):
     code = main(["matrix", matrix, "--out", str(tmp_path / "out"), "--picture", str(tmp_path / picture)])

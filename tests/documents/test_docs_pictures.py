@@ -1,15 +1,21 @@
-"""The committed pictures are of what perfgate renders today; where not, the scripts beside them draw them anew."""
+"""The committed pictures are of what perfgate renders today; where not, the scripts named here draw them anew."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.error_rates import render as error_rates
+from benchmarks.verdict import render as simulated
 from perfgate.cli import main
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 400_000
 ANEW = "is out of date: run `python docs/pictures/make_{name}.py {folder} docs/pictures/{name}.png` and look at it"
@@ -33,6 +39,26 @@ def test_picture__is_of_todays_renderer(pictured, name, tmp_path, monkeypatch, c
     text = pictured.cut_page(page.read_text(encoding="utf-8")) if name == "report" else capsys.readouterr().out
 
     assert pictured.find_digest(text) == digest, ANEW.format(name=name, folder=folder)
+
+
+@pytest.mark.parametrize("module", [error_rates, simulated], ids=["error-rates", "error-rates-simulated"])
+def test_drawing__of_error_rates_is_of_todays_results(module, tmp_path, monkeypatch):
+    committed = module.PICTURE
+    monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(module, "PICTURE", tmp_path / "picture.svg")
+    monkeypatch.setattr(sys, "argv", ["render"])
+
+    assert module.main() == 0
+    assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"run `python -m {module.__name__}`"
+
+
+def test_drawing__of_layers_is_of_todays_results(tmp_path):
+    results = sorted((ROOT / "benchmarks/h200/kernels").glob("*.json"))
+    script = ROOT / "benchmarks/kernels/picture.py"
+    subprocess.run([sys.executable, script, tmp_path / "picture.svg", *results], check=True, cwd=ROOT, env=ENVIRONMENT)
+
+    committed = ROOT / "docs" / "kernels-layers.svg"
+    assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"draw it anew by {script}"
 
 
 def test_pictures__are_small():

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from perfgate.history.entries import Entry, Provenance
-from perfgate.history.imports import Number, PastRun, enter_past
-from perfgate.history.trends import Point
+from perfgate.history.entries import Provenance, SessionRows
+from perfgate.history.imports import ForeignNumber, PastRun, enter_past
+from perfgate.history.trends import SeriesPoint
 
 BEGIN = datetime(2026, 1, 1, 3, tzinfo=UTC)
 FACTS = {"hardware": "test-gpu-80gb", "driver": "570", "torch": "2.9", "sglang": "0.5.15"}
 
 
-def make_past(day: int, value: float, *, others: tuple[Number, ...] = (), **changes) -> PastRun:
+def make_past(day: int, value: float, *, others: tuple[ForeignNumber, ...] = (), **changes) -> PastRun:
     told = {"commit": f"{day:07x}", "runner": "", "release": "", **changes.pop("told", {})}
     fields = {
         "origin": "bench_serving",
@@ -29,7 +29,7 @@ def make_past(day: int, value: float, *, others: tuple[Number, ...] = (), **chan
     return PastRun(**{**fields, **changes})
 
 
-def make_entry(day: int, value: float, **changes) -> Entry:
+def make_entry(day: int, value: float, **changes) -> SessionRows:
     return enter_past(make_past(day, value, **changes))
 
 
@@ -39,10 +39,10 @@ def draw_levels(levels, each: int = 20, noise: float = 0.004, seed: int = 1) -> 
     return [level * (1 + draw.gauss(0, noise)) for level in levels for _ in range(each)]
 
 
-def make_points(values, **columns) -> list[Point]:
+def make_points(values, **columns) -> list[SeriesPoint]:
     """One point a day; `columns` give commit, runner, release or environment of each."""
     return [
-        Point(
+        SeriesPoint(
             **{
                 "session": f"{day:016x}",
                 "at": BEGIN + timedelta(days=day),

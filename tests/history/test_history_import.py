@@ -10,11 +10,11 @@ import pytest
 
 from perfgate.errors import EvidenceError, InputError
 from perfgate.history.data_js import is_data_js, read_data_js
-from perfgate.history.database import Question
+from perfgate.history.database import HistoryQuestion
 from perfgate.history.entries import Provenance
 from perfgate.history.imports import Past, enter_past, read_moment
 from perfgate.history.loose_runs import read_past_runs
-from perfgate.history.query import ask
+from perfgate.history.query import read_history
 from perfgate.history.store import Store
 from tests.fakes.history import draw_levels
 
@@ -68,7 +68,7 @@ def test_read_data_js__becomes_a_series_with_its_commits(tmp_path):
     store = Store(str(tmp_path / "store"))
     add(store, read_data_js(path, Past(hardware="H100 SXM")))
 
-    (series,) = ask(store, Question()).series
+    (series,) = read_history(store, HistoryQuestion()).series
 
     assert is_data_js(path)
     assert (series.subject.scenario, series.subject.hardware) == ("serving-qwen3-moe", "h100-sxm")
@@ -93,7 +93,7 @@ def test_read_data_js__a_number_can_be_one_of_perfgates_metrics(tmp_path):
     store = Store(str(tmp_path / "store"))
     add(store, read_data_js(path, Past(hardware="h", metrics={"throughput": "output_tok_per_s"})))
 
-    (series,) = ask(store, Question()).series
+    (series,) = read_history(store, HistoryQuestion()).series
 
     assert (series.subject.title, series.subject.unit) == ("Output throughput", "tok/s")
 
@@ -103,7 +103,7 @@ def test_read_data_js__another_unit_is_another_series(tmp_path):
     store = Store(str(tmp_path / "store"))
     add(store, read_data_js(write_data_js(tmp_path / "data.js", results), H20))
 
-    units = {series.subject.unit: len(series.points) for series in ask(store, Question()).series}
+    units = {series.subject.unit: len(series.points) for series in read_history(store, HistoryQuestion()).series}
 
     assert units == {"iter/sec": 1, "seconds": 1}
 
@@ -114,7 +114,7 @@ def test_read_data_js__a_file_that_grew_adds_what_is_new(tmp_path):
 
     assert len(add(store, read_data_js(write_data_js(tmp_path / "data.js", results[:3]), H20))) == 3
     assert len(add(store, read_data_js(write_data_js(tmp_path / "data.js", results), H20))) == 2
-    assert len(ask(store, Question()).series[0].points) == 5
+    assert len(read_history(store, HistoryQuestion()).series[0].points) == 5
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_read_past_runs__the_founding_log_keeps_its_figures(tmp_path):
     runs = read_past_runs([RUNS / "matrix.log"], H20).runs
     added = add(store, runs)
 
-    history = ask(store, Question(metrics=("output_tok_per_s",)))
+    history = read_history(store, HistoryQuestion(metrics=("output_tok_per_s",)))
 
     assert len(added) == 4
     assert add(store, runs) == ()
@@ -189,7 +189,7 @@ def test_read_past_runs__a_cold_run_is_kept_and_no_level(tmp_path):
     runs = read_past_runs([RUNS / f"fusion_off_{number}.txt" for number in (1, 2, 3)], H20).runs
     add(store, runs)
 
-    (series,) = ask(store, Question(metrics=("output_tok_per_s",))).series
+    (series,) = read_history(store, HistoryQuestion(metrics=("output_tok_per_s",))).series
 
     assert [run.is_cold for run in runs] == [True, False, False]
     assert len(series.points) == 2

@@ -12,8 +12,8 @@ from statistics import median
 import pytest
 
 from perfgate.errors import EvidenceError
-from perfgate.history.database import Question
-from perfgate.history.query import ask
+from perfgate.history.database import HistoryQuestion
+from perfgate.history.query import read_history
 from perfgate.history.store import Store
 from tests.fakes.history import FACTS, draw_levels, make_entry
 
@@ -92,13 +92,13 @@ def test_store__on_s3_gives_the_answers_of_a_folder(bucket, tmp_path):
         for day in (70, 71):
             store.append([make_entry(day, 951.0 + day)])
 
-    mine, theirs = ask(here, Question()), ask(there, Question())
+    mine, theirs = read_history(here, HistoryQuestion()), read_history(there, HistoryQuestion())
 
     assert theirs.series == mine.series
     assert len(theirs.series[0].changes) == 1
     assert fill(there) == ()
     assert there.compact() == here.compact()
-    assert ask(there, Question()).series == mine.series
+    assert read_history(there, HistoryQuestion()).series == mine.series
 
 
 def test_store__on_s3_is_read_unchanged_by_clickhouse(bucket, endpoint):

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from perfgate.errors import EvidenceError, InputError
-from perfgate.history.database import Question
-from perfgate.history.entries import Place, Provenance
-from perfgate.history.query import ask, find_session
+from perfgate.history.database import HistoryQuestion
+from perfgate.history.entries import Partition, Provenance
+from perfgate.history.query import find_session, read_history
 from perfgate.history.schema import VERDICTS, WINDOWS
 from perfgate.history.store import Store
 from tests.fakes.history import draw_levels, make_entry
@@ -59,7 +59,7 @@ def test_append__after_a_crash_between_the_tables_completes_the_session(store):
 
     assert store.append([make_entry(3, 1000.0)]) == (entry,)
     assert verdict.exists()
-    assert len(ask(store, Question()).series[0].points) == 1
+    assert len(read_history(store, HistoryQuestion()).series[0].points) == 1
 
 
 def test_append__refuses_another_commit_for_the_same_session(store):
@@ -83,9 +83,9 @@ def test_append__leaves_no_half_file_where_nothing_can_be_written(tmp_path):
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", "A", "x" * 81, "a=b", ".hidden", "a b"])
 def test_place__refuses_what_is_no_safe_folder(name):
     with pytest.raises(InputError, match="names a folder of the store"):
-        Place(scenario=name, hardware="h", month="2026-01")
+        Partition(scenario=name, hardware="h", month="2026-01")
     with pytest.raises(InputError, match="names a folder of the store"):
-        Place(scenario="s", hardware=name, month="2026-01")
+        Partition(scenario="s", hardware=name, month="2026-01")
 
 
 @pytest.mark.parametrize(
@@ -105,25 +105,25 @@ def test_store__refuses_an_unknown_protocol(url):
 
 def test_ask__of_an_empty_store_says_how_to_fill_it(store):
     with pytest.raises(InputError, match="no session that fits; `perfgate history append`"):
-        ask(store, Question())
+        read_history(store, HistoryQuestion())
 
 
 def test_ask__keeps_to_the_question(store):
     fill(store)
     store.append([make_entry(5, 500.0, scenario="other")])
 
-    history = ask(store, Question(scenarios=("nightly",), metrics=("p99_itl_ms",), last=25))
+    history = read_history(store, HistoryQuestion(scenarios=("nightly",), metrics=("p99_itl_ms",), last=25))
 
     (series,) = history.series
     assert (series.subject.metric, len(series.points)) == ("p99_itl_ms", 25)
-    assert len(ask(store, Question(last=0)).series) == 4
-    assert ask(store, Question()).spending == ()
+    assert len(read_history(store, HistoryQuestion(last=0)).series) == 4
+    assert read_history(store, HistoryQuestion()).spending == ()
 
 
 def test_ask__shows_a_release_however_old(store):
     store.append([make_entry(day, 1000.0 + day, told={"release": "v1" if day == 1 else ""}) for day in range(30)])
 
-    (series, _) = ask(store, Question(last=5)).series
+    (series, _) = read_history(store, HistoryQuestion(last=5)).series
 
     assert [point.release for point in series.points] == ["v1", *[""] * 5]
     assert series.creep.anchor == "v1"
@@ -133,7 +133,7 @@ def test_ask__since_leaves_earlier_sessions_out(store):
     entries = fill(store)
     since = entries[30].verdict["begun"]
 
-    (series, _) = ask(store, Question(since=since)).series
+    (series, _) = read_history(store, HistoryQuestion(since=since)).series
 
     assert [point.at for point in series.points] == [entry.verdict["begun"] for entry in entries[30:]]
 
@@ -145,7 +145,7 @@ def test_ask__refuses_a_store_of_a_newer_perfgate(store):
     pq.write_table(table.set_column(0, "schema", pa.array([2], pa.int16())), path)
 
     with pytest.raises(InputError, match=r"written by a newer perfgate \(schema 2, not 1\)"):
-        ask(store, Question())
+        read_history(store, HistoryQuestion())
     assert entry.session in str(path)
 
 
@@ -154,7 +154,7 @@ def test_ask__names_a_file_that_is_no_parquet(store):
     next(Path(store.root, WINDOWS).rglob("*.parquet")).write_bytes(b"PAR1 and then nothing")
 
     with pytest.raises(EvidenceError, match=r"cannot be read \(.*parquet.*\); take the file away") as caught:
-        ask(store, Question())
+        read_history(store, HistoryQuestion())
 
     assert "\n" not in str(caught.value)
 
@@ -165,7 +165,7 @@ def test_ask__files_that_are_not_the_stores_are_left_alone(store):
     (folder / ".x.parquet.1.part").write_bytes(b"half")
     (folder / "notes.parquet").write_bytes(b"not ours")
 
-    assert len(ask(store, Question()).series) == 2
+    assert len(read_history(store, HistoryQuestion()).series) == 2
 
 
 def test_find_session__by_its_first_digits(store):
@@ -180,10 +180,10 @@ def test_find_session__by_its_first_digits(store):
 def test_compact__merges_and_changes_no_answer(store):
     for day, value in enumerate(draw_levels([1000, 950], each=5)):
         store.append([make_entry(day, value)])
-    before = ask(store, Question())
+    before = read_history(store, HistoryQuestion())
 
     assert store.compact() == (20, 2)
-    assert ask(store, Question()) == before
+    assert read_history(store, HistoryQuestion()) == before
     assert store.compact() == (2, 2)
     assert store.append([make_entry(0, draw_levels([1000, 950], each=5)[0])]) == ()
 
@@ -191,15 +191,15 @@ def test_compact__merges_and_changes_no_answer(store):
 def test_compact__cut_off_before_it_deleted_counts_once(store, tmp_path):
     for day in range(6):
         store.append([make_entry(day, 1000.0 + day)])
-    before = ask(store, Question())
+    before = read_history(store, HistoryQuestion())
     shutil.copytree(store.root, tmp_path / "copy")
     store.compact()
     shutil.copytree(tmp_path / "copy", store.root, dirs_exist_ok=True)
 
     assert len(list_files(store)) == 14
-    assert ask(store, Question()) == before
+    assert read_history(store, HistoryQuestion()) == before
     assert store.compact() == (14, 2)
-    assert ask(store, Question()) == before
+    assert read_history(store, HistoryQuestion()) == before
     assert [pq.read_table(path, partitioning=None).num_rows for path in Path(store.root).rglob("*.parquet")] == [6, 6]
 
 
@@ -210,7 +210,7 @@ def test_compact__gives_older_files_the_columns_that_came_later(store):
     store.append([make_entry(2, 1010.0)])
 
     assert store.compact() == (4, 2)
-    assert len(ask(store, Question()).series[0].points) == 2
+    assert len(read_history(store, HistoryQuestion()).series[0].points) == 2
 
 
 def test_store__writes_are_deterministic(tmp_path):

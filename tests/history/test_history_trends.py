@@ -3,7 +3,7 @@
 import pytest
 
 from perfgate.history.changes import find_changes
-from perfgate.history.trends import find_marks, measure_creep, measure_loss, measure_spread, tell_differences
+from perfgate.history.trends import compare_runners, find_marks, measure_creep, measure_loss, tell_differences
 from tests.fakes.history import FACTS, draw_levels, make_points
 
 
@@ -65,8 +65,8 @@ def test_tell_differences__an_engine_is_what_is_measured_and_the_unknown_is_no_c
     assert tell_differences({"driver": "1"}, {}) == ()
 
 
-def test_measure_spread__compares_the_medians_of_runners():
-    spread = measure_spread(make_points([100, 102, 100, 102, 100, 500], runner=["a", "b", "a", "b", "a", "c"]))
+def test_compare_runners__compares_the_medians_of_runners():
+    spread = compare_runners(make_points([100, 102, 100, 102, 100, 500], runner=["a", "b", "a", "b", "a", "c"]))
 
     assert spread.medians == {"a": 100, "b": 102}
     assert spread.points == {"a": 3, "b": 2}
@@ -74,8 +74,8 @@ def test_measure_spread__compares_the_medians_of_runners():
 
 
 @pytest.mark.parametrize("runners", [["a"] * 4, [""] * 4, ["a", "a", "a", "b"]])
-def test_measure_spread__of_one_runner_is_unknown(runners):
-    assert measure_spread(make_points([1, 2, 3, 4], runner=runners)) is None
+def test_compare_runners__of_one_runner_is_unknown(runners):
+    assert compare_runners(make_points([1, 2, 3, 4], runner=runners)) is None
 
 
 def test_measure_creep__adds_up_what_no_step_shows():

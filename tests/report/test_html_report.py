@@ -17,8 +17,8 @@ import pytest
 from perfgate.check import judge
 from perfgate.cli import main
 from perfgate.core import Arm, Role
-from perfgate.report.html.arms import group_arguments, list_arguments, list_differences
-from perfgate.report.html.distributions import find_quantile, tabulate_quantiles
+from perfgate.report.html.arms import group_arguments, tabulate_arguments, tabulate_differences
+from perfgate.report.html.distributions import pick_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
 from perfgate.report.html.places import Fate, pick_evidence, place_windows
 from perfgate.results.records import read_record
@@ -242,10 +242,10 @@ def test_place_windows__of_nothing_judged_shows_what_was_measured():
     assert {one.fate for one in pick_evidence(placed)} == {Fate.UNUSED}
 
 
-def test_find_quantile__is_the_smallest_value_that_covers_the_share():
+def test_pick_quantile__is_the_smallest_value_that_covers_the_share():
     values = np.arange(1.0, 101.0)
 
-    assert [find_quantile(values, share) for share in (0.0, 0.5, 0.99, 0.999, 1.0)] == [1, 50, 99, 100, 100]
+    assert [pick_quantile(values, share) for share in (0.0, 0.5, 0.99, 0.999, 1.0)] == [1, 50, 99, 100, 100]
 
 
 def test_tabulate_quantiles__says_nothing_that_the_samples_do_not_show():
@@ -277,18 +277,18 @@ def build_record(folder, **changes):
     return replace(record, arms={**record.arms, Arm.CANDIDATE: candidate}, **changes)
 
 
-def test_list_differences__what_the_base_inherits(tmp_path):
+def test_tabulate_differences__what_the_base_inherits(tmp_path):
     record = build_record(tmp_path / "out", inherited={"SGLANG_X": "1", "OMP_NUM_THREADS": "4"})
 
-    assert list_differences(record).rows == [("variable SGLANG_X", "1 (inherited)", "2")]
-    assert list_arguments(record).rows == [
+    assert tabulate_differences(record).rows == [("variable SGLANG_X", "1 (inherited)", "2")]
+    assert tabulate_arguments(record).rows == [
         ("variable SGLANG_X", "1 (inherited)", "2"),
         ("variable OMP_NUM_THREADS", "4 (inherited)", "4 (inherited)"),
     ]
 
 
-def test_list_differences__folder_from_before_inherited_variables_were_kept(tmp_path):
+def test_tabulate_differences__folder_from_before_inherited_variables_were_kept(tmp_path):
     record = build_record(tmp_path / "out")
 
     assert record.inherited is None
-    assert list_arguments(record).rows == [("variable SGLANG_X", "not set", "2")]
+    assert tabulate_arguments(record).rows == [("variable SGLANG_X", "not set", "2")]

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perfgate.check import judge
-from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past, require_extra
+from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.cli.reading.check import write
 from perfgate.errors import InputError
 from perfgate.gate.case import choose_baseline
+from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
 from perfgate.history.listing import describe_events, describe_ledger, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
@@ -23,8 +24,8 @@ from perfgate.results.results import load_results
 from perfgate.verdict.policy import fix_policy
 
 if TYPE_CHECKING:
-    from perfgate.history.database import Question
-    from perfgate.history.entries import Entry, Provenance
+    from perfgate.history.database import HistoryQuestion
+    from perfgate.history.entries import Provenance, SessionRows
 
 
 @click.group(name="history")
@@ -73,12 +74,12 @@ def _describe_appended(one: dict[str, Any]) -> str:
     return f"{one['folder']}: session {one['session']}, {what}"
 
 
-def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenance) -> Entry:
-    from perfgate.history.entries import Judged, enter_session  # noqa: PLC0415
+def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenance) -> SessionRows:
+    from perfgate.history.entries import JudgedFolder, enter_session  # noqa: PLC0415
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
-    judged = Judged(
+    judged = JudgedFolder(
         folder=folder,
         record=read_record(folder),
         session=session,
@@ -103,12 +104,12 @@ def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenanc
 def show(*, store: str, style: str, html: Path | None, output: Path | None, **asked: Any) -> int:
     """Print trends with their changes of level, creep, the spread of runners, false alarms and machine time."""
     require_extra()
-    from perfgate.history.query import ask  # noqa: PLC0415
+    from perfgate.history.query import read_history  # noqa: PLC0415
     from perfgate.history.store import Store  # noqa: PLC0415
 
     if output is not None and style == "text":
         raise InputError("--output: is for --format json; a table is printed, --html FILE writes a page")
-    history = ask(Store(store), _build_question(asked))
+    history = read_history(Store(store), _build_question(asked))
     if html is not None:
         write(render_dashboard(history).encode(), html)
     if style == "json":
@@ -118,11 +119,11 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
     return 0
 
 
-def _build_question(asked: dict[str, Any]) -> Question:
-    from perfgate.history.database import LAST, Question  # noqa: PLC0415
+def _build_question(asked: dict[str, Any]) -> HistoryQuestion:
+    from perfgate.history.database import LAST, HistoryQuestion  # noqa: PLC0415
     from perfgate.history.imports import read_moment  # noqa: PLC0415
 
-    return Question(
+    return HistoryQuestion(
         scenarios=asked["scenarios"],
         hardware=asked["hardware"],
         metrics=asked["metrics"],

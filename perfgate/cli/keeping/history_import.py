@@ -10,7 +10,7 @@ import click
 
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import InputError
-from perfgate.history import require_extra as require
+from perfgate.history import require_extra
 
 if TYPE_CHECKING:
     from perfgate.history.entries import Provenance
@@ -26,11 +26,6 @@ STORE = click.option(
 )
 COMMIT = click.option("--commit", default="", help="Commit that was measured (of a comparison: the candidate's).")
 RUNNER = click.option("--runner", default="", envvar="RUNNER_NAME", help="Name of the machine. Default: $RUNNER_NAME.")
-
-
-def require_extra() -> None:
-    """Raise InputError, naming the extra, where its packages are missing."""
-    require()
 
 
 @click.command(name="import")

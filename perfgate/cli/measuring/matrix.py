@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.report.cells import describe_cell, remark, tabulate
-from perfgate.report.figure import require_format, save_curve_plot
+from perfgate.report.cells import describe_cell, remark, tabulate_cells
+from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
 from perfgate.results.frame import frame_of_cells, write_csv
 from perfgate.results.matrix_records import require_matrix
@@ -27,7 +27,7 @@ from perfgate.storage.journal import write_atomically
 )
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, where it lies on this machine.")
 @click.option(
-    "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw throughput against median ITL as .svg or .png."
+    "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw throughput against median ITL into FILE, an .svg."
 )
 @add_format_option
 def command(  # noqa: PLR0913 - click hands over one argument an option
@@ -49,7 +49,7 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     with show_progress() as progress:
         measure_matrix(MatrixRequest(matrix=matrix, text=text, folder=out, model=model, resume=resume), progress)
     _, cells = load_matrix(out)
-    table = tabulate(cells)
+    table = tabulate_cells(cells)
     remarks = list(remark(cells, matrix.rounds))
     write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
     write_csv(frame_of_cells(cells, str(out)), out / "table.csv")

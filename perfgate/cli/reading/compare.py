@@ -12,7 +12,7 @@ from perfgate.core import Run
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs
-from perfgate.report.comparison import render_json, render_markdown, render_text
+from perfgate.report.comparison import format_comparison, format_comparison_as_json, format_comparison_as_markdown
 from perfgate.serving.model.model_guard import read_config, verify_moe_config
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.baselines import load_baseline
@@ -21,7 +21,7 @@ from perfgate.verdict.compare_metrics import Rule
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER
 
 LISTS = ("--base", "--candidate")
-RENDERERS = {"text": render_text, "json": render_json, "markdown": render_markdown}
+RENDERERS = {"text": format_comparison, "json": format_comparison_as_json, "markdown": format_comparison_as_markdown}
 MAX_MARGIN = 10.0
 
 

@@ -13,7 +13,7 @@ from perfgate.check import judge
 from perfgate.errors import InputError
 from perfgate.gate.case import choose_baseline
 from perfgate.readers.bench_serving import read_runs
-from perfgate.report.openmetrics import Judged, format_openmetrics, read_begun
+from perfgate.report.openmetrics import ExportedSession, format_openmetrics, read_begun
 from perfgate.results.frame import frame_of_runs, frame_of_sessions, write_csv, write_parquet
 from perfgate.results.machine_samples import read_machine_samples
 from perfgate.results.records import read_record
@@ -86,7 +86,7 @@ def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
         begun = read_begun(read_record(folder).begun_utc)
         scenario, session = load_results(folder)
         verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
-        judged.append(Judged(name=folder.resolve().name, session=session, begun=begun, verdict=verdict))
+        judged.append(ExportedSession(name=folder.resolve().name, session=session, begun=begun, verdict=verdict))
     _write(path, format_openmetrics(judged))
     click.echo(f"{path}: {len(judged)} sessions", err=True)
 

@@ -12,9 +12,8 @@ from perfgate.readers.layer_timings import find_timings, read_timings
 from perfgate.report.html.files import RawData
 from perfgate.report.html.layer_sections import LayerReport, build_layer_sections, build_layers_page
 from perfgate.report.html.matrix_page import build_matrix_page
-from perfgate.report.html.page import Page
-from perfgate.report.html.render import render_page
-from perfgate.report.html.session_page import Judged, build_session_page
+from perfgate.report.html.page import Page, render_page
+from perfgate.report.html.session_page import SessionReport, build_session_page
 from perfgate.results.matrix_records import MATRIX_FILE
 from perfgate.results.matrix_results import load_matrix
 from perfgate.results.profiles import read_attribution
@@ -54,7 +53,7 @@ def _build_session_page(folder: Path, home: Path, baselines: tuple[Path, ...], l
 
     scenario, session = load_results(folder)
     baseline = choose_baseline(folder, baselines, scenario, session)
-    judged = Judged(
+    judged = SessionReport(
         session=session,
         scenario=scenario,
         baseline=baseline,

@@ -12,7 +12,7 @@ import click
 
 from perfgate.errors import BaselineError, InputError
 from perfgate.metrics import METRICS
-from perfgate.report.figure import save_power_plot
+from perfgate.report.chart.picture import save_power_plot
 from perfgate.report.table import Table, choose_layout, lay_out
 from perfgate.scenario.catalog import list_scenarios
 from perfgate.scenario.schema import Scenario, load_scenario
@@ -58,7 +58,7 @@ _SECONDS = _Positive(1e6)
     "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded a start."
 )
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg or .png file.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg file.")
 def command(  # noqa: PLR0913, PLR0917 - one argument per option
     baseline_file: Path | None,
     scenario_name: str | None,

@@ -7,7 +7,8 @@ from shlex import join
 
 from perfgate.core import Arm
 from perfgate.report import wording
-from perfgate.report.html.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write
+from perfgate.report.chart.letters import measure_text, shorten_text
+from perfgate.report.chart.svg import Drawing, Figure, Scale, SvgElement, box, line, make_figure, write_label
 from perfgate.report.table import Table
 from perfgate.results.attribution import Attribution, Part
 from perfgate.results.records import SessionRecord
@@ -31,13 +32,13 @@ def group_arguments(argv: Sequence[str]) -> dict[str, str]:
     return {name: join(words) if words else "on" for name, words in grouped.items()}
 
 
-def list_differences(record: SessionRecord) -> Table:
+def tabulate_differences(record: SessionRecord) -> Table:
     """Everything in which the arms were started differently, a row each; an arm alone differs from nothing."""
     rows = [row for row in _compare(record) if len(set(row[1:])) > 1]
     return Table(header=("what", *(arm.value for arm in record.arms)), rows=rows)
 
 
-def list_arguments(record: SessionRecord) -> Table:
+def tabulate_arguments(record: SessionRecord) -> Table:
     """Every server argument and variable of both arms, those that they inherited alike included."""
     return Table(header=("what", *(arm.value for arm in record.arms)), rows=list(_compare_settings(record)))
 
@@ -60,8 +61,8 @@ def _align(kind: str, arms: Mapping[Arm, Mapping[str, str]], absent: str) -> Ite
 
 SHOWN = 8
 ROW, ABOVE, BELOW = 42.0, 26.0, 12.0
-# A letter of the labels is about so wide, in pixels.
-LETTER = 6.6
+# Letters of names and labels, in pixels; the page's style sheet has the same size.
+SIZE = 12.0
 EDGE, GAP = 8.0, 6.0
 
 
@@ -92,24 +93,18 @@ def _draw(parts: Sequence[Part], width: float) -> Drawing:
 
 def _find_room(parts: Iterable[Part]) -> float:
     """What the longest label beside these bars takes, in pixels: a bar may reach to the edge of the scale."""
-    return max((GAP + LETTER * len(_describe(part)) for part in parts), default=0.0)
+    return max((GAP + measure_text(_describe(part), SIZE) for part in parts), default=0.0)
 
 
 def _describe(part: Part) -> str:
     return f"{part.difference_us:+,.1f} us ({format_percent(abs(part.share), 0)})"
 
 
-def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape]:
+def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[SvgElement]:
     more = part.difference_us
     zero, end = x.place(0), x.place(more)
-    name = _shorten(part.name, int((width - 2 * EDGE) / LETTER))
-    yield write(EDGE, top + 4, name, "tick strong")
+    yield write_label(EDGE, top + 4, shorten_text(part.name, width - 2 * EDGE, SIZE), "tick strong")
     style = "slower" if more > 0 else "faster"
     hint = f"{part.name}: {part.base_us:,.1f} us in the base, {part.candidate_us:,.1f} us in the candidate"
     yield box((zero, top + 11), (max(end, zero + 1) if more > 0 else min(end, zero - 1), top + 27), f"mark {style}", hint=hint)
-    yield write(end + GAP if more > 0 else end - GAP, top + 23, _describe(part), "tick", "start" if more > 0 else "end")
-
-
-def _shorten(name: str, letters: int) -> str:
-    """Names of C++ templates fill pages; what tells them apart stands at their beginning."""
-    return name if len(name) <= letters else name[: letters - 3] + "..."
+    yield write_label(end + GAP if more > 0 else end - GAP, top + 23, _describe(part), "tick", "start" if more > 0 else "end")

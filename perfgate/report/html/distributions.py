@@ -10,8 +10,22 @@ from numpy.typing import NDArray
 
 from perfgate.core import Arm
 from perfgate.report import wording
+from perfgate.report.chart.svg import (
+    NARROW,
+    Drawing,
+    Figure,
+    LegendEntry,
+    Panel,
+    Scale,
+    SvgElement,
+    dot,
+    find_left,
+    find_span,
+    line,
+    make_figure,
+    trace,
+)
 from perfgate.report.html.places import OUTLINES, Placed
-from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Scale, Shape, dot, find_span, line, make_figure, trace
 from perfgate.report.table import Table
 from perfgate.results.machine_samples import Samples, pool_samples, read_samples
 from perfgate.storage.rounding import format_percent
@@ -30,12 +44,12 @@ HEIGHT, ABOVE, BELOW, GAP = 210.0, 34.0, 46.0, 62.0
 MIN_BEYOND = 5
 
 KEYS = (
-    Key(sign=(line((1, 8), (21, 8), "curve base"), dot((11, 8), OUTLINES[Arm.BASE], "base full")), text="base"),
-    Key(
+    LegendEntry(sign=(line((1, 8), (21, 8), "curve base"), dot((11, 8), OUTLINES[Arm.BASE], "base full")), text="base"),
+    LegendEntry(
         sign=(line((1, 8), (21, 8), "curve candidate"), dot((11, 8), OUTLINES[Arm.CANDIDATE], "candidate full")),
         text="candidate",
     ),
-    Key(sign=(line((1, 8), (21, 8), "thread base"),), text="one server start each"),
+    LegendEntry(sign=(line((1, 8), (21, 8), "thread base"),), text="one server start each"),
 )
 
 
@@ -104,13 +118,13 @@ def _is_known(pooled: Mapping[Arm, Values], share: float) -> bool:
 
 
 def _row(title: str, pooled: Mapping[Arm, Values], share: float) -> tuple[str, ...]:
-    found = {arm: find_quantile(values, share) for arm, values in pooled.items()}
+    found = {arm: pick_quantile(values, share) for arm, values in pooled.items()}
     base, candidate = found.get(Arm.BASE), found.get(Arm.CANDIDATE)
     change = wording.percent(candidate / base - 1) if base and candidate else wording.MISSING
     return (title, *(f"{value:,.2f}" for value in found.values()), change)
 
 
-def find_quantile(ordered: Values, share: float) -> float:
+def pick_quantile(ordered: Values, share: float) -> float:
     """The smallest of the sorted values that at least `share` of them do not exceed."""
     return float(ordered[min(max(int(np.ceil(share * ordered.size)) - 1, 0), ordered.size - 1)])
 
@@ -120,13 +134,14 @@ def _draw(arms: _Arms, width: float) -> Drawing:
     if width > NARROW:
         fields = ((52.0, width / 2 - 20, ABOVE), (width / 2 + 58, width - 14, ABOVE))
     else:
-        fields = ((58.0, width - 12, ABOVE), (58.0, width - 12, 2 * ABOVE + HEIGHT + BELOW))
+        left = find_left(map(_show_tail, _list_tail_ticks(arms)), 58.0)
+        fields = ((left, width - 12, ABOVE), (left, width - 12, 2 * ABOVE + HEIGHT + BELOW))
     shapes = (*_draw_body(arms, *fields[0]), *_draw_tail(arms, *fields[1]))
     return Drawing(width=width, height=fields[1][2] + HEIGHT + BELOW, shapes=shapes)
 
 
-def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
-    low, high = find_span(find_quantile(values, share) for values in arms.pooled.values() for share in BODY_SHOWN)
+def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[SvgElement]:
+    low, high = find_span(pick_quantile(values, share) for values in arms.pooled.values() for share in BODY_SHOWN)
     panel = Panel(
         x=Scale(low=max(low, 0.0), high=high, start=left, end=right),
         y=Scale(low=0.0, high=1.0, start=top + HEIGHT, end=top),
@@ -139,25 +154,39 @@ def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
     yield from _draw_curves(arms, panel, BODY, lambda share: share)
 
 
-def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
+def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[SvgElement]:
     """The share that came later still, from a tenth down to a single one: the end of a curve gets as much room as its start."""
-    least = min(1 / max(values.size for values in arms.pooled.values()), (1 - TAIL_FROM) / 2)
-    low = max(min(find_quantile(values, TAIL_FROM) for values in arms.pooled.values()), 1e-3)
+    least = _find_least(arms)
+    low = max(min(pick_quantile(values, TAIL_FROM) for values in arms.pooled.values()), 1e-3)
     high = max(low * 1.02, *(float(values[-1]) for values in arms.pooled.values()))
     panel = Panel(
         x=Scale(low=low / (high / low) ** 0.04, high=high * (high / low) ** 0.04, start=left, end=right, is_log=True),
         y=Scale(low=least, high=1 - TAIL_FROM, start=top, end=top + HEIGHT, is_log=True),
         title="the slowest tenth, share within",
         x_title="ms",
-        ticks_y=tuple(beyond for power in range(1, 9) if (beyond := 10.0**-power) >= least),
-        show_y=lambda beyond: format_percent(1 - beyond, None),
+        ticks_y=_list_tail_ticks(arms),
+        show_y=_show_tail,
     )
     shares = tuple(1 - (1 - TAIL_FROM) ** (1 - step) * least**step for step in np.linspace(0, 1, TAIL_POINTS))
     yield from panel.frame()
     yield from _draw_curves(arms, panel, shares, lambda share: 1 - share)
 
 
-def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> Iterator[Shape]:
+def _find_least(arms: _Arms) -> float:
+    """The share that a single sample is, where it is small enough to be the end of a tail."""
+    return min(1 / max(values.size for values in arms.pooled.values()), (1 - TAIL_FROM) / 2)
+
+
+def _list_tail_ticks(arms: _Arms) -> tuple[float, ...]:
+    """Shares beyond, a tick for each power of ten that there are samples for."""
+    return tuple(beyond for power in range(1, 9) if (beyond := 10.0**-power) >= _find_least(arms))
+
+
+def _show_tail(beyond: float) -> str:
+    return format_percent(1 - beyond, None)
+
+
+def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> Iterator[SvgElement]:
     """A curve for each arm over thin ones for its starts, with signs at quantiles that people ask for."""
     if len(arms.starts) > len(arms.pooled):
         for arm, values in arms.starts:
@@ -166,7 +195,7 @@ def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Calla
         yield trace(_place(values, panel, shares, rise), f"curve {arm.value}")
     for arm, values in arms.pooled.items():
         for share in MARKED:
-            value, height = find_quantile(values, share), rise(share)
+            value, height = pick_quantile(values, share), rise(share)
             if panel.x.holds(value) and panel.y.holds(height) and _is_known(arms.pooled, share):
                 hint = f"{arm.value}: {100 * share:g} % within {value:,.2f} ms"
                 yield dot((panel.x.place(value), panel.y.place(height)), OUTLINES[arm], f"{arm.value} full", hint=hint)
@@ -175,7 +204,7 @@ def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Calla
 def _place(values: Values, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> list[tuple[float, float]]:
     """Points of a curve within the field; no further out than there are samples."""
     shown = [share for share in shares if (1 - share) * values.size >= 1 - 1e-6 or share == 1.0]
-    found = ((find_quantile(values, share), rise(share)) for share in shown)
+    found = ((pick_quantile(values, share), rise(share)) for share in shown)
     return [(panel.x.place(value), panel.y.clamp(height)) for value, height in found if panel.x.holds(value)] or [
         (panel.x.start, panel.y.end)
     ]

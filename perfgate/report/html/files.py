@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from perfgate.report.html.page import Cell
+from perfgate.report.html.page import SheetCell
 from perfgate.results.raw.raw_files import locate
 
 # What a folder may hold besides windows, in the order in which a reader would open it.
@@ -46,10 +46,10 @@ class RawData:
         # Every letter that could end the path, or make it a scheme, is written as a number.
         return "./" + quote(Path(path).as_posix())
 
-    def list_files(self) -> tuple[Cell, ...]:
+    def list_files(self) -> tuple[SheetCell, ...]:
         """Everything but windows, which stand in a table of their own."""
         found = [name for name in NAMES if (self.folder / name).is_file()]
-        return tuple(Cell(text=name, href=self.link(name)) for name in (*found, *self._list_nested()))
+        return tuple(SheetCell(text=name, href=self.link(name)) for name in (*found, *self._list_nested()))
 
     def _list_nested(self) -> Iterable[str]:
         for folder in FOLDERS:

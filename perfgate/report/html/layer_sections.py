@@ -10,8 +10,19 @@ from statistics import median
 from perfgate.core import Judgement, Verdict
 from perfgate.readers.layer_curves import LayerCurve, LayerPoint
 from perfgate.report import wording
-from perfgate.report.html.curves import draw_layers
-from perfgate.report.html.page import Commands, Fold, Measure, Measures, Page, Part, Picture, Section, Sheet, make_sheet
+from perfgate.report.chart.curves import draw_layers
+from perfgate.report.html.page import (
+    Commands,
+    Disclosure,
+    Measure,
+    Measures,
+    Page,
+    PagePart,
+    PageSection,
+    Picture,
+    Sheet,
+    make_sheet,
+)
 from perfgate.report.html.verdict_parts import LEGEND, draw_ruler, draw_strip, style_outcome
 from perfgate.report.table import Table
 
@@ -25,9 +36,9 @@ class LayerReport:
     verdict: Verdict | None = None
 
 
-def build_layer_sections(reports: Sequence[LayerReport]) -> tuple[Section, ...]:
+def build_layer_sections(reports: Sequence[LayerReport]) -> tuple[PageSection, ...]:
     """One section with all curves, and the table of judged layers where there is one."""
-    parts: list[Part] = []
+    parts: list[PagePart] = []
     figures = 0
     for report in reports:
         if report.verdict is not None:
@@ -35,13 +46,13 @@ def build_layer_sections(reports: Sequence[LayerReport]) -> tuple[Section, ...]:
         for curve in report.curves:
             figures += 1
             parts += [Picture(figure=draw_layers(curve, figures)), _tabulate(curve)]
-    return (Section(name="layers", title="Kernels: MoE layers", parts=tuple(parts)),) if parts else ()
+    return (PageSection(name="layers", title="Kernels: MoE layers", parts=tuple(parts)),) if parts else ()
 
 
 def build_layers_page(report: LayerReport) -> Page:
     """A page of nothing but timings of layers."""
     verdict = report.verdict
-    reproduce = Section(name="reproduce", title="Reproduce", parts=tuple(_reproduce(report)))
+    reproduce = PageSection(name="reproduce", title="Reproduce", parts=tuple(_reproduce(report)))
     sections = (*build_layer_sections([report]), reproduce)
     if verdict is None:
         return Page(
@@ -66,13 +77,13 @@ def build_layers_page(report: LayerReport) -> Page:
     )
 
 
-def _reproduce(report: LayerReport) -> Iterator[Part]:
+def _reproduce(report: LayerReport) -> Iterator[PagePart]:
     if report.verdict is None:
         return
     yield Commands(lines=(("judge the same timings again", f"perfgate check {report.source}"),))
     rows = [(name, str(value)) for name, value in report.verdict.policy.items()]
     sheet = make_sheet(Table(header=("what", "value"), rows=rows), "Rule and environment", is_numeric=False)
-    yield Fold(title="Rule and environment", parts=(sheet,))
+    yield Disclosure(title="Rule and environment", parts=(sheet,))
 
 
 def _tabulate(curve: LayerCurve) -> Sheet:

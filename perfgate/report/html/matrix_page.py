@@ -7,39 +7,38 @@ from pathlib import Path
 from shlex import quote
 
 from perfgate.metrics import METRICS
-from perfgate.report.cells import SPREAD, remark, tabulate
-from perfgate.report.figure import trace_curves
-from perfgate.report.html.curves import draw_servers
-from perfgate.report.html.files import RawData
-from perfgate.report.html.page import (
-    Cell,
-    Commands,
-    Fold,
-    Links,
-    Page,
-    Part,
-    Picture,
-    Section,
-    Sheet,
-    Text,
-    drop_empty,
-    make_sheet,
-)
-from perfgate.report.html.session_page import RAW_DATA
-from perfgate.report.html.svg import (
+from perfgate.report.cells import SPREAD, remark, tabulate_cells
+from perfgate.report.chart.curves import draw_servers, trace_servers
+from perfgate.report.chart.svg import (
     OUTLINES,
     Drawing,
     Figure,
-    Key,
+    LegendEntry,
     Panel,
     Scale,
-    Shape,
+    SvgElement,
     dot,
     find_span,
     line,
     make_figure,
-    write,
+    write_label,
 )
+from perfgate.report.html.files import RawData
+from perfgate.report.html.page import (
+    Commands,
+    Disclosure,
+    Links,
+    Page,
+    PagePart,
+    PageSection,
+    Paragraph,
+    Picture,
+    Sheet,
+    SheetCell,
+    drop_empty,
+    make_sheet,
+)
+from perfgate.report.html.session_page import RAW_DATA
 from perfgate.results.matrix_results import CellResult
 from perfgate.scenario.matrix import Matrix
 from perfgate.storage.rounding import format_percent
@@ -52,9 +51,9 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
     levels = tuple(_describe_levels(cells))
     windows = tuple(_describe_windows(cells, raw))
     sections = (
-        Section(name="levels", title="Levels", parts=levels),
-        Section(name="windows", title="Windows", parts=windows),
-        Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(raw))),
+        PageSection(name="levels", title="Levels", parts=levels),
+        PageSection(name="windows", title="Windows", parts=windows),
+        PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(raw))),
     )
     sound = sum(not cell.problems for cell in cells)
     return Page(
@@ -75,45 +74,45 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
     )
 
 
-def _describe_levels(cells: Sequence[CellResult]) -> Iterator[Part]:
-    figure = draw_servers(trace_curves(cells))
+def _describe_levels(cells: Sequence[CellResult]) -> Iterator[PagePart]:
+    figure = draw_servers(trace_servers(cells))
     if figure is not None:
         yield Picture(figure=figure)
-    yield make_sheet(tabulate(cells), "Medians of rounds, a row for each cell")
+    yield make_sheet(tabulate_cells(cells), "Medians of rounds, a row for each cell")
     spread = draw_rounds(cells)
     if spread is not None:
         yield Picture(figure=spread)
 
 
-def _describe_windows(cells: Sequence[CellResult], raw: RawData) -> Iterator[Part]:
+def _describe_windows(cells: Sequence[CellResult], raw: RawData) -> Iterator[PagePart]:
     runs = sorted(((entry, run) for cell in cells for entry, run in cell.runs), key=lambda pair: pair[0].begun_s)
     if not runs:
         return
     metric = METRICS[SPREAD]
     rows = tuple(
         (
-            Cell(text=entry.server),
-            Cell(text=entry.load),
-            Cell(text=str(entry.round)),
-            Cell(text=str(entry.start)),
-            Cell(text=f"{entry.begun_s:,.1f}"),
-            Cell(text=f"{run.values[SPREAD]:,.{metric.decimals}f}" if SPREAD in run.values else "n/a"),
-            Cell(text=entry.file.rpartition("/")[2], href=raw.link(entry.file)),
+            SheetCell(text=entry.server),
+            SheetCell(text=entry.load),
+            SheetCell(text=str(entry.round)),
+            SheetCell(text=str(entry.start)),
+            SheetCell(text=f"{entry.begun_s:,.1f}"),
+            SheetCell(text=f"{run.values[SPREAD]:,.{metric.decimals}f}" if SPREAD in run.values else "n/a"),
+            SheetCell(text=entry.file.rpartition("/")[2], href=raw.link(entry.file)),
         )
         for entry, run in runs
     )
     header = ("server", "load", "round", "start", "begun, s", f"{metric.title}, {metric.unit}", "raw")
     sheet = Sheet(caption="Windows in the order of time", header=header, rows=rows)
-    yield Fold(title=f"All {len(rows)} windows that count, with their raw files", parts=(sheet,))
+    yield Disclosure(title=f"All {len(rows)} windows that count, with their raw files", parts=(sheet,))
 
 
-def _describe_reproduction(raw: RawData) -> Iterator[Part]:
+def _describe_reproduction(raw: RawData) -> Iterator[PagePart]:
     folder = quote(str(raw.folder))
     scenario = quote(str(Path(raw.folder) / "matrix.toml"))
     yield Commands(lines=(("measure it again", f"perfgate matrix {scenario} --out {quote(f'{raw.folder}-again')}"),))
     yield Commands(lines=(("every window and metric as a table", f"perfgate export {folder} --csv windows.csv"),))
     if files := raw.list_files():
-        yield Fold(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+        yield Disclosure(title="Raw data", parts=(Paragraph(text=RAW_DATA), Links(files=files)))
 
 
 def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
@@ -122,7 +121,7 @@ def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
     if not found:
         return None
     rounds = sorted({entry.round for cell, _ in found for entry, _ in cell.runs})
-    keys = [Key(sign=(dot((11, 8), _outline(number), _style(number)),), text=f"round {number}") for number in rounds]
+    keys = [LegendEntry(sign=(dot((11, 8), _outline(number), _style(number)),), text=f"round {number}") for number in rounds]
     return make_figure(
         "rounds",
         "Start to start",
@@ -139,10 +138,10 @@ def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Dra
     x = Scale(low=low, high=high, start=12.0, end=width - 12)
     y = Scale(low=0.0, high=1.0, start=bottom, end=ABOVE)
     panel = Panel(x=x, y=y, title="", x_title="% from the median", ticks_y=())
-    shapes: list[Shape] = [*panel.frame(), line((x.place(0), ABOVE), (x.place(0), bottom), "zero")]
+    shapes: list[SvgElement] = [*panel.frame(), line((x.place(0), ABOVE), (x.place(0), bottom), "zero")]
     for number, (cell, level) in enumerate(found):
         top = ABOVE + number * ROW
-        shapes.append(write(12, top + 8, f"{cell.server}, {cell.load}", "tick"))
+        shapes.append(write_label(12, top + 8, f"{cell.server}, {cell.load}", "tick"))
         for entry, run in ((entry, run) for entry, run in cell.runs if SPREAD in run.values):
             share = 100 * run.values[SPREAD] / level - 100
             hint = f"{cell.server}, {cell.load}, round {entry.round}: {format_percent(share / 100, 2, is_signed=True)}"

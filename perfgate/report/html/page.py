@@ -1,17 +1,29 @@
-"""A page as values: a head that answers, and sections of parts that one template lays out."""
+"""A page as values: a head that answers, and sections of parts that one template lays out into one HTML file.
+
+The file holds its style and no script, and forbids the browser to fetch anything.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
-from perfgate.report.html.svg import Drawing, Figure
+from markupsafe import Markup
+
+from perfgate.report.chart.svg import Drawing, Figure
+from perfgate.report.chart.templates import make_environment, read_style
 from perfgate.report.table import Table
+
+TEMPLATE_DIR = Path(__file__).parents[1] / "templates" / "html"
+CHART_STYLE = "/* chart.css stands here */\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class Paragraph:
     """A paragraph."""
 
     kind: ClassVar[str] = "text"
@@ -27,7 +39,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class SheetCell:
     """A cell of a table; `href` makes it a link, `style` names a class."""
 
     text: str
@@ -45,7 +57,7 @@ class Sheet:
     kind: ClassVar[str] = "sheet"
     caption: str
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[SheetCell, ...], ...]
     is_numeric: bool = True
 
 
@@ -93,28 +105,28 @@ class Links:
     """Files, by name and by address."""
 
     kind: ClassVar[str] = "links"
-    files: tuple[Cell, ...]
+    files: tuple[SheetCell, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
+class Disclosure:
     """Parts that open on demand."""
 
     kind: ClassVar[str] = "fold"
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
 
 
-Part = Text | Picture | Sheet | Measures | Commands | Links | Fold
+PagePart = Paragraph | Picture | Sheet | Measures | Commands | Links | Disclosure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class PageSection:
     """A titled part of the page; `name` is its anchor."""
 
     name: str
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[PagePart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +156,25 @@ class Page:
     reasons: tuple[str, ...] = ()
     action: str = ""
     action_command: str = ""
-    sections: tuple[Section, ...] = ()
+    sections: tuple[PageSection, ...] = ()
     foot: str = ""
 
 
 def make_sheet(table: Table, caption: str, *, is_numeric: bool = True) -> Sheet:
     """A table of plain text."""
-    rows = tuple(tuple(Cell(text=text) for text in row) for row in table.rows)
+    rows = tuple(tuple(SheetCell(text=text) for text in row) for row in table.rows)
     return Sheet(caption=caption, header=tuple(table.header), rows=rows, is_numeric=is_numeric)
 
 
-def drop_empty(sections: Sequence[Section]) -> tuple[Section, ...]:
+def drop_empty(sections: Sequence[PageSection]) -> tuple[PageSection, ...]:
     """Sections that have something to show."""
     return tuple(section for section in sections if section.parts)
+
+
+def render_page(page: Page) -> bytes:
+    """Return the file. The same page gives the same bytes."""
+    style = (TEMPLATE_DIR / "page.css").read_text(encoding="utf-8").replace(CHART_STYLE, read_style())
+    digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # The style is perfgate's own text; escaped, its digest would be another.
+    content = Markup(style)  # noqa: S704
+    return make_environment(TEMPLATE_DIR).get_template("page.html.j2").render(page=page, style=content, digest=digest).encode()

@@ -11,20 +11,20 @@ from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown
 from perfgate.report.expert_use import list_uses, tabulate_use
-from perfgate.report.html.arms import draw_attribution, list_arguments, list_differences
+from perfgate.report.html.arms import draw_attribution, tabulate_arguments, tabulate_differences
 from perfgate.report.html.distributions import read_distributions
 from perfgate.report.html.files import RawData
 from perfgate.report.html.page import (
-    Cell,
     Commands,
-    Fold,
+    Disclosure,
     Links,
     Page,
-    Part,
+    PagePart,
+    PageSection,
+    Paragraph,
     Picture,
-    Section,
     Sheet,
-    Text,
+    SheetCell,
     drop_empty,
     make_sheet,
 )
@@ -46,7 +46,7 @@ SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class SessionReport:
     """A session with all that was said and kept of it."""
 
     session: Session
@@ -57,20 +57,22 @@ class Judged:
     attribution: Attribution | str | None
 
 
-def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] = ()) -> Page:
+def build_session_page(judged: SessionReport, raw: RawData, layers: Sequence[PageSection] = ()) -> Page:
     """Put a judged session into a page; `layers` are sections on its kernels, where timings of them were given."""
     verdict = judged.verdict
     view = build_view(verdict, judged.session, judged.scenario)
     placed = place_windows(judged.session, judged.scenario, judged.baseline, verdict)
     sections = (
-        Section(name="metrics", title="What changed", parts=tuple(_describe_metrics(verdict, view))),
-        Section(name="time", title="Windows", parts=tuple(_describe_windows(judged, placed, raw))),
-        Section(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
+        PageSection(name="metrics", title="What changed", parts=tuple(_describe_metrics(verdict, view))),
+        PageSection(name="time", title="Windows", parts=tuple(_describe_windows(judged, placed, raw))),
+        PageSection(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
         *layers,
-        Section(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
-        Section(name="experts", title="Expert use", parts=tuple(_describe_experts(judged.session, view))),
-        Section(name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record, load_infos(raw.folder)))),
-        Section(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
+        PageSection(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
+        PageSection(name="experts", title="Expert use", parts=tuple(_describe_experts(judged.session, view))),
+        PageSection(
+            name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record, load_infos(raw.folder)))
+        ),
+        PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
     )
     return Page(
         title=f"{view.headline.outcome}: {view.scenario}",
@@ -89,7 +91,7 @@ def build_session_page(judged: Judged, raw: RawData, layers: Sequence[Section] =
     )
 
 
-def _list_facts(judged: Judged, view: View) -> Iterator[tuple[str, str]]:
+def _list_facts(judged: SessionReport, view: View) -> Iterator[tuple[str, str]]:
     yield "Hardware", view.hardware
     yield "Measured", judged.record.begun_utc
     for arm, record in judged.record.arms.items():
@@ -111,18 +113,18 @@ def _list_cold_starts(raw: RawData) -> Iterator[tuple[str, str]]:
         yield f"Cold start, {cold.arm}", f"{cold.cold_ready_s:.1f} s, {cold.kernels} kernels compiled{warm}"
 
 
-def _describe_metrics(verdict: Verdict, view: View) -> Iterator[Part]:
+def _describe_metrics(verdict: Verdict, view: View) -> Iterator[PagePart]:
     measures = make_measures(verdict, view)
     if measures is not None:
         yield measures
 
 
-def _describe_windows(judged: Judged, placed: Sequence[Placed], raw: RawData) -> Iterator[Part]:
+def _describe_windows(judged: SessionReport, placed: Sequence[Placed], raw: RawData) -> Iterator[PagePart]:
     figure = draw_timeline(placed, _choose_metrics(judged.verdict))
     if figure is not None:
         yield Picture(figure=figure)
     if placed:
-        yield Fold(title=f"All {len(placed)} windows, with their raw files", parts=(_tabulate_windows(placed, raw),))
+        yield Disclosure(title=f"All {len(placed)} windows, with their raw files", parts=(_tabulate_windows(placed, raw),))
 
 
 def _choose_metrics(verdict: Verdict) -> tuple[str, ...]:
@@ -143,30 +145,30 @@ def _tabulate_windows(placed: Sequence[Placed], raw: RawData) -> Sheet:
     )
 
 
-def _row(one: Placed, carried: Sequence[str], raw: RawData) -> tuple[Cell, ...]:
+def _row(one: Placed, carried: Sequence[str], raw: RawData) -> tuple[SheetCell, ...]:
     window = one.window
     numbers = (wording.value(name, window.run.values.get(name), has_unit=False) for name in carried)
     name = raw.name(window.run.source)
     fate = ("a re-run, " if one.is_rerun else "") + one.fate.value
     return (
-        Cell(text=str(one.number)),
-        Cell(text=window.arm.value, style=window.arm.value),
-        Cell(text=str(window.block)),
-        Cell(text=str(window.start)),
-        Cell(text=f"{window.begun_s:,.1f}"),
-        *(Cell(text=number) for number in numbers),
-        Cell(text=fate, style="" if one.fate is Fate.JUDGED else "quiet"),
-        Cell(text=name.rpartition("/")[2], href=raw.link(name)),
+        SheetCell(text=str(one.number)),
+        SheetCell(text=window.arm.value, style=window.arm.value),
+        SheetCell(text=str(window.block)),
+        SheetCell(text=str(window.start)),
+        SheetCell(text=f"{window.begun_s:,.1f}"),
+        *(SheetCell(text=number) for number in numbers),
+        SheetCell(text=fate, style="" if one.fate is Fate.JUDGED else "quiet"),
+        SheetCell(text=name.rpartition("/")[2], href=raw.link(name)),
     )
 
 
-def _describe_latencies(placed: Sequence[Placed]) -> Iterator[Part]:
+def _describe_latencies(placed: Sequence[Placed]) -> Iterator[PagePart]:
     evidence = pick_evidence(placed)
     found = read_distributions(evidence)
     if not found:
         return
     which = "the judged windows" if evidence[0].fate is Fate.JUDGED else "the measured windows, none of which was judged"
-    yield Text(
+    yield Paragraph(
         text=f"Every request and gap of {which}, in one pool for each arm. The verdict takes each window's own numbers instead."
     )
     for distribution in found:
@@ -174,53 +176,53 @@ def _describe_latencies(placed: Sequence[Placed]) -> Iterator[Part]:
         yield make_sheet(distribution.table, f"{distribution.figure.title}: quantiles")
 
 
-def _describe_profile(attribution: Attribution | str | None) -> Iterator[Part]:
+def _describe_profile(attribution: Attribution | str | None) -> Iterator[PagePart]:
     breakdown = build_breakdown(attribution)
     if breakdown is None:
         return
-    yield Text(text=breakdown.sentence)
+    yield Paragraph(text=breakdown.sentence)
     figure = draw_attribution(attribution) if isinstance(attribution, Attribution) else None
     if figure is not None:
         yield Picture(figure=figure)
     if breakdown.table is not None:
-        yield Fold(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
+        yield Disclosure(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
 
 
-def _describe_experts(session: Session, view: View) -> Iterator[Part]:
-    yield Text(text=f"{view.expert_use[:1].upper()}{view.expert_use[1:]}.")
+def _describe_experts(session: Session, view: View) -> Iterator[PagePart]:
+    yield Paragraph(text=f"{view.expert_use[:1].upper()}{view.expert_use[1:]}.")
     for arm, use in list_uses(session).items():
         if use.is_known:
             sheet = make_sheet(tabulate_use(use), f"Expert use of the {arm.value}")
-            yield Fold(title=f"All {len(use.layers)} layers that route, {arm.value}", parts=(sheet,))
+            yield Disclosure(title=f"All {len(use.layers)} layers that route, {arm.value}", parts=(sheet,))
 
 
-def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[Part]:
-    differences = list_differences(record)
+def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iterator[PagePart]:
+    differences = tabulate_differences(record)
     if len(record.arms) < 2:
-        yield Text(text="One arm was measured; there is nothing to compare it with.")
+        yield Paragraph(text="One arm was measured; there is nothing to compare it with.")
     elif differences.rows:
         yield make_sheet(differences, "Server arguments, variables and environment that differ", is_numeric=False)
     else:
-        yield Text(text="Nothing: both arms were started alike, on the same software.")
+        yield Paragraph(text="Nothing: both arms were started alike, on the same software.")
     if resolved := tuple(compare_infos(infos)):
         table = Table(header=("setting", "base", "candidate"), rows=resolved)
         yield make_sheet(table, "Settings that the servers resolved differently", is_numeric=False)
     if record.arms:
-        sheet = make_sheet(list_arguments(record), "Server arguments and variables", is_numeric=False)
-        yield Fold(title="All server arguments and variables", parts=(sheet,))
+        sheet = make_sheet(tabulate_arguments(record), "Server arguments and variables", is_numeric=False)
+        yield Disclosure(title="All server arguments and variables", parts=(sheet,))
 
 
-def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[Part]:
+def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[PagePart]:
     yield Commands(lines=(view.commands[-1], ("judge the same evidence again", f"perfgate check {quote(source)}")))
     if view.policy:
         table = Table(header=("what", "value"), rows=view.policy)
-        yield Fold(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))
+        yield Disclosure(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))
     if view.facts:
         rows = [(fact.name, fact.base, fact.candidate) for fact in view.facts]
         table = Table(header=("fact", "base", "candidate"), rows=rows)
-        yield Fold(title="Environment", parts=(make_sheet(table, "Environment", is_numeric=False),))
+        yield Disclosure(title="Environment", parts=(make_sheet(table, "Environment", is_numeric=False),))
     if files := raw.list_files():
-        yield Fold(title="Raw data", parts=(Text(text=RAW_DATA), Links(files=files)))
+        yield Disclosure(title="Raw data", parts=(Paragraph(text=RAW_DATA), Links(files=files)))
 
 
 RAW_DATA = "These links work while this file and the result folder keep their places to each other."

@@ -9,24 +9,27 @@ from statistics import median
 
 from perfgate.core import Arm, Window
 from perfgate.metrics import METRICS
-from perfgate.report.html.places import OUTLINES, Fate, Placed
-from perfgate.report.html.svg import (
+from perfgate.report.chart.svg import (
     NARROW,
+    TITLE_LINE,
     Drawing,
     Figure,
-    Key,
+    LegendEntry,
     Panel,
     Scale,
-    Shape,
+    SvgElement,
     box,
     cross,
     dot,
+    find_left,
     find_span,
+    fold_title,
     line,
     make_figure,
     show_number,
-    write,
+    write_label,
 )
+from perfgate.report.html.places import OUTLINES, Fate, Placed
 from perfgate.verdict.validity.admission import SM_CLOCK_MHZ, THROTTLED_SHARE
 
 ABOVE, BELOW = 46.0, 48.0
@@ -98,25 +101,27 @@ def _name_idle(tracks: Sequence[Track]) -> str:
     return f" Zero in every window: {'; '.join(track.title for track in tracks)}." if tracks else ""
 
 
-def _list_keys(placed: Iterable[Placed]) -> Iterator[Key]:
+def _list_keys(placed: Iterable[Placed]) -> Iterator[LegendEntry]:
     """The signs that occur."""
     found = tuple(placed)
     fates, arms = {one.fate for one in found}, {one.window.arm for one in found}
-    yield from (Key(sign=(dot((11, 8), OUTLINES[arm], f"{arm.value} full"),), text=arm.value) for arm in Arm if arm in arms)
+    yield from (
+        LegendEntry(sign=(dot((11, 8), OUTLINES[arm], f"{arm.value} full"),), text=arm.value) for arm in Arm if arm in arms
+    )
     if Fate.JUDGED in fates:
-        yield Key(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start")
+        yield LegendEntry(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start")
     if Fate.COLD in fates:
         signs = (dot((6, 8), "circle", "base hollow"), dot((17, 8), "diamond", "candidate hollow"))
-        yield Key(sign=signs, text="cold: warm-up, discarded")
+        yield LegendEntry(sign=signs, text="cold: warm-up, discarded")
     if Fate.UNUSED in fates:
-        yield Key(sign=(dot((11, 8), "circle", "base faint"),), text="measured, not judged")
+        yield LegendEntry(sign=(dot((11, 8), "circle", "base faint"),), text="measured, not judged")
     if any(one.is_rerun for one in found):
         signs = (dot((11, 8), "circle", "base full"), dot((11, 8), "circle", "ring", radius=7.5))
-        yield Key(sign=signs, text="re-run")
+        yield LegendEntry(sign=signs, text="re-run")
     if fates & {Fate.REPLACED, Fate.CUT_OFF}:
-        yield Key(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged")
+        yield LegendEntry(sign=(cross((11, 8), "base struck"),), text="stalled or cut off, not judged")
     if Fate.OTHER_WORK in fates:
-        yield Key(sign=(cross((11, 8), "base struck"),), text="held other work, not judged")
+        yield LegendEntry(sign=(cross((11, 8), "base struck"),), text="held other work, not judged")
 
 
 def _track(name: str) -> Track:
@@ -137,15 +142,20 @@ def _list_values(track: Track, placed: Iterable[Placed]) -> list[float]:
 
 
 def _draw(placed: Sequence[Placed], tracks: Sequence[Track], width: float) -> Drawing:
-    left, right = (64.0, width - 14.0) if width > NARROW else (52.0, width - 8.0)
+    least, right = (64.0, width - 14.0) if width > NARROW else (52.0, width - 8.0)
+    scales = [(track, _choose_scale(track, placed, ABOVE)) for track in tracks]
+    left = find_left((track.show(end) for track, scale in scales for end in (scale.low, scale.high)), least)
     times = (second for one in placed for second in (one.window.begun_s, one.window.ended_s))
     begun_s, ended_s = find_span(times, pad=0.02)
     unit_s, unit = next((size, word) for least, size, word in UNITS if ended_s >= least)
     x = Scale(low=begun_s / unit_s, high=ended_s / unit_s, start=left, end=right)
-    bottom = ABOVE + sum(track.height + GAP for track in tracks) - GAP
+    # A title that may not fit is folded, and stands higher for it.
+    more = {track.title: TITLE_LINE * (len(fold_title(track.title, left, right)) - 1) for track in tracks}
+    bottom = ABOVE - GAP + sum(more[track.title] + track.height + GAP for track in tracks)
     shapes = list(_draw_blocks(placed, x, unit_s, bottom))
     top = ABOVE
     for track in tracks:
+        top += more[track.title]
         is_last = track is tracks[-1]
         panel = Panel(
             x=x,
@@ -173,7 +183,7 @@ def _choose_scale(track: Track, placed: Sequence[Placed], top: float) -> Scale:
     return Scale(low=max(low, 0.0) if min(everything) >= 0 else low, high=high, start=top + track.height, end=top)
 
 
-def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: float) -> Iterator[Shape]:
+def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: float) -> Iterator[SvgElement]:
     ordered = sorted(placed, key=lambda one: (one.window.block, one.window.begun_s))
     spans = []
     for number, group in groupby(ordered, key=lambda one: one.window.block):
@@ -185,10 +195,12 @@ def _draw_blocks(placed: Sequence[Placed], x: Scale, unit_s: float, bottom: floa
     pad = min([4.0, *((gap - 3) / 2 for gap in gaps)])
     for number, begun, ended in spans:
         yield box((begun - pad, ABOVE - 4), (ended + pad, bottom), "block")
-        yield write((begun + ended) / 2, 16, f"block {number}" if ended - begun > 48 else str(number), "tick strong", "middle")
+        yield write_label(
+            (begun + ended) / 2, 16, f"block {number}" if ended - begun > 48 else str(number), "tick strong", "middle"
+        )
 
 
-def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:
+def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[SvgElement]:
     if track.has_levels:
         yield from _draw_levels(track, placed, panel, unit_s)
     for one in placed:
@@ -197,7 +209,7 @@ def _draw_track(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: fl
             yield from _draw_window(track, one, panel, value, panel.x.clamp(one.middle_s / unit_s))
 
 
-def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[Shape]:
+def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: float) -> Iterator[SvgElement]:
     """A line at the median of each start's judged windows: the number that the verdict is made of."""
     judged = [one.window for one in placed if one.fate is Fate.JUDGED]
     ordered = sorted(judged, key=lambda window: (window.start, window.begun_s))
@@ -209,7 +221,7 @@ def _draw_levels(track: Track, placed: Sequence[Placed], panel: Panel, unit_s: f
             yield line((panel.x.clamp(ends[0]), level), (panel.x.clamp(ends[1]), level), f"level {arm.value}")
 
 
-def _draw_window(track: Track, one: Placed, panel: Panel, value: float, x: float) -> Iterator[Shape]:
+def _draw_window(track: Track, one: Placed, panel: Panel, value: float, x: float) -> Iterator[SvgElement]:
     arm = one.window.arm
     hint = f"{one.label}: {track.show(value)}"
     reach = track.reach(one.window) if track.reach else None

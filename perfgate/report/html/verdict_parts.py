@@ -8,10 +8,10 @@ from math import isfinite, log1p
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report import wording
+from perfgate.report.chart.svg import Drawing, Scale, SvgElement, box, dot, line, trace, write_label
 from perfgate.report.figure import worse_bounds
 from perfgate.report.html.page import Measure, Measures, Tile
-from perfgate.report.html.svg import Drawing, Scale, Shape, box, dot, line, trace, write
-from perfgate.report.view import Row, View, sort_judgements
+from perfgate.report.view import MetricRow, View, sort_judgements
 
 WIDTH, HEIGHT = 260.0, 28.0
 MIDDLE = HEIGHT / 2
@@ -29,11 +29,11 @@ def draw_ruler() -> Drawing:
     """What stands above the column of strips."""
     at = {"better": AXIS.low, "0": 0.0, "margin": 1.0, "worse": AXIS.high}
     anchors = {"better": "start", "worse": "end"}
-    words = (write(AXIS.place(value), 13, word, "tick", anchors.get(word, "middle")) for word, value in at.items())
+    words = (write_label(AXIS.place(value), 13, word, "tick", anchors.get(word, "middle")) for word, value in at.items())
     return Drawing(width=WIDTH, height=18.0, shapes=tuple(words))
 
 
-def _draw_limits(judgement: Judgement) -> Iterator[Shape]:
+def _draw_limits(judgement: Judgement) -> Iterator[SvgElement]:
     if judgement.band is not None and isfinite(judgement.band) and judgement.band > 0:
         reach = log1p(judgement.band) / log1p(judgement.margin)
         yield box(
@@ -44,7 +44,7 @@ def _draw_limits(judgement: Judgement) -> Iterator[Shape]:
     yield line((AXIS.place(1), 0), (AXIS.place(1), HEIGHT), "limit", hint="the margin")
 
 
-def _draw_interval(judgement: Judgement, low: float, middle: float, high: float) -> Iterator[Shape]:
+def _draw_interval(judgement: Judgement, low: float, middle: float, high: float) -> Iterator[SvgElement]:
     style = f"outcome-{judgement.outcome.value.lower()}"
     yield line((AXIS.clamp(low), MIDDLE), (AXIS.clamp(high), MIDDLE), f"interval {style}")
     for end in (low, high):
@@ -58,7 +58,7 @@ def _draw_interval(judgement: Judgement, low: float, middle: float, high: float)
         yield _point_beyond(middle, f"mark {style}", size=7)
 
 
-def _point_beyond(value: float, style: str, size: float = 5) -> Shape:
+def _point_beyond(value: float, style: str, size: float = 5) -> SvgElement:
     """An arrow at the end of the scale that `value` lies beyond."""
     at, away = AXIS.clamp(value), 1 if value > AXIS.high else -1
     corners = [(at - away, MIDDLE - size), (at + away * (size - 1), MIDDLE), (at - away, MIDDLE + size)]
@@ -128,7 +128,7 @@ def make_measures(verdict: Verdict, view: View) -> Measures | None:
     )
 
 
-def _make_measure(row: Row, judgement: Judgement) -> Measure:
+def _make_measure(row: MetricRow, judgement: Judgement) -> Measure:
     bounds = worse_bounds(judgement)
     return Measure(
         title=row.title,

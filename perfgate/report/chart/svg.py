@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, cos, floor, log10, pi, sin
 
+from perfgate.report.chart.letters import fold_text, measure_text
 from perfgate.report.escape import Safe
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -66,7 +67,7 @@ def round_step(span: float, count: int) -> float:
 def find_span(values: Iterable[float], *, pad: float = 0.06, least: float = 1e-9) -> tuple[float, float]:
     """The range of `values`, widened by `pad` of it; values that hardly differ get one percent around them.
 
-    What is no size of anything is left out: broken evidence is shown too, and must not drive the rest off the picture.
+    Numbers beyond ABSURD are left out: pages show broken evidence too, and one such number would flatten all others.
     """
     found = [value for value in values if abs(value) < ABSURD]
     if not found:
@@ -77,7 +78,7 @@ def find_span(values: Iterable[float], *, pad: float = 0.06, least: float = 1e-9
 
 
 def show_number(value: float) -> str:
-    """Write a tick: thousands with commas, no digit that says nothing."""
+    """Write a tick: four significant digits, or a whole number with commas from a thousand on."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
@@ -88,9 +89,13 @@ Point = tuple[float, float]
 WIDE, NARROW = 1000.0, 358.0
 """Widths of a figure in pixels: each is drawn twice, for a screen or paper and for a phone, so that letters stay readable."""
 
+TITLE_SIZE, TITLE_LINE, TICK_SIZE = 13.0, 16.0, 12.0
+"""Letters and lines of a panel's title, and letters of its ticks, in pixels; the page's style sheet has the same sizes."""
+TICK_GAP = 7.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class SvgElement:
     """One SVG element. `style` names its classes, `hint` appears where a pointer rests on it."""
 
     tag: str
@@ -106,14 +111,14 @@ class Drawing:
 
     width: float
     height: float
-    shapes: tuple[Shape, ...]
+    shapes: tuple[SvgElement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class LegendEntry:
     """One entry of a legend: a sign, and what it means."""
 
-    sign: tuple[Shape, ...]
+    sign: tuple[SvgElement, ...]
     text: str
 
 
@@ -125,10 +130,12 @@ class Figure:
     title: str
     caption: str
     drawings: tuple[Drawing, Drawing]
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendEntry, ...] = ()
 
 
-def make_figure(name: str, title: str, caption: str, draw: Callable[[float], Drawing], keys: Iterable[Key] = ()) -> Figure:
+def make_figure(
+    name: str, title: str, caption: str, draw: Callable[[float], Drawing], keys: Iterable[LegendEntry] = ()
+) -> Figure:
     """Draw a figure for both widths."""
     return Figure(name=name, title=title, caption=caption, drawings=(draw(WIDE), draw(NARROW)), keys=tuple(keys))
 
@@ -146,45 +153,57 @@ class Panel:
     show_x: Callable[[float], str] = field(default=show_number)
     show_y: Callable[[float], str] = field(default=show_number)
 
-    def frame(self) -> Iterator[Shape]:
+    def frame(self) -> Iterator[SvgElement]:
         """Grid, ticks, titles; the marks come on top."""
         left, right = self.x.start, self.x.end
         top, bottom = sorted((self.y.start, self.y.end))
-        yield write(left, top - 9, self.title, "panel-title")
+        lines = fold_title(self.title, left, right)
+        for number, words in enumerate(reversed(lines)):
+            yield write_label(left, top - 9 - number * TITLE_LINE, words, "panel-title")
         for tick in self.y.list_ticks(min(6, max(2, int((bottom - top) / 30)))) if self.ticks_y is None else self.ticks_y:
             at = self.y.place(tick)
             yield line((left, at), (right, at), "grid")
-            yield write(left - 7, at + 4, self.show_y(tick), "tick", "end")
+            yield write_label(left - TICK_GAP, at + 4, self.show_y(tick), "tick", "end")
         for tick in self.x.list_ticks(max(2, int((right - left) / 78))) if self.ticks_x is None else self.ticks_x:
             at = self.x.place(tick)
             yield line((at, bottom), (at, bottom + 4), "axis")
-            yield write(at, bottom + 17, self.show_x(tick), "tick", "middle")
+            yield write_label(at, bottom + 17, self.show_x(tick), "tick", "middle")
         yield line((left, bottom), (right, bottom), "axis")
         if self.x_title:
-            yield write(right, bottom + 33, self.x_title, "tick", "end")
+            yield write_label(right, bottom + 33, self.x_title, "tick", "end")
 
 
-def line(start: Point, end: Point, style: str, hint: str = "") -> Shape:
+def fold_title(title: str, left: float, right: float) -> list[str]:
+    """The lines of the title of a panel between two edges."""
+    return fold_text(title, right - left, TITLE_SIZE)
+
+
+def find_left(labels: Iterable[str], least: float) -> float:
+    """Where a panel at the left edge begins: `least`, or further in where labels of its upright axis need the room."""
+    return max(least, *(TICK_GAP + measure_text(label, TICK_SIZE) for label in labels))
+
+
+def line(start: Point, end: Point, style: str, hint: str = "") -> SvgElement:
     """A straight line."""
     at = {"x1": _px(start[0]), "y1": _px(start[1]), "x2": _px(end[0]), "y2": _px(end[1])}
-    return Shape(tag="line", style=style, at=at, hint=hint)
+    return SvgElement(tag="line", style=style, at=at, hint=hint)
 
 
-def box(corner: Point, opposite: Point, style: str, hint: str = "") -> Shape:
+def box(corner: Point, opposite: Point, style: str, hint: str = "") -> SvgElement:
     """A rectangle between two corners."""
     (x1, y1), (x2, y2) = corner, opposite
     at = {"x": _px(min(x1, x2)), "y": _px(min(y1, y2)), "width": _px(abs(x2 - x1)), "height": _px(abs(y2 - y1))}
-    return Shape(tag="rect", style=style, at=at, hint=hint)
+    return SvgElement(tag="rect", style=style, at=at, hint=hint)
 
 
-def write(x: float, y: float, text: str, style: str, anchor: str = "start") -> Shape:
+def write_label(x: float, y: float, text: str, style: str, anchor: str = "start") -> SvgElement:
     """A line of text; `anchor` says which end stands at `x`: start, middle or end."""
-    return Shape(tag="text", style=style, at={"x": _px(x), "y": _px(y), "text-anchor": anchor}, text=text)
+    return SvgElement(tag="text", style=style, at={"x": _px(x), "y": _px(y), "text-anchor": anchor}, text=text)
 
 
-def trace(points: Sequence[Point], style: str, hint: str = "") -> Shape:
+def trace(points: Sequence[Point], style: str, hint: str = "") -> SvgElement:
     """A line through points."""
-    return Shape(tag="path", style=style, at={"d": _join(points)}, hint=hint)
+    return SvgElement(tag="path", style=style, at={"d": _join(points)}, hint=hint)
 
 
 # Signs differ by outline, not by colour alone: for the colour-blind, and for paper.
@@ -192,22 +211,22 @@ _CORNERS = {"diamond": (4, 0.0, 1.2), "square": (4, pi / 4, 1.25), "up": (3, 0.0
 OUTLINES = ("circle", *_CORNERS)
 
 
-def dot(at: Point, outline: str, style: str, *, radius: float = 4.5, hint: str = "") -> Shape:
+def dot(at: Point, outline: str, style: str, *, radius: float = 4.5, hint: str = "") -> SvgElement:
     """A sign at a point; `outline` is one of OUTLINES."""
     x, y = at
     if outline == "circle":
-        return Shape(tag="circle", style=f"mark {style}", at={"cx": _px(x), "cy": _px(y), "r": radius}, hint=hint)
+        return SvgElement(tag="circle", style=f"mark {style}", at={"cx": _px(x), "cy": _px(y), "r": radius}, hint=hint)
     count, turn, size = _CORNERS[outline]
     angles = (turn + 2 * pi * number / count for number in range(count))
     points = [(x + radius * size * sin(angle), y - radius * size * cos(angle)) for angle in angles]
-    return Shape(tag="path", style=f"mark {style}", at={"d": Safe(_join(points) + "Z")}, hint=hint)
+    return SvgElement(tag="path", style=f"mark {style}", at={"d": Safe(_join(points) + "Z")}, hint=hint)
 
 
-def cross(at: Point, style: str, *, radius: float = 4.0, hint: str = "") -> Shape:
+def cross(at: Point, style: str, *, radius: float = 4.0, hint: str = "") -> SvgElement:
     """A sign for what does not count."""
     (x, y), r = at, radius
     strokes = [_join([(x - r, y - r), (x + r, y + r)]), _join([(x - r, y + r), (x + r, y - r)])]
-    return Shape(tag="path", style=f"mark {style}", at={"d": Safe("".join(strokes))}, hint=hint)
+    return SvgElement(tag="path", style=f"mark {style}", at={"d": Safe("".join(strokes))}, hint=hint)
 
 
 def _join(points: Sequence[Point]) -> Safe:

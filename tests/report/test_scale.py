@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfgate.report.html.svg import OUTLINES, Scale, dot, find_span, show_number
+from perfgate.report.chart.svg import OUTLINES, Scale, dot, find_span, show_number
 
 NUMBERS = st.floats(min_value=-1e12, max_value=1e12, allow_nan=False)
 

@@ -1,4 +1,4 @@
-"""How sure a verdict is, in words: on how much evidence it stands, how often it cries wolf, and what it would have found."""
+"""The confidence in a verdict, in words: its evidence, its rate of false alarms, and the smallest loss that it finds."""
 
 from __future__ import annotations
 

@@ -1,0 +1,85 @@
+"""The picture of a series: a sign for each session, a line for each level, and one for each moment that explains it."""
+
+import pytest
+
+from perfgate.history.changes import find_changes
+from perfgate.history.charts import COLOURS, HEIGHT, WIDTH, build_chart
+from perfgate.history.trends import LevelSeries, SeriesSubject, find_marks
+from tests.fakes.history import FACTS, draw_levels, make_points
+
+SUBJECT = SeriesSubject(
+    scenario="nightly",
+    hardware="a-gpu",
+    workload="w",
+    metric="output_tok_per_s",
+    title="Output throughput",
+    unit="tok/s",
+    better="higher",
+)
+
+
+def make_series(values, **columns):
+    points = tuple(make_points(values, **columns))
+    changes = find_changes(points, "higher")
+    return LevelSeries(
+        subject=SUBJECT, points=points, changes=changes, marks=tuple(find_marks(points)), spread=None, creep=None
+    )
+
+
+def pick(chart, word):
+    return [shape for shape in chart.drawing.shapes if word in shape.style.split()]
+
+
+def test_build_chart__a_change_splits_the_level_and_stands_between_its_sessions():
+    chart = build_chart(make_series(draw_levels([1000, 950])), [""])
+    signs, levels, (change,) = pick(chart, "mark"), pick(chart, "level"), pick(chart, "rule")
+
+    assert chart.title == "Output throughput, tok/s"
+    assert chart.summary.endswith("1 change of level")
+    assert len(signs) == 40
+    assert [level.at["y1"] == level.at["y2"] for level in levels] == [True, True]
+    # Upwards is less on a screen: the first level is the higher one.
+    assert levels[0].at["y1"] < levels[1].at["y1"]
+    assert change.style == "rule worse"
+    assert signs[19].at["cx"] < change.at["x1"] < signs[20].at["cx"]
+    assert "Output throughput -4.9 % (worse)" in change.hint
+
+
+def test_build_chart__releases_and_environments_have_lines_of_their_own():
+    environment = [FACTS] * 3 + [FACTS | {"driver": "580"}] * 3
+    series = make_series([100.0] * 6, release=["", "v1", "v1", "", "v2", ""], environment=environment)
+
+    chart = build_chart(series, sorted({point.runner for point in series.points}))
+
+    assert [shape.hint for shape in pick(chart, "release")] == ["release v1", "release v2"]
+    assert [shape.hint.rpartition(": ")[2] for shape in pick(chart, "environment")] == ["driver 570 -> 580"]
+
+
+def test_build_chart__a_runner_keeps_its_colour_and_further_ones_share_them():
+    names = [f"runner-{number}" for number in range(COLOURS + 1)]
+
+    chart = build_chart(make_series([100.0] * len(names), runner=names), names)
+
+    styles = [shape.style for shape in pick(chart, "mark")]
+    assert styles[0] == styles[-1] == "mark series-0 full"
+    assert len(set(styles)) == COLOURS
+
+
+@pytest.mark.parametrize("values", [[100.0], [0.0] * 3, [1e-12, 2e-12], [-5.0, 5.0], [1.0, 1e300], [1e300] * 2])
+def test_build_chart__every_sign_and_label_is_within_the_picture(values):
+    chart = build_chart(make_series(values), [""])
+
+    for shape in pick(chart, "mark"):
+        assert 0 < shape.at["cx"] < WIDTH
+        assert 0 < shape.at["cy"] < HEIGHT
+    for shape in pick(chart, "tick"):
+        assert 0 <= shape.at["x"] <= WIDTH
+        assert 0 <= shape.at["y"] <= HEIGHT
+
+
+def test_build_chart__days_stand_beneath_a_few_sessions_of_many():
+    chart = build_chart(make_series([100.0] * 30), [""])
+
+    days = [shape.text for shape in pick(chart, "tick") if shape.at["text-anchor"] == "middle"]
+    assert len(days) == 5
+    assert days == sorted(days)

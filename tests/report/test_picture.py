@@ -1,0 +1,110 @@
+"""Pictures as SVG files: which points the curve of a matrix has, what a file holds, and which places are refused."""
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from perfgate.core import Role
+from perfgate.errors import InputError
+from perfgate.report.chart.curves import trace_servers
+from perfgate.report.chart.picture import render_picture, save_curve_plot
+from perfgate.report.chart.svg import Drawing, LegendEntry
+from perfgate.results.matrix_records import MatrixEntry
+from perfgate.results.matrix_results import CellResult
+from tests.fakes.sessions import make_run
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parse(content):
+    return ET.fromstring(content)  # noqa: S314 - what perfgate wrote itself
+
+
+def build_cell(server, load, **values):
+    entry = MatrixEntry(
+        server=server,
+        load=load,
+        round=1,
+        start=1,
+        index=2,
+        role=Role.MEASURED,
+        begun_s=0.0,
+        ended_s=1.0,
+        file="windows/0000.jsonl.gz",
+        sha256="0" * 64,
+    )
+    runs = ((entry, make_run({"output_tok_per_s": 1.0} | values, "run")),) if values else ()
+    return CellResult(server=server, load=load, runs=runs, problems=())
+
+
+CELLS = [
+    build_cell("plain", "c1", output_tok_per_s=100.0, median_itl_ms=4.0),
+    build_cell("plain", "c2"),
+    build_cell("plain", "c4", output_tok_per_s=300.0, median_itl_ms=6.0),
+    build_cell("fused", "c1", output_tok_per_s=110.0, median_itl_ms=3.5),
+]
+
+
+def test_trace_servers__in_the_order_of_the_file():
+    assert trace_servers(CELLS) == {"plain": [("c1", 100.0, 4.0), ("c4", 300.0, 6.0)], "fused": [("c1", 110.0, 3.5)]}
+
+
+def test_save_curve_plot__equal_numbers_give_equal_bytes(tmp_path):
+    for name in ("one.svg", "two.svg"):
+        save_curve_plot(CELLS, "a sweep", tmp_path / name)
+
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.svg", "two.svg"]
+
+
+def test_save_curve_plot__a_sign_and_a_hint_for_each_point(tmp_path):
+    save_curve_plot(CELLS, "a sweep", tmp_path / "curve.svg")
+    root = parse((tmp_path / "curve.svg").read_bytes())
+    signs = [one for one in root.iter() if one.get("class", "").startswith("mark ")]
+    words = [one.text for one in root.iter(f"{SVG}text")]
+
+    assert [one[0].text for one in signs if len(one)] == [
+        "plain, c1: 100.0 tok/s, 4.00 ms",
+        "plain, c4: 300.0 tok/s, 6.00 ms",
+        "fused, c1: 110.0 tok/s, 3.50 ms",
+    ]
+    assert {"a sweep", "plain", "fused", "Output throughput, tok/s", "Median ITL, ms"} <= set(words)
+
+
+def test_render_picture__stays_one_document_whatever_a_name_holds():
+    title = "<script>alert(1)</script> & \x1b[31m"
+    key = LegendEntry(sign=(), text="</text>\u202e&")
+
+    root = parse(render_picture(title, Drawing(width=300.0, height=10.0, shapes=()), [key]))
+
+    assert {one.tag.removeprefix(SVG) for one in root.iter()} == {"svg", "style", "rect", "text", "g"}
+    assert root.get("aria-label") == "<script>alert(1)</script> &  [31m"
+    assert "</text> &" in [one.text for one in root.iter(f"{SVG}text")]
+
+
+def test_render_picture__its_plane_stands_below_title_and_legend():
+    keys = [LegendEntry(sign=(), text=f"a rather long name {number}") for number in range(6)]
+    drawing = Drawing(width=300.0, height=100.0, shapes=())
+    low, high = (parse(render_picture("a title " * words, drawing, keys)) for words in (1, 20))
+    heads = [float(root.findall(f"{SVG}g")[-1].get("transform").split()[-1].rstrip(")")) for root in (low, high)]
+    legend = [float(one.get("transform").split()[-1].rstrip(")")) for one in low.findall(f"{SVG}g")[:-1]]
+
+    assert legend == sorted(legend)
+    assert heads[0] > legend[-1] > legend[0]
+    assert heads[1] > heads[0]
+    assert float(low.get("height")) == heads[0] + 100
+
+
+@pytest.mark.parametrize(
+    ("cells", "name", "message"),
+    [
+        (CELLS, "curve.png", r"must end in \.svg"),
+        (CELLS[1:2], "curve.svg", "no cell has a throughput and an ITL"),
+        (CELLS, "missing/curve.svg", "cannot be written"),
+    ],
+)
+def test_save_curve_plot__refused(tmp_path, cells, name, message):
+    with pytest.raises(InputError, match=message):
+        save_curve_plot(cells, "a sweep", tmp_path / name)
+
+    assert list(tmp_path.iterdir()) == []
