@@ -56,7 +56,7 @@ def test_command__result_folder(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([RUNS / "fusion_off_2.txt"], "give --csv, --parquet, --openmetrics or --samples with a FILE"),
+        ([RUNS / "fusion_off_2.txt"], "give --csv, --parquet, --openmetrics, --samples or --expert-use with a FILE"),
         ([RUNS, "--csv", "OUT"], "holds no session.json"),
         ([RUNS, RUNS / "matrix.log", "--csv", "OUT"], "do not mix"),
         (["nowhere.txt", "--csv", "OUT"], "no such file"),
