@@ -7,6 +7,7 @@ from shlex import join
 
 from perfgate.core import Arm
 from perfgate.report import wording
+from perfgate.report.html.letters import measure_text, shorten_text
 from perfgate.report.html.svg import Drawing, Figure, Scale, Shape, box, line, make_figure, write
 from perfgate.report.table import Table
 from perfgate.results.attribution import Attribution, Part
@@ -60,8 +61,8 @@ def _align(kind: str, arms: Mapping[Arm, Mapping[str, str]], absent: str) -> Ite
 
 SHOWN = 8
 ROW, ABOVE, BELOW = 42.0, 26.0, 12.0
-# A letter of the labels is about so wide, in pixels.
-LETTER = 6.6
+# Letters of names and labels, in pixels; the page's style sheet has the same size.
+SIZE = 12.0
 EDGE, GAP = 8.0, 6.0
 
 
@@ -92,7 +93,7 @@ def _draw(parts: Sequence[Part], width: float) -> Drawing:
 
 def _find_room(parts: Iterable[Part]) -> float:
     """What the longest label beside these bars takes, in pixels: a bar may reach to the edge of the scale."""
-    return max((GAP + LETTER * len(_describe(part)) for part in parts), default=0.0)
+    return max((GAP + measure_text(_describe(part), SIZE) for part in parts), default=0.0)
 
 
 def _describe(part: Part) -> str:
@@ -102,14 +103,8 @@ def _describe(part: Part) -> str:
 def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[Shape]:
     more = part.difference_us
     zero, end = x.place(0), x.place(more)
-    name = _shorten(part.name, int((width - 2 * EDGE) / LETTER))
-    yield write(EDGE, top + 4, name, "tick strong")
+    yield write(EDGE, top + 4, shorten_text(part.name, width - 2 * EDGE, SIZE), "tick strong")
     style = "slower" if more > 0 else "faster"
     hint = f"{part.name}: {part.base_us:,.1f} us in the base, {part.candidate_us:,.1f} us in the candidate"
     yield box((zero, top + 11), (max(end, zero + 1) if more > 0 else min(end, zero - 1), top + 27), f"mark {style}", hint=hint)
     yield write(end + GAP if more > 0 else end - GAP, top + 23, _describe(part), "tick", "start" if more > 0 else "end")
-
-
-def _shorten(name: str, letters: int) -> str:
-    """Names of C++ templates fill pages; what tells them apart stands at their beginning."""
-    return name if len(name) <= letters else name[: letters - 3] + "..."

@@ -11,7 +11,21 @@ from numpy.typing import NDArray
 from perfgate.core import Arm
 from perfgate.report import wording
 from perfgate.report.html.places import OUTLINES, Placed
-from perfgate.report.html.svg import NARROW, Drawing, Figure, Key, Panel, Scale, Shape, dot, find_span, line, make_figure, trace
+from perfgate.report.html.svg import (
+    NARROW,
+    Drawing,
+    Figure,
+    Key,
+    Panel,
+    Scale,
+    Shape,
+    dot,
+    find_left,
+    find_span,
+    line,
+    make_figure,
+    trace,
+)
 from perfgate.report.table import Table
 from perfgate.results.machine_samples import Samples, pool_samples, read_samples
 from perfgate.storage.rounding import format_percent
@@ -120,7 +134,8 @@ def _draw(arms: _Arms, width: float) -> Drawing:
     if width > NARROW:
         fields = ((52.0, width / 2 - 20, ABOVE), (width / 2 + 58, width - 14, ABOVE))
     else:
-        fields = ((58.0, width - 12, ABOVE), (58.0, width - 12, 2 * ABOVE + HEIGHT + BELOW))
+        left = find_left(map(_show_tail, _list_tail_ticks(arms)), 58.0)
+        fields = ((left, width - 12, ABOVE), (left, width - 12, 2 * ABOVE + HEIGHT + BELOW))
     shapes = (*_draw_body(arms, *fields[0]), *_draw_tail(arms, *fields[1]))
     return Drawing(width=width, height=fields[1][2] + HEIGHT + BELOW, shapes=shapes)
 
@@ -141,7 +156,7 @@ def _draw_body(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
 
 def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[Shape]:
     """The share that came later still, from a tenth down to a single one: the end of a curve gets as much room as its start."""
-    least = min(1 / max(values.size for values in arms.pooled.values()), (1 - TAIL_FROM) / 2)
+    least = _find_least(arms)
     low = max(min(find_quantile(values, TAIL_FROM) for values in arms.pooled.values()), 1e-3)
     high = max(low * 1.02, *(float(values[-1]) for values in arms.pooled.values()))
     panel = Panel(
@@ -149,12 +164,26 @@ def _draw_tail(arms: _Arms, left: float, right: float, top: float) -> Iterator[S
         y=Scale(low=least, high=1 - TAIL_FROM, start=top, end=top + HEIGHT, is_log=True),
         title="the slowest tenth, share within",
         x_title="ms",
-        ticks_y=tuple(beyond for power in range(1, 9) if (beyond := 10.0**-power) >= least),
-        show_y=lambda beyond: format_percent(1 - beyond, None),
+        ticks_y=_list_tail_ticks(arms),
+        show_y=_show_tail,
     )
     shares = tuple(1 - (1 - TAIL_FROM) ** (1 - step) * least**step for step in np.linspace(0, 1, TAIL_POINTS))
     yield from panel.frame()
     yield from _draw_curves(arms, panel, shares, lambda share: 1 - share)
+
+
+def _find_least(arms: _Arms) -> float:
+    """The share that a single sample is, where it is small enough to be the end of a tail."""
+    return min(1 / max(values.size for values in arms.pooled.values()), (1 - TAIL_FROM) / 2)
+
+
+def _list_tail_ticks(arms: _Arms) -> tuple[float, ...]:
+    """Shares beyond, a tick for each power of ten that there are samples for."""
+    return tuple(beyond for power in range(1, 9) if (beyond := 10.0**-power) >= _find_least(arms))
+
+
+def _show_tail(beyond: float) -> str:
+    return format_percent(1 - beyond, None)
 
 
 def _draw_curves(arms: _Arms, panel: Panel, shares: Sequence[float], rise: Callable[[float], float]) -> Iterator[Shape]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil, cos, floor, log10, pi, sin
 
 from perfgate.report.escape import Safe
+from perfgate.report.html.letters import fold_text, measure_text
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 # A float's last bit must not drop the tick at the end of a scale.
@@ -88,6 +89,10 @@ Point = tuple[float, float]
 WIDE, NARROW = 1000.0, 358.0
 """Widths of a figure in pixels: each is drawn twice, for a screen or paper and for a phone, so that letters stay readable."""
 
+TITLE_SIZE, TITLE_LINE, TICK_SIZE = 13.0, 16.0, 12.0
+"""Letters and lines of a panel's title, and letters of its ticks, in pixels; the page's style sheet has the same sizes."""
+TICK_GAP = 7.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
@@ -150,11 +155,13 @@ class Panel:
         """Grid, ticks, titles; the marks come on top."""
         left, right = self.x.start, self.x.end
         top, bottom = sorted((self.y.start, self.y.end))
-        yield write(left, top - 9, self.title, "panel-title")
+        lines = fold_title(self.title, left, right)
+        for number, words in enumerate(reversed(lines)):
+            yield write(left, top - 9 - number * TITLE_LINE, words, "panel-title")
         for tick in self.y.list_ticks(min(6, max(2, int((bottom - top) / 30)))) if self.ticks_y is None else self.ticks_y:
             at = self.y.place(tick)
             yield line((left, at), (right, at), "grid")
-            yield write(left - 7, at + 4, self.show_y(tick), "tick", "end")
+            yield write(left - TICK_GAP, at + 4, self.show_y(tick), "tick", "end")
         for tick in self.x.list_ticks(max(2, int((right - left) / 78))) if self.ticks_x is None else self.ticks_x:
             at = self.x.place(tick)
             yield line((at, bottom), (at, bottom + 4), "axis")
@@ -162,6 +169,16 @@ class Panel:
         yield line((left, bottom), (right, bottom), "axis")
         if self.x_title:
             yield write(right, bottom + 33, self.x_title, "tick", "end")
+
+
+def fold_title(title: str, left: float, right: float) -> list[str]:
+    """The lines of the title of a panel between two edges."""
+    return fold_text(title, right - left, TITLE_SIZE)
+
+
+def find_left(labels: Iterable[str], least: float) -> float:
+    """Where a panel at the left edge begins: `least`, or further in where labels of its upright axis need the room."""
+    return max(least, *(TICK_GAP + measure_text(label, TICK_SIZE) for label in labels))
 
 
 def line(start: Point, end: Point, style: str, hint: str = "") -> Shape:

@@ -12,6 +12,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.html.places import OUTLINES, Fate, Placed
 from perfgate.report.html.svg import (
     NARROW,
+    TITLE_LINE,
     Drawing,
     Figure,
     Key,
@@ -21,7 +22,9 @@ from perfgate.report.html.svg import (
     box,
     cross,
     dot,
+    find_left,
     find_span,
+    fold_title,
     line,
     make_figure,
     show_number,
@@ -134,15 +137,20 @@ def _list_values(track: Track, placed: Iterable[Placed]) -> list[float]:
 
 
 def _draw(placed: Sequence[Placed], tracks: Sequence[Track], width: float) -> Drawing:
-    left, right = (64.0, width - 14.0) if width > NARROW else (52.0, width - 8.0)
+    least, right = (64.0, width - 14.0) if width > NARROW else (52.0, width - 8.0)
+    scales = [(track, _choose_scale(track, placed, ABOVE)) for track in tracks]
+    left = find_left((track.show(end) for track, scale in scales for end in (scale.low, scale.high)), least)
     times = (second for one in placed for second in (one.window.begun_s, one.window.ended_s))
     begun_s, ended_s = find_span(times, pad=0.02)
     unit_s, unit = next((size, word) for least, size, word in UNITS if ended_s >= least)
     x = Scale(low=begun_s / unit_s, high=ended_s / unit_s, start=left, end=right)
-    bottom = ABOVE + sum(track.height + GAP for track in tracks) - GAP
+    # A title that may not fit is folded, and stands higher for it.
+    more = {track.title: TITLE_LINE * (len(fold_title(track.title, left, right)) - 1) for track in tracks}
+    bottom = ABOVE - GAP + sum(more[track.title] + track.height + GAP for track in tracks)
     shapes = list(_draw_blocks(placed, x, unit_s, bottom))
     top = ABOVE
     for track in tracks:
+        top += more[track.title]
         is_last = track is tracks[-1]
         panel = Panel(
             x=x,
