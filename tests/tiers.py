@@ -29,7 +29,7 @@ SESSION_FILES = frozenset(
         *("session_equivalence", "session_proof", "session_rerun", "session_resume", "startup", "tuned_choices"),
     )
 )
-MEASURING = ("ab", "bisect", "calibrate", "gate", "matrix", "measure", "profile", "run", "run_gate")
+MEASURING = ("ab", "bisect", "calibrate", "gate", "load_matrix", "matrix", "measure", "profile", "run", "run_gate")
 """In these files, a test of one of these functions runs a session: servers, a load generator and what watches over them."""
 
 NOT_QUICK = frozenset({"act", "browser", "engine", "kernels", "session"})
