@@ -1,4 +1,4 @@
-"""Which tier a test belongs to: every file and name that the table of tiers has is there, and nothing falls between two tiers."""
+"""Which tier a test belongs to: every file and name in the table of tiers is there, and a test is in one tier or the other."""
 
 from __future__ import annotations
 
