@@ -1,5 +1,5 @@
-# Two commands for everybody: `make gate` runs the gate on this machine's CPU, `make test` runs the tests.
-# Both set up their own virtual environment first; a stamp file keeps that to once.
+# Two commands for everybody: `make gate` runs the gate on this machine's CPU, `make test` runs the quick tests.
+# Both set up what they need of one virtual environment first; stamp files keep that to once. Only the engine is large.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,8 +7,10 @@ BIN := $(VENV)/bin
 RESULTS := perfgate-results
 ENGINE := $(VENV)/.engine
 TESTS := $(VENV)/.tests
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: gate gate-regression test mutants lint coverage clean help
+.PHONY: gate gate-regression test test-all test-quick-covered test-rest mutants lint clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -19,11 +21,19 @@ gate: $(ENGINE) ## measure, judge and report: the whole gate, on this machine's 
 gate-regression: $(ENGINE) ## the same with a candidate that is about 25 % slower: ends in REGRESSION, exit code 1
 	$(BIN)/perfgate gate cpu-moe --parent $(RESULTS) --candidate-inject step:0.30
 
-test: $(ENGINE) $(TESTS) ## run the tests, the real CPU gate among them
-	$(BIN)/python -m pytest --cov --numprocesses 2 --dist loadgroup
+test: $(TESTS) ## run the quick tests: no engine, no browser; minutes
+	$(PYTEST) --tier quick
+
+test-all: test-quick-covered test-rest ## run all tests, the real CPU gate among them; the quick ones with coverage
+
+test-quick-covered: $(TESTS)
+	$(PYTEST) --tier quick --cov
+
+test-rest: $(ENGINE) $(TESTS)
+	$(PYTEST) --tier rest
 
 mutants: $(TESTS) ## break the rule's code in every small way and write down what no test notices; a quarter of an hour
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutation]'
+	$(PIP) --editable '.[mutation]'
 	nice -n 19 $(BIN)/mutmut run --max-children 1
 	$(BIN)/python benchmarks/mutation/collect.py
 
@@ -42,11 +52,12 @@ $(BIN)/python:
 # The engine's pins and the package itself; pip says that SGLang's CUDA pins are unmet, which is the point.
 $(ENGINE): pyproject.toml | $(BIN)/python
 	@echo "setting up $(VENV): real SGLang for the CPU, about 2.5 GB, once"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cpu-engine]'
+	$(PIP) --editable '.[cpu-engine]'
 	$(BIN)/perfgate engine install
 	touch $@
 
-$(TESTS): pyproject.toml | $(ENGINE)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps apache-otava==0.8.0
+# Without the engine. Where it comes later, its pins replace what was chosen freely here; where it came first, they stay.
+$(TESTS): pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	$(PIP) --no-deps apache-otava==0.8.0
 	touch $@

@@ -1,9 +1,11 @@
-"""Settings of all tests."""
+"""Settings of all tests: their marks, and the tier that is run."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import Phase, settings
+
+from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, is_quick
 
 # How long an example takes says how busy the machine is, not whether the property holds.
 settings.register_profile("any machine", deadline=None)
@@ -20,10 +22,35 @@ def own_locks(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path_factory.mktemp("locks")))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--tier", choices=[QUICK, REST, ALL], default=ALL, help="those of `make test`, the rest, or all")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave alone what the quick tier runs nothing of."""
+    if config.getoption("tier") == QUICK and collection_path.is_dir() and collection_path.name in FOLDERS:
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
-    """`-m attack` carries out every attack that SECURITY.md lists; what takes long runs where `-m` names it."""
+    """Mark each test by what it needs, and keep those of the tier.
+
+    `-m attack` carries out every attack that SECURITY.md lists; what takes long runs where `-m` names it.
+    """
     for item in items:
+        for mark in find_marks(item.path.parts, item.path.name, item.originalname):
+            item.add_marker(mark)
         if item.name.startswith("test_attack__"):
             item.add_marker(pytest.mark.attack)
         if item.get_closest_marker("long") and "long" not in config.option.markexpr:
             item.add_marker(pytest.mark.skip(reason="takes long: run with -m 'long or not long'"))
+    tier = config.getoption("tier")
+    if tier != ALL:
+        kept = [item for item in items if is_quick_item(item) == (tier == QUICK)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+
+
+def is_quick_item(item):
+    return is_quick({mark.name for mark in item.iter_markers()}, item.originalname)

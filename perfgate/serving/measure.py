@@ -120,7 +120,9 @@ def measure(request: Request, progress: Progress) -> None:
 def build_record(request: Request, model: Path) -> SessionRecord:
     """Write down what is fixed before the first window. Raise EngineError when an arm's Python cannot serve."""
     scenario = request.scenario
-    fingerprints = {arm: read_fingerprint(spec.python) for arm, spec in request.arms.items()}
+    # Arms mostly share a Python: it is asked once.
+    asked = {python: read_fingerprint(python) for python in {spec.python for spec in request.arms.values()}}
+    fingerprints = {arm: asked[spec.python] for arm, spec in request.arms.items()}
     for arm, fingerprint in fingerprints.items():
         require_engine(scenario, request.arms[arm], fingerprint.facts)
     labels = {arm: describe_arm(spec) for arm, spec in request.arms.items()}

@@ -23,7 +23,7 @@ def build_environment(state):
     return {**os.environ, "PERFGATE_STATE": str(state), "PYTHONWARNINGS": "default"}
 
 
-def run_perfgate(state, *arguments, timeout_s=540):
+def run_perfgate(state, *arguments, timeout_s=1500):
     """Run a command to its end."""
     done = subprocess.run(
         [sys.executable, "-m", "perfgate", *map(str, arguments)],

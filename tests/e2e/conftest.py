@@ -1,8 +1,15 @@
 """Fixtures of the runs for real: a small scenario, and a machine state that is nobody's."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+
+from tests.fakes.sessions import make_baseline
+
+# Standard deviation of the logarithm of a window in the noise that is stored for a run whose outcome must not depend on what
+# else this machine does: three times that of a quiet one, so that it hides nothing and finds what is large.
+STORED_NOISE = 0.05
 
 # Small windows and few blocks: these runs prove the path, the calibrated scenarios prove the numbers.
 CHANGES = {
@@ -33,11 +40,35 @@ def state(tmp_path_factory):
     return tmp_path_factory.mktemp("state")
 
 
+@pytest.fixture(scope="session")
+def short_scenario(small_scenario, tmp_path_factory):
+    """One batch of requests a window, for a server that takes very long over each."""
+    path = tmp_path_factory.mktemp("scenario") / "short.toml"
+    path.write_text(small_scenario.read_text().replace("num_prompts = 64", "num_prompts = 16"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def stored_noise(short_scenario, tmp_path_factory):
+    """A machine state whose noise was stored before. A calibration beside other work would store that work as noise."""
+    from perfgate.machine.fingerprint import read_fingerprint
+    from perfgate.scenario.schema import parse_scenario
+    from perfgate.verdict.baselines import find_path, save_baseline
+
+    state = tmp_path_factory.mktemp("stored")
+    scenario = parse_scenario(short_scenario.read_text(), str(short_scenario))
+    # The made windows tell of no metric that only informs.
+    judged = replace(scenario, gates={name: gate for name, gate in scenario.gates.items() if not gate.advisory})
+    baseline = replace(make_baseline(judged, noise=STORED_NOISE), fingerprint=read_fingerprint())
+    save_baseline(baseline, find_path(state / "baselines", baseline.fingerprint, scenario.name))
+    return state
+
+
 def pytest_collection_modifyitems(items):
     """Without the engine these tests cannot run; say how to get it."""
     if find_spec("sglang") is None:
         for item in items:
             if item.get_closest_marker("engine"):
                 item.add_marker(
-                    pytest.mark.skip(reason="SGLang is not installed: run `make test`, or `perfgate engine install`")
+                    pytest.mark.skip(reason="SGLang is not installed: run `make test-all`, or `perfgate engine install`")
                 )

@@ -10,10 +10,12 @@ A stall lasts FAKE_STALL_S seconds, which the fake load generator finds in one t
 and a window that is told to be ten times slower. Where FAKE_STALL_ONCE names a file, only the server that makes it stalls.
 FAKE_SLOW is how many times slower than usual the fake load generator finds the server. FAKE_SAYS is what it writes to its log
 at its start. FAKE_START_S is how long it takes to start, FAKE_HEALTH_S how long it takes to say that it is ready,
-FAKE_LEAK_MIB what it keeps of every window. FAKE_COMPILES are the numbers of the windows in which it compiles a kernel into
-TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those in which it writes that it retracted two requests.
-Where FAKE_NVML names a fake GPU, the server holds memory of it while it lives.
-Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that nobody else makes.
+FAKE_HEALTH_MEETS names a folder in which each server leaves a file once it was asked, and answers when FAKE_HEALTH_GUESTS (2)
+are there; FAKE_START_AFTER names one that must be there before a server starts to listen. FAKE_LEAK_MIB is what it keeps of
+every window. FAKE_COMPILES are the numbers of the windows in which it compiles a kernel into TRITON_CACHE_DIR, such as 1,2, or
+`all`; FAKE_RETRACTS those in which it writes that it retracted two requests. Where FAKE_NVML names a fake GPU, the server holds
+memory of it while it lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves
+one that nobody else makes.
 """
 
 import json
@@ -104,6 +106,7 @@ class Handler(BaseHTTPRequestHandler):
         is_stalled = self.path == "/slow" and f"stall:{self.windows}" == BEHAVIOUR and is_first_to_stall()
         time.sleep(float(STALL_S or "0.2") if is_stalled else 0.0)
         if self.path == "/health_generate":
+            meet()
             time.sleep(float(os.environ.get("FAKE_HEALTH_S", "0")))
         self.send_response(code)
         self.send_header("X-Slow", str(self.slow * (10.0 if is_stalled and STALL_S is None else 1.0)))
@@ -134,6 +137,15 @@ def work(window):
 def is_among(variable, window):
     wanted = os.environ.get(variable, "")
     return wanted == "all" or str(window) in wanted.split(",")
+
+
+def meet():
+    if "FAKE_HEALTH_MEETS" in os.environ:
+        place = pathlib.Path(os.environ["FAKE_HEALTH_MEETS"])
+        place.mkdir(exist_ok=True)
+        (place / str(os.getpid())).touch()
+        while len(list(place.iterdir())) < int(os.environ.get("FAKE_HEALTH_GUESTS", "2")):
+            time.sleep(0.02)
 
 
 def is_first_to_stall():
@@ -185,6 +197,8 @@ def main():
         place = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
         print(f"chosen by {choose(place / 'ab' / 'kernel.best_config')}", flush=True)
     time.sleep(float(os.environ.get("FAKE_START_S", "0")))
+    while "FAKE_START_AFTER" in os.environ and not pathlib.Path(os.environ["FAKE_START_AFTER"]).exists():
+        time.sleep(0.02)
     fake_routing.start()
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

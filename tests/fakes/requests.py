@@ -1,9 +1,12 @@
 """Requests to measure with the fake engine and the fake load generator: real processes, seconds instead of minutes."""
 
+import sys
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from perfgate.core import Arm
+from perfgate.machine.fingerprint import read_software
 from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
@@ -44,6 +47,19 @@ def use_fake_engine(monkeypatch, tmp_path):
     monkeypatch.setitem(engines.ENGINES, "sglang-cpu", build_fake_engine())
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
     monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
+    # A fake is ready at once, and the packages beside it stay what they are.
+    monkeypatch.setattr("perfgate.serving.engine.server.POLL_S", 0.02)
+    monkeypatch.setattr("perfgate.machine.fingerprint.read_software", remember_software)
+
+
+def remember_software(python):
+    """What this Python has installed, asked once by the tests of a worker; any other is asked each time."""
+    return dict(_read_own_software()) if python == sys.executable else read_software(python)
+
+
+@lru_cache(maxsize=1)
+def _read_own_software():
+    return read_software(sys.executable)
 
 
 def build_fake_engine():

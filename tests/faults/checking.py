@@ -1,14 +1,18 @@
-"""Run `perfgate check` on a doctored recording, as a process of its own."""
+"""Run `perfgate check` on a doctored recording: in this process, or in one of its own where how it ends is the point."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
+from perfgate.cli import main
 from tests.faults.fault import Answer
 from tests.faults.recording import RESULTS, ROOT, Recording, copy_recording
 
@@ -19,9 +23,28 @@ Edit = Callable[[Recording], None]
 
 
 def run_check(state: Path, folder: Path, *options: object) -> Answer:
-    """Judge a folder; a verdict or the error that stands in its place is the answer."""
+    """Judge a folder by the command line's own entry; what it does not foresee is raised here and fails the test."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with (
+        mock.patch.dict(os.environ, {"PERFGATE_STATE": str(state)}),
+        chdir(ROOT),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        code = main(list_words(folder, *options))
+    return read_answer(code, read_all(out), read_all(err))
+
+
+def read_all(stream: io.TextIOWrapper) -> str:
+    """What was written to a stream, through its text or its bytes."""
+    stream.seek(0)
+    return stream.read()
+
+
+def run_check_process(state: Path, folder: Path, *options: object) -> Answer:
+    """Judge a folder as a user does; a verdict or the error that stands in its place is the answer."""
     done = subprocess.run(
-        [sys.executable, "-m", "perfgate", "check", str(folder), "--format", "json", *map(str, options)],
+        [sys.executable, "-m", "perfgate", *list_words(folder, *options)],
         cwd=ROOT,
         env={**os.environ, "PERFGATE_STATE": str(state)},
         capture_output=True,
@@ -30,6 +53,11 @@ def run_check(state: Path, folder: Path, *options: object) -> Answer:
         check=False,
     )
     return read_answer(done.returncode, done.stdout, done.stderr)
+
+
+def list_words(folder: Path, *options: object) -> list[str]:
+    """The command line behind `perfgate`."""
+    return ["check", str(folder), "--format", "json", *map(str, options)]
 
 
 def read_answer(code: int, out: str, err: str) -> Answer:
@@ -69,6 +97,6 @@ def check_raw(damage: Callable[[Path], None], source: str = HEALTHY) -> Callable
         recording = copy_recording(source, folder / "result")
         recording.save()
         damage(recording.folder)
-        return run_check(folder / "state", recording.folder)
+        return run_check_process(folder / "state", recording.folder)
 
     return run

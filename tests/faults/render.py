@@ -44,7 +44,7 @@ The last column tells the day, the commit (`+`: with changes that were not commi
 The page is written by `python -m tests.faults.render` from `tests/faults/results.jsonl`, which runs of the tests fill:
 
 ```sh
-python -m pytest tests/faults            # the short ones, as `make test` runs them
+python -m pytest tests/faults            # the short ones, as `make test-all` runs them
 PERFGATE_FAULTS=build/faults.jsonl python -m pytest tests/faults -m "long or not long"
 python -m tests.faults.render build/faults.jsonl
 ```

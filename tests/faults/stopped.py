@@ -104,7 +104,11 @@ def empty_disk(folder: Path) -> None:
 def stall_disk(gate: Gate, _process: subprocess.Popen[str]) -> None:
     """Every sync of a file takes until the share comes back, as on a network file system whose server is away."""
     (gate.folder / "away").write_text("")
-    time.sleep(3.0)
+    # On a busy machine the next sync may be a while away.
+    deadline = time.monotonic() + 60
+    while not (gate.folder / "away.stalled").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2.0)
     (gate.folder / "away").unlink()
 
 

@@ -12,6 +12,8 @@ def mark(fault):
     marks = [pytest.mark.long] if fault.is_long else []
     if fault.where is Where.ENGINE:
         marks += [pytest.mark.engine, pytest.mark.timeout(1800), pytest.mark.xdist_group("engine")]
+    if fault.where is Where.FAKE:
+        marks.append(pytest.mark.session)
     if fault.is_long and fault.where is Where.FAKE:
         marks.append(pytest.mark.timeout(1800))
     if fault.missed:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,20 @@ from tests.fakes.history import draw_levels, make_entry
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+# Families of readers' machines, by their files, from wide to narrow: a page must fit with each of them. The default is whatever
+# this machine chooses by itself.
+FONTS = {
+    "default": "",
+    "dejavu": "DejaVuSans*.ttf",
+    "liberation": "LiberationSans-*.ttf",
+    "freefont": "FreeSans*.*tf",
+    "noto": "NotoSans-*.ttf",
+}
+FONT_FOLDERS = (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"))
+FONT_CONFIG = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
+<fontconfig><dir>{folder}</dir><cachedir>{folder}/cache</cachedir></fontconfig>
+"""
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -91,8 +106,8 @@ CONTRAST = """() => {
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    """A browser, or the reason why there is none."""
+def launch():
+    """What starts a browser with an environment, or the reason why there is none."""
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
         reason = f"none of {', '.join(NAMES)} is installed; apt-get install chromium"
@@ -101,9 +116,33 @@ def chromium():
         pytest.skip(reason)
     api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install '.[test]'")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield lambda env: playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), env={**os.environ, **env})
+
+
+@pytest.fixture(scope="module")
+def chromium(launch):
+    """A browser with the fonts of this machine."""
+    with closing(launch({})) as browser:
         yield browser
-        browser.close()
+
+
+@pytest.fixture(scope="module", params=FONTS)
+def reader(request, launch, tmp_path_factory):
+    """A browser that has one family of fonts alone."""
+    env = restrict_fonts(FONTS[request.param], tmp_path_factory.mktemp("fonts")) if FONTS[request.param] else {}
+    with closing(launch(env)) as browser:
+        yield browser
+
+
+def restrict_fonts(pattern, folder):
+    """An environment in which fontconfig knows the files of one family and no other."""
+    files = [file for home in FONT_FOLDERS for file in home.rglob(pattern)]
+    if not files:
+        pytest.skip(f"no {pattern} below {' or '.join(map(str, FONT_FOLDERS))}: the package of that family is not installed")
+    for file in files:
+        (folder / file.name).symlink_to(file)
+    (folder / "fonts.conf").write_text(FONT_CONFIG.format(folder=folder))
+    return {"FONTCONFIG_FILE": str(folder / "fonts.conf")}
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +168,25 @@ def write_history(home):
 
 @pytest.fixture
 def visit(chromium, pages):
-    """Open a page; when the test ends, nothing but the page itself may have been asked for, and nothing complained of."""
+    """Open a page with this machine's fonts."""
+    with open_visits(chromium, pages) as visit:
+        yield visit
+
+
+@pytest.fixture
+def read(reader, pages):
+    """Open a page with one family of fonts."""
+    with open_visits(reader, pages) as visit:
+        yield visit
+
+
+@contextmanager
+def open_visits(browser, pages):
+    """Open pages; in the end, nothing but the page itself may have been asked for, and nothing complained of."""
     heard, asked, contexts = [], [], []
 
     def visit(name, **options):
-        context = chromium.new_context(**options)
+        context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: heard.append(message.text))
@@ -152,8 +205,8 @@ def visit(chromium, pages):
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-def test_page__everything_is_drawn_and_fits(visit, name, size):
-    page = visit(name, viewport=size)
+def test_page__everything_is_drawn_and_fits(read, name, size):
+    page = read(name, viewport=size)
     figures = page.evaluate(LOOK)
 
     assert figures
@@ -168,8 +221,8 @@ def test_page__says_what_was_measured(pages, name, words):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_page__fits_a_phone_with_every_fold_open(visit, name):
-    page = visit(name, viewport=PHONE)
+def test_page__fits_a_phone_with_every_fold_open(read, name):
+    page = read(name, viewport=PHONE)
     page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
 
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
