@@ -16,7 +16,7 @@ from tests.fakes.sick_gpu import ROOT, build_library, run_with_gpu
 SESSION = """
 import sys
 from perfgate.errors import PerfgateError
-from perfgate.serving import telemetry as module
+from perfgate.serving.watch import telemetry as module
 from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
@@ -298,7 +298,8 @@ def test_measure__gpu_lost_between_windows_voids_the_session(library, tmp_path):
 import sys
 from tests.serving.test_session import Silent, build_request
 from perfgate.results.results import load_results
-from perfgate.serving import engines, measure as module
+from perfgate.serving import measure as module
+from perfgate.serving.engine import engines
 from perfgate.serving.watch.telemetry import Telemetry
 fake = engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine")
 engines.ENGINES["sglang-cpu"] = fake
