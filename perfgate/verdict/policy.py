@@ -17,7 +17,7 @@ from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import NoiseModel
 from perfgate.verdict.validity.structure import Court
 
-RULE = "2026-11.7"
+RULE = "2026-11.8"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
