@@ -151,6 +151,8 @@ def main(arguments: Sequence[str]) -> int:
             lines = (folder / "server.log").read_text(encoding="utf-8", errors="replace").splitlines()
             found["log"] = [line[:300] for line in lines if any(word in line for word in MARKERS)][:KEPT_LINES]
             (folder / "recorder.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if not options.plain and not found["layers"]:
+        print("SGLang's recorder counted no step: the top-k of this MoE runner does not call it")
     for name, layers in found.get("layers", {}).items():
         print(f"{name}: {summarise(layers)}")
     return 0
