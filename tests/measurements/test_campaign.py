@@ -154,6 +154,38 @@ def test_run__what_fails_is_told_and_not_tried_again(place, monkeypatch):
     assert (place.home / campaign.LOG).read_text().count("FAILED") == 1
 
 
+@pytest.mark.usefixtures("little")
+def test_run__session_that_ended_as_void_is_kept_aside_and_measured_anew(place):
+    row = make_row()
+    folder = place.find_folder(row)
+    for name in (f"{folder.name}-void-1", folder.name):
+        (folder.with_name(name)).mkdir()
+    (folder / "session.json").write_text("{}")
+    (folder / "events.jsonl").write_text('{"event": "problem"}\n{"event": "session_ended"}\n')
+    allow(place, 1, 2)
+    call = make_call(place)
+    call.run([row])
+
+    assert (call.state["done"]["aa"]["blocks"], call.state["done"]["aa"]["is_whole"]) == (2, True)
+    assert "problem" in (folder.with_name("aa-void-2") / "events.jsonl").read_text()
+    assert "problem" not in (folder / "events.jsonl").read_text()
+    assert "ended as void and is kept as aa-void-2" in (place.home / campaign.LOG).read_text()
+
+
+@pytest.mark.usefixtures("little")
+def test_run__session_that_was_cut_off_before_its_first_block_goes_on(place):
+    row = make_row()
+    folder = place.find_folder(row)
+    folder.mkdir()
+    (folder / "session.json").write_text("{}")
+    (folder / "events.jsonl").write_text('{"event": "server_started"}\n')
+    allow(place, 1, 2)
+    make_call(place).run([row])
+
+    assert "server_started" in (folder / "events.jsonl").read_text()
+    assert not folder.with_name("aa-void-1").exists()
+
+
 def test_stop__kills_what_does_not_end():
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE, start_new_session=True)
@@ -256,6 +288,14 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
         if "{root}" not in row.scenario:
             assert load_scenario(row.scenario).blocks.windows >= 3
         assert row.block_s <= row.first_s
+
+
+def test_prefill_graphs__differs_from_the_shipped_load_in_one_option():
+    shipped, asked = load_scenario("gpt-oss-20b-shape-mxfp4-mixed-c16"), load_scenario(str(HERE / "prefill-graphs.toml"))
+
+    assert [word for word in shipped.server.args if word != "--disable-prefill-cuda-graph"] == list(asked.server.args)
+    assert len(shipped.server.args) == len(asked.server.args) + 1
+    assert all(getattr(asked, part) == getattr(shipped, part) for part in ("load", "model", "warmup", "blocks", "gates"))
 
 
 def test_main__dry_run_starts_nothing(tmp_path, capsys):

@@ -23,6 +23,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,8 @@ class Campaign:
         """Run one measurement until it ends or its next block would not."""
         if wanted.module and folder.exists():
             shutil.rmtree(folder)
+        elif is_void(folder):
+            self.say(f"{wanted.name}: its session ended as void and is kept as {move_aside(folder).name}")
         argv = build_argv(wanted, self.place, folder)
         self.say(f"{wanted.name}: {shlex.join(argv[1:])}")
         log = self.place.home / "results" / f"{folder.name}.log"
@@ -248,6 +251,19 @@ def count_blocks(folder: Path) -> int:
 def has_ended(folder: Path) -> bool:
     """Whether a session is over: all its blocks are there, or it is void."""
     return any(event.get("event") == "session_ended" for event in read_events(folder))
+
+
+def is_void(folder: Path) -> bool:
+    """Whether a session is over without a whole block: it cannot be gone on with, and has nothing to judge."""
+    return has_ended(folder) and not count_blocks(folder)
+
+
+def move_aside(folder: Path) -> Path:
+    """Rename a folder to the first free name of NAME-void-1, NAME-void-2, ... and return that."""
+    names = (folder.with_name(f"{folder.name}-void-{number}") for number in count(1))
+    free = next(path for path in names if not path.exists())
+    folder.rename(free)
+    return free
 
 
 def stop(process: subprocess.Popen[bytes], grace_s: float) -> None:

@@ -1,9 +1,10 @@
 """One server, looked at by SGLang's own expert recorder: which experts a scenario's load reaches, how fast the model loads.
 
-    python -m benchmarks.h200.campaign.recorder SCENARIO --out FOLDER [--model FOLDER] [--caches DIR] [--windows N]
+    python -m benchmarks.h200.campaign.recorder SCENARIO --out FOLDER [--model FOLDER] [--caches DIR] [--windows N] [--plain]
 
 A cross-check of what a session measures of expert use by itself, and what compiles the kernels that later sessions find in the
-cache. FOLDER gets the server's log and `recorder.json`.
+cache. FOLDER gets the server's log and `recorder.json`. With --plain the server runs without SGLang's recorder, which
+turns some kinds of prefill graphs off, and the windows are all that is told.
 """
 
 from __future__ import annotations
@@ -119,14 +120,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--caches", type=Path)
     parser.add_argument("--windows", type=int, default=3)
+    parser.add_argument("--plain", action="store_true", help="without SGLang's recorder: windows alone")
     options = parser.parse_args(arguments)
     scenario = load_scenario(options.scenario)
     folder = options.out.resolve()
     with lock_folder(folder) as lock, show_progress() as progress, raise_on_signals():
         model = locate_model(scenario.model, options.model, progress)
         spec = ArmSpec(
-            args=("--expert-distribution-recorder-mode", "stat"),
-            env={VARIABLE: str(folder)},
+            args=() if options.plain else ("--expert-distribution-recorder-mode", "stat"),
+            env={} if options.plain else {VARIABLE: str(folder)},
             caches=options.caches and options.caches.resolve() / "base",
         )
         launch = spec.build_launch(scenario, model)
@@ -140,13 +142,18 @@ def main(arguments: Sequence[str]) -> int:
                 server.wait_ready(lambda waited_s: progress.wait(f"server loading, {waited_s:.0f} s"))
                 found |= {"ready_s": round(server.ready_s, 1), **read_phases(launch, server.log)}
                 client.wait_ready_once()
-                found |= record(server, client, scenario, folder, options.windows)
+                if options.plain:
+                    found["windows"] = list(measure(client, server, scenario, options.windows))
+                else:
+                    found |= record(server, client, scenario, folder, options.windows)
         finally:
             reaper.close()
             lines = (folder / "server.log").read_text(encoding="utf-8", errors="replace").splitlines()
             found["log"] = [line[:300] for line in lines if any(word in line for word in MARKERS)][:KEPT_LINES]
             (folder / "recorder.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    for name, layers in found["layers"].items():
+    if not options.plain and not found["layers"]:
+        print("SGLang's recorder counted no step: the top-k of this MoE runner does not call it")
+    for name, layers in found.get("layers", {}).items():
         print(f"{name}: {summarise(layers)}")
     return 0
 

@@ -6,9 +6,10 @@ Left out: generated texts, what warm-up windows tell of single requests (nothing
 all windows but the first. ITLs and TTFTs are rounded to a microsecond. A window of 16,384 tokens shrinks from 130 to
 about 30 kB. What the load generator summed up stays as it wrote it. The script ends with an error if an outcome differs
 or a change moves by more than a fiftieth of a percent. Logs stay behind, but for the lines in which a server tells what
-an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts
-and the stored noise that the session was judged by come along unchanged. Of a profile with GPU kernels, what the CPU did stays
-behind: nothing reads it where kernels ran. Both indexes get the digests of the new files, and an event says what was done.
+an injected slow-down spent, or how long a part of its start took. Telemetry, servers' settings, answers to the fixed prompts,
+the experts that tokens chose and the stored noise that the session was judged by come along unchanged. Of a profile with GPU
+kernels, what the CPU did stays behind: nothing reads it where kernels ran. Both indexes get the digests of the new
+files, and an event says what was done.
 `perfgate pack OUT_DIR` then puts what is left into one file, of less than half the size.
 """
 
@@ -28,6 +29,8 @@ from perfgate.check import judge
 from perfgate.core import Judgement
 from perfgate.gate.case import KEPT
 from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
+from perfgate.results.expert_use import INDEX_FILE as USE_FILE
+from perfgate.results.expert_use import RAW_DIR as USE_DIR
 from perfgate.results.machine_samples import TELEMETRY_FILE
 from perfgate.results.profiles import PROFILES_FILE
 from perfgate.results.raw.raw_files import GZIP_MAGIC
@@ -60,10 +63,10 @@ def main(source: Path, target: Path) -> None:
     note = json.dumps({**NOTE, "at_s": last["at_s"]}, separators=(",", ":"))
     (target / EVENTS_FILE).write_text((source / EVENTS_FILE).read_text() + note + "\n")
     keep_lines(source / LOG_DIR, target / LOG_DIR)
-    for name in (ANSWERS_FILE, TELEMETRY_FILE):
+    for name in (ANSWERS_FILE, TELEMETRY_FILE, USE_FILE):
         if (source / name).exists():
             shutil.copyfile(source / name, target / name)
-    for name in (ANSWER_DIR, KEPT, SERVER_DIR):
+    for name in (ANSWER_DIR, KEPT, SERVER_DIR, USE_DIR):
         if (source / name).exists():
             shutil.copytree(source / name, target / name)
     thin_profiles(source, target)

@@ -1,0 +1,110 @@
+"""The stored sessions of a model that routes: what they are judged to be, and what their page says of them."""
+
+from __future__ import annotations
+
+import json
+from math import exp, sqrt
+
+import pytest
+
+from benchmarks.h200.serving.routed_noise import (
+    HEADLINE,
+    PAGE,
+    ROUTED,
+    list_needs,
+    measure_scatter,
+    read_stored,
+    tell_false_alarms,
+    write_tables,
+)
+from perfgate.core import Arm, Outcome, Role
+from perfgate.results.raw.raw_files import read_raw
+from tests.fakes.sessions import make_scenario, make_session
+
+OUTCOMES = {
+    "dummy-closed-c16": Outcome.INVALID,
+    "mxfp4-closed-c16-aa-1": Outcome.PASS,
+    "mxfp4-closed-c16-aa-2-m2": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-aa-1": Outcome.INVALID,
+    "mxfp4-mixed-c16-gpu-15": Outcome.INCONCLUSIVE,
+}
+VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
+MIN_EFFECTIVE = 20.0
+"""Of 32 experts: below this a layer does not do the work of the mixture of experts that it stands for."""
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return {one.name: one for one in read_stored()}
+
+
+def test_read_stored__every_session_is_judged_to_the_outcome_that_its_page_tells(stored):
+    assert {name: one.verdict.outcome for name, one in stored.items()} == OUTCOMES
+    text = PAGE.read_text(encoding="utf-8")
+    for name, outcome in OUTCOMES.items():
+        assert f"| `{name}` | {outcome.value} (advisory): " in text
+        assert f"| `{name}` | {outcome.value} | {outcome.exit_code} | {stored[name].verdict.blocks} | " in text
+
+
+def test_write_tables__page_holds_what_the_script_prints():
+    _, headline, tables = PAGE.read_text(encoding="utf-8").partition(HEADLINE)
+
+    assert headline == HEADLINE
+    assert tables == f"{write_tables()}\n", "run `python -m benchmarks.h200.serving.routed_noise`"
+
+
+def test_dummy_weights__are_refused_as_no_mixture_of_experts(stored):
+    session = stored["dummy-closed-c16"].session
+
+    assert stored["dummy-closed-c16"].verdict.reasons[0].startswith("this model cannot measure a MoE kernel: ")
+    assert {layer.used for layer in session.expert_use[Arm.BASE].layers} == {4}
+    assert {window.role for window in session.windows} == {Role.WARMUP}
+
+
+def test_mixed_lengths__server_that_compiled_in_its_last_warm_up_window_voids_its_session(stored):
+    reason = stored["mxfp4-mixed-c16-aa-1"].verdict.reasons[0]
+
+    assert reason.startswith("candidate server never only served: the last of 5 warm-up windows compiled 2 kernels")
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid_session__every_layer_of_both_arms_uses_its_experts(stored, name):
+    use = stored[name].session.expert_use
+
+    assert set(use) == set(Arm)
+    assert all(len(one.layers) == 24 for one in use.values())
+    assert min(layer.effective for one in use.values() for layer in one.layers) >= MIN_EFFECTIVE
+
+
+def test_stored_sessions__keep_the_requests_of_windows_that_count_and_of_no_other():
+    folder = ROUTED / "mxfp4-mixed-c16-gpu-15"
+    for text in (folder / "windows.jsonl").read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        run = json.loads(read_raw(folder / line["file"]).splitlines()[-1])
+
+        assert ("itls" in run) is (line["role"] != "warmup")
+
+
+def test_measure_scatter__pools_starts_and_leaves_out_how_far_they_lie_apart():
+    session = make_session(make_scenario(), blocks=2, seed=1)
+    windows = [one for one in session.windows if one.arm is Arm.BASE and one.role is not Role.WARMUP]
+    away = {start: offset for offset, start in enumerate(sorted({one.start for one in windows}))}
+    for number, one in enumerate(windows):
+        one.run.values["median_itl_ms"] = exp(away[one.start] + (0.1 if number % 3 == 0 else 0.0))
+
+    # Of three windows a start one lies 0.1 above the others: squares about the mean are 2/3 of 0.1 squared.
+    assert measure_scatter(windows, "median_itl_ms") == pytest.approx(0.1 * sqrt(2 / 3 / 2))
+
+
+def test_list_needs__what_scatters_more_takes_more_blocks(stored):
+    needs = {title: int(blocks) for _, title, _, _, blocks in list_needs(stored["mxfp4-mixed-c16-gpu-15"])}
+
+    assert needs["median ITL"] < 6 < needs["P99 ITL"] < needs["throughput"]
+
+
+def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
+    told = tell_false_alarms(stored.values())
+
+    # One-sided, none in two: 1 - 0.05 ** (1 / 2) = 0.78.
+    assert told.startswith("Sessions of equal arms with a judged block: 2, independent verdicts: 2, false alarms: 0;")
+    assert "at most 78 %" in told
