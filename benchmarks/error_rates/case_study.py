@@ -29,7 +29,7 @@ from perfgate.core import Arm, Outcome, Session
 from perfgate.gate.calibrate import STEP
 from perfgate.stats.components import measure_variance
 from perfgate.stats.looks import decide
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import Policy, fix_policy
 from perfgate.verdict.series import read_series

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr
 
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 
 POWER = 0.90
 NODES = 400

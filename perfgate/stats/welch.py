@@ -9,8 +9,7 @@ from statistics import variance
 from scipy.special import chdtri
 
 from perfgate.stats.looks import POWER
-from perfgate.stats.moderated import Estimate, Prior
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import Estimate, Prior, find_quantile
 
 # Printed results carry two decimals: values that look equal may still differ by about this much, on the log scale.
 SPREAD_FLOOR = 1e-3

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import NoiseModel

@@ -12,7 +12,7 @@ from statistics import fmean, median, quantiles
 from perfgate.core import Arm
 from perfgate.metrics import METRICS
 from perfgate.stats.components import Components, measure_variance, split_variance
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 
 MIN_RESPONSE, MAX_RESPONSE = 0.5, 2.0
 """A metric responds when it shows between these shares of an injected slow-down, with an interval that excludes zero: what

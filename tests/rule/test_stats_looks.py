@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from perfgate.core import Outcome
 from perfgate.stats.looks import Plan, Series, decide, judge_metric
-from perfgate.stats.moderated import Estimate, Prior
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import Estimate, Prior, find_quantile
 
 PLAN = Plan(alpha=0.01, looks=(2, 3, 4, 6))
 PRIOR = Prior(variance=0.008**2, df=6)
