@@ -224,7 +224,7 @@ class Judgement:
 
     `change` is candidate over base minus one, signed so that the reader's sense of the metric holds (+0.03 throughput is
     more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs).
-    `worse` is the same change on the log scale with positive meaning worse. `margin` is the practical margin Delta as a
+    `worse` is the same change on the log scale with positive meaning worse. `margin_ratio` is the practical margin Delta as a
     positive ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what
     this run could have found, as a positive ratio.
     """
@@ -238,7 +238,7 @@ class Judgement:
     low: float | None
     high: float | None
     worse: float | None
-    margin: float
+    margin_ratio: float
     band: float | None = None
     p_value: float | None = None
     smallest_effect: float | None = None

@@ -34,7 +34,7 @@ def search_by_posterior(noise: Noise, drawn: Range) -> Searched:
     while isinstance(step := take_stock(state), Step):
         reading = Reading(
             differences=drawn.measure(step.place, step.blocks),
-            margin=log1p(MARGIN),
+            margin_log=log1p(MARGIN),
             prior_variance=drawn.prior.variance,
             prior_df=drawn.prior.df,
         )
@@ -90,7 +90,7 @@ def search_by_verdict(_: Noise, drawn: Range) -> Searched:
         differences: tuple[float, ...] = ()
         for look in PLAN.looks:
             differences += drawn.measure(place, look - len(differences))
-            outcome = decide([Series(differences=differences, margin=log1p(MARGIN), prior=drawn.prior)], PLAN).outcome
+            outcome = decide([Series(differences=differences, margin_log=log1p(MARGIN), prior=drawn.prior)], PLAN).outcome
             if outcome is not Outcome.INCONCLUSIVE:
                 break
         spent += len(differences)

@@ -125,7 +125,7 @@ def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
         shown[reading.metric] = {
             "blocks": blocks,
             "mean": estimate.mean,
-            "needed": max(reach, reading.series.margin / 2) if estimate.df else None,
+            "needed": max(reach, reading.series.margin_log / 2) if estimate.df else None,
             "phi": reading.series.phi[blocks - 1] if reading.series.phi else 1.0,
         }
     return shown

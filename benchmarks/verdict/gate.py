@@ -89,7 +89,7 @@ class Batch:
 
     def trials(self, blocks: int | None = None) -> Iterator[list[Series]]:
         """Each verdict's evidence as the rule takes it, cut to the first `blocks` blocks."""
-        margins = [log1p(METRICS[name].margin) for name in self.metrics]
+        margins = [log1p(METRICS[name].margin_ratio) for name in self.metrics]
         differences = find_differences(self.windows, self.dials)[:, :blocks]
         inflations = find_inflations(self.windows, self.spread, self.dials)[:, :blocks]
         usual = 2 * self.spread / self.windows.shape[3]
@@ -179,7 +179,7 @@ def make_series(
     prior_df = float(min(blocks, dials.prior_df))
     phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
     return [
-        Series(differences=tuple(column), margin=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)
+        Series(differences=tuple(column), margin_log=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)
         for column, margin, variance, phi in zip(differences.T.tolist(), margins, variances, phis, strict=True)
     ]
 

@@ -38,7 +38,7 @@ def promise(metric: str, block_sd: float, dials: Dials) -> float:
         block_sd=block_sd,
         prior_df=float(dials.prior_df),
         alpha=ALPHA / len(LOOKS) / len(DEFAULT.metrics),
-        floor=log1p(METRICS[metric].margin) / 2.0,
+        floor=log1p(METRICS[metric].margin_ratio) / 2.0,
     )
     return find_smallest_effect(trial)
 

@@ -31,13 +31,13 @@ class CommandBench:
     """Runs `command` in the checkouts of both commits, in turns.
 
     A block is `windows` runs of each; the median of their logarithms counts. With `metric` the command prints bench_serving's
-    JSON, else a number that improves upwards if `higher`. `margin` is the smallest loss to act on, as a log ratio.
+    JSON, else a number that improves upwards if `higher`. `margin_log` is the smallest loss to act on, as a log ratio.
     """
 
     workshop: Workshop
     command: str
     metric: str
-    margin: float
+    margin_log: float
     higher: bool
     windows: int
     timeout_s: float
@@ -46,7 +46,7 @@ class CommandBench:
         """Run all blocks. Raise VoidError when a run fails, CommitError when it says that it always will."""
         trial.folder.mkdir(parents=True, exist_ok=True)
         differences = tuple(self._run_block(trial, block) for block in range(trial.blocks))
-        reading = Reading(differences=differences, margin=self.margin, higher=self.higher)
+        reading = Reading(differences=differences, margin_log=self.margin_log, higher=self.higher)
         return Result(metrics={self.metric or VALUE: reading})
 
     def _run_block(self, trial: Trial, block: int) -> float:

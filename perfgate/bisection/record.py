@@ -22,6 +22,10 @@ from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, rea
 SEARCH_FILE = "search.json"
 JOURNAL_FILE = "journal.jsonl"
 
+# The margin of a metric on the log scale: the field of `Reading`, and the key that journal lines have always had for it.
+MARGIN = "margin_log"
+JOURNAL_MARGIN = "margin"
+
 
 class Record:
     """The journal of one search, read and appended to."""
@@ -68,7 +72,9 @@ class Record:
 
     def _read_measured(self, line: Mapping[str, Any]) -> Measured:
         try:
-            metrics = TypeAdapter(dict[str, Reading]).validate_python(line.get("metrics"))
+            metrics = TypeAdapter(dict[str, Reading]).validate_python(
+                _rename_margin(line.get("metrics"), JOURNAL_MARGIN, MARGIN)
+            )
         except ValidationError as error:
             raise EvidenceError(f"{self._path}: {describe_first(error)}; the folder was damaged, search again") from None
         return Measured(place=line["place"], minutes=line["minutes"], metrics=metrics)
@@ -108,4 +114,15 @@ def _pick(lines: Iterable[Mapping[str, Any]], event: str) -> list[Mapping[str, A
 def dump_metrics(metrics: Mapping[str, Reading]) -> dict[str, Any]:
     """A measurement's metrics as a journal line holds them."""
     plain: dict[str, Any] = TypeAdapter(dict[str, Reading]).dump_python(dict(metrics), mode="json")
-    return plain
+    renamed: dict[str, Any] = _rename_margin(plain, MARGIN, JOURNAL_MARGIN)
+    return renamed
+
+
+def _rename_margin(metrics: Any, before: str, after: str) -> Any:
+    """Rename one field of each metric; what is no mapping stays for the validation to refuse."""
+    if not isinstance(metrics, dict):
+        return metrics
+    return {
+        name: {after if key == before else key: value for key, value in fields.items()} if isinstance(fields, dict) else fields
+        for name, fields in metrics.items()
+    }

@@ -42,7 +42,7 @@ class Reading:
     """One metric of one measurement: a log difference per block (positive meaning worse) and what it is judged by."""
 
     differences: tuple[float, ...]
-    margin: float
+    margin_log: float
     prior_variance: float = 0.0
     prior_df: float = 0.0
     gating: bool = True
@@ -197,7 +197,7 @@ def compare_ends(search: Search) -> tuple[Decision, tuple[str, ...]]:
     series = [
         Series(
             differences=search.gather(name, search.last),
-            margin=ends[0].metrics[name].margin,
+            margin_log=ends[0].metrics[name].margin_log,
             prior=search.find_prior(name),
         )
         for name in metrics
@@ -227,8 +227,8 @@ def believe(search: Search, metric: str) -> Belief:
     """Weigh every commit by all blocks of one metric."""
     places = range(1, search.places + 1)
     looks = [Look(place=place, differences=search.gather(metric, place)) for place in places]
-    margin = next(one.metrics[metric].margin for one in search.measured if metric in one.metrics)
-    return weigh(looks, search.places, search.find_prior(metric), margin / 2)
+    margin_log = next(one.metrics[metric].margin_log for one in search.measured if metric in one.metrics)
+    return weigh(looks, search.places, search.find_prior(metric), margin_log / 2)
 
 
 def _find_next_look(search: Search) -> int:

@@ -86,7 +86,7 @@ def read_result(folder: Path) -> Result:
     metrics = {
         reading.metric: Reading(
             differences=reading.series.differences,
-            margin=reading.series.margin,
+            margin_log=reading.series.margin_log,
             prior_variance=reading.series.prior.variance,
             prior_df=reading.series.prior.df,
             gating=reading.series.gating,

@@ -202,7 +202,7 @@ def compare_runners(points: Sequence[SeriesPoint]) -> Spread | None:
     return Spread(medians=medians, points={runner: len(values[runner]) for runner in medians}, ratio=ratio)
 
 
-def measure_creep(points: Sequence[SeriesPoint], better: str, margin: float | None) -> Creep | None:
+def measure_creep(points: Sequence[SeriesPoint], better: str, margin_ratio: float | None) -> Creep | None:
     """Compare today's level with that of the newest release, or else of the first points; None without later points.
 
     Half the margin may add up unseen: the limit by which stored baselines are held to their anchors.
@@ -221,7 +221,7 @@ def measure_creep(points: Sequence[SeriesPoint], better: str, margin: float | No
         level=level,
         ratio=now / level - 1,
         worse=measure_loss(level, now, better),
-        limit=None if margin is None else margin / 2,
+        limit=None if margin_ratio is None else margin_ratio / 2,
     )
 
 

@@ -48,13 +48,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One metric: a log difference per block (candidate minus base, positive meaning worse) and its log margin Delta.
+    """One metric: a log difference per block (candidate minus base, positive meaning worse) and its margin Delta, `margin_log`.
 
     `phi` holds the variance inflation after 1, 2, ... blocks; left out, it is 1 throughout.
     """
 
     differences: tuple[float, ...]
-    margin: float
+    margin_log: float
     prior: Prior = NO_PRIOR
     phi: tuple[float, ...] = ()
     gating: bool = True
@@ -95,16 +95,16 @@ def decide(series: Sequence[Series], plan: Plan) -> Decision:
     return decision
 
 
-def judge_metric(found: Estimate, margin: float, *, is_worse: bool, is_better: bool) -> Outcome:
-    """Judge one metric by its log `margin` Delta and by what Holm's test rejected.
+def judge_metric(found: Estimate, margin_log: float, *, is_worse: bool, is_better: bool) -> Outcome:
+    """Judge one metric by its margin Delta on the log scale, `margin_log`, and by what Holm's test rejected.
 
     Half of Delta divides the line: beyond it nothing passes, within it nothing fails, so no third look can swap the two.
     """
-    if found.mean > margin / 2:
+    if found.mean > margin_log / 2:
         return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
-    if not found.mean + found.reach(CONFIDENCE) < margin:
+    if not found.mean + found.reach(CONFIDENCE) < margin_log:
         return Outcome.INCONCLUSIVE
-    return Outcome.IMPROVED if is_better and found.mean < -margin / 2 else Outcome.PASS
+    return Outcome.IMPROVED if is_better and found.mean < -margin_log / 2 else Outcome.PASS
 
 
 def _look(series: Sequence[Series], look: int, plan: Plan) -> tuple[Finding, ...]:
@@ -115,9 +115,9 @@ def _look(series: Sequence[Series], look: int, plan: Plan) -> tuple[Finding, ...
     strictest = plan.alpha_look / max(len(family), 1)
     return tuple(
         Finding(
-            outcome=judge_metric(found, one.margin, is_worse=worse[index], is_better=better[index]),
+            outcome=judge_metric(found, one.margin_log, is_worse=worse[index], is_better=better[index]),
             estimate=found,
-            smallest=_find_smallest(found, one.margin, strictest),
+            smallest=_find_smallest(found, one.margin_log, strictest),
         )
         for index, (one, found) in enumerate(zip(series, estimates, strict=True))
     )
@@ -131,9 +131,9 @@ def _reject(family: list[int], p_values: list[float], alpha: float) -> list[bool
     return rejected
 
 
-def _find_smallest(found: Estimate, margin: float, alpha: float) -> float:
+def _find_smallest(found: Estimate, margin_log: float, alpha: float) -> float:
     """Effect whose estimate clears both the test and Delta / 2 nine times in ten (shifted t in place of the noncentral one)."""
-    return max(found.reach(1 - alpha), margin / 2) + found.reach(POWER)
+    return max(found.reach(1 - alpha), margin_log / 2) + found.reach(POWER)
 
 
 def _combine(series: Sequence[Series], findings: Sequence[Finding]) -> Outcome:

@@ -97,7 +97,7 @@ def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks:
         low=ends[0],
         high=ends[1],
         worse=estimate.mean,
-        margin=policy.scenario.margin(reading.metric),
+        margin_ratio=policy.scenario.margin_ratio(reading.metric),
         band=find_band(reading.metric, policy),
         p_value=estimate.p_worse if estimate.df else None,
         smallest_effect=smallest,
@@ -135,7 +135,7 @@ def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgeme
         low=None,
         high=None,
         worse=None,
-        margin=policy.scenario.margin(metric),
+        margin_ratio=policy.scenario.margin_ratio(metric),
         band=find_band(metric, policy),
         notes=(policy.silent[metric],) if metric in policy.silent else (),
     )
@@ -164,10 +164,12 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
 def _explain_loss(judgement: Judgement) -> str:
     """In the metric's own sense, as the table says it: throughput that halved is 50 % worse, a latency that doubled 100 %."""
     row = METRICS[judgement.metric]
-    margin = judgement.margin if row.better is Better.LOWER else judgement.margin / (1 + judgement.margin)
+    margin_ratio = (
+        judgement.margin_ratio if row.better is Better.LOWER else judgement.margin_ratio / (1 + judgement.margin_ratio)
+    )
     return (
         f"{row.title} is worse by {format_percent(abs(judgement.change or 0.0))}: more than half of its "
-        f"{format_percent(margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+        f"{format_percent(margin_ratio)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
     )
 
 

@@ -71,9 +71,9 @@ class Policy:
         """The fewest A/A blocks stored behind any gating metric."""
         return min((self.noise[name].blocks if name in self.noise else 0 for name in self.gated), default=0)
 
-    def margin(self, metric: str) -> float:
+    def margin_log(self, metric: str) -> float:
         """Delta on the log scale."""
-        return log1p(self.scenario.margin(metric))
+        return log1p(self.scenario.margin_ratio(metric))
 
     def prior(self, metric: str) -> Prior:
         """What stored noise contributes: s0^2 of A/A blocks in stage 2, one start of a new session in stage 1."""

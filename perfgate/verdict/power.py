@@ -62,7 +62,7 @@ class Curve:
 
     metric: str
     gating: bool
-    margin: float
+    margin_ratio: float
     block_sd: float
     stored_blocks: int
     reaches: tuple[Reach, ...]
@@ -107,7 +107,7 @@ class Study:
             block_sd=sqrt(predict_block_variance(noise, design)),
             prior_df=min(noise.blocks, MAX_PRIOR_DF),
             alpha=self.scenario.alpha / len(self.scenario.blocks.looks) / family,
-            floor=log1p(self.scenario.margin(metric)) / 2.0,
+            floor=log1p(self.scenario.margin_ratio(metric)) / 2.0,
         )
 
 
@@ -140,7 +140,7 @@ def _draw_curve(study: Study, metric: str) -> Curve:
     return Curve(
         metric=metric,
         gating=metric in study.gating,
-        margin=study.scenario.margin(metric),
+        margin_ratio=study.scenario.margin_ratio(metric),
         block_sd=expm1(trials[0].block_sd),
         stored_blocks=study.baseline.metrics[metric].blocks,
         reaches=tuple(
@@ -184,7 +184,14 @@ def describe(study: Study, curves: Iterable[Curve], purchases: Iterable[Purchase
         "looks": list(study.scenario.blocks.looks),
         "power": POWER,
         "cost": asdict(study.cost),
-        "metrics": [asdict(curve) for curve in curves],
+        "metrics": [_describe_curve(curve) for curve in curves],
         "effect": effect,
         "designs": [asdict(purchase) for purchase in purchases],
     }
+
+
+def _describe_curve(curve: Curve) -> dict[str, object]:
+    """The fields of a curve; in JSON the margin is called by its short name."""
+    content = asdict(curve)
+    content["margin"] = content.pop("margin_ratio")
+    return content

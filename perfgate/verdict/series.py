@@ -57,7 +57,7 @@ def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
         base = (policy.noise[metric].log_mean,) * len(blocks)
     series = Series(
         differences=tuple(round(after - before, DECIMALS) for before, after in zip(base, candidate, strict=True)),
-        margin=policy.margin(metric),
+        margin_log=policy.margin_log(metric),
         prior=policy.prior(metric),
         phi=_inflate(metric, blocks, policy),
         gating=metric not in policy.silent,

@@ -18,7 +18,7 @@ RULES = Rules(plan=Plan(alpha=0.01, looks=(2, 3, 4, 6)), budget=8.0)
 
 def make(place, *differences, higher=False):
     reading = Reading(
-        differences=differences, margin=log1p(0.03), prior_variance=0.003**2, prior_df=6.0, higher=higher, gating=True
+        differences=differences, margin_log=log1p(0.03), prior_variance=0.003**2, prior_df=6.0, higher=higher, gating=True
     )
     return Measured(place=place, minutes=2.0 * len(differences), metrics={"output_tok_per_s": reading})
 

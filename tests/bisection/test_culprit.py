@@ -16,7 +16,7 @@ LOSS = log1p(0.03)
 
 
 def make(place, *differences, minutes=2.0, **changes):
-    fields = {"margin": LOSS, "prior_variance": 0.004**2, "prior_df": 6.0}
+    fields = {"margin_log": LOSS, "prior_variance": 0.004**2, "prior_df": 6.0}
     reading = Reading(differences=differences, **{**fields, **changes})
     return Measured(place=place, minutes=minutes * len(differences), metrics={"speed": reading})
 

@@ -47,8 +47,8 @@ def test_combine_outcomes__never_softens_what_is_not_a_pass(outcomes):
 
 def test_combine_outcomes__is_what_the_judge_says_of_a_gain_beside_a_pass():
     """A metric that gained and one that stayed: the judge, a comparison and a machine's scenarios all call that a gain."""
-    gained = Series(differences=(-0.5, -0.501, -0.499, -0.5), margin=0.1)
-    stayed = Series(differences=(0.001, -0.001, 0.0, 0.0005), margin=0.1)
+    gained = Series(differences=(-0.5, -0.501, -0.499, -0.5), margin_log=0.1)
+    stayed = Series(differences=(0.001, -0.001, 0.0, 0.0005), margin_log=0.1)
 
     decision = decide([gained, stayed], Plan(alpha=0.01, looks=(4,)))
 

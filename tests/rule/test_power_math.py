@@ -74,7 +74,7 @@ def test_find_power__agrees_with_the_rule_on_simulated_blocks():
     stored = sd**2 * rng.chisquare(6, tries) / 6
     blocks = rng.normal(effect, sd, (tries, 3))
     found = sum(
-        decide([Series(differences=tuple(one), margin=margin, prior=Prior(variance=float(variance), df=6.0))], plan).outcome
+        decide([Series(differences=tuple(one), margin_log=margin, prior=Prior(variance=float(variance), df=6.0))], plan).outcome
         is Outcome.REGRESSION
         for one, variance in zip(blocks.tolist(), stored, strict=True)
     )

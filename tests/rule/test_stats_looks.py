@@ -18,7 +18,7 @@ RANK = [Outcome.IMPROVED, Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.REGRESSION
 
 
 def _series(*differences: float, **changes) -> Series:
-    return Series(**{"differences": differences, "margin": 0.03, "prior": PRIOR, **changes})
+    return Series(**{"differences": differences, "margin_log": 0.03, "prior": PRIOR, **changes})
 
 
 def test_plan__spends_its_error_over_looks_and_scenarios():
@@ -97,13 +97,13 @@ def test_decide__the_smallest_effect_is_found_nine_times_in_ten():
     quiet = decide([_series(0.0, 0.0, prior=Prior(variance=0.004**2, df=1e6))], Plan(alpha=0.01, looks=(2,)))
 
     # z(.99) + z(.9) standard errors of 0.004 / sqrt(2); the test, not Delta / 2, is what binds at a small margin.
-    tight = decide([_series(0.0, 0.0, margin=0.001, prior=Prior(variance=0.004**2, df=1e6))], Plan(alpha=0.01, looks=(2,)))
+    tight = decide([_series(0.0, 0.0, margin_log=0.001, prior=Prior(variance=0.004**2, df=1e6))], Plan(alpha=0.01, looks=(2,)))
     assert tight.findings[0].smallest == pytest.approx((2.3263 + 1.2816) * 0.004 / 2**0.5, rel=1e-3)
     assert quiet.findings[0].smallest == pytest.approx(0.015 + 1.2816 * 0.004 / 2**0.5, rel=1e-3)
 
 
 def test_decide__the_smallest_effect_of_many_metrics_is_found_at_the_strictest_level():
-    quiet = _series(0.0, 0.0, margin=0.001, prior=Prior(variance=0.004**2, df=1e6))
+    quiet = _series(0.0, 0.0, margin_log=0.001, prior=Prior(variance=0.004**2, df=1e6))
 
     decision = decide([quiet, quiet], Plan(alpha=0.01, looks=(2,)))
 
@@ -186,7 +186,7 @@ def families(draw) -> list[Series]:
     return [
         Series(
             differences=draw(values),
-            margin=draw(st.sampled_from([0.03, 0.1])),
+            margin_log=draw(st.sampled_from([0.03, 0.1])),
             prior=draw(priors),
             gating=index == 0 or draw(st.booleans()),
         )
@@ -235,7 +235,7 @@ def test_decide__what_comes_after_a_decision_changes_nothing(family, later):
 @given(effects, priors, st.integers(2, 12))
 def test_decide__more_identical_evidence_never_swaps_pass_and_regression(effect, prior, blocks):
     few, many = (
-        decide([Series(differences=(effect,) * count, margin=0.03, prior=prior)], Plan(alpha=0.01, looks=(count,)))
+        decide([Series(differences=(effect,) * count, margin_log=0.03, prior=prior)], Plan(alpha=0.01, looks=(count,)))
         for count in (2, blocks)
     )
 
@@ -276,7 +276,7 @@ def test_decide__the_unit_of_the_logarithm_means_nothing(family, scale):
         replace(
             one,
             differences=tuple(scale * value for value in one.differences),
-            margin=scale * one.margin,
+            margin_log=scale * one.margin_log,
             prior=Prior(variance=scale**2 * one.prior.variance, df=one.prior.df),
         )
         for one in family

@@ -85,11 +85,11 @@ def plan_served(options: dict[str, Any]) -> Plan:
 def plan_commanded(options: dict[str, Any]) -> Plan:
     """Run a command in the checkout of each commit."""
     metric = METRICS.get(options["metric"])
-    margin = options["margin"] or (metric.margin if metric else MARGIN)
+    margin_ratio = options["margin"] or (metric.margin_ratio if metric else MARGIN)
     higher = metric.better is Better.HIGHER if metric else options["better"] == "higher"
     kept = ("shell", "windows", "aa_blocks", "timeout")
     return Plan(
-        facts={name: options[name] for name in kept} | {"margin": margin, "higher": higher},
+        facts={name: options[name] for name in kept} | {"margin": margin_ratio, "higher": higher},
         rules=Rules(
             plan=Looks(alpha=ALPHA, looks=LOOKS),
             budget=options["budget"],
@@ -101,7 +101,7 @@ def plan_commanded(options: dict[str, Any]) -> Plan:
             workshop=workshop,
             command=options["shell"],
             metric=options["metric"],
-            margin=log1p(margin),
+            margin_log=log1p(margin_ratio),
             higher=higher,
             windows=options["windows"],
             timeout_s=options["timeout"],

@@ -131,7 +131,7 @@ def format_text(
             METRICS[curve.metric].title if curve.gating else f"({METRICS[curve.metric].title})",
             format_percent(curve.block_sd, 2),
             str(curve.stored_blocks),
-            format_percent(curve.margin),
+            format_percent(curve.margin_ratio),
             *(format_percent(reach.smallest_effect, 2) for reach in curve.reaches),
         ]
         for curve in curves
