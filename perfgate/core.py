@@ -194,9 +194,9 @@ class Session:
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
     that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
     reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
-    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and judged by
-    nobody. `timing` is absent where nothing but windows is known.
-    `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when nobody did.
+    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and not
+    judged. `timing` is absent where nothing but windows is known.
+    `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when that was not done.
     `expert_use` tells how each measured arm's router uses the experts; an arm that is missing was never asked.
     """
 

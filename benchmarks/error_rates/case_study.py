@@ -119,7 +119,7 @@ def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
     policy = fix_policy(session, case.scenario, find_stored(shelf, case, pick))
     shown = {}
     for reading in read_series(drop_unasked(session, policy), policy):
-        family = len(policy.gated) + (reading.metric in policy.silent)
+        family = len(policy.gated) + (reading.metric in policy.not_gating)
         estimate = reading.series.estimate(blocks)
         reach = estimate.reach(1 - policy.plan.alpha_look / family)
         shown[reading.metric] = {

@@ -15,7 +15,7 @@ from perfgate.metrics import METRICS
 from perfgate.stats.looks import Decision, Plan, Series, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
-from perfgate.verdict.noise import doubt_agreement
+from perfgate.verdict.noise import guard_variance
 from perfgate.verdict.policy import MAX_PRIOR_DF, USUAL_RATIO
 
 Floats = NDArray[np.float64]
@@ -175,7 +175,7 @@ def make_series(
     """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics)."""
     blocks = len(stored.differences)
     observed = (stored.differences**2).mean(axis=0).tolist()
-    variances = [doubt_agreement(*pair) for pair in zip(observed, [blocks] * len(observed), stored.usual.tolist(), strict=True)]
+    variances = [guard_variance(*pair) for pair in zip(observed, [blocks] * len(observed), stored.usual.tolist(), strict=True)]
     prior_df = float(min(blocks, dials.prior_df))
     phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
     return [

@@ -8,7 +8,7 @@ from math import inf, log
 from pathlib import Path
 from statistics import median
 
-from perfgate.bisection.checkouts import Workshop, fill
+from perfgate.bisection.checkouts import CheckoutStore, fill
 from perfgate.bisection.guard import read_last
 from perfgate.bisection.repository import Commit
 from perfgate.bisection.search import Reading
@@ -34,7 +34,7 @@ class CommandBench:
     JSON, else a number that improves upwards if `higher`. `margin_log` is the smallest loss to act on, as a log ratio.
     """
 
-    workshop: Workshop
+    checkouts: CheckoutStore
     command: str
     metric: str
     margin_log: float
@@ -62,9 +62,9 @@ class CommandBench:
 
     def _run(self, commit: Commit, output: Path) -> float:
         """Run the command once and return its log badness."""
-        checkout = self.workshop.find_checkout(commit.sha)
+        checkout = self.checkouts.find_checkout(commit.sha)
         try:
-            code = self.workshop.guard.run(fill(self.command, commit.sha, checkout), checkout, output, self.timeout_s)
+            code = self.checkouts.guard.run(fill(self.command, commit.sha, checkout), checkout, output, self.timeout_s)
         except OSError as error:
             raise InputError(f"--command {self.command}: cannot be run ({error.strerror})") from None
         except subprocess.TimeoutExpired:

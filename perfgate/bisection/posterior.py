@@ -201,14 +201,14 @@ def _list_nodes() -> Floats:
 
 def choose(belief: Belief, options: Iterable[Option]) -> tuple[Option, float] | None:
     """Take the option that tells most per minute, and what it tells in bits; None where none tells anything."""
-    told: dict[int, Floats] = {}
+    gains: dict[int, Floats] = {}
     found: tuple[Option, float] | None = None
     rate = 0.0
     for option in options:
-        if option.blocks not in told:
+        if option.blocks not in gains:
             separation = sqrt(option.blocks) * standardise(belief.effect, belief.deviation)
-            told[option.blocks] = measure_information(belief.suspicions, separation)
-        bits = float(told[option.blocks][option.place - 1])
+            gains[option.blocks] = measure_information(belief.suspicions, separation)
+        bits = float(gains[option.blocks][option.place - 1])
         if bits > FAINT and bits / max(option.minutes, FAINT) > rate:
             found, rate = (option, bits), bits / max(option.minutes, FAINT)
     return found

@@ -1,6 +1,6 @@
 """Which commit made it slower: from what was measured so far to the next measurement, or to the answer.
 
-Pure: a search is its own journal, so the same lines give the same next step, whoever was killed between. First the gate's rule
+Pure: a search is its own journal, so the same lines give the same next step after any interruption. First the gate's rule
 says whether the last commit lost anything against the first; then `perfgate.bisection.posterior` says where, block by block.
 """
 
@@ -67,7 +67,7 @@ class Measured:
 class Rules:
     """What is fixed before the first block; `budget` in minutes may be raised later.
 
-    `metric` is the one to search by, or empty for the one that lost most beyond doubt. `aa_blocks` of GOOD against itself are
+    `metric` is the one to search by, or empty for the one that lost most for certain. `aa_blocks` of GOOD against itself are
     measured where nothing is known of the noise. `block_minutes` is what a block is taken to cost before there was one.
     """
 
@@ -102,7 +102,7 @@ class Search:
 
     @property
     def closed(self) -> dict[int, str]:
-        """The places that nobody measures any more, with the reason."""
+        """The places that are not measured any more, with the reason."""
         tired = ((place, reasons) for place, reasons in self.voids.items() if len(reasons) >= MAX_VOIDS)
         return {**{place: f"no valid measurement: {reasons[-1]}" for place, reasons in tired}, **self.skipped}
 
@@ -158,7 +158,7 @@ class Answer:
     """How the search ends, and all that can be said.
 
     `credible` are the fewest places that hold the confidence asked for; `found` is the place of the culprit, if there is one.
-    `belief` and `metric` are absent where GOOD and BAD were never told apart.
+    `belief` and `metric` are absent where GOOD and BAD were never distinguished.
     """
 
     ending: Ending
@@ -193,7 +193,7 @@ def compare_ends(search: Search) -> tuple[Decision, tuple[str, ...]]:
     if not ends:
         return Decision(outcome=Outcome.INCONCLUSIVE, look=0, findings=()), ()
     wanted = search.rules.metric
-    metrics = tuple(name for name, told in ends[0].metrics.items() if name == wanted or (told.gating and not wanted))
+    metrics = tuple(name for name, reading in ends[0].metrics.items() if name == wanted or (reading.gating and not wanted))
     series = [
         Series(
             differences=search.gather(name, search.last),
@@ -252,7 +252,7 @@ def _give_up(search: Search, place: int) -> Answer:
 
 
 def _locate(search: Search, metric: str) -> Step | Answer:
-    """GOOD and BAD differ: stop where one commit, or one run of commits that nobody can measure between, is sure enough."""
+    """GOOD and BAD differ: stop where one commit, or one run of commits with no measurable one between, is sure enough."""
     belief, sure = believe(search, metric), search.rules.confidence
     groups = list_groups(search)
     best = max(groups, key=lambda group: fsum(belief.places[place - 1] for place in group))
@@ -302,11 +302,11 @@ def _end(ending: Ending, search: Search, metric: str, reason: str) -> Answer:
         credible=list_credible(belief.places, search.rules.confidence) if ending is not Ending.NO_DIFFERENCE else (),
         belief=belief,
         metric=metric,
-        warnings=tuple(_list_doubts(search, belief)),
+        warnings=tuple(_list_warnings(search, belief)),
     )
 
 
-def _list_doubts(search: Search, belief: Belief) -> Iterator[str]:
+def _list_warnings(search: Search, belief: Belief) -> Iterator[str]:
     if compare_ends(search)[0].outcome is Outcome.INCONCLUSIVE:
         yield f"the gate's rule left open, after {search.rules.plan.looks[-1]} blocks, whether BAD is slower than GOOD"
     if belief.misfit < MISFIT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfgate.bisection.checkouts import Workshop
+from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.repository import Commit
 from perfgate.bisection.search import Reading
 from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
@@ -27,7 +27,7 @@ from perfgate.verdict.validity.admission import admit
 class SessionBench:
     """Serves GOOD and a commit, each from its own environment. `spec` is what both arms have in common."""
 
-    workshop: Workshop
+    checkouts: CheckoutStore
     scenario: Scenario
     text: str
     spec: ArmSpec
@@ -59,7 +59,7 @@ class SessionBench:
         return read_result(trial.folder)
 
     def _build_arm(self, commit: Commit) -> ArmSpec:
-        return replace(self.spec, python=str(self.workshop.find_python(commit.sha).absolute()))
+        return replace(self.spec, python=str(self.checkouts.find_python(commit.sha).absolute()))
 
     def _know_noise(self, trial: Trial, base: ArmSpec) -> None:
         """Calibrate this machine first where the scenario says that no stored file can know it."""
@@ -80,7 +80,7 @@ def read_result(folder: Path) -> Result:
     """Read a session as plain differences. Raise VoidError with the first reason when it is no evidence."""
     session, scenario, baseline = load_case(folder)
     policy = fix_policy(session, scenario, baseline)
-    problems = admit(session, policy.court)
+    problems = admit(session, policy.limits)
     if problems:
         raise VoidError(f"{folder}: {problems[0]}")
     metrics = {

@@ -93,12 +93,12 @@ def _describe_place(found: Found, place: int) -> dict[str, Any]:
         "folders": list(found.record.list_folders(place)),
     }
     if differences:
-        told = estimate(differences, found.search.find_prior(found.metric))
+        estimated = estimate(differences, found.search.find_prior(found.metric))
         sign = -1.0 if found.search.measured[0].metrics[found.metric].higher else 1.0
-        row["change"] = expm1(sign * told.mean)
-        reach = told.reach(CONFIDENCE)
+        row["change"] = expm1(sign * estimated.mean)
+        reach = estimated.reach(CONFIDENCE)
         if reach < 1:
-            row["low"], row["high"] = sorted(expm1(sign * (told.mean + side * reach)) for side in (-1, 1))
+            row["low"], row["high"] = sorted(expm1(sign * (estimated.mean + side * reach)) for side in (-1, 1))
     return row
 
 

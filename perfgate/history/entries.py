@@ -152,7 +152,7 @@ def _pick_judged(judged: JudgedFolder) -> frozenset[int]:
         id(window)
         for start in group_starts(judged.session)
         if len(start.measured) == policy.scenario.blocks.windows
-        for window in start.pick_judged(policy.court.rules)
+        for window in start.pick_judged(policy.limits.rules)
     )
 
 

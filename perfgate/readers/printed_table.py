@@ -120,14 +120,14 @@ def _read_arguments(line: str) -> dict[str, str]:
 def _as_run(table: Table, source: str, path: str) -> Run:
     values = {name: _number(table, label, path) for label, name in VALUE_LABELS.items() if label in table.rows}
     counts = {name: _count(table, label, path) for label, name in COUNT_LABELS.items()}
-    told = table.arguments.get("num_prompts", "")
+    requested = table.arguments.get("num_prompts", "")
     cut_off = "the table has no closing line: the log was cut off, so paste all of it"
     return as_run(
         Totals(
             source=source,
             values=values,
             workload=_workload(table, path),
-            requested=int(told) if told.isdecimal() and len(told) <= MAX_DIGITS else None,
+            requested=int(requested) if requested.isdecimal() and len(requested) <= MAX_DIGITS else None,
             completed=counts["completed"] or 0,
             input_tokens=counts["input_tokens"],
             output_tokens=counts["output_tokens"],

@@ -63,15 +63,15 @@ def compare_infos(infos: Iterable[ServerInfo]) -> Iterator[tuple[str, str, str]]
 
     What differs among the starts of one arm, such as a port or a seed, sets no arm apart.
     """
-    told: dict[str, dict[Arm, set[str]]] = {}
+    found: dict[str, dict[Arm, set[str]]] = {}
     seen: set[Arm] = set()
     for info in infos:
         seen.add(info.arm)
         for name, value in info.settings.items():
-            told.setdefault(name, {}).setdefault(info.arm, set()).add(value)
+            found.setdefault(name, {}).setdefault(info.arm, set()).add(value)
     if seen != set(Arm):
         return
-    for name, values in sorted(told.items()):
+    for name, values in sorted(found.items()):
         base, candidate = (values.get(arm, {""}) for arm in Arm)
         if len(base) == len(candidate) == 1 and base != candidate:
             yield name, _only(base), _only(candidate)

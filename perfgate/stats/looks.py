@@ -88,7 +88,7 @@ def decide(series: Sequence[Series], plan: Plan) -> Decision:
     blocks = min((len(one.differences) for one in series), default=0)
     decision = Decision(outcome=Outcome.INCONCLUSIVE, look=0, findings=())
     for look in (look for look in plan.looks if look <= blocks):
-        findings = _keep_doubt(_look(series, look, plan), decision.findings)
+        findings = _require_lasting_gain(_look(series, look, plan), decision.findings)
         decision = Decision(outcome=_combine(series, findings), look=look, findings=findings)
         if decision.outcome is not Outcome.INCONCLUSIVE:
             break
@@ -141,7 +141,7 @@ def _combine(series: Sequence[Series], findings: Sequence[Finding]) -> Outcome:
     return combine_outcomes(finding.outcome for one, finding in zip(series, findings, strict=True) if one.gating)
 
 
-def _keep_doubt(findings: tuple[Finding, ...], before: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _require_lasting_gain(findings: tuple[Finding, ...], before: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """A gain is shown only if every look so far saw it; else a slower candidate, by lasting longer, could look like a gain."""
     if not before:
         return findings

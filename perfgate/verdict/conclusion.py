@@ -1,4 +1,4 @@
-"""From a decision on numbers to the verdict that people read: every figure with its doubt, every doubt with what to do."""
+"""From a decision on numbers to the verdict that people read: every figure with its uncertainty, and what would reduce it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, Decision, Finding
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
-from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone
+from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
 from perfgate.verdict.series import Reading
 from perfgate.verdict.validity.admission import name_disturbed
 from perfgate.verdict.validity.pairing import Flaw, group_starts
@@ -57,7 +57,7 @@ def conclude(session: Session, policy: Policy, readings: Sequence[Reading], deci
     judgements = tuple(
         found.get(metric) or _describe_unjudged(metric, policy, Outcome.INCONCLUSIVE) for metric in policy.metrics
     )
-    if outcome is Outcome.INCONCLUSIVE and policy.stage == 1:
+    if outcome is Outcome.INCONCLUSIVE and policy.design is Design.ALONE:
         judgements = tuple(_withhold(judgement) for judgement in judgements)
     reasons = explain(outcome, policy, judgements, decision.look, measured)
     blocks = decision.look or measured
@@ -65,8 +65,8 @@ def conclude(session: Session, policy: Policy, readings: Sequence[Reading], deci
 
 
 def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
-    """Stage 1 may pass a candidate, but fail it only where no comparison with a base can be made."""
-    if policy.stage == 2:
+    """A candidate alone may pass, but it fails only where no comparison with a base can be made."""
+    if policy.design is Design.PAIRED:
         return outcome
     is_last_word = not session.has_base and policy.is_same_environment
     is_known = can_judge_alone(policy) and (outcome is not Outcome.REGRESSION or is_last_word)
@@ -106,11 +106,11 @@ def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks:
 
 
 def _note(metric: str, policy: Policy, outcome: Outcome, smallest: float | None, phi: float) -> Iterator[str]:
-    if metric in policy.silent:
-        yield policy.silent[metric]
+    if metric in policy.not_gating:
+        yield policy.not_gating[metric]
     elif outcome is Outcome.INCONCLUSIVE:
         yield f"{METRICS[metric].title}: this much evidence {_size(metric, smallest)}"
-    # Where phi is 1, nobody knows how little the windows scattered.
+    # Where phi is 1, it is unknown how little the windows scattered.
     scatter = sqrt(USUAL_RATIO * phi)
     if phi > 1 and scatter >= NOISY_RATIO:
         yield f"{METRICS[metric].title}: windows scattered {scatter:.1f} times as much as stored ones: a wider interval"
@@ -128,7 +128,7 @@ def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgeme
     return Judgement(
         metric=metric,
         outcome=outcome,
-        gating=metric not in policy.silent,
+        gating=metric not in policy.not_gating,
         base=None,
         candidate=None,
         change=None,
@@ -137,16 +137,16 @@ def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgeme
         worse=None,
         margin_ratio=policy.scenario.margin_ratio(metric),
         band=find_band(metric, policy),
-        notes=(policy.silent[metric],) if metric in policy.silent else (),
+        notes=(policy.not_gating[metric],) if metric in policy.not_gating else (),
     )
 
 
 def find_band(metric: str, policy: Policy) -> float | None:
-    """The stored noise band of a metric for this stage, as a positive ratio."""
+    """The stored noise band of a metric for this design, as a positive ratio."""
     noise = policy.noise.get(metric)
     if noise is None:
         return None
-    return noise.session_band if policy.stage == 1 else noise.band
+    return noise.session_band if policy.design is Design.ALONE else noise.band
 
 
 def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
     if outcome is Outcome.REGRESSION:
         return tuple(_explain_loss(judgement) for judgement in gating if judgement.outcome is Outcome.REGRESSION)
     if outcome is Outcome.INCONCLUSIVE:
-        return _explain_doubt(policy, gating, look, measured)
+        return _explain_inconclusive(policy, gating, look, measured)
     gains = [METRICS[judgement.metric].title for judgement in gating if judgement.outcome is Outcome.IMPROVED]
     reason = f"{len(gating)} gating metrics after {_count(look)}: a loss beyond its margin is less likely than 5 % for each"
     return (reason, f"beyond half a margin better: {', '.join(gains)}") if gains else (reason,)
@@ -173,8 +173,8 @@ def _explain_loss(judgement: Judgement) -> str:
     )
 
 
-def _explain_doubt(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
-    if policy.stage == 1:
+def _explain_inconclusive(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
+    if policy.design is Design.ALONE:
         if not can_judge_alone(policy):
             return (f"a candidate alone needs {MIN_SESSIONS} stored sessions of each gating metric: measure A/B blocks",)
         return ("the candidate alone is not clearly within the stored band: measure A/B blocks",)
@@ -202,7 +202,7 @@ def _build(session: Session, policy: Policy, answer: Answer) -> Verdict:
         warnings=tuple(_warn(session, policy)),
         advisory=policy.calibrated_blocks < CALIBRATED_BLOCKS,
         blocks=answer.blocks,
-        windows=answer.blocks * policy.scenario.blocks.windows * policy.stage,
+        windows=answer.blocks * policy.scenario.blocks.windows * policy.design,
         policy=policy.describe(),
     )
 
@@ -219,11 +219,11 @@ def _warn(session: Session, policy: Policy) -> Iterator[str]:
         for difference in software_differences(base, candidate):
             yield f"the arms differ in {name_arms(difference)}"
     for flaw in _list_replaced(session, policy):
-        yield f"block {flaw.window.block}, {flaw.window.arm.value}: a window {flaw.told} and was measured again"
+        yield f"block {flaw.window.block}, {flaw.window.arm.value}: a window {flaw.description} and was measured again"
     yield from name_disturbed(session)
 
 
 def _list_replaced(session: Session, policy: Policy) -> list[Flaw]:
     """The windows whose places re-runs took, in the order of time."""
-    replaced = (flaw for start in group_starts(session) for flaw in start.settle(policy.court.rules).replaced)
+    replaced = (flaw for start in group_starts(session) for flaw in start.settle(policy.limits.rules).replaced)
     return sorted(replaced, key=lambda flaw: flaw.window.begun_s)

@@ -1,9 +1,10 @@
-"""What is fixed before anybody looks: which metrics gate, how far each may move, and what the stored noise is worth."""
+"""What is fixed before the first look: which metrics gate, how far each may move, and what the stored noise is worth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from math import log1p
 
 from perfgate.core import Arm, Fingerprint, Session
@@ -15,7 +16,7 @@ from perfgate.stats.moderated import Prior
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import NoiseModel
-from perfgate.verdict.validity.structure import Court
+from perfgate.verdict.validity.structure import AdmissionLimits
 
 RULE = "2026-11.7"
 """Version of the rule: any change that could change a verdict changes this."""
@@ -36,24 +37,31 @@ USUAL_RATIO = 2.0
 freedom, so a median of a few doubles by chance alone; `benchmarks/verdict/tuning.py` has what counting that as noise costs."""
 
 
+class Design(IntEnum):
+    """Which arms a session measures; the value is their number, and the `stage` of a verdict's JSON."""
+
+    ALONE = 1
+    PAIRED = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rule as it applies to one session. `silent` maps each metric that is shown without gating to the reason."""
+    """The rule as it applies to one session. `not_gating` maps each metric that is shown without gating to the reason."""
 
     scenario: Scenario
     plan: Plan
-    stage: int
+    design: Design
     noise: Mapping[str, NoiseModel]
     is_same_environment: bool
     metrics: tuple[str, ...]
-    silent: Mapping[str, str]
+    not_gating: Mapping[str, str]
     warnings: tuple[str, ...]
     checksum: str
 
     @property
     def gated(self) -> tuple[str, ...]:
         """The metrics that may fail the change."""
-        return tuple(metric for metric in self.metrics if metric not in self.silent)
+        return tuple(metric for metric in self.metrics if metric not in self.not_gating)
 
     @property
     def max_prior_df(self) -> int:
@@ -61,10 +69,10 @@ class Policy:
         return MAX_PRIOR_DF if self.is_same_environment else MAX_PRIOR_DF_OTHER
 
     @property
-    def court(self) -> Court:
-        """What evidence is held against before it is judged."""
+    def limits(self) -> AdmissionLimits:
+        """What evidence must satisfy before it is judged."""
         deviations = {name: noise.components.window.variance**0.5 for name, noise in self.noise.items()}
-        return Court(scenario=self.scenario, gated=self.gated, noise=deviations)
+        return AdmissionLimits(scenario=self.scenario, gated=self.gated, noise=deviations)
 
     @property
     def calibrated_blocks(self) -> int:
@@ -76,11 +84,11 @@ class Policy:
         return log1p(self.scenario.margin_ratio(metric))
 
     def prior(self, metric: str) -> Prior:
-        """What stored noise contributes: s0^2 of A/A blocks in stage 2, one start of a new session in stage 1."""
+        """What stored noise contributes: s0^2 of A/A blocks for paired arms, one new start for a candidate alone."""
         noise = self.noise.get(metric)
         if noise is None:
             return Prior()
-        if self.stage == 1:
+        if self.design is Design.ALONE:
             return Prior(variance=noise.predicted_variance, df=noise.sessions - 1)
         return Prior(variance=noise.block_variance, df=min(noise.blocks, self.max_prior_df))
 
@@ -88,7 +96,7 @@ class Policy:
         """The rule in numbers, for the verdict."""
         return {
             "rule": RULE,
-            "stage": self.stage,
+            "stage": int(self.design),
             "alpha": self.plan.alpha,
             "alpha_look": self.plan.alpha_look,
             "looks": ", ".join(map(str, self.plan.looks)),
@@ -104,22 +112,23 @@ class Policy:
 
 def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) -> Policy:
     """Fix the rule from what is known before the windows are read: scenario, fingerprints and stored noise."""
-    stage = 2 if Arm.BASE in session.fingerprints or any(window.arm is Arm.BASE for window in session.windows) else 1
+    has_base = Arm.BASE in session.fingerprints or any(window.arm is Arm.BASE for window in session.windows)
+    design = Design.PAIRED if has_base else Design.ALONE
     fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
     refusals, changes = _compare(scenario, baseline, fingerprint)
     usable = baseline is not None and not refusals
     noise = dict(baseline.metrics) if baseline is not None and usable else {}
     metrics = tuple(name for name, metric in METRICS.items() if name in scenario.gates or metric.headline)
-    silent = {name: reason for name in metrics if (reason := find_silence(name, scenario, noise.get(name)))}
-    missing = [name for name in metrics if usable and name not in silent and name not in noise]
+    not_gating = {name: reason for name in metrics if (reason := explain_not_gating(name, scenario, noise.get(name)))}
+    missing = [name for name in metrics if usable and name not in not_gating and name not in noise]
     return Policy(
         scenario=scenario,
-        plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if stage == 2 else (1,), scenarios=session.scenarios_in_pr),
-        stage=stage,
+        plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if has_base else (1,), scenarios=session.scenarios_in_pr),
+        design=design,
         noise=noise,
         is_same_environment=not changes,
         metrics=metrics,
-        silent=silent,
+        not_gating=not_gating,
         warnings=(
             *refusals,
             *(f"{change}: its noise weighs less" for change in changes),
@@ -154,7 +163,7 @@ def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerpri
     return tuple(refusals)
 
 
-def find_silence(name: str, scenario: Scenario, noise: NoiseModel | None) -> str | None:
+def explain_not_gating(name: str, scenario: Scenario, noise: NoiseModel | None) -> str | None:
     """Say why a metric is shown without gating; None for one that gates."""
     metric, gate, load = METRICS[name], scenario.gates.get(name), scenario.load
     responds = noise.is_responsive if noise else None

@@ -14,7 +14,7 @@ from perfgate.storage.rounding import round_number
 from perfgate.verdict.noise import StoredStart
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.pairing import group_starts
-from perfgate.verdict.validity.structure import Court
+from perfgate.verdict.validity.structure import AdmissionLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ def collect_rows(scenario: Scenario, fingerprint: Fingerprint, recorded: Iterabl
 
 def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded, epoch: int) -> list[Row]:
     session = one.session
-    court = Court(scenario=scenario, gated=tuple(scenario.gates))
-    if problems := admit(session, court):
+    limits = AdmissionLimits(scenario=scenario, gated=tuple(scenario.gates))
+    if problems := admit(session, limits):
         raise BaselineError(f"{one.name}: no evidence for a baseline: {problems[0]}")
     for arm, found in session.fingerprints.items():
         if differences := hardware_differences(found, fingerprint):
@@ -60,7 +60,7 @@ def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded
                 commit=one.commit,
                 environment=one.environment,
             ),
-            _read_values(start.pick_judged(court.rules)),
+            _read_values(start.pick_judged(limits.rules)),
         )
         for start in group_starts(session)
         if len(start.measured) == scenario.blocks.windows and (session.is_aa or start.arm is Arm.BASE)

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from perfgate.core import Session
 from perfgate.stats.looks import Series
-from perfgate.verdict.policy import USUAL_RATIO, Policy
+from perfgate.verdict.policy import USUAL_RATIO, Design, Policy
 from perfgate.verdict.validity.pairing import (
     DECIMALS,
     Block,
@@ -34,9 +34,9 @@ class Reading:
 
 
 def read_blocks(session: Session, policy: Policy) -> tuple[Block, ...]:
-    """Return the whole blocks of a session: of both arms in stage 2, of the candidate alone in stage 1."""
-    pair = pair_blocks if policy.stage == 2 else list_lone_blocks
-    return pair(group_starts(session), policy.scenario.blocks.windows, policy.court.rules)
+    """Return the whole blocks of a session: of both arms where they are paired, else of the candidate alone."""
+    pair = pair_blocks if policy.design is Design.PAIRED else list_lone_blocks
+    return pair(group_starts(session), policy.scenario.blocks.windows, policy.limits.rules)
 
 
 def read_series(session: Session, policy: Policy) -> tuple[Reading, ...]:
@@ -45,13 +45,15 @@ def read_series(session: Session, policy: Policy) -> tuple[Reading, ...]:
     return tuple(
         _read(metric, blocks, policy)
         for metric in policy.metrics
-        if blocks and all(block.carries(metric) for block in blocks) and (policy.stage == 2 or metric in policy.noise)
+        if blocks
+        and all(block.carries(metric) for block in blocks)
+        and (policy.design is Design.PAIRED or metric in policy.noise)
     )
 
 
 def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
     candidate = tuple(summarise(block.candidate, metric) for block in blocks)
-    if policy.stage == 2:
+    if policy.design is Design.PAIRED:
         base = tuple(summarise(block.base, metric) for block in blocks)
     else:
         base = (policy.noise[metric].log_mean,) * len(blocks)
@@ -60,7 +62,7 @@ def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
         margin_log=policy.margin_log(metric),
         prior=policy.prior(metric),
         phi=_inflate(metric, blocks, policy),
-        gating=metric not in policy.silent,
+        gating=metric not in policy.not_gating,
     )
     return Reading(metric=metric, base=base, candidate=candidate, series=series)
 

@@ -24,7 +24,7 @@ from perfgate.scenario.schema import (
     read_scenario_text,
 )
 from perfgate.scenario.toml import find_keys, find_line, suggest
-from perfgate.verdict.policy import find_silence
+from perfgate.verdict.policy import explain_not_gating
 
 ROOT = Path(__file__).parents[2]
 TEXT = """\
@@ -414,7 +414,7 @@ def test_load_scenario__mixed_loads_gate_throughput_and_the_tail(load):
     scenario = load_scenario(f"gpt-oss-20b-shape-mxfp4-{load}")
 
     assert scenario.load.num_prompts * scenario.blocks.windows >= METRICS["p99_itl_ms"].min_requests
-    assert [find_silence(name, scenario, None) for name in ("output_tok_per_s", "p99_itl_ms")] == [None, None]
+    assert [explain_not_gating(name, scenario, None) for name in ("output_tok_per_s", "p99_itl_ms")] == [None, None]
 
 
 def test_docs__example_is_a_scenario():

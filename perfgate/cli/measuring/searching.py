@@ -9,7 +9,7 @@ from math import log1p
 from pathlib import Path
 from typing import Any
 
-from perfgate.bisection.checkouts import Workshop
+from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.commands import CommandBench
 from perfgate.bisection.guard import Guard
 from perfgate.bisection.search import Rules
@@ -22,7 +22,7 @@ from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from perfgate.serving.engine.arms import ArmSpec, parse_environment
 from perfgate.serving.progress import Progress
 from perfgate.stats.looks import Plan as Looks
-from perfgate.verdict.power import Cost, Design
+from perfgate.verdict.power import Cost, SampleSize
 
 MARGIN = 0.03
 ALPHA, LOOKS = 0.01, (2, 3, 4, 6)
@@ -35,8 +35,8 @@ class Plan:
 
     facts: dict[str, Any]
     rules: Rules
-    build_workshop: Callable[[Guard], Workshop]
-    build_bench: Callable[[Workshop, Progress], Bench]
+    build_checkouts: Callable[[Guard], CheckoutStore]
+    build_bench: Callable[[CheckoutStore, Progress], Bench]
 
 
 def plan_served(options: dict[str, Any]) -> Plan:
@@ -60,9 +60,9 @@ def plan_served(options: dict[str, Any]) -> Plan:
             budget=options["budget"],
             metric=options["metric"],
             confidence=options["confidence"],
-            block_minutes=Cost().minutes(Design(blocks=1, windows=scenario.blocks.windows)),
+            block_minutes=Cost().minutes(SampleSize(blocks=1, windows=scenario.blocks.windows)),
         ),
-        build_workshop=lambda guard: Workshop(
+        build_checkouts=lambda guard: CheckoutStore(
             repo=options["repo"],
             folder=options["out"],
             guard=guard,
@@ -70,8 +70,8 @@ def plan_served(options: dict[str, Any]) -> Plan:
             engine=Path(spec.python),
             package=options["package"],
         ),
-        build_bench=lambda workshop, progress: SessionBench(
-            workshop=workshop,
+        build_bench=lambda checkouts, progress: SessionBench(
+            checkouts=checkouts,
             scenario=scenario,
             text=text,
             spec=spec,
@@ -96,9 +96,11 @@ def plan_commanded(options: dict[str, Any]) -> Plan:
             confidence=options["confidence"],
             aa_blocks=options["aa_blocks"],
         ),
-        build_workshop=lambda guard: Workshop(repo=options["repo"], folder=options["out"], guard=guard, build=options["build"]),
-        build_bench=lambda workshop, _: CommandBench(
-            workshop=workshop,
+        build_checkouts=lambda guard: CheckoutStore(
+            repo=options["repo"], folder=options["out"], guard=guard, build=options["build"]
+        ),
+        build_bench=lambda checkouts, _: CommandBench(
+            checkouts=checkouts,
             command=options["shell"],
             metric=options["metric"],
             margin_log=log1p(margin_ratio),

@@ -163,7 +163,7 @@ def _check_texts(answers: Sequence[Answers]) -> Iterator[str]:
 
 
 def check_answered(windows: Iterable[Window], answers: Sequence[Answers]) -> Iterator[str]:
-    """Name each start that was measured and never asked: a candidate that nobody asked may be wrong."""
+    """Name each start that was measured and never asked: a candidate without answers may be wrong."""
     asked = {(found.arm, found.start) for found in answers}
     measured = {(window.start, window.arm, window.block) for window in windows if window.role is Role.MEASURED}
     for start, arm, block in sorted(measured):

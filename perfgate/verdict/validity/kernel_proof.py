@@ -93,8 +93,8 @@ def _judge_build(base: Build, candidate: Build) -> Iterator[str]:
 def _judge_exam(base: Exam, candidate: Exam) -> Iterator[str]:
     who = f"kernels: the candidate's {candidate.implementation}"
     if base.asked != candidate.asked:
-        told = f"{candidate.asked} cases where the base was asked {base.asked}"
-        yield f"{who} was asked {told}; run `perfgate kernels prove` anew"
+        counts = f"{candidate.asked} cases where the base was asked {base.asked}"
+        yield f"{who} was asked {counts}; run `perfgate kernels prove` anew"
         return
     # Where nothing is right in an arm, what went wrong is the exam.
     for exam in (base, candidate):

@@ -54,7 +54,7 @@ class Flaw:
     work: str
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What became of the window, as a verb: "stalled", or what its server did."""
         return self.work or "stalled"
 
