@@ -19,7 +19,7 @@ from perfgate.check import judge
 from perfgate.core import Arm, Outcome, Role, Session, Window
 from perfgate.gate.baseline_growth import add_responses, build_baseline
 from perfgate.scenario.schema import Scenario
-from perfgate.stats.looks import Plan, decide
+from perfgate.stats.looks import LookPlan, decide
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import Policy, fix_policy
@@ -250,7 +250,7 @@ def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
     found = {}
     for reading in read_series(session, policy):
         family = len(policy.gated) + (reading.metric in policy.not_gating)
-        plan = Plan(alpha=policy.plan.alpha / family, looks=policy.plan.looks)
+        plan = LookPlan(alpha=policy.plan.alpha / family, looks=policy.plan.looks)
         found[reading.metric] = decide([replace(reading.series, gating=True)], plan).outcome
     return found
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
-from perfgate.stats.looks import Decision, Plan, Series, decide
+from perfgate.stats.looks import LookPlan, Series, SeriesDecision, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
 from perfgate.verdict.noise import guard_variance
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 ALPHA = 0.01
 LOOKS = (2, 3, 4, 6)
-PLAN = Plan(alpha=ALPHA, looks=LOOKS)
+PLAN = LookPlan(alpha=ALPHA, looks=LOOKS)
 STEADY_RATIO = 0.03
 SESSION_BLOCKS = 4  # stored A/A blocks come from sessions of this many blocks
 
@@ -184,7 +184,7 @@ def make_series(
     ]
 
 
-def decide_all(batch: Batch, plan: Plan = PLAN, blocks: int | None = None) -> list[Decision]:
+def decide_all(batch: Batch, plan: LookPlan = PLAN, blocks: int | None = None) -> list[SeriesDecision]:
     """The rule's decision on each verdict of the batch."""
     return [decide(series, plan) for series in batch.trials(blocks)]
 
@@ -194,12 +194,12 @@ def score_trial(series: list[Series], looks: tuple[int, ...], *, steps: int = 10
 
     A larger budget never withdraws a regression, so halving the range finds it.
     """
-    if decide(series, Plan(alpha=1.0, looks=looks)).outcome is not Outcome.REGRESSION:
+    if decide(series, LookPlan(alpha=1.0, looks=looks)).outcome is not Outcome.REGRESSION:
         return 0.0
     low, high = 0.0, 8.0
     for _ in range(steps):
         middle = (low + high) / 2
-        if decide(series, Plan(alpha=10.0**-middle, looks=looks)).outcome is Outcome.REGRESSION:
+        if decide(series, LookPlan(alpha=10.0**-middle, looks=looks)).outcome is Outcome.REGRESSION:
             low = middle
         else:
             high = middle

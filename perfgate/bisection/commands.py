@@ -11,8 +11,8 @@ from statistics import median
 from perfgate.bisection.checkouts import CheckoutStore, fill
 from perfgate.bisection.guard import read_last
 from perfgate.bisection.repository import Commit
-from perfgate.bisection.search import Reading
-from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
+from perfgate.bisection.search import CommitReading
+from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError, InputError
 from perfgate.metrics import METRICS
@@ -42,12 +42,12 @@ class CommandBench:
     windows: int
     timeout_s: float
 
-    def measure(self, trial: Trial) -> Result:
+    def measure(self, trial: Trial) -> TrialResult:
         """Run all blocks. Raise VoidError when a run fails, CommitError when it says that it always will."""
         trial.folder.mkdir(parents=True, exist_ok=True)
         differences = tuple(self._run_block(trial, block) for block in range(trial.blocks))
-        reading = Reading(differences=differences, margin_log=self.margin_log, higher=self.higher)
-        return Result(metrics={self.metric or VALUE: reading})
+        reading = CommitReading(differences=differences, margin_log=self.margin_log, higher=self.higher)
+        return TrialResult(metrics={self.metric or VALUE: reading})
 
     def _run_block(self, trial: Trial, block: int) -> float:
         """One block in ABBA order, its first arm alternating with the block."""

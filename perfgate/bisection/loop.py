@@ -10,8 +10,8 @@ from pathlib import Path
 from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.record import Record, dump_metrics
 from perfgate.bisection.repository import Line
-from perfgate.bisection.search import GOOD, Answer, Rules, Search, Step, take_stock
-from perfgate.bisection.trial import Bench, CommitError, Result, Trial, VoidError
+from perfgate.bisection.search import GOOD, Answer, Search, SearchRules, Step, take_stock
+from perfgate.bisection.trial import CommitBench, CommitError, Trial, TrialResult, VoidError
 from perfgate.serving.progress import Progress
 
 MEASUREMENTS = "measurements"
@@ -22,10 +22,10 @@ class SearchLoop:
     """Everything that a search works with."""
 
     line: Line
-    rules: Rules
+    rules: SearchRules
     record: Record
     checkouts: CheckoutStore
-    bench: Bench
+    bench: CommitBench
     progress: Progress
     read_clock: Callable[[], float] = time.monotonic
 
@@ -78,7 +78,7 @@ class SearchLoop:
         if result.minutes and minutes > result.minutes:
             self.record.add("prepared", step.place, commit.sha, minutes - result.minutes)
 
-    def _measure(self, trial: Trial) -> Result:
+    def _measure(self, trial: Trial) -> TrialResult:
         result = self.bench.measure(trial)
         if self.rules.metric and self.rules.metric not in result.metrics:
             raise VoidError(f"{trial.folder}: no {self.rules.metric} was measured")

@@ -13,7 +13,7 @@ from math import fsum
 
 from perfgate.bisection.posterior import Belief, Look, Option, choose, list_credible, weigh
 from perfgate.core import Outcome
-from perfgate.stats.looks import Decision, Plan, Series, decide
+from perfgate.stats.looks import LookPlan, Series, SeriesDecision, decide
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.policy import MAX_PRIOR_DF
 
@@ -38,7 +38,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CommitReading:
     """One metric of one measurement: a log difference per block (positive meaning worse) and what it is judged by."""
 
     differences: tuple[float, ...]
@@ -55,7 +55,7 @@ class Measured:
 
     place: int
     minutes: float
-    metrics: Mapping[str, Reading]
+    metrics: Mapping[str, CommitReading]
 
     @property
     def blocks(self) -> int:
@@ -64,14 +64,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class SearchRules:
     """What is fixed before the first block; `budget` in minutes may be raised later.
 
     `metric` is the one to search by, or empty for the one that lost most for certain. `aa_blocks` of GOOD against itself are
     measured where nothing is known of the noise. `block_minutes` is what a block is taken to cost before there was one.
     """
 
-    plan: Plan
+    plan: LookPlan
     budget: float
     metric: str = ""
     confidence: float = 0.95
@@ -87,7 +87,7 @@ class Search:
     """
 
     places: int
-    rules: Rules
+    rules: SearchRules
     measured: tuple[Measured, ...] = ()
     skipped: Mapping[int, str] = field(default_factory=dict)
     voids: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -187,11 +187,11 @@ def take_stock(search: Search) -> Step | Answer:
     return _locate(search, pick_metric(decision, metrics))
 
 
-def compare_ends(search: Search) -> tuple[Decision, tuple[str, ...]]:
+def compare_ends(search: Search) -> tuple[SeriesDecision, tuple[str, ...]]:
     """Judge BAD against GOOD by the gate's rule; also name the metrics that it gates, in the order of its findings."""
     ends = [one for one in search.measured if one.place == search.last]
     if not ends:
-        return Decision(outcome=Outcome.INCONCLUSIVE, look=0, findings=()), ()
+        return SeriesDecision(outcome=Outcome.INCONCLUSIVE, look=0, findings=()), ()
     wanted = search.rules.metric
     metrics = tuple(name for name, reading in ends[0].metrics.items() if name == wanted or (reading.gating and not wanted))
     series = [
@@ -205,7 +205,7 @@ def compare_ends(search: Search) -> tuple[Decision, tuple[str, ...]]:
     return decide(series, search.rules.plan), metrics
 
 
-def pick_metric(decision: Decision, metrics: tuple[str, ...]) -> str:
+def pick_metric(decision: SeriesDecision, metrics: tuple[str, ...]) -> str:
     """Of the metrics that fail, or of all if none does, the one whose loss stands out most from its noise."""
     rates = {
         name: finding.estimate.mean / max(finding.estimate.standard_error, 1e-12)

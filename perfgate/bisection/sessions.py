@@ -7,8 +7,8 @@ from pathlib import Path
 
 from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.repository import Commit
-from perfgate.bisection.search import Reading
-from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
+from perfgate.bisection.search import CommitReading
+from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
 from perfgate.core import Arm, Better
 from perfgate.errors import EngineError
 from perfgate.gate.gate import Job, ensure_baseline, fix_noise, load_case, name_calibration
@@ -35,7 +35,7 @@ class SessionBench:
     model: Path | None
     progress: Progress
 
-    def measure(self, trial: Trial) -> Result:
+    def measure(self, trial: Trial) -> TrialResult:
         """Measure a session into the trial's folder, or go on with the one that was cut off there."""
         base, candidate = self._build_arm(trial.good), self._build_arm(trial.commit)
         self._know_noise(trial, base)
@@ -76,7 +76,7 @@ class SessionBench:
         ensure_baseline(job, self.progress)
 
 
-def read_result(folder: Path) -> Result:
+def read_result(folder: Path) -> TrialResult:
     """Read a session as plain differences. Raise VoidError with the first reason when it is no evidence."""
     session, scenario, baseline = load_case(folder)
     policy = fix_policy(session, scenario, baseline)
@@ -84,7 +84,7 @@ def read_result(folder: Path) -> Result:
     if problems:
         raise VoidError(f"{folder}: {problems[0]}")
     metrics = {
-        reading.metric: Reading(
+        reading.metric: CommitReading(
             differences=reading.series.differences,
             margin_log=reading.series.margin_log,
             prior_variance=reading.series.prior.variance,
@@ -96,4 +96,4 @@ def read_result(folder: Path) -> Result:
     }
     if not metrics:
         raise VoidError(f"{folder}: no whole block was measured")
-    return Result(metrics=metrics, minutes=session.timing.took_s / 60 if session.timing else 0.0)
+    return TrialResult(metrics=metrics, minutes=session.timing.took_s / 60 if session.timing else 0.0)

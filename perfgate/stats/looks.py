@@ -33,7 +33,7 @@ NO_PRIOR = Prior()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LookPlan:
     """What is fixed before looking: the error budget `alpha` of one scenario and the block counts at which it may be spent."""
 
     alpha: float
@@ -66,7 +66,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class SeriesFinding:
     """What one look says of one metric. `smallest` is the log effect that a look like this finds with 90 % power."""
 
     outcome: Outcome
@@ -75,21 +75,21 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class SeriesDecision:
     """What the rule says: after how many blocks (`look`; 0 when none was reached), and of each series."""
 
     outcome: Outcome
     look: int
-    findings: tuple[Finding, ...]
+    findings: tuple[SeriesFinding, ...]
 
 
-def decide(series: Sequence[Series], plan: Plan) -> Decision:
+def decide(series: Sequence[Series], plan: LookPlan) -> SeriesDecision:
     """Replay the looks in order; the first that decides is the answer, whatever was measured after it."""
     blocks = min((len(one.differences) for one in series), default=0)
-    decision = Decision(outcome=Outcome.INCONCLUSIVE, look=0, findings=())
+    decision = SeriesDecision(outcome=Outcome.INCONCLUSIVE, look=0, findings=())
     for look in (look for look in plan.looks if look <= blocks):
         findings = _require_lasting_gain(_look(series, look, plan), decision.findings)
-        decision = Decision(outcome=_combine(series, findings), look=look, findings=findings)
+        decision = SeriesDecision(outcome=_combine(series, findings), look=look, findings=findings)
         if decision.outcome is not Outcome.INCONCLUSIVE:
             break
     return decision
@@ -107,14 +107,14 @@ def judge_metric(found: Estimate, margin_log: float, *, is_worse: bool, is_bette
     return Outcome.IMPROVED if is_better and found.mean < -margin_log / 2 else Outcome.PASS
 
 
-def _look(series: Sequence[Series], look: int, plan: Plan) -> tuple[Finding, ...]:
+def _look(series: Sequence[Series], look: int, plan: LookPlan) -> tuple[SeriesFinding, ...]:
     estimates = [one.estimate(look) for one in series]
     family = [index for index, one in enumerate(series) if one.gating]
     worse = _reject(family, [found.p_worse for found in estimates], plan.alpha_look)
     better = _reject(family, [found.p_better for found in estimates], plan.alpha_look)
     strictest = plan.alpha_look / max(len(family), 1)
     return tuple(
-        Finding(
+        SeriesFinding(
             outcome=judge_metric(found, one.margin_log, is_worse=worse[index], is_better=better[index]),
             estimate=found,
             smallest=_find_smallest(found, one.margin_log, strictest),
@@ -136,12 +136,12 @@ def _find_smallest(found: Estimate, margin_log: float, alpha: float) -> float:
     return max(found.reach(1 - alpha), margin_log / 2) + found.reach(POWER)
 
 
-def _combine(series: Sequence[Series], findings: Sequence[Finding]) -> Outcome:
+def _combine(series: Sequence[Series], findings: Sequence[SeriesFinding]) -> Outcome:
     """One regression fails; all must pass to pass."""
     return combine_outcomes(finding.outcome for one, finding in zip(series, findings, strict=True) if one.gating)
 
 
-def _require_lasting_gain(findings: tuple[Finding, ...], before: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _require_lasting_gain(findings: tuple[SeriesFinding, ...], before: tuple[SeriesFinding, ...]) -> tuple[SeriesFinding, ...]:
     """A gain is shown only if every look so far saw it; else a slower candidate, by lasting longer, could look like a gain."""
     if not before:
         return findings

@@ -9,11 +9,11 @@ from math import exp, expm1, log1p, sqrt
 from perfgate.core import Arm, Better, Judgement, Outcome, Session, Verdict
 from perfgate.machine.fingerprint import software_differences
 from perfgate.metrics import METRICS
-from perfgate.stats.looks import CONFIDENCE, Decision, Finding
+from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
-from perfgate.verdict.series import Reading
+from perfgate.verdict.series import MetricSeries
 from perfgate.verdict.validity.admission import name_disturbed
 from perfgate.verdict.validity.pairing import Flaw, group_starts
 from perfgate.verdict.validity.structure import name_arms
@@ -29,7 +29,7 @@ MAX_LOSS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SessionConclusion:
     """What was concluded, from how many blocks."""
 
     outcome: Outcome
@@ -41,10 +41,10 @@ class Answer:
 def conclude_invalid(session: Session, policy: Policy, problems: tuple[str, ...]) -> Verdict:
     """Say why nothing can be said."""
     judgements = tuple(_describe_unjudged(metric, policy, Outcome.INVALID) for metric in policy.metrics)
-    return _build(session, policy, Answer(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+    return _build(session, policy, SessionConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 
 
-def conclude(session: Session, policy: Policy, readings: Sequence[Reading], decision: Decision) -> Verdict:
+def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries], decision: SeriesDecision) -> Verdict:
     """Say what the rule decided, or what is missing for a decision."""
     outcome = _settle(session, policy, decision.outcome)
     measured = len(readings[0].base) if readings else 0
@@ -61,7 +61,7 @@ def conclude(session: Session, policy: Policy, readings: Sequence[Reading], deci
         judgements = tuple(_withhold(judgement) for judgement in judgements)
     reasons = explain(outcome, policy, judgements, decision.look, measured)
     blocks = decision.look or measured
-    return _build(session, policy, Answer(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
+    return _build(session, policy, SessionConclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
 
 
 def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
@@ -77,7 +77,7 @@ def _withhold(judgement: Judgement) -> Judgement:
     return replace(judgement, outcome=Outcome.INCONCLUSIVE) if judgement.outcome is Outcome.REGRESSION else judgement
 
 
-def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks: int) -> Judgement:
+def _describe(reading: MetricSeries, policy: Policy, finding: SeriesFinding | None, blocks: int) -> Judgement:
     """Put one metric into the reader's terms: levels in its unit, changes signed as the metric is."""
     metric, estimate = METRICS[reading.metric], reading.series.estimate(blocks)
     sign = -1.0 if metric.better is Better.HIGHER else 1.0
@@ -191,7 +191,7 @@ def _count(blocks: int) -> str:
     return f"{blocks} block{'' if blocks == 1 else 's'}"
 
 
-def _build(session: Session, policy: Policy, answer: Answer) -> Verdict:
+def _build(session: Session, policy: Policy, answer: SessionConclusion) -> Verdict:
     fingerprint = session.fingerprints.get(Arm.CANDIDATE) or session.fingerprints.get(Arm.BASE)
     return Verdict(
         outcome=answer.outcome,

@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.readers.layer_timings import Layer, LayerBlock
-from perfgate.stats.looks import CONFIDENCE, Decision, Plan, Series, decide
+from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
 from perfgate.storage.rounding import DECIMALS, format_percent
 from perfgate.verdict.policy import RULE
 
@@ -29,7 +29,7 @@ SIDES = ("base", "candidate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class LayerConclusion:
     """What was concluded, from how many blocks."""
 
     outcome: Outcome
@@ -40,12 +40,12 @@ class Answer:
 
 def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> Verdict:
     """Judge layers from blocks in the order in which they were measured."""
-    plan = Plan(alpha=ALPHA, looks=LOOKS, scenarios=scenarios_in_pr)
+    plan = LookPlan(alpha=ALPHA, looks=LOOKS, scenarios=scenarios_in_pr)
     problems = tuple(_find_problems(blocks))
     if problems:
         names = sorted({name for block in blocks for name in block.layers})
         judgements = tuple(_describe_unjudged(name) for name in names)
-        return _build(blocks, plan, Answer(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+        return _build(blocks, plan, LayerConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 
     names = list(blocks[0].layers)
     differences = (tuple(difference(block.layers[name]) for block in blocks) for name in names)
@@ -58,7 +58,7 @@ def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> V
         _describe(name, blocks[:used], one, outcome) for name, one, outcome in zip(names, series, outcomes, strict=True)
     )
     reasons = tuple(_explain(decision, judgements, len(blocks)))
-    return _build(blocks, plan, Answer(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
+    return _build(blocks, plan, LayerConclusion(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
 
 
 def difference(layer: Layer) -> float:
@@ -132,7 +132,7 @@ def _describe_unjudged(name: str) -> Judgement:
     )
 
 
-def _explain(decision: Decision, judgements: Sequence[Judgement], measured: int) -> Iterator[str]:
+def _explain(decision: SeriesDecision, judgements: Sequence[Judgement], measured: int) -> Iterator[str]:
     if decision.outcome is Outcome.REGRESSION:
         for judgement in judgements:
             if judgement.outcome is Outcome.REGRESSION:
@@ -153,7 +153,7 @@ def _explain(decision: Decision, judgements: Sequence[Judgement], measured: int)
             yield f"beyond half a margin faster: {', '.join(gains)}"
 
 
-def _build(blocks: Sequence[LayerBlock], plan: Plan, answer: Answer) -> Verdict:
+def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: LayerConclusion) -> Verdict:
     facts = blocks[0].facts
     rounds = sum(len(layer.samples_us.base) for block in blocks[: answer.blocks] for layer in block.layers.values())
     return Verdict(

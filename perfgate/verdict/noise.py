@@ -62,7 +62,7 @@ class Response:
 def guard_variance(observed: float, blocks: int, usual: float) -> float:
     """Pull the variance of `blocks` A/A differences up towards `usual`, what the scatter of their windows alone would make it.
 
-    Two or three blocks can agree by chance. The pull weighs DOUBT_BLOCKS blocks, so it fades where many are stored: what both
+    Two or three blocks can agree by chance. The pull weighs GUARD_BLOCKS blocks, so it fades where many are stored: what both
     arms share, such as drift, scatters windows and leaves differences alone. It never makes a variance smaller.
     """
     return observed + max(0.0, usual - observed) * GUARD_BLOCKS / (blocks + GUARD_BLOCKS)

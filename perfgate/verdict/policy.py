@@ -11,7 +11,7 @@ from perfgate.core import Arm, Fingerprint, Session
 from perfgate.machine.fingerprint import hardware_differences, host_differences, software_differences
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
-from perfgate.stats.looks import CONFIDENCE, Plan
+from perfgate.stats.looks import CONFIDENCE, LookPlan
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.baselines import Baseline
@@ -49,7 +49,7 @@ class Policy:
     """The rule as it applies to one session. `not_gating` maps each metric that is shown without gating to the reason."""
 
     scenario: Scenario
-    plan: Plan
+    plan: LookPlan
     design: Design
     noise: Mapping[str, NoiseModel]
     is_same_environment: bool
@@ -123,7 +123,9 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
     missing = [name for name in metrics if usable and name not in not_gating and name not in noise]
     return Policy(
         scenario=scenario,
-        plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if has_base else (1,), scenarios=session.scenarios_in_pr),
+        plan=LookPlan(
+            alpha=scenario.alpha, looks=scenario.blocks.looks if has_base else (1,), scenarios=session.scenarios_in_pr
+        ),
         design=design,
         noise=noise,
         is_same_environment=not changes,

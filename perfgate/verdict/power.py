@@ -11,7 +11,7 @@ from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.components import Component
-from perfgate.stats.power import POWER, Trial, find_power, find_smallest_effect
+from perfgate.stats.power import POWER, MetricTest, find_power, find_smallest_effect
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import NoiseModel
 from perfgate.verdict.policy import MAX_PRIOR_DF, explain_not_gating
@@ -98,11 +98,11 @@ class Study:
         reasons = {name: explain_not_gating(name, self.scenario, self.baseline.metrics[name]) for name in self.metrics}
         return tuple(name for name, reason in reasons.items() if reason is None)
 
-    def trial(self, metric: str, design: SampleSize) -> Trial:
+    def trial(self, metric: str, design: SampleSize) -> MetricTest:
         """The strictest test that the rule may put `metric` to: Holm's first step at one of the scenario's looks."""
         noise = self.baseline.metrics[metric]
         family = max(len(self.gating), 1)
-        return Trial(
+        return MetricTest(
             blocks=design.blocks,
             block_sd=sqrt(predict_block_variance(noise, design)),
             prior_df=min(noise.blocks, MAX_PRIOR_DF),

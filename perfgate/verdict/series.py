@@ -20,7 +20,7 @@ from perfgate.verdict.validity.pairing import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class MetricSeries:
     """One metric of a session: log badness of each arm per block, and the series of their differences."""
 
     metric: str
@@ -39,7 +39,7 @@ def read_blocks(session: Session, policy: Policy) -> tuple[Block, ...]:
     return pair(group_starts(session), policy.scenario.blocks.windows, policy.limits.rules)
 
 
-def read_series(session: Session, policy: Policy) -> tuple[Reading, ...]:
+def read_series(session: Session, policy: Policy) -> tuple[MetricSeries, ...]:
     """Read every metric that all judged windows carry, in the order in which they are shown; empty without a whole block."""
     blocks = read_blocks(session, policy)
     return tuple(
@@ -51,7 +51,7 @@ def read_series(session: Session, policy: Policy) -> tuple[Reading, ...]:
     )
 
 
-def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
+def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> MetricSeries:
     candidate = tuple(summarise(block.candidate, metric) for block in blocks)
     if policy.design is Design.PAIRED:
         base = tuple(summarise(block.base, metric) for block in blocks)
@@ -64,7 +64,7 @@ def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
         phi=_inflate(metric, blocks, policy),
         gating=metric not in policy.not_gating,
     )
-    return Reading(metric=metric, base=base, candidate=candidate, series=series)
+    return MetricSeries(metric=metric, base=base, candidate=candidate, series=series)
 
 
 def _inflate(metric: str, blocks: tuple[Block, ...], policy: Policy) -> tuple[float, ...]:

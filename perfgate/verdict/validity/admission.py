@@ -14,7 +14,7 @@ from perfgate.core import Arm, Role, Session, Window
 from perfgate.machine.fingerprint import hardware_differences, host_differences
 from perfgate.scenario.load import Load
 from perfgate.storage.rounding import format_percent
-from perfgate.verdict.validity.pairing import Start, group_starts
+from perfgate.verdict.validity.pairing import ServerStart, group_starts
 from perfgate.verdict.validity.structure import (
     AdmissionLimits,
     check_blocks,
@@ -209,9 +209,9 @@ def name_disturbed(session: Session) -> Iterator[str]:
         )
 
 
-def check_arms(starts: Iterable[Start]) -> Iterator[str]:
+def check_arms(starts: Iterable[ServerStart]) -> Iterator[str]:
     """Within a block both arms answered the same prompts with as many tokens, at like clocks."""
-    blocks: dict[int, dict[Arm, Start]] = {}
+    blocks: dict[int, dict[Arm, ServerStart]] = {}
     for start in starts:
         blocks.setdefault(start.block, {})[start.arm] = start
     for number, arms in blocks.items():
@@ -221,7 +221,7 @@ def check_arms(starts: Iterable[Start]) -> Iterator[str]:
             yield from _check_lost_cpu(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
 
 
-def _check_tokens(block: int, base: Start, candidate: Start) -> Iterator[str]:
+def _check_tokens(block: int, base: ServerStart, candidate: ServerStart) -> Iterator[str]:
     for one, two in zip(base.measured, candidate.measured, strict=False):
         for kind in ("input_tokens", "output_tokens"):
             left, right = getattr(one.run, kind), getattr(two.run, kind)
@@ -233,7 +233,7 @@ def _check_tokens(block: int, base: Start, candidate: Start) -> Iterator[str]:
                 return
 
 
-def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
+def _check_clocks(block: int, base: ServerStart, candidate: ServerStart) -> Iterator[str]:
     clocks = [
         [window.telemetry[SM_CLOCK_MHZ] for window in start.measured if SM_CLOCK_MHZ in window.telemetry]
         for start in (base, candidate)
@@ -244,7 +244,7 @@ def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
             yield f"block {block}: base ran at {left:g} MHz, candidate at {right:g} MHz; lock the clocks, then measure again"
 
 
-def _check_lost_cpu(block: int, base: Start, candidate: Start) -> Iterator[str]:
+def _check_lost_cpu(block: int, base: ServerStart, candidate: ServerStart) -> Iterator[str]:
     left, right = (_pool_lost_cpu(start.measured) for start in (base, candidate))
     if left is None or right is None:
         return

@@ -11,7 +11,7 @@ from math import isfinite
 from perfgate.core import Arm, Session, Window
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.steady import is_steady
-from perfgate.verdict.validity.pairing import Start, WindowRules, describe_curve, fix_rules, read_badness
+from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe_curve, fix_rules, read_badness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def check_copies(session: Session) -> Iterator[str]:
         places.update(dict.fromkeys(keys, window))
 
 
-def check_clock(session: Session, starts: Iterable[Start]) -> Iterator[str]:
+def check_clock(session: Session, starts: Iterable[ServerStart]) -> Iterator[str]:
     """Time runs forward, one window after the other."""
     windows = sort_by_time(session.windows)
     advice = "the clock went back or the folder was edited; measure again"
@@ -75,9 +75,9 @@ def check_clock(session: Session, starts: Iterable[Start]) -> Iterator[str]:
             yield f"start {start.number}: its windows are numbered against the order of time; {advice}"
 
 
-def check_starts(starts: Iterable[Start], limits: AdmissionLimits) -> Iterator[str]:
+def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iterator[str]:
     """One fresh server per arm and block, warmed until steady, re-run at most once and only where the rule says so."""
-    seen: dict[int, Start] = {}
+    seen: dict[int, ServerStart] = {}
     for start in starts:
         if start.number in seen:
             other = seen[start.number]
@@ -90,7 +90,7 @@ def check_starts(starts: Iterable[Start], limits: AdmissionLimits) -> Iterator[s
         yield from _check_reruns(start, limits)
 
 
-def _check_warmth(start: Start, limits: AdmissionLimits) -> Iterator[str]:
+def _check_warmth(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
     most = limits.scenario.warmup.max_discards
     if len(start.warmups) > most:
         yield f"start {start.number}: {len(start.warmups)} windows discarded, {most} are allowed: never steady; measure again"
@@ -104,7 +104,7 @@ def _check_warmth(start: Start, limits: AdmissionLimits) -> Iterator[str]:
         yield f"start {start.number}: never steady ({describe_curve(window.run for window in curve)}); quieten the machine"
 
 
-def _check_reruns(start: Start, limits: AdmissionLimits) -> Iterator[str]:
+def _check_reruns(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
     settled = start.settle(limits.rules)
     if not settled.spare:
         return
@@ -116,7 +116,7 @@ def _check_reruns(start: Start, limits: AdmissionLimits) -> Iterator[str]:
         yield f"start {start.number}: re-run although no window stalled; a re-run that no rule asked for would be choosing"
 
 
-def check_same_work(session: Session, starts: Iterable[Start], limits: AdmissionLimits) -> Iterator[str]:
+def check_same_work(session: Session, starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iterator[str]:
     """Each window that counts is the same work; the last block of a session that was cut off may lack its re-runs."""
     rules, found = limits.rules, tuple(starts)
     last = max((start.block for start in found), default=0)
@@ -129,7 +129,7 @@ def check_same_work(session: Session, starts: Iterable[Start], limits: Admission
             )
 
 
-def check_blocks(session: Session, starts: tuple[Start, ...], limits: AdmissionLimits) -> Iterator[str]:
+def check_blocks(session: Session, starts: tuple[ServerStart, ...], limits: AdmissionLimits) -> Iterator[str]:
     """All blocks are there and whole, except the last of a session that was cut off or still runs."""
     wanted = limits.scenario.blocks.windows
     arms = tuple(session.fingerprints) or tuple(Arm)
