@@ -148,6 +148,10 @@ class Window:
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
 
+FactDifference = tuple[str, str, str]
+"""A fact of two fingerprints that differs: its key, the value of the one that was asked, the value of the other."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
     """The hardware and software that decide whether two measurements may be compared, as flat text facts.
@@ -162,11 +166,11 @@ class Fingerprint:
         """The folder name under `baselines/` that holds baselines for this hardware."""
         return self.facts["hardware"]
 
-    def differences(self, other: Fingerprint) -> tuple[str, ...]:
-        """Name each fact that differs, with both values, in a stable order."""
+    def differences(self, other: Fingerprint) -> tuple[FactDifference, ...]:
+        """Return each fact that differs, in the order of the keys; "absent" stands for a value that one of the two lacks."""
         keys = sorted(self.facts.keys() | other.facts.keys())
         pairs = ((key, self.facts.get(key, "absent"), other.facts.get(key, "absent")) for key in keys)
-        return tuple(f"{key}: {mine} here, {theirs} there" for key, mine, theirs in pairs if mine != theirs)
+        return tuple(pair for pair in pairs if pair[1] != pair[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,8 +185,7 @@ def tell_differences(before: Mapping[str, str], after: Mapping[str, str]) -> tup
         return ()
     old, new = Fingerprint(facts=before), Fingerprint(facts=after)
     differences = (*hardware_differences(old, new), *host_differences(old, new), *software_differences(old, new))
-    names = [text.partition(":")[0] for text in differences]
-    return tuple(f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}" for name in names if name not in ENGINES)
+    return tuple(f"{name} {was} -> {is_now}" for name, was, is_now in differences if name not in ENGINES)
 
 
 def compare_runners(points: Sequence[SeriesPoint]) -> Spread | None:

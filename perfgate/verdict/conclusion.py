@@ -12,11 +12,11 @@ from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
+from perfgate.verdict.differences import describe_arms
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
 from perfgate.verdict.series import MetricSeries
 from perfgate.verdict.validity.admission import name_disturbed
 from perfgate.verdict.validity.pairing import Flaw, group_starts
-from perfgate.verdict.validity.structure import name_arms
 
 NOISY_RATIO = 2.0
 """A session whose windows scatter so many times as much as the stored ones is worth a word."""
@@ -217,7 +217,7 @@ def _warn(session: Session, policy: Policy) -> Iterator[str]:
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in software_differences(base, candidate):
-            yield f"the arms differ in {name_arms(difference)}"
+            yield f"the arms differ in {describe_arms(difference)}"
     for flaw in _list_replaced(session, policy):
         yield f"block {flaw.window.block}, {flaw.window.arm.value}: a window {flaw.description} and was measured again"
     yield from name_disturbed(session)

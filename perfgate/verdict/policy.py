@@ -15,6 +15,7 @@ from perfgate.stats.looks import CONFIDENCE, LookPlan
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.differences import describe_difference
 from perfgate.verdict.noise import NoiseModel
 from perfgate.verdict.validity.structure import AdmissionLimits
 
@@ -149,8 +150,10 @@ def _compare(
     if refusals := find_refusals(scenario, baseline, fingerprint):
         return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), ()
     theirs = baseline.fingerprint
-    software = (f"software changed since the baseline ({one})" for one in software_differences(fingerprint, theirs))
-    host = (f"the baseline is of another host ({one})" for one in host_differences(fingerprint, theirs))
+    software = (
+        f"software changed since the baseline ({describe_difference(one)})" for one in software_differences(fingerprint, theirs)
+    )
+    host = (f"the baseline is of another host ({describe_difference(one)})" for one in host_differences(fingerprint, theirs))
     return (), (*software, *host)
 
 
@@ -161,7 +164,10 @@ def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerpri
         refusals.append(f"another workload ({baseline.scenario} {baseline.workload_hash})")
     if (baseline.windows, baseline.resident) != (scenario.blocks.windows, scenario.blocks.resident):
         refusals.append(f"another design ({baseline.windows} windows a start, {baseline.resident} resident)")
-    refusals += [f"other hardware ({difference})" for difference in hardware_differences(fingerprint, baseline.fingerprint)]
+    refusals += [
+        f"other hardware ({describe_difference(difference)})"
+        for difference in hardware_differences(fingerprint, baseline.fingerprint)
+    ]
     return tuple(refusals)
 
 

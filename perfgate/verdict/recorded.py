@@ -11,6 +11,7 @@ from perfgate.machine.fingerprint import hardware_differences
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import round_number
+from perfgate.verdict.differences import describe_difference
 from perfgate.verdict.noise import StoredStart
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.pairing import group_starts
@@ -47,7 +48,9 @@ def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded
         raise BaselineError(f"{one.name}: no evidence for a baseline: {problems[0]}")
     for arm, found in session.fingerprints.items():
         if differences := hardware_differences(found, fingerprint):
-            raise BaselineError(f"{one.name}: {arm.value} ran on other hardware than the baseline ({differences[0]})")
+            raise BaselineError(
+                f"{one.name}: {arm.value} ran on other hardware than the baseline ({describe_difference(differences[0])})"
+            )
     return [
         (
             StoredStart(

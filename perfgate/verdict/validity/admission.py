@@ -14,6 +14,7 @@ from perfgate.core import Arm, Role, Session, Window
 from perfgate.machine.fingerprint import hardware_differences, host_differences
 from perfgate.scenario.load import Load
 from perfgate.storage.rounding import format_percent
+from perfgate.verdict.differences import describe_arms
 from perfgate.verdict.validity.pairing import ServerStart, group_starts
 from perfgate.verdict.validity.structure import (
     AdmissionLimits,
@@ -23,7 +24,6 @@ from perfgate.verdict.validity.structure import (
     check_same_work,
     check_starts,
     name,
-    name_arms,
     sort_by_time,
 )
 
@@ -89,7 +89,7 @@ def check_identity(session: Session, limits: AdmissionLimits) -> Iterator[str]:
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in (*hardware_differences(base, candidate), *host_differences(base, candidate)):
-            yield f"the arms ran on different hardware ({name_arms(difference)})"
+            yield f"the arms ran on different hardware ({describe_arms(difference)})"
 
 
 def check_windows(session: Session, limits: AdmissionLimits) -> Iterator[str]:

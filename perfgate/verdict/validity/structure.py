@@ -33,11 +33,6 @@ def name(window: Window) -> str:
     return f"block {window.block}, {window.arm.value}, start {window.start}, window {window.index}"
 
 
-def name_arms(difference: str) -> str:
-    """Turn "here" and "there" of a fingerprint's difference into the arms that it was taken between."""
-    return difference.replace(" here,", " in base,").removesuffix(" there") + " in candidate"
-
-
 def sort_by_time(windows: Iterable[Window]) -> list[Window]:
     """Order windows by when they began; the order in which a file names them means nothing."""
     return sorted(windows, key=lambda window: (window.begun_s, window.start, window.index, window.role.value))
