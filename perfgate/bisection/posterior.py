@@ -34,7 +34,7 @@ NODES = 64
 """Equally likely slices of a normal distribution that an expectation is taken over."""
 
 MAX_SEPARATION = 12.0
-"""So many deviations apart, two answers are told apart for certain; more would only overflow."""
+"""So many deviations apart, two answers are distinguished for certain; more would overflow."""
 
 FAINT = 1e-9
 """Fewer bits than this are rounding; fewer minutes are not worth dividing by."""
@@ -45,7 +45,7 @@ TINY = 1e-16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What blocks at one place said: log differences to place 0, positive meaning worse."""
+    """The blocks at one place: log differences to place 0, positive meaning worse."""
 
     place: int
     differences: tuple[float, ...]

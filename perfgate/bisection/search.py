@@ -155,7 +155,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How the search ends, and all that can be said.
+    """How the search ends, with the evidence for it.
 
     `credible` are the fewest places that hold the confidence asked for; `found` is the place of the culprit, if there is one.
     `belief` and `metric` are absent where GOOD and BAD were never distinguished.

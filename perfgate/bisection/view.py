@@ -103,7 +103,7 @@ def _describe_place(found: Found, place: int) -> dict[str, Any]:
 
 
 def print_text(found: Found) -> None:
-    """Print the answer, the table of commits and what is to be said of it."""
+    """Print the answer, the table of commits and the warnings."""
     facts = describe(found)
     print(f"{facts['outcome']}: {facts['meaning']}")
     if facts["reason"]:

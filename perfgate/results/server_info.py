@@ -18,7 +18,7 @@ SERVER_DIR = "servers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """What one start said of itself: its settings as texts by name."""
+    """The settings of one start as its server reported them, as texts by name."""
 
     arm: Arm
     start: int
@@ -34,7 +34,7 @@ def store_info(folder: Path, info: ServerInfo) -> None:
 
 
 def load_infos(folder: Path) -> tuple[ServerInfo, ...]:
-    """Read what the starts said, in their order; nothing where none was asked. Raise EvidenceError naming a broken file."""
+    """Read what servers reported, in the order of starts; nothing if none was asked. Raise EvidenceError for a broken one."""
     return tuple(_read(folder / name) for name in list_raw(folder, f"{SERVER_DIR}/start-*.json"))
 
 

@@ -39,7 +39,7 @@ class SessionConclusion:
 
 
 def conclude_invalid(session: Session, policy: Policy, problems: tuple[str, ...]) -> Verdict:
-    """Say why nothing can be said."""
+    """Conclude INVALID, with the problems as reasons."""
     judgements = tuple(_describe_unjudged(metric, policy, Outcome.INVALID) for metric in policy.metrics)
     return _build(session, policy, SessionConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 

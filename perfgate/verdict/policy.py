@@ -26,8 +26,9 @@ CALIBRATED_BLOCKS = 20
 """Fewer stored A/A blocks than this and a verdict is advisory."""
 
 MAX_PRIOR_DF = 9
-"""Degrees of freedom that stored noise weighs at most. More find more losses, and cry wolf more often when the noise was stored
-on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts them."""
+"""Degrees of freedom that stored noise weighs at most. More find more losses, and give more false alarms when the noise was
+stored on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts
+them."""
 
 MAX_PRIOR_DF_OTHER = 4
 """The same after the software changed under the stored noise: other kernels may scatter otherwise, so the five degrees of

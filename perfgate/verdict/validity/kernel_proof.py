@@ -59,9 +59,9 @@ def describe_proof(proof: KernelProof | None) -> str:
         return ""
     if proof.failure:
         return "not examined"
-    said = [_describe_build(build) for build in proof.builds if build.arm == Arm.CANDIDATE.value]
-    said += [_describe_exam(exam) for exam in proof.exams if exam.arm == Arm.CANDIDATE.value]
-    return "; ".join([*said, *([f"{proof.wheel} built anew, as its sources differ"] if proof.wheel else [])])
+    sentences = [_describe_build(build) for build in proof.builds if build.arm == Arm.CANDIDATE.value]
+    sentences += [_describe_exam(exam) for exam in proof.exams if exam.arm == Arm.CANDIDATE.value]
+    return "; ".join([*sentences, *([f"{proof.wheel} built anew, as its sources differ"] if proof.wheel else [])])
 
 
 def _describe_build(build: Build) -> str:
