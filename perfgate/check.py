@@ -20,7 +20,7 @@ def judge(session: Session, scenario: Scenario, baseline: Baseline | None) -> Ve
     """Judge a session, whole or in flight. Looks are replayed in order; what was measured after a decision changes nothing."""
     policy = fix_policy(session, scenario, baseline)
 
-    problems = admit(session, policy.court)
+    problems = admit(session, policy.limits)
     if problems:
         return conclude_invalid(session, policy, problems)
 

@@ -148,6 +148,10 @@ class Window:
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
 
+FactDifference = tuple[str, str, str]
+"""A fact of two fingerprints that differs: its key, the value of the one that was asked, the value of the other."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
     """The hardware and software that decide whether two measurements may be compared, as flat text facts.
@@ -162,11 +166,11 @@ class Fingerprint:
         """The folder name under `baselines/` that holds baselines for this hardware."""
         return self.facts["hardware"]
 
-    def differences(self, other: Fingerprint) -> tuple[str, ...]:
-        """Name each fact that differs, with both values, in a stable order."""
+    def differences(self, other: Fingerprint) -> tuple[FactDifference, ...]:
+        """Return each fact that differs, in the order of the keys; "absent" stands for a value that one of the two lacks."""
         keys = sorted(self.facts.keys() | other.facts.keys())
         pairs = ((key, self.facts.get(key, "absent"), other.facts.get(key, "absent")) for key in keys)
-        return tuple(f"{key}: {mine} here, {theirs} there" for key, mine, theirs in pairs if mine != theirs)
+        return tuple(pair for pair in pairs if pair[1] != pair[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +198,9 @@ class Session:
     same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
     that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
     reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
-    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and judged by
-    nobody. `timing` is absent where nothing but windows is known.
-    `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when nobody did.
+    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and not
+    judged. `timing` is absent where nothing but windows is known.
+    `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when that was not done.
     `expert_use` tells how each measured arm's router uses the experts; an arm that is missing was never asked.
     """
 
@@ -224,7 +228,7 @@ class Judgement:
 
     `change` is candidate over base minus one, signed so that the reader's sense of the metric holds (+0.03 throughput is
     more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs).
-    `worse` is the same change on the log scale with positive meaning worse. `margin` is the practical margin Delta as a
+    `worse` is the same change on the log scale with positive meaning worse. `margin_ratio` is the practical margin Delta as a
     positive ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what
     this run could have found, as a positive ratio.
     """
@@ -238,7 +242,7 @@ class Judgement:
     low: float | None
     high: float | None
     worse: float | None
-    margin: float
+    margin_ratio: float
     band: float | None = None
     p_value: float | None = None
     smallest_effect: float | None = None

@@ -12,7 +12,7 @@ from perfgate.core import Better
 class Metric:
     """What is true of a metric whatever the workload.
 
-    `margin` is the practical margin Delta that a scenario may override: the smallest loss that anybody should act on.
+    `margin_ratio` is the practical margin Delta that a scenario may override: the smallest loss that anybody should act on.
     `min_requests` is the number of requests that the windows of one start need together before the metric may gate: the
     start is the replicate, and its windows send the same requests. `closed_loop_only` marks a metric that
     echoes the load generator at a finite request rate. `headline` metrics come first in every output.
@@ -23,7 +23,7 @@ class Metric:
     unit: str
     better: Better
     family: str
-    margin: float
+    margin_ratio: float
     gates: bool = True
     min_requests: int = 1
     closed_loop_only: bool = False
@@ -42,7 +42,7 @@ _ROWS = (
         unit="tok/s",
         better=Better.HIGHER,
         family="throughput",
-        margin=0.03,
+        margin_ratio=0.03,
         closed_loop_only=True,
         headline=True,
         decimals=1,
@@ -53,27 +53,48 @@ _ROWS = (
         unit="ms",
         better=Better.LOWER,
         family="tail",
-        margin=0.10,
+        margin_ratio=0.10,
         min_requests=300,
         headline=True,
     ),
-    Metric(name="median_itl_ms", title="Median ITL", unit="ms", better=Better.LOWER, family="itl", margin=0.03),
-    Metric(name="mean_itl_ms", title="Mean ITL", unit="ms", better=Better.LOWER, family="itl", margin=0.03),
-    Metric(name="p95_itl_ms", title="P95 ITL", unit="ms", better=Better.LOWER, family="tail", margin=0.06),
+    Metric(name="median_itl_ms", title="Median ITL", unit="ms", better=Better.LOWER, family="itl", margin_ratio=0.03),
+    Metric(name="mean_itl_ms", title="Mean ITL", unit="ms", better=Better.LOWER, family="itl", margin_ratio=0.03),
+    Metric(name="p95_itl_ms", title="P95 ITL", unit="ms", better=Better.LOWER, family="tail", margin_ratio=0.06),
     Metric(
-        name="es5_itl_ms", title="ES5 ITL (mean of the worst 5 %)", unit="ms", better=Better.LOWER, family="tail", margin=0.06
+        name="es5_itl_ms",
+        title="ES5 ITL (mean of the worst 5 %)",
+        unit="ms",
+        better=Better.LOWER,
+        family="tail",
+        margin_ratio=0.06,
     ),
-    Metric(name="mean_ttft_ms", title="Mean TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.06),
-    Metric(name="p99_ttft_ms", title="P99 TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.10, min_requests=662),
-    Metric(name="mean_e2e_ms", title="Mean E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.03),
-    Metric(name="p99_e2e_ms", title="P99 E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.05),
-    Metric(name="ready_s", title="Time to ready", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1),
+    Metric(name="mean_ttft_ms", title="Mean TTFT", unit="ms", better=Better.LOWER, family="ttft", margin_ratio=0.06),
     Metric(
-        name="weights_s", title="Time to load weights", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1
+        name="p99_ttft_ms", title="P99 TTFT", unit="ms", better=Better.LOWER, family="ttft", margin_ratio=0.10, min_requests=662
     ),
-    Metric(name="compile_s", title="Time to compile", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1),
+    Metric(name="mean_e2e_ms", title="Mean E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.03),
+    Metric(name="p99_e2e_ms", title="P99 E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.05),
+    Metric(name="ready_s", title="Time to ready", unit="s", better=Better.LOWER, family="start", margin_ratio=0.25, decimals=1),
     Metric(
-        name="capture_s", title="Time to capture graphs", unit="s", better=Better.LOWER, family="start", margin=0.25, decimals=1
+        name="weights_s",
+        title="Time to load weights",
+        unit="s",
+        better=Better.LOWER,
+        family="start",
+        margin_ratio=0.25,
+        decimals=1,
+    ),
+    Metric(
+        name="compile_s", title="Time to compile", unit="s", better=Better.LOWER, family="start", margin_ratio=0.25, decimals=1
+    ),
+    Metric(
+        name="capture_s",
+        title="Time to capture graphs",
+        unit="s",
+        better=Better.LOWER,
+        family="start",
+        margin_ratio=0.25,
+        decimals=1,
     ),
     Metric(
         name="server_memory_mib",
@@ -81,21 +102,29 @@ _ROWS = (
         unit="MiB",
         better=Better.LOWER,
         family="memory",
-        margin=0.10,
+        margin_ratio=0.10,
         decimals=0,
     ),
     Metric(
-        name="gpu_memory_mib", title="GPU memory", unit="MiB", better=Better.LOWER, family="memory", margin=0.05, decimals=0
+        name="gpu_memory_mib",
+        title="GPU memory",
+        unit="MiB",
+        better=Better.LOWER,
+        family="memory",
+        margin_ratio=0.05,
+        decimals=0,
     ),
-    Metric(name="mean_tpot_ms", title="Mean TPOT", unit="ms", better=Better.LOWER, family="itl", margin=0.03, gates=False),
-    Metric(name="max_itl_ms", title="Max ITL", unit="ms", better=Better.LOWER, family="tail", margin=0.25, gates=False),
+    Metric(
+        name="mean_tpot_ms", title="Mean TPOT", unit="ms", better=Better.LOWER, family="itl", margin_ratio=0.03, gates=False
+    ),
+    Metric(name="max_itl_ms", title="Max ITL", unit="ms", better=Better.LOWER, family="tail", margin_ratio=0.25, gates=False),
     Metric(
         name="request_per_s",
         title="Request throughput",
         unit="req/s",
         better=Better.HIGHER,
         family="throughput",
-        margin=0.03,
+        margin_ratio=0.03,
         gates=False,
         closed_loop_only=True,
     ),
@@ -105,13 +134,23 @@ _ROWS = (
         unit="tok/s",
         better=Better.HIGHER,
         family="throughput",
-        margin=0.03,
+        margin_ratio=0.03,
         gates=False,
         closed_loop_only=True,
         decimals=1,
     ),
-    Metric(name="median_ttft_ms", title="Median TTFT", unit="ms", better=Better.LOWER, family="ttft", margin=0.06, gates=False),
-    Metric(name="median_e2e_ms", title="Median E2E", unit="ms", better=Better.LOWER, family="e2e", margin=0.03, gates=False),
+    Metric(
+        name="median_ttft_ms",
+        title="Median TTFT",
+        unit="ms",
+        better=Better.LOWER,
+        family="ttft",
+        margin_ratio=0.06,
+        gates=False,
+    ),
+    Metric(
+        name="median_e2e_ms", title="Median E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.03, gates=False
+    ),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ROWS}

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from math import log1p
 
 from benchmarks.bisect.ranges import COMMITS, MARGIN, Noise, Range
-from perfgate.bisection.search import Measured, Reading, Rules, Search, Step, take_stock
+from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, Step, take_stock
 from perfgate.core import Outcome
-from perfgate.stats.looks import Plan, Series, decide
+from perfgate.stats.looks import LookPlan, Series, decide
 
-PLAN = Plan(alpha=0.01, looks=(2, 3, 4, 6))
+PLAN = LookPlan(alpha=0.01, looks=(2, 3, 4, 6))
 METRIC = "drawn"
 BUDGET = 60
 """Blocks that perfgate's search may take."""
@@ -29,12 +29,12 @@ class Searched:
 
 def search_by_posterior(noise: Noise, drawn: Range) -> Searched:
     """`perfgate bisect`, without the effects."""
-    rules = Rules(plan=PLAN, budget=BUDGET * noise.minutes)
+    rules = SearchRules(plan=PLAN, budget=BUDGET * noise.minutes)
     state = Search(places=COMMITS, rules=rules, built=frozenset(range(COMMITS + 1)))
     while isinstance(step := take_stock(state), Step):
-        reading = Reading(
+        reading = CommitReading(
             differences=drawn.measure(step.place, step.blocks),
-            margin=log1p(MARGIN),
+            margin_log=log1p(MARGIN),
             prior_variance=drawn.prior.variance,
             prior_df=drawn.prior.df,
         )
@@ -90,7 +90,7 @@ def search_by_verdict(_: Noise, drawn: Range) -> Searched:
         differences: tuple[float, ...] = ()
         for look in PLAN.looks:
             differences += drawn.measure(place, look - len(differences))
-            outcome = decide([Series(differences=differences, margin=log1p(MARGIN), prior=drawn.prior)], PLAN).outcome
+            outcome = decide([Series(differences=differences, margin_log=log1p(MARGIN), prior=drawn.prior)], PLAN).outcome
             if outcome is not Outcome.INCONCLUSIVE:
                 break
         spent += len(differences)

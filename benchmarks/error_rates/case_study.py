@@ -29,7 +29,7 @@ from perfgate.core import Arm, Outcome, Session
 from perfgate.gate.calibrate import STEP
 from perfgate.stats.components import measure_variance
 from perfgate.stats.looks import decide
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import Policy, fix_policy
 from perfgate.verdict.series import read_series
@@ -119,13 +119,13 @@ def describe_tests(composer: Composer, shelf: Shelf | None) -> dict[str, Any]:
     policy = fix_policy(session, case.scenario, find_stored(shelf, case, pick))
     shown = {}
     for reading in read_series(drop_unasked(session, policy), policy):
-        family = len(policy.gated) + (reading.metric in policy.silent)
+        family = len(policy.gated) + (reading.metric in policy.not_gating)
         estimate = reading.series.estimate(blocks)
         reach = estimate.reach(1 - policy.plan.alpha_look / family)
         shown[reading.metric] = {
             "blocks": blocks,
             "mean": estimate.mean,
-            "needed": max(reach, reading.series.margin / 2) if estimate.df else None,
+            "needed": max(reach, reading.series.margin_log / 2) if estimate.df else None,
             "phi": reading.series.phi[blocks - 1] if reading.series.phi else 1.0,
         }
     return shown

@@ -13,7 +13,7 @@ from perfgate.core import Role
 from perfgate.stats.binomial import bound_rate
 from perfgate.stats.power import find_power, find_smallest_effect
 from perfgate.verdict.baselines import Baseline
-from perfgate.verdict.power import Cost, Design, Study, buy
+from perfgate.verdict.power import Cost, SampleSize, Study, find_cheapest
 
 MAX_FALSE = 0.01
 MIN_REPLAYS = 300
@@ -69,7 +69,7 @@ def describe_noise(study: Study, quiet: Sequence[Recording]) -> dict[str, Any]:
             "session_sd": parts.session.variance**0.5,
             "block_sd": noise.block_variance**0.5,
             "smallest": {
-                str(look): find_smallest_effect(study.trial(name, Design(blocks=look, windows=windows))) for look in looks
+                str(look): find_smallest_effect(study.trial(name, SampleSize(blocks=look, windows=windows))) for look in looks
             },
             "gates": name in study.gating,
             "responds": noise.is_responsive,
@@ -110,10 +110,10 @@ def check_power(goal: PowerGoal, study: Study, cases: Sequence[dict[str, Any]]) 
     shown["others"] = []
     if goal.metric in study.metrics:
         looks, windows = study.scenario.blocks.looks, study.scenario.blocks.windows
-        trials = {look: study.trial(goal.metric, Design(blocks=look, windows=windows)) for look in looks}
+        trials = {look: study.trial(goal.metric, SampleSize(blocks=look, windows=windows)) for look in looks}
         shown["predicted"] = {str(look): find_power(trial, log1p(goal.effect)) for look, trial in trials.items()}
         shown["gates"] = goal.metric in study.gating
-        shown["cheapest"] = _describe_purchase(study, goal)
+        shown["cheapest"] = _describe_cheapest(study, goal)
     case = find_case(goal, cases)
     if case is None or goal.metric not in case["rows"][-1]["alone"]:
         return shown
@@ -188,16 +188,16 @@ def describe_other(case: dict[str, Any], metric: str) -> dict[str, Any]:
     }
 
 
-def _describe_purchase(study: Study, goal: PowerGoal) -> dict[str, Any] | None:
-    bought = buy(study, goal.effect, [goal.metric], wanted_power=goal.power)
-    if bought.design is None:
+def _describe_cheapest(study: Study, goal: PowerGoal) -> dict[str, Any] | None:
+    cheapest = find_cheapest(study, goal.effect, [goal.metric], wanted_power=goal.power)
+    if cheapest.design is None:
         return None
     return {
-        "blocks": bought.design.blocks,
-        "windows": bought.design.windows,
-        "requests": bought.design.request_ratio,
-        "minutes": bought.minutes,
-        "power": bought.power,
+        "blocks": cheapest.design.blocks,
+        "windows": cheapest.design.windows,
+        "requests": cheapest.design.request_ratio,
+        "minutes": cheapest.minutes,
+        "power": cheapest.power,
     }
 
 

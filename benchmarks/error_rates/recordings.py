@@ -30,7 +30,7 @@ from perfgate.serving.injection.injection_log import read_injected_us
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.pairing import group_starts
-from perfgate.verdict.validity.structure import Court
+from perfgate.verdict.validity.structure import AdmissionLimits
 
 KINDS = ("aa", "injected", "change")
 KEYS = {"folder", "kind", "label", "effect", "effect_from"}
@@ -183,7 +183,7 @@ def read_recordings(entries: tuple[Entry, ...]) -> tuple[list[Recording], list[S
 def read_recording(entry: Entry) -> Recording:
     """Read one folder. Raise InputError when it is not there, void, or not of the kind that the list says."""
     scenario, session = load_results(entry.folder)
-    if problems := admit(session, Court(scenario=scenario, gated=tuple(scenario.gates))):
+    if problems := admit(session, AdmissionLimits(scenario=scenario, gated=tuple(scenario.gates))):
         raise InputError(f"{entry.folder}: void: {problems[0]}")
     if session.is_aa != (entry.kind == "aa"):
         raise InputError(f"{entry.folder}: its arms are {'equal' if session.is_aa else 'not equal'}, so it is not {entry.kind}")

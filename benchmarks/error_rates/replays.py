@@ -19,7 +19,7 @@ from perfgate.check import judge
 from perfgate.core import Arm, Outcome, Role, Session, Window
 from perfgate.gate.baseline_growth import add_responses, build_baseline
 from perfgate.scenario.schema import Scenario
-from perfgate.stats.looks import Plan, decide
+from perfgate.stats.looks import LookPlan, decide
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import Policy, fix_policy
@@ -237,7 +237,7 @@ def drop_unasked(session: Session, policy: Policy) -> Session:
     """Leave out re-runs that the stored noise of this replay would not have asked for: a live session would not have them."""
     if not any(window.role is Role.RERUN for window in session.windows):
         return session
-    unasked = {id(window) for start in group_starts(session) for window in start.settle(policy.court.rules).spare}
+    unasked = {id(window) for start in group_starts(session) for window in start.settle(policy.limits.rules).spare}
     kept = tuple(window for window in session.windows if id(window) not in unasked)
     return replace(session, windows=kept)
 
@@ -249,8 +249,8 @@ def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
     """
     found = {}
     for reading in read_series(session, policy):
-        family = len(policy.gated) + (reading.metric in policy.silent)
-        plan = Plan(alpha=policy.plan.alpha / family, looks=policy.plan.looks)
+        family = len(policy.gated) + (reading.metric in policy.not_gating)
+        plan = LookPlan(alpha=policy.plan.alpha / family, looks=policy.plan.looks)
         found[reading.metric] = decide([replace(reading.series, gating=True)], plan).outcome
     return found
 

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
-from perfgate.stats.looks import Decision, Plan, Series, decide
+from perfgate.stats.looks import LookPlan, Series, SeriesDecision, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
-from perfgate.verdict.noise import doubt_agreement
+from perfgate.verdict.noise import guard_variance
 from perfgate.verdict.policy import MAX_PRIOR_DF, USUAL_RATIO
 
 Floats = NDArray[np.float64]
 
 ALPHA = 0.01
 LOOKS = (2, 3, 4, 6)
-PLAN = Plan(alpha=ALPHA, looks=LOOKS)
+PLAN = LookPlan(alpha=ALPHA, looks=LOOKS)
 STEADY_RATIO = 0.03
 SESSION_BLOCKS = 4  # stored A/A blocks come from sessions of this many blocks
 
@@ -89,7 +89,7 @@ class Batch:
 
     def trials(self, blocks: int | None = None) -> Iterator[list[Series]]:
         """Each verdict's evidence as the rule takes it, cut to the first `blocks` blocks."""
-        margins = [log1p(METRICS[name].margin) for name in self.metrics]
+        margins = [log1p(METRICS[name].margin_ratio) for name in self.metrics]
         differences = find_differences(self.windows, self.dials)[:, :blocks]
         inflations = find_inflations(self.windows, self.spread, self.dials)[:, :blocks]
         usual = 2 * self.spread / self.windows.shape[3]
@@ -175,16 +175,16 @@ def make_series(
     """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics)."""
     blocks = len(stored.differences)
     observed = (stored.differences**2).mean(axis=0).tolist()
-    variances = [doubt_agreement(*pair) for pair in zip(observed, [blocks] * len(observed), stored.usual.tolist(), strict=True)]
+    variances = [guard_variance(*pair) for pair in zip(observed, [blocks] * len(observed), stored.usual.tolist(), strict=True)]
     prior_df = float(min(blocks, dials.prior_df))
     phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
     return [
-        Series(differences=tuple(column), margin=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)
+        Series(differences=tuple(column), margin_log=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)
         for column, margin, variance, phi in zip(differences.T.tolist(), margins, variances, phis, strict=True)
     ]
 
 
-def decide_all(batch: Batch, plan: Plan = PLAN, blocks: int | None = None) -> list[Decision]:
+def decide_all(batch: Batch, plan: LookPlan = PLAN, blocks: int | None = None) -> list[SeriesDecision]:
     """The rule's decision on each verdict of the batch."""
     return [decide(series, plan) for series in batch.trials(blocks)]
 
@@ -194,12 +194,12 @@ def score_trial(series: list[Series], looks: tuple[int, ...], *, steps: int = 10
 
     A larger budget never withdraws a regression, so halving the range finds it.
     """
-    if decide(series, Plan(alpha=1.0, looks=looks)).outcome is not Outcome.REGRESSION:
+    if decide(series, LookPlan(alpha=1.0, looks=looks)).outcome is not Outcome.REGRESSION:
         return 0.0
     low, high = 0.0, 8.0
     for _ in range(steps):
         middle = (low + high) / 2
-        if decide(series, Plan(alpha=10.0**-middle, looks=looks)).outcome is Outcome.REGRESSION:
+        if decide(series, LookPlan(alpha=10.0**-middle, looks=looks)).outcome is Outcome.REGRESSION:
             low = middle
         else:
             high = middle

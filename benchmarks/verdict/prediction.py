@@ -22,8 +22,8 @@ from benchmarks.verdict.simulator import DEFAULT
 from benchmarks.verdict.tuning import FORMER
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
-from perfgate.stats.looks import Plan, decide
-from perfgate.stats.power import POWER, Trial, find_smallest_effect
+from perfgate.stats.looks import LookPlan, decide
+from perfgate.stats.power import POWER, MetricTest, find_smallest_effect
 
 BLOCKS, A_A_BLOCKS = 3, 2000
 SHOWN = ("median_itl_ms", "mean_itl_ms", "p95_itl_ms", "p99_itl_ms", "output_tok_per_s")
@@ -33,19 +33,19 @@ NOISES = {"with stalls": DEFAULT, "no stalls": replace(DEFAULT, stall_rate=0.0)}
 
 def promise(metric: str, block_sd: float, dials: Dials) -> float:
     """The log effect that `perfgate power` says is found with 90 % power at the look after 3 blocks."""
-    trial = Trial(
+    trial = MetricTest(
         blocks=BLOCKS,
         block_sd=block_sd,
         prior_df=float(dials.prior_df),
         alpha=ALPHA / len(LOOKS) / len(DEFAULT.metrics),
-        floor=log1p(METRICS[metric].margin) / 2.0,
+        floor=log1p(METRICS[metric].margin_ratio) / 2.0,
     )
     return find_smallest_effect(trial)
 
 
 def count_found(batch: Batch, index: int) -> int:
     """How often the metric at `index` is called a REGRESSION by the look after 3 blocks alone."""
-    plan = Plan(alpha=ALPHA / len(LOOKS), looks=(BLOCKS,))
+    plan = LookPlan(alpha=ALPHA / len(LOOKS), looks=(BLOCKS,))
     decisions = (decide(series, plan) for series in batch.trials(BLOCKS))
     return sum(decision.findings[index].outcome is Outcome.REGRESSION for decision in decisions)
 

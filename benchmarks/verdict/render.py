@@ -59,7 +59,7 @@ def write_page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
         **found,
         noise=DEFAULT,
         titles={name: metric.title for name, metric in METRICS.items()},
-        floors={name: metric.margin / 2 for name, metric in METRICS.items()},
+        floors={name: metric.margin_ratio / 2 for name, metric in METRICS.items()},
         effects=EFFECTS,
         kinds=list(KINDS),
         own_power={kind: pick(rows, OURS, "own")["power"][kind]["0.03"] for kind in KINDS if not kind.startswith("P99")},

@@ -21,7 +21,7 @@ from benchmarks.verdict.simulator import DEFAULT, draw_windows, slow_down, to_va
 from perfgate.check import judge
 from perfgate.core import Arm, Fingerprint, Role, Run, Session, Verdict, Window
 from perfgate.scenario.schema import Scenario, parse_scenario
-from perfgate.stats.looks import Decision, decide
+from perfgate.stats.looks import SeriesDecision, decide
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Anchor, NoiseModel, StoredStart
 
@@ -134,7 +134,7 @@ def _make_run(values: dict[str, float], number: int) -> Run:
     )
 
 
-def differs(verdict: Verdict, decision: Decision) -> str | None:
+def differs(verdict: Verdict, decision: SeriesDecision) -> str | None:
     """Say how a verdict and the decision on plain numbers differ; None when they agree in outcome, look and every p-value."""
     if verdict.outcome is not decision.outcome:
         return f"outcome {verdict.outcome} against {decision.outcome}: {'; '.join(verdict.reasons)}"

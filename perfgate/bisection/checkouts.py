@@ -19,7 +19,7 @@ BUILD_TIMEOUT_S = 7200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class CheckoutStore:
     """Where commits of `repo` are made ready, below `folder`.
 
     `build` is a command that runs once in each fresh checkout. With `engine`, a Python, the package in the checkout is

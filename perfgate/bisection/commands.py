@@ -8,11 +8,11 @@ from math import inf, log
 from pathlib import Path
 from statistics import median
 
-from perfgate.bisection.checkouts import Workshop, fill
+from perfgate.bisection.checkouts import CheckoutStore, fill
 from perfgate.bisection.guard import read_last
 from perfgate.bisection.repository import Commit
-from perfgate.bisection.search import Reading
-from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
+from perfgate.bisection.search import CommitReading
+from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError, InputError
 from perfgate.metrics import METRICS
@@ -31,23 +31,23 @@ class CommandBench:
     """Runs `command` in the checkouts of both commits, in turns.
 
     A block is `windows` runs of each; the median of their logarithms counts. With `metric` the command prints bench_serving's
-    JSON, else a number that improves upwards if `higher`. `margin` is the smallest loss to act on, as a log ratio.
+    JSON, else a number that improves upwards if `higher`. `margin_log` is the smallest loss to act on, as a log ratio.
     """
 
-    workshop: Workshop
+    checkouts: CheckoutStore
     command: str
     metric: str
-    margin: float
+    margin_log: float
     higher: bool
     windows: int
     timeout_s: float
 
-    def measure(self, trial: Trial) -> Result:
+    def measure(self, trial: Trial) -> TrialResult:
         """Run all blocks. Raise VoidError when a run fails, CommitError when it says that it always will."""
         trial.folder.mkdir(parents=True, exist_ok=True)
         differences = tuple(self._run_block(trial, block) for block in range(trial.blocks))
-        reading = Reading(differences=differences, margin=self.margin, higher=self.higher)
-        return Result(metrics={self.metric or VALUE: reading})
+        reading = CommitReading(differences=differences, margin_log=self.margin_log, higher=self.higher)
+        return TrialResult(metrics={self.metric or VALUE: reading})
 
     def _run_block(self, trial: Trial, block: int) -> float:
         """One block in ABBA order, its first arm alternating with the block."""
@@ -62,9 +62,9 @@ class CommandBench:
 
     def _run(self, commit: Commit, output: Path) -> float:
         """Run the command once and return its log badness."""
-        checkout = self.workshop.find_checkout(commit.sha)
+        checkout = self.checkouts.find_checkout(commit.sha)
         try:
-            code = self.workshop.guard.run(fill(self.command, commit.sha, checkout), checkout, output, self.timeout_s)
+            code = self.checkouts.guard.run(fill(self.command, commit.sha, checkout), checkout, output, self.timeout_s)
         except OSError as error:
             raise InputError(f"--command {self.command}: cannot be run ({error.strerror})") from None
         except subprocess.TimeoutExpired:

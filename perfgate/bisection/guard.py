@@ -1,4 +1,4 @@
-"""Run somebody's command so that nothing of it is left, neither after its end nor after ours."""
+"""Run a user's command and leave no process of it behind, neither after its end nor after that of perfgate."""
 
 from __future__ import annotations
 

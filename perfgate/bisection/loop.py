@@ -7,25 +7,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfgate.bisection.checkouts import Workshop
+from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.record import Record, dump_metrics
 from perfgate.bisection.repository import Line
-from perfgate.bisection.search import GOOD, Answer, Rules, Search, Step, take_stock
-from perfgate.bisection.trial import Bench, CommitError, Result, Trial, VoidError
+from perfgate.bisection.search import GOOD, Answer, Search, SearchRules, Step, take_stock
+from perfgate.bisection.trial import CommitBench, CommitError, Trial, TrialResult, VoidError
 from perfgate.serving.progress import Progress
 
 MEASUREMENTS = "measurements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hunt:
+class SearchLoop:
     """Everything that a search works with."""
 
     line: Line
-    rules: Rules
+    rules: SearchRules
     record: Record
-    workshop: Workshop
-    bench: Bench
+    checkouts: CheckoutStore
+    bench: CommitBench
     progress: Progress
     read_clock: Callable[[], float] = time.monotonic
 
@@ -39,9 +39,9 @@ class Hunt:
             self._take(step, search)
 
     def take_stock(self) -> Search:
-        """What the journal says; a build whose files somebody took away is no build."""
+        """What the journal says; a build whose files were removed is no build."""
         search = self.record.replay(len(self.line.commits), self.rules)
-        there = frozenset(place for place in search.built if self.workshop.has(self.line.find(place).sha))
+        there = frozenset(place for place in search.built if self.checkouts.has(self.line.find(place).sha))
         return replace(search, built=there)
 
     def _take(self, step: Step, search: Search) -> None:
@@ -52,9 +52,9 @@ class Hunt:
         commit = self.line.find(step.place)
         number = self.record.measurements
         folder = Path(MEASUREMENTS) / f"{number:04d}-{commit.short}"
-        told = f", {step.bits:.2f} bits expected" if step.bits is not None else ""
+        expected = f", {step.bits:.2f} bits expected" if step.bits is not None else ""
         self.progress.step(
-            f"{_count(step.blocks, 'block')} of {commit.short} ({step.place} of {search.places}) against GOOD{told}; "
+            f"{_count(step.blocks, 'block')} of {commit.short} ({step.place} of {search.places}) against GOOD{expected}; "
             f"{search.minutes:.1f} of {self.rules.budget:g} minutes used"
         )
         trial = Trial(good=self.line.good, commit=commit, blocks=step.blocks, number=number, folder=self.record.folder / folder)
@@ -78,7 +78,7 @@ class Hunt:
         if result.minutes and minutes > result.minutes:
             self.record.add("prepared", step.place, commit.sha, minutes - result.minutes)
 
-    def _measure(self, trial: Trial) -> Result:
+    def _measure(self, trial: Trial) -> TrialResult:
         result = self.bench.measure(trial)
         if self.rules.metric and self.rules.metric not in result.metrics:
             raise VoidError(f"{trial.folder}: no {self.rules.metric} was measured")
@@ -88,7 +88,7 @@ class Hunt:
         commit, begun = self.line.find(place), self.read_clock()
         self.progress.step(f"making {commit.short} ready")
         try:
-            self.workshop.make(commit.sha)
+            self.checkouts.make(commit.sha)
         except CommitError as error:
             self._give_up("skipped", place, begun, str(error))
             return False

@@ -20,10 +20,12 @@ from math import exp, fsum, inf, lgamma, log, pi, sqrt
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, stdtr
 
-from perfgate.stats.beta import Floats, find_incomplete
-from perfgate.stats.moderated import Prior
-from perfgate.stats.student import find_upper_tail, standardise
+from perfgate.stats.moderated import Prior, standardise
+
+Floats = NDArray[np.float64]
 
 EVEN = 0.5
 """Before anything is measured, a loss that came in anywhere is as likely as none."""
@@ -32,7 +34,7 @@ NODES = 64
 """Equally likely slices of a normal distribution that an expectation is taken over."""
 
 MAX_SEPARATION = 12.0
-"""So many deviations apart, two answers are told apart for certain; more would only overflow."""
+"""So many deviations apart, two answers are distinguished for certain; more would overflow."""
 
 FAINT = 1e-9
 """Fewer bits than this are rounding; fewer minutes are not worth dividing by."""
@@ -43,7 +45,7 @@ TINY = 1e-16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What blocks at one place said: log differences to place 0, positive meaning worse."""
+    """The blocks at one place: log differences to place 0, positive meaning worse."""
 
     place: int
     differences: tuple[float, ...]
@@ -145,7 +147,7 @@ def _weigh_place(whole: _Sums, tail: _Sums, prior: Prior, floor: float) -> float
     if df <= 0:
         return 0.0  # one block, nothing stored: any place fits it as well as another
     pooled = _pool(whole, tail, prior)
-    above = find_upper_tail(standardise(floor - tail.total / tail.count, sqrt(pooled / df / tail.count)), df)
+    above = float(stdtr(df, -standardise(floor - tail.total / tail.count, sqrt(pooled / df / tail.count))))
     likelihood = lgamma(df / 2) - df / 2 * log(pooled / 2) - 0.5 * log(tail.count) - (whole.count - 1) / 2 * log(2 * pi)
     return likelihood + (log(above) if above > 0 else -inf)
 
@@ -170,7 +172,7 @@ def _find_misfit(whole: _Sums, tail: _Sums, prior: Prior) -> float:
     if not df or not prior.df or prior.variance <= 0:
         return 1.0
     ratio = max(0.0, whole.squares - tail.total * tail.total / tail.count) / prior.variance
-    return find_incomplete(prior.df / 2, df / 2, prior.df / (prior.df + ratio), ratio / (prior.df + ratio))
+    return float(betainc(prior.df / 2, df / 2, prior.df / (prior.df + ratio)))
 
 
 def measure_information(suspicions: Sequence[float], separation: float) -> Floats:
@@ -199,14 +201,14 @@ def _list_nodes() -> Floats:
 
 def choose(belief: Belief, options: Iterable[Option]) -> tuple[Option, float] | None:
     """Take the option that tells most per minute, and what it tells in bits; None where none tells anything."""
-    told: dict[int, Floats] = {}
+    gains: dict[int, Floats] = {}
     found: tuple[Option, float] | None = None
     rate = 0.0
     for option in options:
-        if option.blocks not in told:
+        if option.blocks not in gains:
             separation = sqrt(option.blocks) * standardise(belief.effect, belief.deviation)
-            told[option.blocks] = measure_information(belief.suspicions, separation)
-        bits = float(told[option.blocks][option.place - 1])
+            gains[option.blocks] = measure_information(belief.suspicions, separation)
+        bits = float(gains[option.blocks][option.place - 1])
         if bits > FAINT and bits / max(option.minutes, FAINT) > rate:
             found, rate = (option, bits), bits / max(option.minutes, FAINT)
     return found

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from perfgate.bisection.search import Measured, Reading, Rules, Search
+from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules
 from perfgate.errors import EvidenceError
 from perfgate.results.records import describe_first
 from perfgate.results.resumption import require_equal
@@ -21,6 +21,10 @@ from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, rea
 
 SEARCH_FILE = "search.json"
 JOURNAL_FILE = "journal.jsonl"
+
+# The margin of a metric on the log scale: the field of `CommitReading`, and the key that journal lines have always had for it.
+MARGIN = "margin_log"
+JOURNAL_MARGIN = "margin"
 
 
 class Record:
@@ -44,7 +48,7 @@ class Record:
         append_line(self._path, line)
         self._lines.append(line)
 
-    def replay(self, places: int, rules: Rules) -> Search:
+    def replay(self, places: int, rules: SearchRules) -> Search:
         """The search that the lines tell. Raise EvidenceError naming the line that is wrong."""
         lines = [_check(line, self._path, number, places) for number, line in enumerate(self._lines, start=1)]
         voids: dict[int, tuple[str, ...]] = {}
@@ -68,7 +72,9 @@ class Record:
 
     def _read_measured(self, line: Mapping[str, Any]) -> Measured:
         try:
-            metrics = TypeAdapter(dict[str, Reading]).validate_python(line.get("metrics"))
+            metrics = TypeAdapter(dict[str, CommitReading]).validate_python(
+                _rename_margin(line.get("metrics"), JOURNAL_MARGIN, MARGIN)
+            )
         except ValidationError as error:
             raise EvidenceError(f"{self._path}: {describe_first(error)}; the folder was damaged, search again") from None
         return Measured(place=line["place"], minutes=line["minutes"], metrics=metrics)
@@ -105,7 +111,18 @@ def _pick(lines: Iterable[Mapping[str, Any]], event: str) -> list[Mapping[str, A
     return [line for line in lines if line.get("event") == event]
 
 
-def dump_metrics(metrics: Mapping[str, Reading]) -> dict[str, Any]:
+def dump_metrics(metrics: Mapping[str, CommitReading]) -> dict[str, Any]:
     """A measurement's metrics as a journal line holds them."""
-    plain: dict[str, Any] = TypeAdapter(dict[str, Reading]).dump_python(dict(metrics), mode="json")
-    return plain
+    plain: dict[str, Any] = TypeAdapter(dict[str, CommitReading]).dump_python(dict(metrics), mode="json")
+    renamed: dict[str, Any] = _rename_margin(plain, MARGIN, JOURNAL_MARGIN)
+    return renamed
+
+
+def _rename_margin(metrics: Any, before: str, after: str) -> Any:
+    """Rename one field of each metric; what is no mapping stays for the validation to refuse."""
+    if not isinstance(metrics, dict):
+        return metrics
+    return {
+        name: {after if key == before else key: value for key, value in fields.items()} if isinstance(fields, dict) else fields
+        for name, fields in metrics.items()
+    }

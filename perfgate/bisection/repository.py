@@ -46,8 +46,8 @@ def read_line(repo: Path, good: str, bad: str) -> Line:
     _require_whole(repo)
     first, last = (_resolve(repo, role, name) for role, name in (("GOOD", good), ("BAD", bad)))
     _require_ancestor(repo, first, last)
-    told = _ask(repo, "log", "--first-parent", "--reverse", "--format=%H%x00%P%x00%s", f"{first.sha}..{last.sha}")
-    rows = [row.split("\0") for row in told.split("\n")]
+    log = _ask(repo, "log", "--first-parent", "--reverse", "--format=%H%x00%P%x00%s", f"{first.sha}..{last.sha}")
+    rows = [row.split("\0") for row in log.split("\n")]
     if rows[0][1].split()[0] != first.sha:
         raise InputError(_explain_side_line(repo, first, last, [row[0] for row in rows]))
     commits = tuple(Commit(sha=sha, subject=subject, is_merge=" " in parents) for sha, parents, subject in rows)

@@ -1,6 +1,6 @@
 """Which commit made it slower: from what was measured so far to the next measurement, or to the answer.
 
-Pure: a search is its own journal, so the same lines give the same next step, whoever was killed between. First the gate's rule
+Pure: a search is its own journal, so the same lines give the same next step after any interruption. First the gate's rule
 says whether the last commit lost anything against the first; then `perfgate.bisection.posterior` says where, block by block.
 """
 
@@ -13,7 +13,7 @@ from math import fsum
 
 from perfgate.bisection.posterior import Belief, Look, Option, choose, list_credible, weigh
 from perfgate.core import Outcome
-from perfgate.stats.looks import Decision, Plan, Series, decide
+from perfgate.stats.looks import LookPlan, Series, SeriesDecision, decide
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.policy import MAX_PRIOR_DF
 
@@ -38,11 +38,11 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CommitReading:
     """One metric of one measurement: a log difference per block (positive meaning worse) and what it is judged by."""
 
     differences: tuple[float, ...]
-    margin: float
+    margin_log: float
     prior_variance: float = 0.0
     prior_df: float = 0.0
     gating: bool = True
@@ -55,7 +55,7 @@ class Measured:
 
     place: int
     minutes: float
-    metrics: Mapping[str, Reading]
+    metrics: Mapping[str, CommitReading]
 
     @property
     def blocks(self) -> int:
@@ -64,14 +64,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class SearchRules:
     """What is fixed before the first block; `budget` in minutes may be raised later.
 
-    `metric` is the one to search by, or empty for the one that lost most beyond doubt. `aa_blocks` of GOOD against itself are
+    `metric` is the one to search by, or empty for the one that lost most for certain. `aa_blocks` of GOOD against itself are
     measured where nothing is known of the noise. `block_minutes` is what a block is taken to cost before there was one.
     """
 
-    plan: Plan
+    plan: LookPlan
     budget: float
     metric: str = ""
     confidence: float = 0.95
@@ -87,7 +87,7 @@ class Search:
     """
 
     places: int
-    rules: Rules
+    rules: SearchRules
     measured: tuple[Measured, ...] = ()
     skipped: Mapping[int, str] = field(default_factory=dict)
     voids: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Search:
 
     @property
     def closed(self) -> dict[int, str]:
-        """The places that nobody measures any more, with the reason."""
+        """The places that are not measured any more, with the reason."""
         tired = ((place, reasons) for place, reasons in self.voids.items() if len(reasons) >= MAX_VOIDS)
         return {**{place: f"no valid measurement: {reasons[-1]}" for place, reasons in tired}, **self.skipped}
 
@@ -155,10 +155,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How the search ends, and all that can be said.
+    """How the search ends, with the evidence for it.
 
     `credible` are the fewest places that hold the confidence asked for; `found` is the place of the culprit, if there is one.
-    `belief` and `metric` are absent where GOOD and BAD were never told apart.
+    `belief` and `metric` are absent where GOOD and BAD were never distinguished.
     """
 
     ending: Ending
@@ -187,17 +187,17 @@ def take_stock(search: Search) -> Step | Answer:
     return _locate(search, pick_metric(decision, metrics))
 
 
-def compare_ends(search: Search) -> tuple[Decision, tuple[str, ...]]:
+def compare_ends(search: Search) -> tuple[SeriesDecision, tuple[str, ...]]:
     """Judge BAD against GOOD by the gate's rule; also name the metrics that it gates, in the order of its findings."""
     ends = [one for one in search.measured if one.place == search.last]
     if not ends:
-        return Decision(outcome=Outcome.INCONCLUSIVE, look=0, findings=()), ()
+        return SeriesDecision(outcome=Outcome.INCONCLUSIVE, look=0, findings=()), ()
     wanted = search.rules.metric
-    metrics = tuple(name for name, told in ends[0].metrics.items() if name == wanted or (told.gating and not wanted))
+    metrics = tuple(name for name, reading in ends[0].metrics.items() if name == wanted or (reading.gating and not wanted))
     series = [
         Series(
             differences=search.gather(name, search.last),
-            margin=ends[0].metrics[name].margin,
+            margin_log=ends[0].metrics[name].margin_log,
             prior=search.find_prior(name),
         )
         for name in metrics
@@ -205,7 +205,7 @@ def compare_ends(search: Search) -> tuple[Decision, tuple[str, ...]]:
     return decide(series, search.rules.plan), metrics
 
 
-def pick_metric(decision: Decision, metrics: tuple[str, ...]) -> str:
+def pick_metric(decision: SeriesDecision, metrics: tuple[str, ...]) -> str:
     """Of the metrics that fail, or of all if none does, the one whose loss stands out most from its noise."""
     rates = {
         name: finding.estimate.mean / max(finding.estimate.standard_error, 1e-12)
@@ -227,8 +227,8 @@ def believe(search: Search, metric: str) -> Belief:
     """Weigh every commit by all blocks of one metric."""
     places = range(1, search.places + 1)
     looks = [Look(place=place, differences=search.gather(metric, place)) for place in places]
-    margin = next(one.metrics[metric].margin for one in search.measured if metric in one.metrics)
-    return weigh(looks, search.places, search.find_prior(metric), margin / 2)
+    margin_log = next(one.metrics[metric].margin_log for one in search.measured if metric in one.metrics)
+    return weigh(looks, search.places, search.find_prior(metric), margin_log / 2)
 
 
 def _find_next_look(search: Search) -> int:
@@ -252,7 +252,7 @@ def _give_up(search: Search, place: int) -> Answer:
 
 
 def _locate(search: Search, metric: str) -> Step | Answer:
-    """GOOD and BAD differ: stop where one commit, or one run of commits that nobody can measure between, is sure enough."""
+    """GOOD and BAD differ: stop where one commit, or one run of commits with no measurable one between, is sure enough."""
     belief, sure = believe(search, metric), search.rules.confidence
     groups = list_groups(search)
     best = max(groups, key=lambda group: fsum(belief.places[place - 1] for place in group))
@@ -302,11 +302,11 @@ def _end(ending: Ending, search: Search, metric: str, reason: str) -> Answer:
         credible=list_credible(belief.places, search.rules.confidence) if ending is not Ending.NO_DIFFERENCE else (),
         belief=belief,
         metric=metric,
-        warnings=tuple(_list_doubts(search, belief)),
+        warnings=tuple(_list_warnings(search, belief)),
     )
 
 
-def _list_doubts(search: Search, belief: Belief) -> Iterator[str]:
+def _list_warnings(search: Search, belief: Belief) -> Iterator[str]:
     if compare_ends(search)[0].outcome is Outcome.INCONCLUSIVE:
         yield f"the gate's rule left open, after {search.rules.plan.looks[-1]} blocks, whether BAD is slower than GOOD"
     if belief.misfit < MISFIT:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfgate.bisection.checkouts import Workshop
+from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.repository import Commit
-from perfgate.bisection.search import Reading
-from perfgate.bisection.trial import CommitError, Result, Trial, VoidError
+from perfgate.bisection.search import CommitReading
+from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
 from perfgate.core import Arm, Better
 from perfgate.errors import EngineError
 from perfgate.gate.gate import Job, ensure_baseline, fix_noise, load_case, name_calibration
@@ -27,7 +27,7 @@ from perfgate.verdict.validity.admission import admit
 class SessionBench:
     """Serves GOOD and a commit, each from its own environment. `spec` is what both arms have in common."""
 
-    workshop: Workshop
+    checkouts: CheckoutStore
     scenario: Scenario
     text: str
     spec: ArmSpec
@@ -35,7 +35,7 @@ class SessionBench:
     model: Path | None
     progress: Progress
 
-    def measure(self, trial: Trial) -> Result:
+    def measure(self, trial: Trial) -> TrialResult:
         """Measure a session into the trial's folder, or go on with the one that was cut off there."""
         base, candidate = self._build_arm(trial.good), self._build_arm(trial.commit)
         self._know_noise(trial, base)
@@ -59,7 +59,7 @@ class SessionBench:
         return read_result(trial.folder)
 
     def _build_arm(self, commit: Commit) -> ArmSpec:
-        return replace(self.spec, python=str(self.workshop.find_python(commit.sha).absolute()))
+        return replace(self.spec, python=str(self.checkouts.find_python(commit.sha).absolute()))
 
     def _know_noise(self, trial: Trial, base: ArmSpec) -> None:
         """Calibrate this machine first where the scenario says that no stored file can know it."""
@@ -76,17 +76,17 @@ class SessionBench:
         ensure_baseline(job, self.progress)
 
 
-def read_result(folder: Path) -> Result:
+def read_result(folder: Path) -> TrialResult:
     """Read a session as plain differences. Raise VoidError with the first reason when it is no evidence."""
     session, scenario, baseline = load_case(folder)
     policy = fix_policy(session, scenario, baseline)
-    problems = admit(session, policy.court)
+    problems = admit(session, policy.limits)
     if problems:
         raise VoidError(f"{folder}: {problems[0]}")
     metrics = {
-        reading.metric: Reading(
+        reading.metric: CommitReading(
             differences=reading.series.differences,
-            margin=reading.series.margin,
+            margin_log=reading.series.margin_log,
             prior_variance=reading.series.prior.variance,
             prior_df=reading.series.prior.df,
             gating=reading.series.gating,
@@ -96,4 +96,4 @@ def read_result(folder: Path) -> Result:
     }
     if not metrics:
         raise VoidError(f"{folder}: no whole block was measured")
-    return Result(metrics=metrics, minutes=session.timing.took_s / 60 if session.timing else 0.0)
+    return TrialResult(metrics=metrics, minutes=session.timing.took_s / 60 if session.timing else 0.0)

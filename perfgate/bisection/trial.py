@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perfgate.bisection.repository import Commit
-from perfgate.bisection.search import Reading
+from perfgate.bisection.search import CommitReading
 from perfgate.errors import PerfgateError
 
 
@@ -36,15 +36,15 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class TrialResult:
     """What was measured, by metric, and the minutes that it says it took; 0 where it does not say."""
 
-    metrics: Mapping[str, Reading]
+    metrics: Mapping[str, CommitReading]
     minutes: float = 0.0
 
 
-class Bench(Protocol):
+class CommitBench(Protocol):
     """Something that can measure a commit."""
 
-    def measure(self, trial: Trial) -> Result:
+    def measure(self, trial: Trial) -> TrialResult:
         """Measure. Raise VoidError when this says nothing, CommitError when this commit never will."""

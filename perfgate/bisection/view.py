@@ -93,17 +93,17 @@ def _describe_place(found: Found, place: int) -> dict[str, Any]:
         "folders": list(found.record.list_folders(place)),
     }
     if differences:
-        told = estimate(differences, found.search.find_prior(found.metric))
+        estimated = estimate(differences, found.search.find_prior(found.metric))
         sign = -1.0 if found.search.measured[0].metrics[found.metric].higher else 1.0
-        row["change"] = expm1(sign * told.mean)
-        reach = told.reach(CONFIDENCE)
+        row["change"] = expm1(sign * estimated.mean)
+        reach = estimated.reach(CONFIDENCE)
         if reach < 1:
-            row["low"], row["high"] = sorted(expm1(sign * (told.mean + side * reach)) for side in (-1, 1))
+            row["low"], row["high"] = sorted(expm1(sign * (estimated.mean + side * reach)) for side in (-1, 1))
     return row
 
 
 def print_text(found: Found) -> None:
-    """Print the answer, the table of commits and what is to be said of it."""
+    """Print the answer, the table of commits and the warnings."""
     facts = describe(found)
     print(f"{facts['outcome']}: {facts['meaning']}")
     if facts["reason"]:

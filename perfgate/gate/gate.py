@@ -166,7 +166,7 @@ def fix_noise(folder: Path, baselines: tuple[Path, ...]) -> Mapping[str, float]:
     baseline = match_baseline((folder / KEPT, *elsewhere), scenario, session)
     if baseline is not None and is_usable(baseline, scenario, session):
         save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
-    return fix_policy(session, scenario, baseline).court.noise
+    return fix_policy(session, scenario, baseline).limits.noise
 
 
 def is_decided(folder: Path) -> bool:

@@ -17,6 +17,7 @@ from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.injection.injection import VARIABLE, parse_injection
 from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.differences import describe_difference
 from perfgate.verdict.noise import Response
 from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
 
@@ -117,7 +118,9 @@ def _require_one_machine(sessions: Sequence[Session]) -> None:
     first = _find_machine(sessions[0])
     for session in sessions[1:]:
         if differences := hardware_differences(_find_machine(session), first):
-            raise InputError(f"{session.source}: ran on other hardware than {sessions[0].source} ({differences[0]})")
+            raise InputError(
+                f"{session.source}: ran on other hardware than {sessions[0].source} ({describe_difference(differences[0])})"
+            )
 
 
 def _require_one_host(sessions: Sequence[Session]) -> None:
@@ -126,7 +129,8 @@ def _require_one_host(sessions: Sequence[Session]) -> None:
     for session in sessions[1:]:
         if differences := host_differences(_find_machine(session), first):
             raise InputError(
-                f"--from {session.source}: ran on another host than {sessions[0].source} ({differences[0]}); leave one out"
+                f"--from {session.source}: ran on another host than {sessions[0].source} "
+                f"({describe_difference(differences[0])}); leave one out"
             )
 
 

@@ -64,14 +64,14 @@ def _assemble(rows: list[LevelRow], environments: Environments, margins: Margins
     )
     changes = find_changes(points, subject.better)
     since = changes[-1].index if changes else 0
-    margin = margins.get((subject.scenario, subject.hardware, subject.metric), _usual_margin(subject.metric))
+    margin_ratio = margins.get((subject.scenario, subject.hardware, subject.metric), _usual_margin(subject.metric))
     return LevelSeries(
         subject=subject,
         points=points,
         changes=changes,
         marks=tuple(find_marks(points)),
         spread=compare_runners(points[since:]),
-        creep=measure_creep(points, subject.better, margin),
+        creep=measure_creep(points, subject.better, margin_ratio),
     )
 
 
@@ -89,4 +89,4 @@ def _describe(row: LevelRow) -> SeriesSubject:
 
 
 def _usual_margin(metric: str) -> float | None:
-    return METRICS[metric].margin if metric in METRICS else None
+    return METRICS[metric].margin_ratio if metric in METRICS else None

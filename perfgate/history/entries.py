@@ -17,6 +17,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import read_begun
 from perfgate.results.records import SESSION_FILE, SessionRecord, read_entries
 from perfgate.storage.journal import read_bytes
+from perfgate.storage.rounding import describe_judgement
 from perfgate.verdict.policy import Policy
 from perfgate.verdict.validity.pairing import group_starts
 
@@ -151,7 +152,7 @@ def _pick_judged(judged: JudgedFolder) -> frozenset[int]:
         id(window)
         for start in group_starts(judged.session)
         if len(start.measured) == policy.scenario.blocks.windows
-        for window in start.pick_judged(policy.court.rules)
+        for window in start.pick_judged(policy.limits.rules)
     )
 
 
@@ -190,5 +191,7 @@ def _describe_verdict(judged: JudgedFolder) -> dict[str, Any]:
         "reasons": list(verdict.reasons),
         "environment": facts[Arm.BASE] or facts[Arm.CANDIDATE],
         "candidate_environment": facts[Arm.CANDIDATE],
-        "judgements": [{name: getattr(found, name) for name in JUDGED_FIELDS} for found in verdict.judgements],
+        "judgements": [
+            {name: content[name] for name in JUDGED_FIELDS} for content in map(describe_judgement, verdict.judgements)
+        ],
     }

@@ -185,8 +185,7 @@ def tell_differences(before: Mapping[str, str], after: Mapping[str, str]) -> tup
         return ()
     old, new = Fingerprint(facts=before), Fingerprint(facts=after)
     differences = (*hardware_differences(old, new), *host_differences(old, new), *software_differences(old, new))
-    names = [text.partition(":")[0] for text in differences]
-    return tuple(f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}" for name in names if name not in ENGINES)
+    return tuple(f"{name} {was} -> {is_now}" for name, was, is_now in differences if name not in ENGINES)
 
 
 def compare_runners(points: Sequence[SeriesPoint]) -> Spread | None:
@@ -202,7 +201,7 @@ def compare_runners(points: Sequence[SeriesPoint]) -> Spread | None:
     return Spread(medians=medians, points={runner: len(values[runner]) for runner in medians}, ratio=ratio)
 
 
-def measure_creep(points: Sequence[SeriesPoint], better: str, margin: float | None) -> Creep | None:
+def measure_creep(points: Sequence[SeriesPoint], better: str, margin_ratio: float | None) -> Creep | None:
     """Compare today's level with that of the newest release, or else of the first points; None without later points.
 
     Half the margin may add up unseen: the limit by which stored baselines are held to their anchors.
@@ -221,7 +220,7 @@ def measure_creep(points: Sequence[SeriesPoint], better: str, margin: float | No
         level=level,
         ratio=now / level - 1,
         worse=measure_loss(level, now, better),
-        limit=None if margin is None else margin / 2,
+        limit=None if margin_ratio is None else margin_ratio / 2,
     )
 
 

@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 from types import ModuleType
 
-from perfgate.core import Fingerprint
+from perfgate.core import FactDifference, Fingerprint
 from perfgate.errors import EngineError
 
 HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy")
@@ -65,14 +65,14 @@ def read_fingerprint(python: str | None = None) -> Fingerprint:
     return Fingerprint(facts=facts)
 
 
-def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[str, ...]:
-    """Name each fact of what serves that differs, with both values: of the GPU, or of a machine that has none."""
+def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
+    """Return each fact of what serves that differs, with both values: of the GPU, or of a machine that has none."""
     facts = HARDWARE_FACTS if _have_gpu(mine, theirs) else (*HARDWARE_FACTS, *HOST_FACTS)
     return _only(mine, facts).differences(_only(theirs, facts))
 
 
-def host_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[str, ...]:
-    """Name each fact of the host of a GPU that differs, with both values; nothing where the host is what serves."""
+def host_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
+    """Return each fact of the host of a GPU that differs, with both values; nothing where the host is what serves."""
     facts = HOST_FACTS if _have_gpu(mine, theirs) else ()
     return _only(mine, facts).differences(_only(theirs, facts))
 
@@ -81,8 +81,8 @@ def _have_gpu(mine: Fingerprint, theirs: Fingerprint) -> bool:
     return all(one.facts.get("gpu", ABSENT) != ABSENT for one in (mine, theirs))
 
 
-def software_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[str, ...]:
-    """Name each fact of the software that differs, with both values."""
+def software_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
+    """Return each fact of the software that differs, with both values."""
     return _only(mine, SOFTWARE_FACTS).differences(_only(theirs, SOFTWARE_FACTS))
 
 

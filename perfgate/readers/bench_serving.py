@@ -58,7 +58,7 @@ DATASET_FIELDS = {
 
 
 def read_runs(path: Path | str) -> tuple[Run, ...]:
-    """Read every run of a file: JSONL (also gzip'ed), one or several printed tables, or a matrix log, told apart by content.
+    """Read every run of a file: JSONL (also gzip'ed), one or several printed tables, or a matrix log, distinguished by content.
 
     Raise EvidenceError naming file and line when the file is none of these. A run that contradicts itself is returned with its
     problems.
@@ -211,8 +211,8 @@ def _find(record: Mapping[str, Any], names: tuple[str, ...], where: str) -> tupl
     return (float(value) if value in ("Infinity", "-Infinity", "NaN") else value), where, name
 
 
-def _requested(told: int | None, details: Details | None) -> int | None:
-    return details.requests if told is None and details is not None else told
+def _requested(reported: int | None, details: Details | None) -> int | None:
+    return details.requests if reported is None and details is not None else reported
 
 
 def _workload(record: Mapping[str, Any], where: str) -> dict[str, str | int | float]:

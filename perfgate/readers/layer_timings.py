@@ -23,7 +23,7 @@ SUFFIX = ".json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STORED)
-class Samples:
+class LayerSamples:
     """Microseconds of one layer per round: candidate, base, and base once more as the control."""
 
     base: Annotated[tuple[Microseconds, ...], Field(min_length=MIN_ROUNDS)]
@@ -38,7 +38,7 @@ class Layer:
     format: Literal[1]
     shape: str
     tokens: Annotated[int, Field(ge=1)]
-    samples_us: Samples
+    samples_us: LayerSamples
     floor_us: Microseconds | None = None
 
     @property

@@ -38,7 +38,7 @@ class Cell:
 
     @property
     def cold_note(self) -> str | None:
-        """Say that the first request took longer than the mean one; None when it did not, or when nobody can tell."""
+        """Say that the first request took longer than the mean one; None when it did not, or when that is unknown."""
         mean_ms = self.run.values.get("mean_e2e_ms")
         if self.first_request_s is None or mean_ms is None or self.first_request_s <= COLD_RATIO * mean_ms / 1e3:
             return None

@@ -66,7 +66,7 @@ ARGUMENT_NAMES = {"dataset_name": "dataset"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PrintedTable:
     """The text of one table: its rows by lower-case label with their line numbers, and the argument line before it."""
 
     line: int
@@ -87,7 +87,7 @@ def parse_tables(text: str, source: str) -> tuple[Run, ...]:
     return tuple(_as_run(table, source if only else f"{source}:{table.line}", source) for table in tables)
 
 
-def _find_tables(text: str, source: str) -> Iterator[Table]:
+def _find_tables(text: str, source: str) -> Iterator[PrintedTable]:
     arguments: dict[str, str] = {}
     start: int | None = None
     rows: dict[str, tuple[int, str]] = {}
@@ -95,12 +95,12 @@ def _find_tables(text: str, source: str) -> Iterator[Table]:
         line = ANSI_CODES.sub("", raw).rstrip()
         if HEADER.search(line):
             if start is not None:
-                yield Table(line=start, rows=rows, arguments=arguments, is_closed=False)
+                yield PrintedTable(line=start, rows=rows, arguments=arguments, is_closed=False)
             start, rows = number, {}
         elif start is None:
             arguments |= _read_arguments(line)
         elif line.endswith(FOOTER):
-            yield Table(line=start, rows=rows, arguments=arguments, is_closed=True)
+            yield PrintedTable(line=start, rows=rows, arguments=arguments, is_closed=True)
             start, arguments = None, {}
         elif row := ROW.search(line):
             label = row[1].lower()
@@ -108,7 +108,7 @@ def _find_tables(text: str, source: str) -> Iterator[Table]:
                 raise EvidenceError(f"{source}:{number}: {row[1]}: given twice in one table; paste each table whole")
             rows[label] = (number, row[2])
     if start is not None:
-        yield Table(line=start, rows=rows, arguments=arguments, is_closed=False)
+        yield PrintedTable(line=start, rows=rows, arguments=arguments, is_closed=False)
 
 
 def _read_arguments(line: str) -> dict[str, str]:
@@ -117,17 +117,17 @@ def _read_arguments(line: str) -> dict[str, str]:
     return {name: value.strip("'") for name, value in ARGUMENT.findall(line) if value != "None"}
 
 
-def _as_run(table: Table, source: str, path: str) -> Run:
+def _as_run(table: PrintedTable, source: str, path: str) -> Run:
     values = {name: _number(table, label, path) for label, name in VALUE_LABELS.items() if label in table.rows}
     counts = {name: _count(table, label, path) for label, name in COUNT_LABELS.items()}
-    told = table.arguments.get("num_prompts", "")
+    requested = table.arguments.get("num_prompts", "")
     cut_off = "the table has no closing line: the log was cut off, so paste all of it"
     return as_run(
         Totals(
             source=source,
             values=values,
             workload=_workload(table, path),
-            requested=int(told) if told.isdecimal() and len(told) <= MAX_DIGITS else None,
+            requested=int(requested) if requested.isdecimal() and len(requested) <= MAX_DIGITS else None,
             completed=counts["completed"] or 0,
             input_tokens=counts["input_tokens"],
             output_tokens=counts["output_tokens"],
@@ -138,7 +138,7 @@ def _as_run(table: Table, source: str, path: str) -> Run:
     )
 
 
-def _number(table: Table, label: str, path: str) -> float:
+def _number(table: PrintedTable, label: str, path: str) -> float:
     line, text = table.rows[label]
     try:
         value = float(text)
@@ -147,13 +147,13 @@ def _number(table: Table, label: str, path: str) -> float:
     return as_number(value, f"{path}:{line}", label) or 0.0
 
 
-def _count(table: Table, label: str, path: str) -> int | None:
+def _count(table: PrintedTable, label: str, path: str) -> int | None:
     if label not in table.rows:
         return None
     return as_count(_number(table, label, path), f"{path}:{table.rows[label][0]}", label)
 
 
-def _workload(table: Table, path: str) -> dict[str, str | int | float]:
+def _workload(table: PrintedTable, path: str) -> dict[str, str | int | float]:
     facts: dict[str, str | int | float | None] = {}
     for name, text in table.arguments.items():
         if name.startswith("random_"):

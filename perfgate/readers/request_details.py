@@ -150,8 +150,8 @@ def name_error(text: str) -> str:
     """The line of a request's error that says what went wrong: of a traceback its last exception, else all of it."""
     _, mark, traced = text.rpartition(TRACEBACK)
     # Below that headline the frames are indented; the exception is not, nor is what it says on further lines.
-    told = list(dropwhile(lambda line: not line.strip() or line[0].isspace(), traced.splitlines())) if mark else []
-    return " ".join(" ".join(told or [text]).split())
+    lines = list(dropwhile(lambda line: not line.strip() or line[0].isspace(), traced.splitlines())) if mark else []
+    return " ".join(" ".join(lines or [text]).split())
 
 
 def _check_gaps(details: Details) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""What a run's own totals must satisfy before anybody believes its latencies; shared by all readers of such output."""
+"""What a run's own totals must satisfy before its latencies are used; shared by all readers of such output."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ def _check_throughput(totals: Totals) -> list[str]:
         return ["no duration: throughput cannot be checked; give the whole output of the load generator"]
     found = []
     for name, expected in _rates(totals).items():
-        told = totals.values.get(name)
-        if told is not None and abs(told - expected) > max(THROUGHPUT_TOLERANCE * expected, PRINTED_ROUNDING):
-            told_and_due = f"{name} says {told:.2f} where count over duration makes {expected:.2f}"
-            found.append(f"{told_and_due}: the output was edited or mixed; measure again")
+        reported = totals.values.get(name)
+        if reported is not None and abs(reported - expected) > max(THROUGHPUT_TOLERANCE * expected, PRINTED_ROUNDING):
+            mismatch = f"{name} says {reported:.2f} where count over duration makes {expected:.2f}"
+            found.append(f"{mismatch}: the output was edited or mixed; measure again")
     return found
 
 

@@ -25,7 +25,7 @@ _OPERATORS = {"cpu_op"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class KernelTime:
     """What all calls under one name took together."""
 
     time_us: float
@@ -33,11 +33,11 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class KernelTrace:
     """Time by name. `kind` is "kernel" where anything ran on a GPU: the operators that launched it are then left out."""
 
     kind: Kind
-    spent: Mapping[str, Spent]
+    spent: Mapping[str, KernelTime]
 
     @property
     def total_us(self) -> float:
@@ -45,7 +45,7 @@ class Trace:
         return sum(spent.time_us for spent in self.spent.values())
 
 
-def read_traces(paths: Iterable[Path]) -> Trace:
+def read_traces(paths: Iterable[Path]) -> KernelTrace:
     """Read the traces of one window, one file a rank, and sum them. Raise EvidenceError naming the file that is none."""
     traces = [read_trace(path) for path in paths]
     if not traces:
@@ -58,10 +58,10 @@ def read_traces(paths: Iterable[Path]) -> Trace:
         for name, spent in trace.spent.items() if trace.kind == kind else ():
             times[name] += spent.time_us
             counts[name] += spent.count
-    return Trace(kind=kind, spent={name: Spent(time_us=times[name], count=counts[name]) for name in times})
+    return KernelTrace(kind=kind, spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times})
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> KernelTrace:
     """Read one file. Raise EvidenceError when it is truncated, empty, no trace, or when nothing ran while it was recorded."""
     events = list(_list_events(path))
     kernels = [event for event in events if str(event.get("cat")) in _KERNELS]
@@ -74,9 +74,9 @@ def read_trace(path: Path) -> Trace:
     for event, time_us in own:
         times[str(event.get("name"))] += time_us
         counts[str(event.get("name"))] += 1
-    return Trace(
+    return KernelTrace(
         kind="kernel" if kernels else "operator",
-        spent={name: Spent(time_us=times[name], count=counts[name]) for name in times},
+        spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times},
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perfgate.report import wording
 from perfgate.report.table import Table
-from perfgate.results.attribution import Attribution, Part
+from perfgate.results.attribution import Attribution, KernelDifference
 from perfgate.storage.rounding import format_percent
 
 ROWS_SHOWN = 12
@@ -50,7 +50,7 @@ def tabulate_parts(found: Attribution) -> Table:
     return Table(header=header, rows=rows)
 
 
-def _row(part: Part) -> tuple[str, ...]:
+def _row(part: KernelDifference) -> tuple[str, ...]:
     name = part.name if len(part.name) <= NAME_SHOWN else part.name[: NAME_SHOWN - 3] + "..."
     calls = _count(part.base_count)
     if part.base_count != part.candidate_count:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -13,7 +12,7 @@ from perfgate.report import wording
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, choose_layout, lay_out_markdown
 from perfgate.stats.welch import PLAN_LIMIT
-from perfgate.storage.rounding import round_floats
+from perfgate.storage.rounding import describe_judgement, round_floats
 from perfgate.verdict.compare import Comparison, Group
 from perfgate.verdict.workloads import show_fact
 
@@ -52,7 +51,7 @@ def _describe_group(group: Group) -> dict[str, Any]:
         "reasons": group.reasons,
         "warnings": group.warnings,
         "further_runs": group.further,
-        "judgements": [asdict(judgement) for judgement in group.judgements],
+        "judgements": [describe_judgement(judgement) for judgement in group.judgements],
         "arms": {
             str(arm): {
                 "kept": [run.source for run in runs.kept],

@@ -27,7 +27,7 @@ def draw_interval(judgement: Judgement) -> str:
     bounds = worse_bounds(judgement)
     if bounds is None:
         return ""
-    low, middle, high = (round(bound / log1p(judgement.margin) * CELLS_PER_MARGIN) + ZERO for bound in bounds)
+    low, middle, high = (round(bound / log1p(judgement.margin_ratio) * CELLS_PER_MARGIN) + ZERO for bound in bounds)
     cells = ["."] * WIDTH
     for index in range(max(low, 0), min(high, WIDTH - 1) + 1):
         cells[index] = "="

@@ -38,7 +38,7 @@ def summarise_layers(verdict: Verdict) -> Kernels:
     """Put a verdict on layers into one sentence that names every loss; an invalid one says why."""
     worst = sorted(verdict.judgements, key=lambda judgement: -(judgement.worse or 0.0))
     losses = tuple(f"{one.metric} {percent(one.change)}" for one in worst if one.outcome is Outcome.REGRESSION)
-    margin = f"margin {format_percent(verdict.judgements[0].margin, 0)}" if verdict.judgements else "nothing timed"
+    margin = f"margin {format_percent(verdict.judgements[0].margin_ratio, 0)}" if verdict.judgements else "nothing timed"
     said = f"{verdict.outcome}: {len(verdict.judgements)} layers in {verdict.blocks} blocks, {margin}"
     if verdict.outcome is Outcome.INVALID:
         return Kernels(sentence=f"{said}; {'; '.join(verdict.reasons[:3])}", losses=losses)
@@ -61,7 +61,7 @@ def _row(judgement: Judgement) -> tuple[str, ...]:
     if judgement.low is not None and judgement.high is not None:
         interval = f"{_percent(judgement.low).removesuffix(' %')} to {_percent(judgement.high)}"
     change = "-" if judgement.change is None else _percent(judgement.change)
-    return (judgement.metric, *times, change, interval, _percent(judgement.margin), str(judgement.outcome))
+    return (judgement.metric, *times, change, interval, _percent(judgement.margin_ratio), str(judgement.outcome))
 
 
 def _percent(ratio: float) -> str:

@@ -32,7 +32,7 @@ _JUDGED = {
     "change": ("perfgate_change_ratio", "candidate over base minus one; above zero is more of the metric"),
     "low": ("perfgate_change_low_ratio", "lower end of the 90 % interval of the change"),
     "high": ("perfgate_change_high_ratio", "upper end of the 90 % interval of the change"),
-    "margin": ("perfgate_margin_ratio", "the smallest loss worth acting on"),
+    "margin_ratio": ("perfgate_margin_ratio", "the smallest loss worth acting on"),
     "smallest_effect": ("perfgate_smallest_effect_ratio", "the smallest loss that this session could have found"),
 }
 _EXPERTS = {

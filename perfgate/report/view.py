@@ -136,7 +136,7 @@ def sort_judgements(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
 
 def count_margins(judgement: Judgement) -> float:
     """How many margins were lost; negative for a gain, 0 where nothing is known."""
-    return 0.0 if judgement.worse is None else judgement.worse / log1p(judgement.margin)
+    return 0.0 if judgement.worse is None else judgement.worse / log1p(judgement.margin_ratio)
 
 
 def _shorten(reasons: tuple[str, ...]) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def loss(metric: str, ratio: float) -> str:
 
 def limit(judgement: Judgement) -> str:
     """Write the margin as the worst change allowed."""
-    return loss(judgement.metric, judgement.margin)
+    return loss(judgement.metric, judgement.margin_ratio)
 
 
 def band(judgement: Judgement) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfgate.errors import EvidenceError
-from perfgate.readers.traces import Kind, Spent, Trace
+from perfgate.readers.traces import KernelTime, KernelTrace, Kind
 
-_NOTHING = Spent(time_us=0.0, count=0)
+_NOTHING = KernelTime(time_us=0.0, count=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class KernelDifference:
     """One kernel in both arms: microseconds and calls per forward step, and its share of the difference.
 
     `share` is its own difference divided by the sum of all absolute differences: positive where the candidate takes longer, and
@@ -36,12 +36,12 @@ class Attribution:
     """Both arms' profiled windows, kernel by kernel, the largest difference first. Times are microseconds per forward step."""
 
     kind: Kind
-    parts: tuple[Part, ...]
+    parts: tuple[KernelDifference, ...]
     base_us: float
     candidate_us: float
 
 
-def attribute(base: Trace, candidate: Trace, *, base_steps: int, candidate_steps: int) -> Attribution:
+def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int) -> Attribution:
     """Rank names by their share of the difference. Raise EvidenceError when one arm has kernels and the other operators."""
     if base.kind != candidate.kind:
         raise EvidenceError(f"the base's trace holds {base.kind}s, the candidate's {candidate.kind}s; profile both in one way")
@@ -52,7 +52,7 @@ def attribute(base: Trace, candidate: Trace, *, base_steps: int, candidate_steps
     differences = {name: other.time_us / candidate_steps - one.time_us / base_steps for name, (one, other) in pairs.items()}
     changed = sum(abs(difference) for difference in differences.values())
     parts = [
-        Part(
+        KernelDifference(
             name=name,
             base_us=one.time_us / base_steps,
             candidate_us=other.time_us / candidate_steps,

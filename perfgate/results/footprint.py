@@ -18,7 +18,7 @@ SERVER_MEMORY = "server_memory_bytes"
 """Telemetry: resident memory of the server's processes when the window had ended, shared pages counted in each of them."""
 
 GPU_MEMORY = "gpu_memory_used_bytes"
-"""Telemetry: the largest memory in use on one GPU, whoever holds it."""
+"""Telemetry: the largest memory in use on one GPU, whatever process holds it."""
 
 _MIB = 2**20
 
@@ -53,9 +53,13 @@ class ColdStart:
 
 def read_cold_starts(events: Iterable[Mapping[str, Any]]) -> tuple[ColdStart, ...]:
     """The starts with an empty Triton cache, in their order; none where the arms have no caches of their own (`--caches`)."""
-    told = list(events)
-    begun = {event["start"]: event for event in told if event.get("event") == "server_started" and "cached_kernels" in event}
-    ready = {event["start"]: event for event in told if event.get("event") == "server_ready" and event.get("start") in begun}
+    recorded = list(events)
+    begun = {
+        event["start"]: event for event in recorded if event.get("event") == "server_started" and "cached_kernels" in event
+    }
+    ready = {
+        event["start"]: event for event in recorded if event.get("event") == "server_ready" and event.get("start") in begun
+    }
     found = []
     for number, event in sorted(ready.items()):
         arm = str(begun[number].get("arm"))
@@ -78,8 +82,8 @@ def read_cold_starts(events: Iterable[Mapping[str, Any]]) -> tuple[ColdStart, ..
 
 
 def _read_phases(event: Mapping[str, Any]) -> dict[str, float]:
-    told = {name: event.get(name) for name in PHASES}
-    return {name: float(value) for name, value in told.items() if isinstance(value, int | float) and 0 < value < inf}
+    recorded = {name: event.get(name) for name in PHASES}
+    return {name: float(value) for name, value in recorded.items() if isinstance(value, int | float) and 0 < value < inf}
 
 
 def add_footprint(run: Run, start: Mapping[str, float], telemetry: Mapping[str, float], *, is_alone: bool) -> Run:

@@ -57,8 +57,8 @@ def _compare(
     own = asked.get(server, [])
     answers = own if server == first else [*asked.get(first, []), *own]
     starts = {found.start for found in own}
-    silent = sorted(start for name, start in measured if name == server and start not in starts)
-    never = [f"start {start}: measured but never asked the equivalence prompts; measure again" for start in silent]
+    unasked = sorted(start for name, start in measured if name == server and start not in starts)
+    never = [f"start {start}: measured but never asked the equivalence prompts; measure again" for start in unasked]
     rules = matrix.equivalence
     wrong = [f"held against {first}: {problem}" for problem in check_equivalence(answers, rules)]
     return Agreement(problems=(*never, *wrong), sentence=describe_equivalence(answers, rules))

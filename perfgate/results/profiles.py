@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as checked
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.readers.replies import describe_field
-from perfgate.readers.traces import Trace, read_traces
+from perfgate.readers.traces import KernelTrace, read_traces
 from perfgate.results.attribution import Attribution, attribute
 from perfgate.storage.journal import append_line, cut_torn_line, read_lines
 
@@ -69,7 +69,7 @@ class Profile:
         """Where its traces lie below the result folder."""
         return f"{PROFILE_DIR}/start-{self.start:02d}"
 
-    def read(self) -> Trace:
+    def read(self) -> KernelTrace:
         """Sum its traces by name. Raise EvidenceError naming the file that is none."""
         return read_traces(self.traces)
 

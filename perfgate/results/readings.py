@@ -12,49 +12,55 @@ from perfgate.verdict.validity.same_work import GRAPHS_CAPTURED, KERNELS_COMPILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingKind:
     """One number about the machine while a window ran. `unit` is one for a share or a count."""
 
     unit: str
     meaning: str
 
 
-READINGS: dict[str, Reading] = {
-    SM_CLOCK_MHZ: Reading(unit="MHz", meaning="median clock of the GPU's multiprocessors; of several GPUs the slowest"),
-    "sm_clock_min_mhz": Reading(unit="MHz", meaning="lowest clock of the multiprocessors that a sample saw"),
-    "memory_clock_mhz": Reading(unit="MHz", meaning="median clock of the GPU's memory; of several GPUs the slowest"),
-    "power_w": Reading(unit="W", meaning="mean power; several GPUs are summed"),
-    "power_max_w": Reading(unit="W", meaning="highest power of one GPU that a sample saw"),
-    "temperature_c": Reading(unit="degC", meaning="highest temperature that a sample saw"),
-    THROTTLED_SHARE: Reading(
+READINGS: dict[str, ReadingKind] = {
+    SM_CLOCK_MHZ: ReadingKind(unit="MHz", meaning="median clock of the GPU's multiprocessors; of several GPUs the slowest"),
+    "sm_clock_min_mhz": ReadingKind(unit="MHz", meaning="lowest clock of the multiprocessors that a sample saw"),
+    "memory_clock_mhz": ReadingKind(unit="MHz", meaning="median clock of the GPU's memory; of several GPUs the slowest"),
+    "power_w": ReadingKind(unit="W", meaning="mean power; several GPUs are summed"),
+    "power_max_w": ReadingKind(unit="W", meaning="highest power of one GPU that a sample saw"),
+    "temperature_c": ReadingKind(unit="degC", meaning="highest temperature that a sample saw"),
+    THROTTLED_SHARE: ReadingKind(
         unit="1", meaning="share of samples in which the GPU held its clocks back for heat or a failing supply of power"
     ),
-    "power_cap_share": Reading(
+    "power_cap_share": ReadingKind(
         unit="1", meaning="share of samples in which the board's power limit set the clock, as it does on healthy GPUs"
     ),
-    "thermal_share": Reading(unit="1", meaning="the part of `throttled_share` that is surely heat"),
-    "gpu_memory_used_bytes": Reading(unit="B", meaning="largest memory in use on one GPU, whoever holds it"),
-    "server_memory_bytes": Reading(
+    "thermal_share": ReadingKind(unit="1", meaning="the part of `throttled_share` that is surely heat"),
+    "gpu_memory_used_bytes": ReadingKind(unit="B", meaning="largest memory in use on one GPU, whoever holds it"),
+    "server_memory_bytes": ReadingKind(
         unit="B", meaning="resident memory of the server's processes after the window, shared pages counted in each"
     ),
-    FOREIGN_PROCESSES: Reading(unit="1", meaning="largest number of processes on the GPU that are not the session's own"),
-    "gpu_processes_visible": Reading(unit="1", meaning="1 where NVML shows the session's own processes, 0 where it hides them"),
-    "gpu_samples": Reading(unit="1", meaning="samples that NVML answered"),
-    "gpu_samples_lost": Reading(unit="1", meaning="samples that NVML failed to answer"),
-    "foreign_cpu_share": Reading(unit="1", meaning="share of the machine's CPU time that went to processes of others"),
-    "own_cpu_share": Reading(unit="1", meaning="share of the machine's CPU time that went to servers, load generator and gate"),
-    "stolen_cpu_share": Reading(unit="1", meaning="share of CPU time that the hypervisor gave to other machines"),
-    "run_queue": Reading(unit="1", meaning="median number of tasks that ran or waited for a core"),
-    "running_requests": Reading(unit="1", meaning="mean number of requests in the engine's running batch"),
-    "queued_requests": Reading(unit="1", meaning="mean number of requests that waited in the engine"),
-    "queue_wait_s": Reading(unit="s", meaning="mean time that a request waited in the engine before it ran"),
-    "token_usage": Reading(unit="1", meaning="largest share of the engine's token pool in use"),
-    "cache_hit_rate": Reading(unit="1", meaning="prompt tokens served from the prefix cache, as a share of all prompt tokens"),
-    KERNELS_COMPILED: Reading(
+    FOREIGN_PROCESSES: ReadingKind(unit="1", meaning="largest number of processes on the GPU that are not the session's own"),
+    "gpu_processes_visible": ReadingKind(
+        unit="1", meaning="1 where NVML shows the session's own processes, 0 where it hides them"
+    ),
+    "gpu_samples": ReadingKind(unit="1", meaning="samples that NVML answered"),
+    "gpu_samples_lost": ReadingKind(unit="1", meaning="samples that NVML failed to answer"),
+    "foreign_cpu_share": ReadingKind(unit="1", meaning="share of the machine's CPU time that went to processes of others"),
+    "own_cpu_share": ReadingKind(
+        unit="1", meaning="share of the machine's CPU time that went to servers, load generator and gate"
+    ),
+    "stolen_cpu_share": ReadingKind(unit="1", meaning="share of CPU time that the hypervisor gave to other machines"),
+    "run_queue": ReadingKind(unit="1", meaning="median number of tasks that ran or waited for a core"),
+    "running_requests": ReadingKind(unit="1", meaning="mean number of requests in the engine's running batch"),
+    "queued_requests": ReadingKind(unit="1", meaning="mean number of requests that waited in the engine"),
+    "queue_wait_s": ReadingKind(unit="s", meaning="mean time that a request waited in the engine before it ran"),
+    "token_usage": ReadingKind(unit="1", meaning="largest share of the engine's token pool in use"),
+    "cache_hit_rate": ReadingKind(
+        unit="1", meaning="prompt tokens served from the prefix cache, as a share of all prompt tokens"
+    ),
+    KERNELS_COMPILED: ReadingKind(
         unit="1", meaning="entries that compilers added to the server's caches, or compilations that its log tells of"
     ),
-    GRAPHS_CAPTURED: Reading(unit="1", meaning="captures of graphs that the server's log tells of"),
-    REQUESTS_RETRACTED: Reading(unit="1", meaning="running requests that were put back because the token pool was full"),
-    "engine_scrapes": Reading(unit="1", meaning="times that the engine's metrics were read while the window ran"),
-    "engine_scrape_max_s": Reading(unit="s", meaning="longest time that reading the engine's metrics took"),
+    GRAPHS_CAPTURED: ReadingKind(unit="1", meaning="captures of graphs that the server's log tells of"),
+    REQUESTS_RETRACTED: ReadingKind(unit="1", meaning="running requests that were put back because the token pool was full"),
+    "engine_scrapes": ReadingKind(unit="1", meaning="times that the engine's metrics were read while the window ran"),
+    "engine_scrape_max_s": ReadingKind(unit="s", meaning="longest time that reading the engine's metrics took"),
 }

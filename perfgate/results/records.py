@@ -4,7 +4,7 @@ Layout: `session.json` (what was fixed before the first window), `scenario.toml`
 `windows/NNNN.jsonl.gz` (the load generator's own output, one file a window), `windows.jsonl` (one line per finished window: its
 place, its file and the file's digest), `events.jsonl` (everything that happened), `logs/`. A window exists once its line does,
 so a crash loses at most the window in flight. A session that goes on after a crash measures the block that was cut anew: the
-event `resumed` names the windows that it supersedes, which stay on disk and in the index and are judged by nobody.
+event `resumed` names the windows that it supersedes, which stay on disk and in the index and are not judged.
 A session that has ended may be packed: its raw files lie in `raw.tar.xz` then (`perfgate.results.raw.pack`), under the same
 names.
 `answers/start-NN.json.gz` and `answers.jsonl` hold what each server answered to the fixed prompts, in the same way.
@@ -60,7 +60,7 @@ class SessionRecord:
     `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
     `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
     `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
-    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if anybody asked. `inherited` are the
+    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if that was asked. `inherited` are the
     variables that steer engines and that servers of both arms took over from the measuring command; None in older folders.
     """
 

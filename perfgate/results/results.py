@@ -116,7 +116,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         problems.extend(check_expectations(folder, record.expect, events))
         if "gsm8k" in record.checks:
             problems.extend(check_gsm8k(marks, scenario.equivalence.gsm8k))
-    told = (describe_equivalence(answers, scenario.equivalence), describe_gsm8k(marks, scenario.equivalence.gsm8k))
+    sentences = (describe_equivalence(answers, scenario.equivalence), describe_gsm8k(marks, scenario.equivalence.gsm8k))
     session = Session(
         source=str(folder),
         scenario=record.scenario,
@@ -131,7 +131,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         has_base=record.has_base,
         scenarios_in_pr=record.scenarios_in_pr,
         reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
-        equivalence="; ".join(filter(None, told)),
+        equivalence="; ".join(filter(None, sentences)),
         kernels=describe_proof(record.kernels) or (UNPROVEN if is_handed_over(record) else ""),
         expert_use=expert_use,
     )

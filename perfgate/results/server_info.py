@@ -18,7 +18,7 @@ SERVER_DIR = "servers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """What one start said of itself: its settings as texts by name."""
+    """The settings of one start as its server reported them, as texts by name."""
 
     arm: Arm
     start: int
@@ -34,7 +34,7 @@ def store_info(folder: Path, info: ServerInfo) -> None:
 
 
 def load_infos(folder: Path) -> tuple[ServerInfo, ...]:
-    """Read what the starts said, in their order; nothing where none was asked. Raise EvidenceError naming a broken file."""
+    """Read what servers reported, in the order of starts; nothing if none was asked. Raise EvidenceError for a broken one."""
     return tuple(_read(folder / name) for name in list_raw(folder, f"{SERVER_DIR}/start-*.json"))
 
 
@@ -63,15 +63,15 @@ def compare_infos(infos: Iterable[ServerInfo]) -> Iterator[tuple[str, str, str]]
 
     What differs among the starts of one arm, such as a port or a seed, sets no arm apart.
     """
-    told: dict[str, dict[Arm, set[str]]] = {}
+    found: dict[str, dict[Arm, set[str]]] = {}
     seen: set[Arm] = set()
     for info in infos:
         seen.add(info.arm)
         for name, value in info.settings.items():
-            told.setdefault(name, {}).setdefault(info.arm, set()).add(value)
+            found.setdefault(name, {}).setdefault(info.arm, set()).add(value)
     if seen != set(Arm):
         return
-    for name, values in sorted(told.items()):
+    for name, values in sorted(found.items()):
         base, candidate = (values.get(arm, {""}) for arm in Arm)
         if len(base) == len(candidate) == 1 and base != candidate:
             yield name, _only(base), _only(candidate)

@@ -160,10 +160,10 @@ class Scenario:
         facts["load"] = self.load.identify()
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
-    def margin(self, metric: str) -> float:
+    def margin_ratio(self, metric: str) -> float:
         """The practical margin Delta of `metric`: the scenario's, else the metric's own."""
         gate = self.gates.get(metric)
-        return gate.margin if gate is not None and gate.margin is not None else METRICS[metric].margin
+        return gate.margin if gate is not None and gate.margin is not None else METRICS[metric].margin_ratio
 
 
 @functools.cache

@@ -268,7 +268,7 @@ class Driver:
         if not flaw.work:
             place = {"arm": start.arm.value, "block": start.block, "start": start.number, "index": index}
             self.writer.add_event("window_stalled", self.elapsed_s, **place)
-        self.progress.step(f"  {start.arm.value} window {index} {flaw.told}: one more is measured, both are kept")
+        self.progress.step(f"  {start.arm.value} window {index} {flaw.description}: one more is measured, both are kept")
 
     def _prove(self, starts: list[Start]) -> None:
         for start in starts if not self.blocks else ():

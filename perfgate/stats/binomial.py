@@ -1,4 +1,4 @@
-"""How often a rule errs, said with the doubt that a finite number of tries leaves."""
+"""Confidence bounds of the rate at which a rule errs."""
 
 from __future__ import annotations
 

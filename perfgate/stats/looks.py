@@ -33,7 +33,7 @@ NO_PRIOR = Prior()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LookPlan:
     """What is fixed before looking: the error budget `alpha` of one scenario and the block counts at which it may be spent."""
 
     alpha: float
@@ -48,13 +48,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One metric: a log difference per block (candidate minus base, positive meaning worse) and its log margin Delta.
+    """One metric: a log difference per block (candidate minus base, positive meaning worse) and its margin Delta, `margin_log`.
 
     `phi` holds the variance inflation after 1, 2, ... blocks; left out, it is 1 throughout.
     """
 
     differences: tuple[float, ...]
-    margin: float
+    margin_log: float
     prior: Prior = NO_PRIOR
     phi: tuple[float, ...] = ()
     gating: bool = True
@@ -66,7 +66,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class SeriesFinding:
     """What one look says of one metric. `smallest` is the log effect that a look like this finds with 90 % power."""
 
     outcome: Outcome
@@ -75,49 +75,49 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class SeriesDecision:
     """What the rule says: after how many blocks (`look`; 0 when none was reached), and of each series."""
 
     outcome: Outcome
     look: int
-    findings: tuple[Finding, ...]
+    findings: tuple[SeriesFinding, ...]
 
 
-def decide(series: Sequence[Series], plan: Plan) -> Decision:
+def decide(series: Sequence[Series], plan: LookPlan) -> SeriesDecision:
     """Replay the looks in order; the first that decides is the answer, whatever was measured after it."""
     blocks = min((len(one.differences) for one in series), default=0)
-    decision = Decision(outcome=Outcome.INCONCLUSIVE, look=0, findings=())
+    decision = SeriesDecision(outcome=Outcome.INCONCLUSIVE, look=0, findings=())
     for look in (look for look in plan.looks if look <= blocks):
-        findings = _keep_doubt(_look(series, look, plan), decision.findings)
-        decision = Decision(outcome=_combine(series, findings), look=look, findings=findings)
+        findings = _require_lasting_gain(_look(series, look, plan), decision.findings)
+        decision = SeriesDecision(outcome=_combine(series, findings), look=look, findings=findings)
         if decision.outcome is not Outcome.INCONCLUSIVE:
             break
     return decision
 
 
-def judge_metric(found: Estimate, margin: float, *, is_worse: bool, is_better: bool) -> Outcome:
-    """Judge one metric by its log `margin` Delta and by what Holm's test rejected.
+def judge_metric(found: Estimate, margin_log: float, *, is_worse: bool, is_better: bool) -> Outcome:
+    """Judge one metric by its margin Delta on the log scale, `margin_log`, and by what Holm's test rejected.
 
     Half of Delta divides the line: beyond it nothing passes, within it nothing fails, so no third look can swap the two.
     """
-    if found.mean > margin / 2:
+    if found.mean > margin_log / 2:
         return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
-    if not found.mean + found.reach(CONFIDENCE) < margin:
+    if not found.mean + found.reach(CONFIDENCE) < margin_log:
         return Outcome.INCONCLUSIVE
-    return Outcome.IMPROVED if is_better and found.mean < -margin / 2 else Outcome.PASS
+    return Outcome.IMPROVED if is_better and found.mean < -margin_log / 2 else Outcome.PASS
 
 
-def _look(series: Sequence[Series], look: int, plan: Plan) -> tuple[Finding, ...]:
+def _look(series: Sequence[Series], look: int, plan: LookPlan) -> tuple[SeriesFinding, ...]:
     estimates = [one.estimate(look) for one in series]
     family = [index for index, one in enumerate(series) if one.gating]
     worse = _reject(family, [found.p_worse for found in estimates], plan.alpha_look)
     better = _reject(family, [found.p_better for found in estimates], plan.alpha_look)
     strictest = plan.alpha_look / max(len(family), 1)
     return tuple(
-        Finding(
-            outcome=judge_metric(found, one.margin, is_worse=worse[index], is_better=better[index]),
+        SeriesFinding(
+            outcome=judge_metric(found, one.margin_log, is_worse=worse[index], is_better=better[index]),
             estimate=found,
-            smallest=_find_smallest(found, one.margin, strictest),
+            smallest=_find_smallest(found, one.margin_log, strictest),
         )
         for index, (one, found) in enumerate(zip(series, estimates, strict=True))
     )
@@ -131,17 +131,17 @@ def _reject(family: list[int], p_values: list[float], alpha: float) -> list[bool
     return rejected
 
 
-def _find_smallest(found: Estimate, margin: float, alpha: float) -> float:
+def _find_smallest(found: Estimate, margin_log: float, alpha: float) -> float:
     """Effect whose estimate clears both the test and Delta / 2 nine times in ten (shifted t in place of the noncentral one)."""
-    return max(found.reach(1 - alpha), margin / 2) + found.reach(POWER)
+    return max(found.reach(1 - alpha), margin_log / 2) + found.reach(POWER)
 
 
-def _combine(series: Sequence[Series], findings: Sequence[Finding]) -> Outcome:
+def _combine(series: Sequence[Series], findings: Sequence[SeriesFinding]) -> Outcome:
     """One regression fails; all must pass to pass."""
     return combine_outcomes(finding.outcome for one, finding in zip(series, findings, strict=True) if one.gating)
 
 
-def _keep_doubt(findings: tuple[Finding, ...], before: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _require_lasting_gain(findings: tuple[SeriesFinding, ...], before: tuple[SeriesFinding, ...]) -> tuple[SeriesFinding, ...]:
     """A gain is shown only if every look so far saw it; else a slower candidate, by lasting longer, could look like a gain."""
     if not before:
         return findings

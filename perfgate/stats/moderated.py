@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, inf, sqrt
 
-from perfgate.stats.student import find_quantile, find_upper_tail, standardise
+from scipy.special import stdtr, stdtrit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Estimate:
         return find_quantile(probability, self.df) * self.standard_error
 
     def _tail(self, mean: float) -> float:
-        return find_upper_tail(standardise(mean, self.standard_error), self.df) if self.df else 1.0
+        return float(stdtr(self.df, -standardise(mean, self.standard_error))) if self.df else 1.0
 
 
 def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Estimate:
@@ -58,3 +58,15 @@ def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Es
     df = prior.df + count - 1
     variance = (prior.df * phi * prior.variance + squares) / df if df else inf
     return Estimate(mean=mean, standard_error=sqrt(variance / count), df=df)
+
+
+def find_quantile(probability: float, df: float) -> float:
+    """Return t with P(T <= t) = `probability`, in (0, 1], at `df` > 0 degrees of freedom of Student's t."""
+    return float(stdtrit(df, probability))
+
+
+def standardise(mean: float, standard_error: float) -> float:
+    """Return mean over standard error; where nothing varies, zero for no effect and infinity for any."""
+    if standard_error > 0:
+        return mean / standard_error
+    return inf if mean > 0 else -inf if mean < 0 else 0.0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr
 
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 
 POWER = 0.90
 NODES = 400
@@ -24,7 +24,7 @@ _HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class MetricTest:
     """One metric's test at one look; all numbers on the log scale.
 
     `block_sd` is the spread of one block's difference, `prior_df` what the stored spread is worth in degrees of freedom,
@@ -48,7 +48,7 @@ class Trial:
         return self.block_sd / sqrt(self.blocks)
 
 
-def find_power(trial: Trial, effect: float) -> float:
+def find_power(trial: MetricTest, effect: float) -> float:
     """Return the probability that a true log `effect` is called a regression at this look."""
     if trial.df <= 0:
         return 0.0
@@ -59,7 +59,7 @@ def find_power(trial: Trial, effect: float) -> float:
     return float(ndtr((effect - lines) / trial.standard_error).mean())
 
 
-def find_smallest_effect(trial: Trial, power: float = POWER) -> float:
+def find_smallest_effect(trial: MetricTest, power: float = POWER) -> float:
     """Return the smallest log effect that is found with probability `power` < 1; infinite where no effect ever is."""
     if trial.df <= 0:
         return inf

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from perfgate.stats.beta import find_incomplete_all
+from scipy.special import betainc
 
 Samples = npt.NDArray[np.float64]
 
@@ -53,7 +52,7 @@ def _weigh(count: int, probability: float) -> tuple[int, Samples]:
     centre, reach = probability * count, _REACH_SD * sqrt(probability * (1 - probability) * count) + _REACH_SD
     first, last = max(int(centre - reach), 0), min(int(centre + reach) + 1, count)
     edges = np.arange(first, last + 1) / count
-    weights: Samples = np.diff(find_incomplete_all((count + 1) * probability, (count + 1) * (1 - probability), edges))
+    weights: Samples = np.diff(betainc((count + 1) * probability, (count + 1) * (1 - probability), edges))
     return first, weights / weights.sum()
 
 

@@ -9,8 +9,7 @@ from statistics import variance
 from scipy.special import chdtri
 
 from perfgate.stats.looks import POWER
-from perfgate.stats.moderated import Estimate, Prior
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import Estimate, Prior, find_quantile
 
 # Printed results carry two decimals: values that look equal may still differ by about this much, on the log scale.
 SPREAD_FLOOR = 1e-3
@@ -60,24 +59,24 @@ def bound_spread(spread: float, df: int) -> float:
     return spread * sqrt(df / float(chdtri(df, PLAN_CONFIDENCE))) if df else inf
 
 
-def plan_runs(spread: float, margin: float, alpha: float, least: int) -> int | None:
+def plan_runs(spread: float, margin_log: float, alpha: float, least: int) -> int | None:
     """Return how many runs an arm settle the question either way, None when `PLAN_LIMIT` do not.
 
-    A loss of `margin` is then found with 90 % power at one-sided level `alpha`, so no change at all passes more surely still:
-    (t_alpha + t_power) s sqrt(2/n) <= margin on 2n - 2 degrees of freedom (Julious, "Sample sizes for clinical trials", 2010,
-    section 3.3).
+    A log loss of `margin_log` is then found with 90 % power at one-sided level `alpha`, so no change at all passes more surely
+    still: (t_alpha + t_power) s sqrt(2/n) <= margin_log on 2n - 2 degrees of freedom (Julious, "Sample sizes for clinical
+    trials", 2010, section 3.3).
     """
     for runs in range(least, PLAN_LIMIT + 1):
         df = 2 * runs - 2
-        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * spread * sqrt(2 / runs) <= margin:
+        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * spread * sqrt(2 / runs) <= margin_log:
             return runs
     return None
 
 
-def plan_blocks(prior: Prior, margin: float, alpha: float) -> int | None:
+def plan_blocks(prior: Prior, margin_log: float, alpha: float) -> int | None:
     """Return how many fresh starts of both arms settle the question either way, given their stored spread; None if too many."""
     for blocks in range(2, PLAN_LIMIT + 1):
         df = prior.df + blocks - 1
-        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * sqrt(prior.variance / blocks) <= margin:
+        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * sqrt(prior.variance / blocks) <= margin_log:
             return blocks
     return None

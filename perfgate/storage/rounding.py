@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from perfgate.core import Verdict
+from perfgate.core import Judgement, Verdict
 
 DIGITS = 6
 """Significant digits of every written number: far finer than any measurement, far coarser than any C library's error."""
@@ -50,4 +50,12 @@ VERDICT_FILE = "verdict.json"
 def format_verdict(verdict: Verdict) -> bytes:
     """Write a verdict with sorted keys and rounded numbers: no hash order, locale or last bit of a C library shows."""
     options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-    return orjson.dumps(round_floats(asdict(verdict)), option=options)
+    content = {**asdict(verdict), "judgements": [describe_judgement(judgement) for judgement in verdict.judgements]}
+    return orjson.dumps(round_floats(content), option=options)
+
+
+def describe_judgement(judgement: Judgement) -> dict[str, Any]:
+    """The fields of a judgement under the names that files and JSON output use, where the margin is plain `margin`."""
+    content = asdict(judgement)
+    content["margin"] = content.pop("margin_ratio")
+    return content

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import NoiseModel
@@ -26,14 +26,14 @@ def find_slower(baseline: Baseline, scenario: Scenario, recorded: Sequence[Recor
     """
     found: list[tuple[float, str, str]] = []
     for name, level in _find_levels(baseline, scenario, recorded).items():
-        noise, margin = baseline.metrics[name], log1p(scenario.margin(name))
+        noise, margin_log = baseline.metrics[name], log1p(scenario.margin_ratio(name))
         step, creep = level - noise.log_mean, level - noise.anchor.log_mean
-        if step > _limit_step(noise, margin):
-            found.append((step / margin, name, f"{name} is {format_percent(expm1(step))} worse than the stored level"))
-        elif creep > margin / 2:
+        if step > _limit_step(noise, margin_log):
+            found.append((step / margin_log, name, f"{name} is {format_percent(expm1(step))} worse than the stored level"))
+        elif creep > margin_log / 2:
             since = f"{noise.anchor.release}, {noise.anchor.at}"
             found.append(
-                (creep / margin, name, f"{name} crept to {format_percent(expm1(creep))} worse than its anchor ({since})")
+                (creep / margin_log, name, f"{name} crept to {format_percent(expm1(creep))} worse than its anchor ({since})")
             )
     return {name: message for _, name, message in sorted(found, reverse=True)}
 
@@ -42,7 +42,7 @@ def is_faster(baseline: Baseline, scenario: Scenario, recorded: Sequence[Recorde
     """Whether a gated metric became better by more than would be called slower."""
     levels = _find_levels(baseline, scenario, recorded)
     return any(
-        baseline.metrics[name].log_mean - level > _limit_step(baseline.metrics[name], log1p(scenario.margin(name)))
+        baseline.metrics[name].log_mean - level > _limit_step(baseline.metrics[name], log1p(scenario.margin_ratio(name)))
         for name, level in levels.items()
     )
 
@@ -58,8 +58,8 @@ def _find_levels(baseline: Baseline, scenario: Scenario, recorded: Sequence[Reco
     return levels
 
 
-def _limit_step(noise: NoiseModel, margin: float) -> float:
+def _limit_step(noise: NoiseModel, margin_log: float) -> float:
     if noise.sessions < MIN_SESSIONS:
-        return margin
+        return margin_log
     band = find_quantile(0.975, noise.sessions - 1) * sqrt(noise.predicted_variance)
-    return max(margin / 2, band)
+    return max(margin_log / 2, band)

@@ -111,7 +111,7 @@ def find_path(folder: Path, fingerprint: Fingerprint, scenario: str) -> Path:
 def find_baseline(folders: Iterable[Path], scenario: Scenario, fingerprint: Fingerprint) -> Baseline | None:
     """Load the first baseline of this scenario on this hardware; None when no folder holds one.
 
-    Whether what was found fits the session in workload, design and software is decided, and said, by the verdict.
+    Whether what was found fits the session in workload, design and software is decided and reported by the verdict.
     """
     paths = (find_path(folder, fingerprint, scenario.name) for folder in folders)
     return next((load_baseline(path) for path in paths if path.exists()), None)

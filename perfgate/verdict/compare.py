@@ -34,7 +34,7 @@ ONE_BLOCK = (
 class Group:
     """The comparison of one workload.
 
-    `further` says for each undecided metric how many more runs an arm would settle it, None for more than anybody would make;
+    `further` says for each undecided metric how many more runs an arm would settle it, None for more than `PLAN_LIMIT`;
     with stored noise it counts server starts instead.
     """
 
@@ -101,8 +101,8 @@ def _compare_group(workload: Facts, members: Mapping[Arm, Sequence[Run]], rule: 
 
 def _find_different_output(arms: Mapping[Arm, ArmRuns]) -> str | None:
     """Name the output tokens of both arms when they differ by more than the tolerance."""
-    told = {arm: [run.output_tokens for run in runs.kept if run.output_tokens] for arm, runs in arms.items()}
-    base, candidate = (median(told[arm]) if told[arm] else 0 for arm in (Arm.BASE, Arm.CANDIDATE))
+    tokens = {arm: [run.output_tokens for run in runs.kept if run.output_tokens] for arm, runs in arms.items()}
+    base, candidate = (median(tokens[arm]) if tokens[arm] else 0 for arm in (Arm.BASE, Arm.CANDIDATE))
     if abs(candidate - base) <= OUTPUT_TOLERANCE * max(base, candidate):
         return None
     return (

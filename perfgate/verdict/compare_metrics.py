@@ -33,13 +33,13 @@ class Rule:
 
     alpha: float = 0.01
     metrics: tuple[str, ...] = ()
-    margins: Mapping[str, float] = field(default_factory=dict)
+    margin_ratios: Mapping[str, float] = field(default_factory=dict)
     priors: Mapping[str, Prior] = field(default_factory=dict)
     caveats: tuple[str, ...] = ()
 
-    def margin(self, metric: str) -> float:
+    def margin_ratio(self, metric: str) -> float:
         """The practical margin Delta of `metric`: the caller's, else the metric's own."""
-        return self.margins.get(metric, METRICS[metric].margin)
+        return self.margin_ratios.get(metric, METRICS[metric].margin_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,9 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
         if name not in estimates:
             judged.append((blank, None))
             continue
-        decided = judge_metric(estimates[name], log1p(rule.margin(name)), is_worse=name in worse, is_better=name in better)
+        decided = judge_metric(
+            estimates[name], log1p(rule.margin_ratio(name)), is_worse=name in worse, is_better=name in better
+        )
         filled = _fill(blank, values[name], estimates[name], level)
         outcome = decided if is_enough else Outcome.INCONCLUSIVE
         judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level)))
@@ -153,7 +155,7 @@ def _blank(name: str, rule: Rule, advisory: str | None, defect: str | None) -> J
         low=None,
         high=None,
         worse=None,
-        margin=rule.margin(name),
+        margin_ratio=rule.margin_ratio(name),
         notes=tuple(note for note in (advisory, defect) if note),
     )
 
@@ -164,7 +166,7 @@ def _fill(blank: Judgement, values: tuple[list[float], list[float]], estimate: E
     reach = estimate.reach(CONFIDENCE)
     ends = sorted(_change(sign, estimate.mean + side) for side in (-reach, reach)) if isfinite(reach) else [None, None]
     base, candidate = (exp(sign * fsum(arm) / len(arm)) for arm in values)
-    found = max(estimate.reach(1 - level), log1p(blank.margin) / 2) + estimate.reach(POWER)
+    found = max(estimate.reach(1 - level), log1p(blank.margin_ratio) / 2) + estimate.reach(POWER)
     return replace(
         blank,
         base=round(base, DECIMALS),
@@ -184,11 +186,11 @@ def _change(sign: float, badness: float) -> float:
 
 def _plan(name: str, values: tuple[list[float], list[float]], rule: Rule, level: float) -> int | None:
     """How many further runs an arm, or further starts where the spread of starts is known, would settle this metric."""
-    margin = log1p(rule.margin(name))
+    margin_log = log1p(rule.margin_ratio(name))
     prior = rule.priors.get(name)
     if prior is not None:
-        blocks = welch.plan_blocks(prior, margin, level)
+        blocks = welch.plan_blocks(prior, margin_log, level)
         return None if blocks is None else max(blocks - 1, 1)
     spread = welch.bound_spread(*welch.pool_spread(*values))
-    runs = welch.plan_runs(spread, margin, level, MIN_RUNS)
+    runs = welch.plan_runs(spread, margin_log, level, MIN_RUNS)
     return None if runs is None else max(runs - min(map(len, values)), 1)

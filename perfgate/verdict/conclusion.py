@@ -1,4 +1,4 @@
-"""From a decision on numbers to the verdict that people read: every figure with its doubt, every doubt with what to do."""
+"""From a decision on numbers to the verdict that people read: every figure with its uncertainty, and what would reduce it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from math import exp, expm1, log1p, sqrt
 from perfgate.core import Arm, Better, Judgement, Outcome, Session, Verdict
 from perfgate.machine.fingerprint import software_differences
 from perfgate.metrics import METRICS
-from perfgate.stats.looks import CONFIDENCE, Decision, Finding
+from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
-from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Policy, can_judge_alone
-from perfgate.verdict.series import Reading
+from perfgate.verdict.differences import describe_arms
+from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
+from perfgate.verdict.series import MetricSeries
 from perfgate.verdict.validity.admission import name_disturbed
 from perfgate.verdict.validity.pairing import Flaw, group_starts
-from perfgate.verdict.validity.structure import name_arms
 
 NOISY_RATIO = 2.0
 """A session whose windows scatter so many times as much as the stored ones is worth a word."""
@@ -29,7 +29,7 @@ MAX_LOSS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SessionConclusion:
     """What was concluded, from how many blocks."""
 
     outcome: Outcome
@@ -39,12 +39,12 @@ class Answer:
 
 
 def conclude_invalid(session: Session, policy: Policy, problems: tuple[str, ...]) -> Verdict:
-    """Say why nothing can be said."""
+    """Conclude INVALID, with the problems as reasons."""
     judgements = tuple(_describe_unjudged(metric, policy, Outcome.INVALID) for metric in policy.metrics)
-    return _build(session, policy, Answer(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+    return _build(session, policy, SessionConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 
 
-def conclude(session: Session, policy: Policy, readings: Sequence[Reading], decision: Decision) -> Verdict:
+def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries], decision: SeriesDecision) -> Verdict:
     """Say what the rule decided, or what is missing for a decision."""
     outcome = _settle(session, policy, decision.outcome)
     measured = len(readings[0].base) if readings else 0
@@ -57,16 +57,16 @@ def conclude(session: Session, policy: Policy, readings: Sequence[Reading], deci
     judgements = tuple(
         found.get(metric) or _describe_unjudged(metric, policy, Outcome.INCONCLUSIVE) for metric in policy.metrics
     )
-    if outcome is Outcome.INCONCLUSIVE and policy.stage == 1:
+    if outcome is Outcome.INCONCLUSIVE and policy.design is Design.ALONE:
         judgements = tuple(_withhold(judgement) for judgement in judgements)
     reasons = explain(outcome, policy, judgements, decision.look, measured)
     blocks = decision.look or measured
-    return _build(session, policy, Answer(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
+    return _build(session, policy, SessionConclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
 
 
 def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
-    """Stage 1 may pass a candidate, but fail it only where no comparison with a base can be made."""
-    if policy.stage == 2:
+    """A candidate alone may pass, but it fails only where no comparison with a base can be made."""
+    if policy.design is Design.PAIRED:
         return outcome
     is_last_word = not session.has_base and policy.is_same_environment
     is_known = can_judge_alone(policy) and (outcome is not Outcome.REGRESSION or is_last_word)
@@ -77,7 +77,7 @@ def _withhold(judgement: Judgement) -> Judgement:
     return replace(judgement, outcome=Outcome.INCONCLUSIVE) if judgement.outcome is Outcome.REGRESSION else judgement
 
 
-def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks: int) -> Judgement:
+def _describe(reading: MetricSeries, policy: Policy, finding: SeriesFinding | None, blocks: int) -> Judgement:
     """Put one metric into the reader's terms: levels in its unit, changes signed as the metric is."""
     metric, estimate = METRICS[reading.metric], reading.series.estimate(blocks)
     sign = -1.0 if metric.better is Better.HIGHER else 1.0
@@ -97,7 +97,7 @@ def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks:
         low=ends[0],
         high=ends[1],
         worse=estimate.mean,
-        margin=policy.scenario.margin(reading.metric),
+        margin_ratio=policy.scenario.margin_ratio(reading.metric),
         band=find_band(reading.metric, policy),
         p_value=estimate.p_worse if estimate.df else None,
         smallest_effect=smallest,
@@ -106,11 +106,11 @@ def _describe(reading: Reading, policy: Policy, finding: Finding | None, blocks:
 
 
 def _note(metric: str, policy: Policy, outcome: Outcome, smallest: float | None, phi: float) -> Iterator[str]:
-    if metric in policy.silent:
-        yield policy.silent[metric]
+    if metric in policy.not_gating:
+        yield policy.not_gating[metric]
     elif outcome is Outcome.INCONCLUSIVE:
         yield f"{METRICS[metric].title}: this much evidence {_size(metric, smallest)}"
-    # Where phi is 1, nobody knows how little the windows scattered.
+    # Where phi is 1, it is unknown how little the windows scattered.
     scatter = sqrt(USUAL_RATIO * phi)
     if phi > 1 and scatter >= NOISY_RATIO:
         yield f"{METRICS[metric].title}: windows scattered {scatter:.1f} times as much as stored ones: a wider interval"
@@ -128,25 +128,25 @@ def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgeme
     return Judgement(
         metric=metric,
         outcome=outcome,
-        gating=metric not in policy.silent,
+        gating=metric not in policy.not_gating,
         base=None,
         candidate=None,
         change=None,
         low=None,
         high=None,
         worse=None,
-        margin=policy.scenario.margin(metric),
+        margin_ratio=policy.scenario.margin_ratio(metric),
         band=find_band(metric, policy),
-        notes=(policy.silent[metric],) if metric in policy.silent else (),
+        notes=(policy.not_gating[metric],) if metric in policy.not_gating else (),
     )
 
 
 def find_band(metric: str, policy: Policy) -> float | None:
-    """The stored noise band of a metric for this stage, as a positive ratio."""
+    """The stored noise band of a metric for this design, as a positive ratio."""
     noise = policy.noise.get(metric)
     if noise is None:
         return None
-    return noise.session_band if policy.stage == 1 else noise.band
+    return noise.session_band if policy.design is Design.ALONE else noise.band
 
 
 def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
     if outcome is Outcome.REGRESSION:
         return tuple(_explain_loss(judgement) for judgement in gating if judgement.outcome is Outcome.REGRESSION)
     if outcome is Outcome.INCONCLUSIVE:
-        return _explain_doubt(policy, gating, look, measured)
+        return _explain_inconclusive(policy, gating, look, measured)
     gains = [METRICS[judgement.metric].title for judgement in gating if judgement.outcome is Outcome.IMPROVED]
     reason = f"{len(gating)} gating metrics after {_count(look)}: a loss beyond its margin is less likely than 5 % for each"
     return (reason, f"beyond half a margin better: {', '.join(gains)}") if gains else (reason,)
@@ -164,15 +164,17 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
 def _explain_loss(judgement: Judgement) -> str:
     """In the metric's own sense, as the table says it: throughput that halved is 50 % worse, a latency that doubled 100 %."""
     row = METRICS[judgement.metric]
-    margin = judgement.margin if row.better is Better.LOWER else judgement.margin / (1 + judgement.margin)
+    margin_ratio = (
+        judgement.margin_ratio if row.better is Better.LOWER else judgement.margin_ratio / (1 + judgement.margin_ratio)
+    )
     return (
         f"{row.title} is worse by {format_percent(abs(judgement.change or 0.0))}: more than half of its "
-        f"{format_percent(margin)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+        f"{format_percent(margin_ratio)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
     )
 
 
-def _explain_doubt(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
-    if policy.stage == 1:
+def _explain_inconclusive(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
+    if policy.design is Design.ALONE:
         if not can_judge_alone(policy):
             return (f"a candidate alone needs {MIN_SESSIONS} stored sessions of each gating metric: measure A/B blocks",)
         return ("the candidate alone is not clearly within the stored band: measure A/B blocks",)
@@ -189,7 +191,7 @@ def _count(blocks: int) -> str:
     return f"{blocks} block{'' if blocks == 1 else 's'}"
 
 
-def _build(session: Session, policy: Policy, answer: Answer) -> Verdict:
+def _build(session: Session, policy: Policy, answer: SessionConclusion) -> Verdict:
     fingerprint = session.fingerprints.get(Arm.CANDIDATE) or session.fingerprints.get(Arm.BASE)
     return Verdict(
         outcome=answer.outcome,
@@ -200,7 +202,7 @@ def _build(session: Session, policy: Policy, answer: Answer) -> Verdict:
         warnings=tuple(_warn(session, policy)),
         advisory=policy.calibrated_blocks < CALIBRATED_BLOCKS,
         blocks=answer.blocks,
-        windows=answer.blocks * policy.scenario.blocks.windows * policy.stage,
+        windows=answer.blocks * policy.scenario.blocks.windows * policy.design,
         policy=policy.describe(),
     )
 
@@ -215,13 +217,13 @@ def _warn(session: Session, policy: Policy) -> Iterator[str]:
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in software_differences(base, candidate):
-            yield f"the arms differ in {name_arms(difference)}"
+            yield f"the arms differ in {describe_arms(difference)}"
     for flaw in _list_replaced(session, policy):
-        yield f"block {flaw.window.block}, {flaw.window.arm.value}: a window {flaw.told} and was measured again"
+        yield f"block {flaw.window.block}, {flaw.window.arm.value}: a window {flaw.description} and was measured again"
     yield from name_disturbed(session)
 
 
 def _list_replaced(session: Session, policy: Policy) -> list[Flaw]:
     """The windows whose places re-runs took, in the order of time."""
-    replaced = (flaw for start in group_starts(session) for flaw in start.settle(policy.court.rules).replaced)
+    replaced = (flaw for start in group_starts(session) for flaw in start.settle(policy.limits.rules).replaced)
     return sorted(replaced, key=lambda flaw: flaw.window.begun_s)

@@ -13,11 +13,11 @@ from statistics import fmean, median
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.readers.layer_timings import Layer, LayerBlock
-from perfgate.stats.looks import CONFIDENCE, Decision, Plan, Series, decide
+from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
 from perfgate.storage.rounding import DECIMALS, format_percent
 from perfgate.verdict.policy import RULE
 
-MARGIN = 0.02
+MARGIN_RATIO = 0.02
 """What a layer may lose: twice what one power-capped card moved between two timings of the same kernel."""
 
 LOOKS = (4, 8)
@@ -29,7 +29,7 @@ SIDES = ("base", "candidate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class LayerConclusion:
     """What was concluded, from how many blocks."""
 
     outcome: Outcome
@@ -40,16 +40,16 @@ class Answer:
 
 def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> Verdict:
     """Judge layers from blocks in the order in which they were measured."""
-    plan = Plan(alpha=ALPHA, looks=LOOKS, scenarios=scenarios_in_pr)
+    plan = LookPlan(alpha=ALPHA, looks=LOOKS, scenarios=scenarios_in_pr)
     problems = tuple(_find_problems(blocks))
     if problems:
         names = sorted({name for block in blocks for name in block.layers})
         judgements = tuple(_describe_unjudged(name) for name in names)
-        return _build(blocks, plan, Answer(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+        return _build(blocks, plan, LayerConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 
     names = list(blocks[0].layers)
     differences = (tuple(difference(block.layers[name]) for block in blocks) for name in names)
-    series = [Series(differences=found, margin=log1p(MARGIN)) for found in differences]
+    series = [Series(differences=found, margin_log=log1p(MARGIN_RATIO)) for found in differences]
     decision = decide(series, plan)
 
     used = decision.look or len(blocks)
@@ -58,7 +58,7 @@ def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> V
         _describe(name, blocks[:used], one, outcome) for name, one, outcome in zip(names, series, outcomes, strict=True)
     )
     reasons = tuple(_explain(decision, judgements, len(blocks)))
-    return _build(blocks, plan, Answer(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
+    return _build(blocks, plan, LayerConclusion(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
 
 
 def difference(layer: Layer) -> float:
@@ -92,7 +92,7 @@ def _find_problems(blocks: Sequence[LayerBlock]) -> Iterator[str]:
         yield f"{first.source} holds no layer"
     for name in first.layers:
         moved = fmean(control(block.layers[name]) for block in blocks if name in block.layers)
-        if abs(moved) > log1p(MARGIN) / 2:
+        if abs(moved) > log1p(MARGIN_RATIO) / 2:
             size = format_percent(expm1(moved), is_signed=True)
             yield f"{name}: the base against itself moved by {size}: quiet the machine and measure again"
 
@@ -112,7 +112,7 @@ def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, outcome: 
         low=expm1(estimate.mean - reach) if is_bounded else None,
         high=expm1(estimate.mean + reach) if is_bounded else None,
         worse=estimate.mean,
-        margin=MARGIN,
+        margin_ratio=MARGIN_RATIO,
         p_value=estimate.p_worse if estimate.df else None,
     )
 
@@ -128,17 +128,18 @@ def _describe_unjudged(name: str) -> Judgement:
         low=None,
         high=None,
         worse=None,
-        margin=MARGIN,
+        margin_ratio=MARGIN_RATIO,
     )
 
 
-def _explain(decision: Decision, judgements: Sequence[Judgement], measured: int) -> Iterator[str]:
+def _explain(decision: SeriesDecision, judgements: Sequence[Judgement], measured: int) -> Iterator[str]:
     if decision.outcome is Outcome.REGRESSION:
         for judgement in judgements:
             if judgement.outcome is Outcome.REGRESSION:
                 yield (
                     f"{judgement.metric} is slower by {format_percent(judgement.change or 0.0)}: more than half of its "
-                    f"{format_percent(MARGIN, 0)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+                    f"{format_percent(MARGIN_RATIO, 0)} margin, and noise alone does that with "
+                    f"p = {judgement.p_value or 0.0:.1g}"
                 )
     elif decision.outcome is Outcome.INCONCLUSIVE:
         following = next((look for look in LOOKS if look > measured), None)
@@ -146,13 +147,13 @@ def _explain(decision: Decision, judgements: Sequence[Judgement], measured: int)
         more = "that was the last look" if following is None else f"{following - measured} more to the next look"
         yield f"undecided after {measured} blocks: {undecided}; {more}"
     else:
-        bound = format_percent(MARGIN, 0)
+        bound = format_percent(MARGIN_RATIO, 0)
         yield f"{len(judgements)} layers after {decision.look} blocks: a loss beyond {bound} is unlikely for each"
         if gains := [judgement.metric for judgement in judgements if judgement.outcome is Outcome.IMPROVED]:
             yield f"beyond half a margin faster: {', '.join(gains)}"
 
 
-def _build(blocks: Sequence[LayerBlock], plan: Plan, answer: Answer) -> Verdict:
+def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: LayerConclusion) -> Verdict:
     facts = blocks[0].facts
     rounds = sum(len(layer.samples_us.base) for block in blocks[: answer.blocks] for layer in block.layers.values())
     return Verdict(
@@ -172,7 +173,7 @@ def _build(blocks: Sequence[LayerBlock], plan: Plan, answer: Answer) -> Verdict:
             "looks": ", ".join(map(str, plan.looks)),
             "scenarios_in_pr": plan.scenarios,
             "confidence": CONFIDENCE,
-            "margin": MARGIN,
+            "margin": MARGIN_RATIO,
             **{name: str(value) for name, value in facts.items()},
         },
     )

@@ -12,13 +12,13 @@ from statistics import fmean, median, quantiles
 from perfgate.core import Arm
 from perfgate.metrics import METRICS
 from perfgate.stats.components import Components, measure_variance, split_variance
-from perfgate.stats.student import find_quantile
+from perfgate.stats.moderated import find_quantile
 
 MIN_RESPONSE, MAX_RESPONSE = 0.5, 2.0
 """A metric responds when it shows between these shares of an injected slow-down, with an interval that excludes zero: what
 shows many times of it shows something else that happened meanwhile."""
 
-DOUBT_BLOCKS = 2
+GUARD_BLOCKS = 2
 """How many A/A blocks the scatter of windows is worth against blocks that agree better than it."""
 
 
@@ -59,13 +59,13 @@ class Response:
     high: float
 
 
-def doubt_agreement(observed: float, blocks: int, usual: float) -> float:
+def guard_variance(observed: float, blocks: int, usual: float) -> float:
     """Pull the variance of `blocks` A/A differences up towards `usual`, what the scatter of their windows alone would make it.
 
-    Two or three blocks can agree by chance. The pull weighs DOUBT_BLOCKS blocks, so it fades where many are stored: what both
+    Two or three blocks can agree by chance. The pull weighs GUARD_BLOCKS blocks, so it fades where many are stored: what both
     arms share, such as drift, scatters windows and leaves differences alone. It never makes a variance smaller.
     """
-    return observed + max(0.0, usual - observed) * DOUBT_BLOCKS / (blocks + DOUBT_BLOCKS)
+    return observed + max(0.0, usual - observed) * GUARD_BLOCKS / (blocks + GUARD_BLOCKS)
 
 
 # No slots: what is derived is remembered in the instance.
@@ -114,7 +114,7 @@ class NoiseModel:
         if not self.blocks:
             return 0.0
         observed = fsum(value * value for value in self.differences) / self.blocks
-        return doubt_agreement(observed, self.blocks, 2 * self.spread / self.windows)
+        return guard_variance(observed, self.blocks, 2 * self.spread / self.windows)
 
     @cached_property
     def spread(self) -> float:

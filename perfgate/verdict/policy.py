@@ -1,21 +1,23 @@
-"""What is fixed before anybody looks: which metrics gate, how far each may move, and what the stored noise is worth."""
+"""What is fixed before the first look: which metrics gate, how far each may move, and what the stored noise is worth."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from math import log1p
 
 from perfgate.core import Arm, Fingerprint, Session
 from perfgate.machine.fingerprint import hardware_differences, host_differences, software_differences
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
-from perfgate.stats.looks import CONFIDENCE, Plan
+from perfgate.stats.looks import CONFIDENCE, LookPlan
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.differences import describe_difference
 from perfgate.verdict.noise import NoiseModel
-from perfgate.verdict.validity.structure import Court
+from perfgate.verdict.validity.structure import AdmissionLimits
 
 RULE = "2026-11.8"
 """Version of the rule: any change that could change a verdict changes this."""
@@ -24,8 +26,9 @@ CALIBRATED_BLOCKS = 20
 """Fewer stored A/A blocks than this and a verdict is advisory."""
 
 MAX_PRIOR_DF = 9
-"""Degrees of freedom that stored noise weighs at most. More find more losses, and cry wolf more often when the noise was stored
-on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts them."""
+"""Degrees of freedom that stored noise weighs at most. More find more losses, and give more false alarms when the noise was
+stored on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts
+them."""
 
 MAX_PRIOR_DF_OTHER = 4
 """The same after the software changed under the stored noise: other kernels may scatter otherwise, so the five degrees of
@@ -36,24 +39,31 @@ USUAL_RATIO = 2.0
 freedom, so a median of a few doubles by chance alone; `benchmarks/verdict/tuning.py` has what counting that as noise costs."""
 
 
+class Design(IntEnum):
+    """Which arms a session measures; the value is their number, and the `stage` of a verdict's JSON."""
+
+    ALONE = 1
+    PAIRED = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rule as it applies to one session. `silent` maps each metric that is shown without gating to the reason."""
+    """The rule as it applies to one session. `not_gating` maps each metric that is shown without gating to the reason."""
 
     scenario: Scenario
-    plan: Plan
-    stage: int
+    plan: LookPlan
+    design: Design
     noise: Mapping[str, NoiseModel]
     is_same_environment: bool
     metrics: tuple[str, ...]
-    silent: Mapping[str, str]
+    not_gating: Mapping[str, str]
     warnings: tuple[str, ...]
     checksum: str
 
     @property
     def gated(self) -> tuple[str, ...]:
         """The metrics that may fail the change."""
-        return tuple(metric for metric in self.metrics if metric not in self.silent)
+        return tuple(metric for metric in self.metrics if metric not in self.not_gating)
 
     @property
     def max_prior_df(self) -> int:
@@ -61,26 +71,26 @@ class Policy:
         return MAX_PRIOR_DF if self.is_same_environment else MAX_PRIOR_DF_OTHER
 
     @property
-    def court(self) -> Court:
-        """What evidence is held against before it is judged."""
+    def limits(self) -> AdmissionLimits:
+        """What evidence must satisfy before it is judged."""
         deviations = {name: noise.components.window.variance**0.5 for name, noise in self.noise.items()}
-        return Court(scenario=self.scenario, gated=self.gated, noise=deviations)
+        return AdmissionLimits(scenario=self.scenario, gated=self.gated, noise=deviations)
 
     @property
     def calibrated_blocks(self) -> int:
         """The fewest A/A blocks stored behind any gating metric."""
         return min((self.noise[name].blocks if name in self.noise else 0 for name in self.gated), default=0)
 
-    def margin(self, metric: str) -> float:
+    def margin_log(self, metric: str) -> float:
         """Delta on the log scale."""
-        return log1p(self.scenario.margin(metric))
+        return log1p(self.scenario.margin_ratio(metric))
 
     def prior(self, metric: str) -> Prior:
-        """What stored noise contributes: s0^2 of A/A blocks in stage 2, one start of a new session in stage 1."""
+        """What stored noise contributes: s0^2 of A/A blocks for paired arms, one new start for a candidate alone."""
         noise = self.noise.get(metric)
         if noise is None:
             return Prior()
-        if self.stage == 1:
+        if self.design is Design.ALONE:
             return Prior(variance=noise.predicted_variance, df=noise.sessions - 1)
         return Prior(variance=noise.block_variance, df=min(noise.blocks, self.max_prior_df))
 
@@ -88,7 +98,7 @@ class Policy:
         """The rule in numbers, for the verdict."""
         return {
             "rule": RULE,
-            "stage": self.stage,
+            "stage": int(self.design),
             "alpha": self.plan.alpha,
             "alpha_look": self.plan.alpha_look,
             "looks": ", ".join(map(str, self.plan.looks)),
@@ -104,22 +114,25 @@ class Policy:
 
 def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) -> Policy:
     """Fix the rule from what is known before the windows are read: scenario, fingerprints and stored noise."""
-    stage = 2 if Arm.BASE in session.fingerprints or any(window.arm is Arm.BASE for window in session.windows) else 1
+    has_base = Arm.BASE in session.fingerprints or any(window.arm is Arm.BASE for window in session.windows)
+    design = Design.PAIRED if has_base else Design.ALONE
     fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
     refusals, changes = _compare(scenario, baseline, fingerprint)
     usable = baseline is not None and not refusals
     noise = dict(baseline.metrics) if baseline is not None and usable else {}
     metrics = tuple(name for name, metric in METRICS.items() if name in scenario.gates or metric.headline)
-    silent = {name: reason for name in metrics if (reason := find_silence(name, scenario, noise.get(name)))}
-    missing = [name for name in metrics if usable and name not in silent and name not in noise]
+    not_gating = {name: reason for name in metrics if (reason := explain_not_gating(name, scenario, noise.get(name)))}
+    missing = [name for name in metrics if usable and name not in not_gating and name not in noise]
     return Policy(
         scenario=scenario,
-        plan=Plan(alpha=scenario.alpha, looks=scenario.blocks.looks if stage == 2 else (1,), scenarios=session.scenarios_in_pr),
-        stage=stage,
+        plan=LookPlan(
+            alpha=scenario.alpha, looks=scenario.blocks.looks if has_base else (1,), scenarios=session.scenarios_in_pr
+        ),
+        design=design,
         noise=noise,
         is_same_environment=not changes,
         metrics=metrics,
-        silent=silent,
+        not_gating=not_gating,
         warnings=(
             *refusals,
             *(f"{change}: its noise weighs less" for change in changes),
@@ -138,8 +151,10 @@ def _compare(
     if refusals := find_refusals(scenario, baseline, fingerprint):
         return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), ()
     theirs = baseline.fingerprint
-    software = (f"software changed since the baseline ({one})" for one in software_differences(fingerprint, theirs))
-    host = (f"the baseline is of another host ({one})" for one in host_differences(fingerprint, theirs))
+    software = (
+        f"software changed since the baseline ({describe_difference(one)})" for one in software_differences(fingerprint, theirs)
+    )
+    host = (f"the baseline is of another host ({describe_difference(one)})" for one in host_differences(fingerprint, theirs))
     return (), (*software, *host)
 
 
@@ -150,11 +165,14 @@ def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerpri
         refusals.append(f"another workload ({baseline.scenario} {baseline.workload_hash})")
     if (baseline.windows, baseline.resident) != (scenario.blocks.windows, scenario.blocks.resident):
         refusals.append(f"another design ({baseline.windows} windows a start, {baseline.resident} resident)")
-    refusals += [f"other hardware ({difference})" for difference in hardware_differences(fingerprint, baseline.fingerprint)]
+    refusals += [
+        f"other hardware ({describe_difference(difference)})"
+        for difference in hardware_differences(fingerprint, baseline.fingerprint)
+    ]
     return tuple(refusals)
 
 
-def find_silence(name: str, scenario: Scenario, noise: NoiseModel | None) -> str | None:
+def explain_not_gating(name: str, scenario: Scenario, noise: NoiseModel | None) -> str | None:
     """Say why a metric is shown without gating; None for one that gates."""
     metric, gate, load = METRICS[name], scenario.gates.get(name), scenario.load
     responds = noise.is_responsive if noise else None

@@ -11,10 +11,10 @@ from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.components import Component
-from perfgate.stats.power import POWER, Trial, find_power, find_smallest_effect
+from perfgate.stats.power import POWER, MetricTest, find_power, find_smallest_effect
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import NoiseModel
-from perfgate.verdict.policy import MAX_PRIOR_DF, find_silence
+from perfgate.verdict.policy import MAX_PRIOR_DF, explain_not_gating
 
 BLOCK_CHOICES = tuple(range(2, 13))
 WINDOW_CHOICES = (1, 2, 3, 4, 5, 7, 9)
@@ -32,14 +32,14 @@ class Cost:
     window_s: float = 9.0
     warmups: int = 2
 
-    def minutes(self, design: Design) -> float:
+    def minutes(self, design: SampleSize) -> float:
         """GPU-minutes of all blocks of `design`, one arm after the other."""
         windows_s = (self.warmups + design.windows) * self.window_s * design.request_ratio
         return design.blocks * 2 * (self.start_s + windows_s) / 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class SampleSize:
     """How much is measured. `request_ratio` multiplies the scenario's requests per window."""
 
     blocks: int
@@ -62,18 +62,18 @@ class Curve:
 
     metric: str
     gating: bool
-    margin: float
+    margin_ratio: float
     block_sd: float
     stored_blocks: int
     reaches: tuple[Reach, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purchase:
+class CheapestSize:
     """The cheapest design that finds the wanted effect in `metrics`; absent when none of the designs tried does."""
 
     metrics: tuple[str, ...]
-    design: Design | None
+    design: SampleSize | None
     minutes: float | None
     power: float | None
 
@@ -95,23 +95,23 @@ class Study:
     @property
     def gating(self) -> tuple[str, ...]:
         """Those of `metrics` that may fail a pull request."""
-        silences = {name: find_silence(name, self.scenario, self.baseline.metrics[name]) for name in self.metrics}
-        return tuple(name for name, reason in silences.items() if reason is None)
+        reasons = {name: explain_not_gating(name, self.scenario, self.baseline.metrics[name]) for name in self.metrics}
+        return tuple(name for name, reason in reasons.items() if reason is None)
 
-    def trial(self, metric: str, design: Design) -> Trial:
+    def trial(self, metric: str, design: SampleSize) -> MetricTest:
         """The strictest test that the rule may put `metric` to: Holm's first step at one of the scenario's looks."""
         noise = self.baseline.metrics[metric]
         family = max(len(self.gating), 1)
-        return Trial(
+        return MetricTest(
             blocks=design.blocks,
             block_sd=sqrt(predict_block_variance(noise, design)),
             prior_df=min(noise.blocks, MAX_PRIOR_DF),
             alpha=self.scenario.alpha / len(self.scenario.blocks.looks) / family,
-            floor=log1p(self.scenario.margin(metric)) / 2.0,
+            floor=log1p(self.scenario.margin_ratio(metric)) / 2.0,
         )
 
 
-def predict_block_variance(noise: NoiseModel, design: Design) -> float:
+def predict_block_variance(noise: NoiseModel, design: SampleSize) -> float:
     """Variance of one block's difference if it had `design`, carried over from the blocks that were stored.
 
     The stored variance is scaled by what the components predict: windows average out, starts do not. The variance between
@@ -135,12 +135,12 @@ def draw_curves(study: Study) -> tuple[Curve, ...]:
 
 
 def _draw_curve(study: Study, metric: str) -> Curve:
-    designs = [Design(blocks=look, windows=study.baseline.windows) for look in study.scenario.blocks.looks]
+    designs = [SampleSize(blocks=look, windows=study.baseline.windows) for look in study.scenario.blocks.looks]
     trials = [study.trial(metric, design) for design in designs]
     return Curve(
         metric=metric,
         gating=metric in study.gating,
-        margin=study.scenario.margin(metric),
+        margin_ratio=study.scenario.margin_ratio(metric),
         block_sd=expm1(trials[0].block_sd),
         stored_blocks=study.baseline.metrics[metric].blocks,
         reaches=tuple(
@@ -154,12 +154,12 @@ def _draw_curve(study: Study, metric: str) -> Curve:
     )
 
 
-def buy(study: Study, effect: float, metrics: Iterable[str], *, wanted_power: float = POWER) -> Purchase:
+def find_cheapest(study: Study, effect: float, metrics: Iterable[str], *, wanted_power: float = POWER) -> CheapestSize:
     """Find the cheapest design that finds a loss of `effect` (a ratio) in each of `metrics` with `wanted_power`."""
     wanted = tuple(metrics)
-    best = Purchase(metrics=wanted, design=None, minutes=None, power=None)
+    best = CheapestSize(metrics=wanted, design=None, minutes=None, power=None)
     for blocks, windows, requests in product(BLOCK_CHOICES, WINDOW_CHOICES, REQUEST_CHOICES):
-        design = Design(blocks=blocks, windows=windows, request_ratio=requests)
+        design = SampleSize(blocks=blocks, windows=windows, request_ratio=requests)
         minutes = study.cost.minutes(design)
         if minutes >= (inf if best.minutes is None else best.minutes):
             continue
@@ -169,13 +169,13 @@ def buy(study: Study, effect: float, metrics: Iterable[str], *, wanted_power: fl
     return best
 
 
-def buy_all(study: Study, effect: float) -> tuple[Purchase, ...]:
-    """`buy` for each metric by itself, then for all gating metrics at once."""
-    single = tuple(buy(study, effect, [metric]) for metric in study.metrics)
-    return (*single, buy(study, effect, study.gating)) if len(study.gating) > 1 else single
+def find_all_cheapest(study: Study, effect: float) -> tuple[CheapestSize, ...]:
+    """`find_cheapest` for each metric by itself, then for all gating metrics at once."""
+    single = tuple(find_cheapest(study, effect, [metric]) for metric in study.metrics)
+    return (*single, find_cheapest(study, effect, study.gating)) if len(study.gating) > 1 else single
 
 
-def describe(study: Study, curves: Iterable[Curve], purchases: Iterable[Purchase], effect: float) -> Mapping[str, object]:
+def describe(study: Study, curves: Iterable[Curve], cheapest: Iterable[CheapestSize], effect: float) -> Mapping[str, object]:
     """Everything as plain values, for JSON."""
     return {
         "scenario": study.scenario.name,
@@ -184,7 +184,14 @@ def describe(study: Study, curves: Iterable[Curve], purchases: Iterable[Purchase
         "looks": list(study.scenario.blocks.looks),
         "power": POWER,
         "cost": asdict(study.cost),
-        "metrics": [asdict(curve) for curve in curves],
+        "metrics": [_describe_curve(curve) for curve in curves],
         "effect": effect,
-        "designs": [asdict(purchase) for purchase in purchases],
+        "designs": [asdict(found) for found in cheapest],
     }
+
+
+def _describe_curve(curve: Curve) -> dict[str, object]:
+    """The fields of a curve; in JSON the margin is called by its short name."""
+    content = asdict(curve)
+    content["margin"] = content.pop("margin_ratio")
+    return content

@@ -11,10 +11,11 @@ from perfgate.machine.fingerprint import hardware_differences
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import round_number
+from perfgate.verdict.differences import describe_difference
 from perfgate.verdict.noise import StoredStart
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.pairing import group_starts
-from perfgate.verdict.validity.structure import Court
+from perfgate.verdict.validity.structure import AdmissionLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +43,14 @@ def collect_rows(scenario: Scenario, fingerprint: Fingerprint, recorded: Iterabl
 
 def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded, epoch: int) -> list[Row]:
     session = one.session
-    court = Court(scenario=scenario, gated=tuple(scenario.gates))
-    if problems := admit(session, court):
+    limits = AdmissionLimits(scenario=scenario, gated=tuple(scenario.gates))
+    if problems := admit(session, limits):
         raise BaselineError(f"{one.name}: no evidence for a baseline: {problems[0]}")
     for arm, found in session.fingerprints.items():
         if differences := hardware_differences(found, fingerprint):
-            raise BaselineError(f"{one.name}: {arm.value} ran on other hardware than the baseline ({differences[0]})")
+            raise BaselineError(
+                f"{one.name}: {arm.value} ran on other hardware than the baseline ({describe_difference(differences[0])})"
+            )
     return [
         (
             StoredStart(
@@ -60,7 +63,7 @@ def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded
                 commit=one.commit,
                 environment=one.environment,
             ),
-            _read_values(start.pick_judged(court.rules)),
+            _read_values(start.pick_judged(limits.rules)),
         )
         for start in group_starts(session)
         if len(start.measured) == scenario.blocks.windows and (session.is_aa or start.arm is Arm.BASE)

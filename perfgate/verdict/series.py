@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from perfgate.core import Session
 from perfgate.stats.looks import Series
-from perfgate.verdict.policy import USUAL_RATIO, Policy
+from perfgate.verdict.policy import USUAL_RATIO, Design, Policy
 from perfgate.verdict.validity.pairing import (
     DECIMALS,
     Block,
@@ -20,7 +20,7 @@ from perfgate.verdict.validity.pairing import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class MetricSeries:
     """One metric of a session: log badness of each arm per block, and the series of their differences."""
 
     metric: str
@@ -34,35 +34,37 @@ class Reading:
 
 
 def read_blocks(session: Session, policy: Policy) -> tuple[Block, ...]:
-    """Return the whole blocks of a session: of both arms in stage 2, of the candidate alone in stage 1."""
-    pair = pair_blocks if policy.stage == 2 else list_lone_blocks
-    return pair(group_starts(session), policy.scenario.blocks.windows, policy.court.rules)
+    """Return the whole blocks of a session: of both arms where they are paired, else of the candidate alone."""
+    pair = pair_blocks if policy.design is Design.PAIRED else list_lone_blocks
+    return pair(group_starts(session), policy.scenario.blocks.windows, policy.limits.rules)
 
 
-def read_series(session: Session, policy: Policy) -> tuple[Reading, ...]:
+def read_series(session: Session, policy: Policy) -> tuple[MetricSeries, ...]:
     """Read every metric that all judged windows carry, in the order in which they are shown; empty without a whole block."""
     blocks = read_blocks(session, policy)
     return tuple(
         _read(metric, blocks, policy)
         for metric in policy.metrics
-        if blocks and all(block.carries(metric) for block in blocks) and (policy.stage == 2 or metric in policy.noise)
+        if blocks
+        and all(block.carries(metric) for block in blocks)
+        and (policy.design is Design.PAIRED or metric in policy.noise)
     )
 
 
-def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> Reading:
+def _read(metric: str, blocks: tuple[Block, ...], policy: Policy) -> MetricSeries:
     candidate = tuple(summarise(block.candidate, metric) for block in blocks)
-    if policy.stage == 2:
+    if policy.design is Design.PAIRED:
         base = tuple(summarise(block.base, metric) for block in blocks)
     else:
         base = (policy.noise[metric].log_mean,) * len(blocks)
     series = Series(
         differences=tuple(round(after - before, DECIMALS) for before, after in zip(base, candidate, strict=True)),
-        margin=policy.margin(metric),
+        margin_log=policy.margin_log(metric),
         prior=policy.prior(metric),
         phi=_inflate(metric, blocks, policy),
-        gating=metric not in policy.silent,
+        gating=metric not in policy.not_gating,
     )
-    return Reading(metric=metric, base=base, candidate=candidate, series=series)
+    return MetricSeries(metric=metric, base=base, candidate=candidate, series=series)
 
 
 def _inflate(metric: str, blocks: tuple[Block, ...], policy: Policy) -> tuple[float, ...]:

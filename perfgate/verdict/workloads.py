@@ -139,7 +139,7 @@ def split_cold(runs: Sequence[Run]) -> tuple[tuple[ColdRun, ...], tuple[Run, ...
 
 
 def find_slow(runs: Sequence[Run]) -> tuple[ColdRun, ...]:
-    """Return the runs that would be cold if they came first: they stay in the comparison, and somebody should know."""
+    """Return the runs that would be cold if they came first: they stay in the comparison and are reported."""
     found = (find_cold(run, [*runs[:index], *runs[index + 1 :]]) for index, run in enumerate(runs))
     return tuple(slow for slow in found if slow)
 

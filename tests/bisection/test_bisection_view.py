@@ -9,16 +9,16 @@ import pytest
 
 from perfgate.bisection.record import Record
 from perfgate.bisection.repository import Commit, Line
-from perfgate.bisection.search import Measured, Reading, Rules, Search, take_stock
+from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, take_stock
 from perfgate.bisection.view import Found, describe, print_text
-from perfgate.stats.looks import Plan
+from perfgate.stats.looks import LookPlan
 
-RULES = Rules(plan=Plan(alpha=0.01, looks=(2, 3, 4, 6)), budget=8.0)
+RULES = SearchRules(plan=LookPlan(alpha=0.01, looks=(2, 3, 4, 6)), budget=8.0)
 
 
 def make(place, *differences, higher=False):
-    reading = Reading(
-        differences=differences, margin=log1p(0.03), prior_variance=0.003**2, prior_df=6.0, higher=higher, gating=True
+    reading = CommitReading(
+        differences=differences, margin_log=log1p(0.03), prior_variance=0.003**2, prior_df=6.0, higher=higher, gating=True
     )
     return Measured(place=place, minutes=2.0 * len(differences), metrics={"output_tok_per_s": reading})
 

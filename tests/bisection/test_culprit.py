@@ -8,16 +8,27 @@ from math import log1p
 import numpy as np
 import pytest
 
-from perfgate.bisection.search import GOOD, Answer, Ending, Measured, Reading, Rules, Search, Step, list_groups, take_stock
-from perfgate.stats.looks import Plan
+from perfgate.bisection.search import (
+    GOOD,
+    Answer,
+    CommitReading,
+    Ending,
+    Measured,
+    Search,
+    SearchRules,
+    Step,
+    list_groups,
+    take_stock,
+)
+from perfgate.stats.looks import LookPlan
 
-RULES = Rules(plan=Plan(alpha=0.01, looks=(2, 3, 4, 6)), budget=1000.0)
+RULES = SearchRules(plan=LookPlan(alpha=0.01, looks=(2, 3, 4, 6)), budget=1000.0)
 LOSS = log1p(0.03)
 
 
 def make(place, *differences, minutes=2.0, **changes):
-    fields = {"margin": LOSS, "prior_variance": 0.004**2, "prior_df": 6.0}
-    reading = Reading(differences=differences, **{**fields, **changes})
+    fields = {"margin_log": LOSS, "prior_variance": 0.004**2, "prior_df": 6.0}
+    reading = CommitReading(differences=differences, **{**fields, **changes})
     return Measured(place=place, minutes=minutes * len(differences), metrics={"speed": reading})
 
 

@@ -102,7 +102,7 @@ def judge(metric, base, change, half_width, margin, *, outcome=Outcome.PASS, sig
         "smallest_effect": half_width * 1.5,
         "gating": True,
     }
-    return Judgement(metric=metric, outcome=outcome, margin=margin, **numbers | more)
+    return Judgement(metric=metric, outcome=outcome, margin_ratio=margin, **numbers | more)
 
 
 def make_verdict(outcome, judgements, **more):
@@ -138,7 +138,7 @@ def ttft(change, half_width=0.1, **more):
 
 def unjudged(metric, margin):
     none = dict.fromkeys(("base", "candidate", "change", "low", "high", "worse"))
-    return Judgement(metric=metric, outcome=Outcome.INVALID, gating=True, margin=margin, **none)
+    return Judgement(metric=metric, outcome=Outcome.INVALID, gating=True, margin_ratio=margin, **none)
 
 
 def case_pass():
@@ -223,7 +223,7 @@ def make_layers(*changes, outcome=Outcome.REGRESSION):
             low=change - 0.002,
             high=change + 0.002,
             worse=change,
-            margin=0.02,
+            margin_ratio=0.02,
         )
         for place, change in enumerate(changes)
     )

@@ -257,8 +257,8 @@ def test_differences__hardware_and_software_are_told_apart():
     mine = Fingerprint(facts={"gpu": "H200", "cores": "16", "sglang": "0.5.16"})
     theirs = Fingerprint(facts={"gpu": "H100", "cores": "16", "sglang": "0.5.17"})
 
-    assert hardware_differences(mine, theirs) == ("gpu: H200 here, H100 there",)
-    assert software_differences(mine, theirs) == ("sglang: 0.5.16 here, 0.5.17 there",)
+    assert hardware_differences(mine, theirs) == (("gpu", "H200", "H100"),)
+    assert software_differences(mine, theirs) == (("sglang", "0.5.16", "0.5.17"),)
 
 
 def test_facts__each_belongs_to_one_side():
@@ -272,6 +272,6 @@ def test_differences__a_host_is_hardware_only_where_it_serves():
     without = [Fingerprint(facts={**one.facts, "gpu": ABSENT}) for one in (mine, theirs)]
 
     assert hardware_differences(mine, theirs) == ()
-    assert host_differences(mine, theirs) == ("cores: 64 here, 32 there",)
-    assert hardware_differences(*without) == ("cores: 64 here, 32 there",)
+    assert host_differences(mine, theirs) == (("cores", "64", "32"),)
+    assert hardware_differences(*without) == (("cores", "64", "32"),)
     assert host_differences(*without) == ()

@@ -44,7 +44,7 @@ from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series
 from perfgate.verdict.validity.admission import admit
-from perfgate.verdict.validity.structure import Court
+from perfgate.verdict.validity.structure import AdmissionLimits
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]
@@ -289,7 +289,7 @@ def test_list_foreign__history_is_of_the_same_rig_where_it_has_some():
 def test_compose__any_blocks_make_a_session_that_is_admitted(cases):
     session = Composer(case=cases[0]).compose(((1, True), (3, False), (5, True)))
 
-    assert admit(session, Court(scenario=SCENARIO, gated=tuple(SCENARIO.gates))) == ()
+    assert admit(session, AdmissionLimits(scenario=SCENARIO, gated=tuple(SCENARIO.gates))) == ()
     assert {window.block for window in session.windows} == {1, 2, 3}
     assert {window.start for window in session.windows} == {1, 2, 3, 4, 5, 6}
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from perfgate.errors import EvidenceError
-from perfgate.readers.traces import Spent, Trace, read_trace, read_traces
+from perfgate.readers.traces import KernelTime, KernelTrace, read_trace, read_traces
 from perfgate.results.attribution import attribute
 
 
@@ -113,11 +113,11 @@ def test_read_trace__operators_are_counted_without_what_they_call(tmp_path):
     trace = read_trace(write(tmp_path / "t.json", *reversed(events)))
 
     assert trace.spent == {
-        "outer": Spent(time_us=20, count=1),
-        "inner": Spent(time_us=70, count=2),
-        "leaf": Spent(time_us=10, count=1),
-        "next": Spent(time_us=5, count=1),
-        "elsewhere": Spent(time_us=30, count=1),
+        "outer": KernelTime(time_us=20, count=1),
+        "inner": KernelTime(time_us=70, count=2),
+        "leaf": KernelTime(time_us=10, count=1),
+        "next": KernelTime(time_us=5, count=1),
+        "elsewhere": KernelTime(time_us=30, count=1),
     }
     assert trace.total_us == 135
 
@@ -134,7 +134,9 @@ def test_read_trace__kernels_leave_operators_out(tmp_path):
         )
     )
 
-    assert trace == Trace(kind="kernel", spent={"gemm": Spent(time_us=22, count=2), "Memcpy DtoD": Spent(time_us=2, count=1)})
+    assert trace == KernelTrace(
+        kind="kernel", spent={"gemm": KernelTime(time_us=22, count=2), "Memcpy DtoD": KernelTime(time_us=2, count=1)}
+    )
 
 
 def test_read_traces__sums_ranks_and_leaves_out_one_without_kernels(tmp_path):
@@ -142,13 +144,13 @@ def test_read_traces__sums_ranks_and_leaves_out_one_without_kernels(tmp_path):
     second = write(tmp_path / "TP-1.json.gz", event("gemm", 0, 14))
     idle = write(tmp_path / "TP-2.json.gz", event("aten::mm", 0, 14, "cpu_op"))
 
-    assert read_traces([first, second, idle]) == Trace(kind="kernel", spent={"gemm": Spent(time_us=24, count=2)})
+    assert read_traces([first, second, idle]) == KernelTrace(kind="kernel", spent={"gemm": KernelTime(time_us=24, count=2)})
     with pytest.raises(EvidenceError, match="the profiler wrote no trace"):
         read_traces([])
 
 
 def make_trace(**times):
-    return Trace(kind="kernel", spent={name: Spent(time_us=time, count=8) for name, time in times.items()})
+    return KernelTrace(kind="kernel", spent={name: KernelTime(time_us=time, count=8) for name, time in times.items()})
 
 
 def test_attribute__per_step_and_largest_difference_first():
@@ -176,7 +178,7 @@ def test_attribute__no_difference_at_all():
 
 
 def test_attribute__kernels_against_operators():
-    operators = Trace(kind="operator", spent={"aten::mm": Spent(time_us=1.0, count=1)})
+    operators = KernelTrace(kind="operator", spent={"aten::mm": KernelTime(time_us=1.0, count=1)})
 
     with pytest.raises(EvidenceError, match="the base's trace holds kernels, the candidate's operators"):
         attribute(make_trace(moe=8.0), operators, base_steps=1, candidate_steps=1)

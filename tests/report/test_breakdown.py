@@ -5,12 +5,12 @@ from markdown_it import MarkdownIt
 
 from perfgate.report.breakdown import ROWS_SHOWN, build_breakdown
 from perfgate.report.table import lay_out, lay_out_markdown
-from perfgate.results.attribution import Attribution, Part
+from perfgate.results.attribution import Attribution, KernelDifference
 
 
 def make_part(name, base_us=30.0, candidate_us=36.0, share=0.5, **counts):
     calls = {"base_count": 2.0, "candidate_count": 2.0, **counts}
-    return Part(name=name, base_us=base_us, candidate_us=candidate_us, share=share, **calls)
+    return KernelDifference(name=name, base_us=base_us, candidate_us=candidate_us, share=share, **calls)
 
 
 def make_attribution(*parts, kind="kernel"):

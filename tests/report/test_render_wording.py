@@ -11,9 +11,9 @@ from perfgate.report.figure import MARGIN, WIDTH, ZERO, draw_interval
 from perfgate.report.view import sort_judgements
 
 
-def judgement(metric="median_itl_ms", change=0.0, low=0.0, high=0.0, margin=0.1, **more):
+def judgement(metric="median_itl_ms", change=0.0, low=0.0, high=0.0, margin_ratio=0.1, **more):
     numbers = {"base": 10.0, "candidate": 10.0, "worse": change, "gating": True, "outcome": Outcome.PASS}
-    return Judgement(metric=metric, change=change, low=low, high=high, margin=margin, **numbers | more)
+    return Judgement(metric=metric, change=change, low=low, high=high, margin_ratio=margin_ratio, **numbers | more)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_value__decimals_and_unit(metric, number, text):
 
 
 def test_limit__is_in_the_readers_sense():
-    assert wording.limit(judgement("output_tok_per_s", margin=0.25)) == "-20.0 %"
-    assert wording.limit(judgement("p99_itl_ms", margin=0.25)) == "+25.0 %"
+    assert wording.limit(judgement("output_tok_per_s", margin_ratio=0.25)) == "-20.0 %"
+    assert wording.limit(judgement("p99_itl_ms", margin_ratio=0.25)) == "+25.0 %"
 
 
 def test_finding__not_judged():

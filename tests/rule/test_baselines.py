@@ -22,7 +22,7 @@ from perfgate.verdict.baselines import (
     save_baseline,
     verify_baseline,
 )
-from perfgate.verdict.noise import Response, doubt_agreement
+from perfgate.verdict.noise import Response, guard_variance
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record, slow_both
 
 SCENARIO = make_scenario()
@@ -61,8 +61,8 @@ def test_build_baseline__blocks_that_agree_by_chance_are_doubted():
     ("observed", "blocks", "usual", "expected"),
     [(0.0, 2, 1.0, 0.5), (0.0, 18, 1.0, 0.1), (0.5, 2, 1.0, 0.75), (2.0, 2, 1.0, 2.0), (0.3, 2, 0.0, 0.3)],
 )
-def test_doubt_agreement__pulls_up_only_and_fades(observed, blocks, usual, expected):
-    assert doubt_agreement(observed, blocks, usual) == pytest.approx(expected)
+def test_guard_variance__pulls_up_only_and_fades(observed, blocks, usual, expected):
+    assert guard_variance(observed, blocks, usual) == pytest.approx(expected)
 
 
 def test_build_baseline__derives_by_the_formulas():

@@ -256,7 +256,7 @@ def test_compare_runs__metric_that_only_informs_gates_when_named():
 
 
 def test_compare_runs__wider_margin():
-    rule = Rule(margins=dict.fromkeys(METRICS, 0.25))
+    rule = Rule(margin_ratios=dict.fromkeys(METRICS, 0.25))
 
     assert compare_runs(make_arm("base"), make_arm("candidate", 1.05), rule).outcome is Outcome.PASS
 

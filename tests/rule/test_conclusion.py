@@ -38,7 +38,7 @@ def test_judge__void_evidence_still_shows_every_metric_with_margin_and_band():
 
     verdict = judge(make_session(scenario, problems=("the server died; read its log",)), scenario, BASELINE)
 
-    assert [(one.metric, one.gating, one.outcome, one.margin) for one in verdict.judgements] == [
+    assert [(one.metric, one.gating, one.outcome, one.margin_ratio) for one in verdict.judgements] == [
         ("output_tok_per_s", False, Outcome.INVALID, 0.03),
         ("p99_itl_ms", False, Outcome.INVALID, 0.10),
         ("median_itl_ms", True, Outcome.INVALID, 0.05),

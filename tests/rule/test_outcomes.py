@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.core import Outcome, combine_outcomes
-from perfgate.stats.looks import Plan, Series, decide
+from perfgate.stats.looks import LookPlan, Series, decide
 
 WORST_FIRST = ["REGRESSION", "INVALID", "INCONCLUSIVE", "PASS", "IMPROVED"]
 
@@ -47,10 +47,10 @@ def test_combine_outcomes__never_softens_what_is_not_a_pass(outcomes):
 
 def test_combine_outcomes__is_what_the_judge_says_of_a_gain_beside_a_pass():
     """A metric that gained and one that stayed: the judge, a comparison and a machine's scenarios all call that a gain."""
-    gained = Series(differences=(-0.5, -0.501, -0.499, -0.5), margin=0.1)
-    stayed = Series(differences=(0.001, -0.001, 0.0, 0.0005), margin=0.1)
+    gained = Series(differences=(-0.5, -0.501, -0.499, -0.5), margin_log=0.1)
+    stayed = Series(differences=(0.001, -0.001, 0.0, 0.0005), margin_log=0.1)
 
-    decision = decide([gained, stayed], Plan(alpha=0.01, looks=(4,)))
+    decision = decide([gained, stayed], LookPlan(alpha=0.01, looks=(4,)))
 
     assert [finding.outcome for finding in decision.findings] == [Outcome.IMPROVED, Outcome.PASS]
     assert decision.outcome is combine_outcomes([Outcome.IMPROVED, Outcome.PASS]) is Outcome.IMPROVED

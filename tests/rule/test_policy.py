@@ -10,7 +10,7 @@ from perfgate.core import Arm, Fingerprint
 from perfgate.scenario.schema import Blocks, Gate, Warmup
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.noise import Response
-from perfgate.verdict.policy import can_judge_alone, find_silence, fix_policy
+from perfgate.verdict.policy import can_judge_alone, explain_not_gating, fix_policy
 from perfgate.verdict.series import read_series
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session
 
@@ -43,7 +43,7 @@ def test_fix_policy__a_base_by_its_fingerprint_or_its_windows_makes_a_comparison
 
     policy = fix_policy(replace(session, windows=windows, fingerprints=named), SCENARIO, BASELINE)
 
-    assert (policy.stage, policy.plan.looks) == (2, (2, 3, 4, 6))
+    assert (policy.design, policy.plan.looks) == (2, (2, 3, 4, 6))
 
 
 def test_fix_policy__the_past_is_held_against_the_base_not_the_change():
@@ -61,13 +61,13 @@ def test_fix_policy__without_a_baseline_says_so():
 
 
 @pytest.mark.parametrize(("requests", "is_silent"), [(299, True), (300, False)])
-def test_find_silence__p99_gates_from_300_requests_up(requests, is_silent):
+def test_explain_not_gating__p99_gates_from_300_requests_up(requests, is_silent):
     blocks = replace(SCENARIO.blocks, windows=1)
     scenario = make_scenario(load=replace(SCENARIO.load, num_prompts=requests), blocks=blocks)
     in_three = replace(scenario, load=replace(scenario.load, num_prompts=requests // 3), blocks=replace(blocks, windows=3))
 
     for one in (scenario, in_three):
-        assert (find_silence("p99_itl_ms", one, None) is not None) is is_silent
+        assert (explain_not_gating("p99_itl_ms", one, None) is not None) is is_silent
 
 
 NO_ANSWER = (Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.03),)
@@ -85,14 +85,14 @@ NO_ANSWER = (Response(injected_ratio=0.1, measured_ratio=0.02, low=0.01, high=0.
         ),
     ],
 )
-def test_find_silence__says_why_a_metric_is_shown_only(gates, noise, reason):
-    found = find_silence("output_tok_per_s", make_scenario(gates=gates), noise)
+def test_explain_not_gating__says_why_a_metric_is_shown_only(gates, noise, reason):
+    found = explain_not_gating("output_tok_per_s", make_scenario(gates=gates), noise)
 
     assert found == f"Output throughput is shown only: {reason}"
 
 
-def test_find_silence__a_metric_that_never_gates():
-    found = find_silence("max_itl_ms", make_scenario(gates={"max_itl_ms": Gate()}), None)
+def test_explain_not_gating__a_metric_that_never_gates():
+    found = explain_not_gating("max_itl_ms", make_scenario(gates={"max_itl_ms": Gate()}), None)
 
     assert found == "Max ITL is shown only: it never gates"
 

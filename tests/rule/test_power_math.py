@@ -9,13 +9,13 @@ import pytest
 from scipy.special import nctdtr, ndtr, stdtrit
 
 from perfgate.core import Outcome
-from perfgate.stats.looks import Plan, Series, decide
+from perfgate.stats.looks import LookPlan, Series, decide
 from perfgate.stats.moderated import Prior
-from perfgate.stats.power import Trial, find_power, find_smallest_effect
+from perfgate.stats.power import MetricTest, find_power, find_smallest_effect
 
 
 def trial(**changed):
-    return Trial(**{"blocks": 3, "block_sd": 0.007, "prior_df": 6.0, "alpha": 0.0005, "floor": 0.0} | changed)
+    return MetricTest(**{"blocks": 3, "block_sd": 0.007, "prior_df": 6.0, "alpha": 0.0005, "floor": 0.0} | changed)
 
 
 @pytest.mark.parametrize(("blocks", "prior_df", "effect"), [(2, 6.0, 0.05), (3, 6.0, 0.03), (6, 4.0, 0.01), (3, 0.0, 0.05)])
@@ -69,12 +69,12 @@ def test_find_smallest_effect__shrinks_with_blocks_and_stored_noise():
 def test_find_power__agrees_with_the_rule_on_simulated_blocks():
     # The formula against `decide`, asked 4,000 times with the stored spread drawn as 6 degrees of freedom would have it.
     rng = np.random.default_rng(7)
-    plan, margin, sd = Plan(alpha=0.0025, looks=(3,)), log1p(0.03), 0.008
+    plan, margin, sd = LookPlan(alpha=0.0025, looks=(3,)), log1p(0.03), 0.008
     tries, effect = 4000, log1p(0.03)
     stored = sd**2 * rng.chisquare(6, tries) / 6
     blocks = rng.normal(effect, sd, (tries, 3))
     found = sum(
-        decide([Series(differences=tuple(one), margin=margin, prior=Prior(variance=float(variance), df=6.0))], plan).outcome
+        decide([Series(differences=tuple(one), margin_log=margin, prior=Prior(variance=float(variance), df=6.0))], plan).outcome
         is Outcome.REGRESSION
         for one, variance in zip(blocks.tolist(), stored, strict=True)
     )

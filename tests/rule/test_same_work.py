@@ -94,7 +94,7 @@ def test_judge__each_window_of_other_work_has_a_rerun_and_the_stalled_one_too():
     again = change_window(again, len(again.windows) - 1, values=slow)
     whole = add_rerun(again, SECOND, 7)
 
-    assert [flaw.told for flaw in read_start(whole).replaced] == ["compiled 2 kernels", "compiled 2 kernels", "stalled"]
+    assert [flaw.description for flaw in read_start(whole).replaced] == ["compiled 2 kernels", "compiled 2 kernels", "stalled"]
     assert [window.index for window in read_start(whole).windows] == [5, 7, 4]
     assert read_start(whole).spare == ()
     assert judge(whole, SCENARIO, None).outcome is not Outcome.INVALID

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from perfgate.stats.binomial import bound_rate, bound_rate_below
 from perfgate.stats.looks import reject
-from perfgate.stats.moderated import Estimate, Prior, estimate
-from perfgate.stats.student import find_quantile, find_upper_tail, standardise
+from perfgate.stats.moderated import Estimate, Prior, estimate, find_quantile, standardise
 
 
 @pytest.mark.parametrize(("probability", "df", "expected"), [(0.95, 7, 1.894579), (0.975, 1, 12.706205), (0.999, 5, 5.893430)])
@@ -19,13 +18,24 @@ def test_find_quantile__as_tabulated(probability, df, expected):
     assert find_quantile(probability, df) == pytest.approx(expected, rel=1e-6)
 
 
-def test_find_upper_tail__is_the_inverse_of_the_quantile():
-    assert find_upper_tail(find_quantile(0.9975, 8), 8) == pytest.approx(0.0025)
+@pytest.mark.parametrize(
+    ("mean", "expected"), [(inf, 0.0), (-inf, 1.0), (0.0, 0.5), (1e200, 0.0), (-1e200, 1.0), (1e-200, 0.5)]
+)
+def test_p_worse__at_the_ends(mean, expected):
+    found = Estimate(mean=mean, standard_error=1.0, df=3)
+
+    assert (found.p_worse, found.p_better) == (expected, 1 - expected)
 
 
-@pytest.mark.parametrize(("t", "expected"), [(inf, 0.0), (-inf, 1.0), (0.0, 0.5)])
-def test_find_upper_tail__at_the_ends(t, expected):
-    assert find_upper_tail(t, 3) == expected
+def test_p_worse__nothing_varies():
+    assert [Estimate(mean=mean, standard_error=0.0, df=3).p_worse for mean in (0.1, 0.0, -0.1)] == [0.0, 0.5, 1.0]
+
+
+@given(st.floats(0.501, 1 - 1e-9), st.floats(1, 2000))
+def test_p_worse__is_the_inverse_of_the_reach(probability, df):
+    reach = Estimate(mean=0.0, standard_error=0.02, df=df).reach(probability)
+
+    assert Estimate(mean=reach, standard_error=0.02, df=df).p_worse == pytest.approx(1 - probability, rel=1e-9)
 
 
 @pytest.mark.parametrize(("mean", "error", "expected"), [(2.0, 4.0, 0.5), (1.0, 0.0, inf), (-1.0, 0.0, -inf), (0.0, 0.0, 0.0)])

@@ -9,17 +9,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from perfgate.core import Outcome
-from perfgate.stats.looks import Plan, Series, decide, judge_metric
-from perfgate.stats.moderated import Estimate, Prior
-from perfgate.stats.student import find_quantile
+from perfgate.stats.looks import LookPlan, Series, decide, judge_metric
+from perfgate.stats.moderated import Estimate, Prior, find_quantile
 
-PLAN = Plan(alpha=0.01, looks=(2, 3, 4, 6))
+PLAN = LookPlan(alpha=0.01, looks=(2, 3, 4, 6))
 PRIOR = Prior(variance=0.008**2, df=6)
 RANK = [Outcome.IMPROVED, Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.REGRESSION]
 
 
 def _series(*differences: float, **changes) -> Series:
-    return Series(**{"differences": differences, "margin": 0.03, "prior": PRIOR, **changes})
+    return Series(**{"differences": differences, "margin_log": 0.03, "prior": PRIOR, **changes})
 
 
 def test_plan__spends_its_error_over_looks_and_scenarios():
@@ -95,18 +94,20 @@ def test_decide__the_smallest_effect_shrinks_with_blocks():
 
 def test_decide__the_smallest_effect_is_found_nine_times_in_ten():
     """Noise of known size: the effect promised is the one that the last look finds with the promised power."""
-    quiet = decide([_series(0.0, 0.0, prior=Prior(variance=0.004**2, df=1e6))], Plan(alpha=0.01, looks=(2,)))
+    quiet = decide([_series(0.0, 0.0, prior=Prior(variance=0.004**2, df=1e6))], LookPlan(alpha=0.01, looks=(2,)))
 
     # z(.99) + z(.9) standard errors of 0.004 / sqrt(2); the test, not Delta / 2, is what binds at a small margin.
-    tight = decide([_series(0.0, 0.0, margin=0.001, prior=Prior(variance=0.004**2, df=1e6))], Plan(alpha=0.01, looks=(2,)))
+    tight = decide(
+        [_series(0.0, 0.0, margin_log=0.001, prior=Prior(variance=0.004**2, df=1e6))], LookPlan(alpha=0.01, looks=(2,))
+    )
     assert tight.findings[0].smallest == pytest.approx((2.3263 + 1.2816) * 0.004 / 2**0.5, rel=1e-3)
     assert quiet.findings[0].smallest == pytest.approx(0.015 + 1.2816 * 0.004 / 2**0.5, rel=1e-3)
 
 
 def test_decide__the_smallest_effect_of_many_metrics_is_found_at_the_strictest_level():
-    quiet = _series(0.0, 0.0, margin=0.001, prior=Prior(variance=0.004**2, df=1e6))
+    quiet = _series(0.0, 0.0, margin_log=0.001, prior=Prior(variance=0.004**2, df=1e6))
 
-    decision = decide([quiet, quiet], Plan(alpha=0.01, looks=(2,)))
+    decision = decide([quiet, quiet], LookPlan(alpha=0.01, looks=(2,)))
 
     # z(.995) + z(.9) standard errors: Holm's first step for two metrics.
     assert decision.findings[0].smallest == pytest.approx((2.5758 + 1.2816) * 0.004 / 2**0.5, rel=1e-3)
@@ -116,7 +117,7 @@ def test_decide__the_smallest_effect_of_many_metrics_is_found_at_the_strictest_l
 def test_decide__a_silent_series_meets_the_strictest_level():
     """Between alpha / 2 and alpha: enough where one metric gates or none does, too little beside two that do."""
     calm, shown = _series(0.0, 0.0), _series(0.0175, 0.0175, gating=False)
-    plan = Plan(alpha=0.01, looks=(2,))
+    plan = LookPlan(alpha=0.01, looks=(2,))
     assert plan.alpha / 2 < shown.estimate(2).p_worse < plan.alpha
 
     outcomes = [decide([*[calm] * count, shown], plan).findings[-1].outcome for count in (0, 1, 2)]
@@ -126,7 +127,7 @@ def test_decide__a_silent_series_meets_the_strictest_level():
 
 def test_decide__a_silent_series_exactly_on_its_level_is_rejected():
     shown = _series(0.06, 0.05, gating=False)
-    (finding,) = decide([shown], Plan(alpha=shown.estimate(2).p_worse, looks=(2,))).findings
+    (finding,) = decide([shown], LookPlan(alpha=shown.estimate(2).p_worse, looks=(2,))).findings
 
     assert finding.outcome is Outcome.REGRESSION
 
@@ -187,7 +188,7 @@ def families(draw) -> list[Series]:
     return [
         Series(
             differences=draw(values),
-            margin=draw(st.sampled_from([0.03, 0.1])),
+            margin_log=draw(st.sampled_from([0.03, 0.1])),
             prior=draw(priors),
             gating=index == 0 or draw(st.booleans()),
         )
@@ -218,7 +219,7 @@ def test_decide__a_regression_does_not_pass_when_any_block_gets_slower(family, l
     changed[block] += amount
     seen[index] = replace(seen[index], differences=tuple(changed))
 
-    after = decide(seen, Plan(alpha=PLAN.alpha, looks=(before.look,), scenarios=4))
+    after = decide(seen, LookPlan(alpha=PLAN.alpha, looks=(before.look,), scenarios=4))
 
     assert after.outcome in {Outcome.REGRESSION, Outcome.INCONCLUSIVE}
 
@@ -236,7 +237,7 @@ def test_decide__what_comes_after_a_decision_changes_nothing(family, later):
 @given(effects, priors, st.integers(2, 12))
 def test_decide__more_identical_evidence_never_swaps_pass_and_regression(effect, prior, blocks):
     few, many = (
-        decide([Series(differences=(effect,) * count, margin=0.03, prior=prior)], Plan(alpha=0.01, looks=(count,)))
+        decide([Series(differences=(effect,) * count, margin_log=0.03, prior=prior)], LookPlan(alpha=0.01, looks=(count,)))
         for count in (2, blocks)
     )
 
@@ -249,7 +250,7 @@ def test_decide__swapped_arms_mirror_the_answer(family):
     """A loss of one arm is a gain of the other, where the first look decides both."""
     seen = [replace(one, differences=one.differences[:2]) for one in family]
     turned = [replace(one, differences=tuple(-value for value in one.differences)) for one in seen]
-    plan = Plan(alpha=0.01, looks=(2,))
+    plan = LookPlan(alpha=0.01, looks=(2,))
 
     for before, after in zip(decide(seen, plan).findings, decide(turned, plan).findings, strict=True):
         assert after.estimate.mean == -before.estimate.mean
@@ -277,7 +278,7 @@ def test_decide__the_unit_of_the_logarithm_means_nothing(family, scale):
         replace(
             one,
             differences=tuple(scale * value for value in one.differences),
-            margin=scale * one.margin,
+            margin_log=scale * one.margin_log,
             prior=Prior(variance=scale**2 * one.prior.variance, df=one.prior.df),
         )
         for one in family

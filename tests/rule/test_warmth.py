@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfgate.core import Arm, Role, Run, Window
 from perfgate.scenario.schema import Blocks, Warmup
 from perfgate.verdict.validity.pairing import WindowRules, group_windows
-from perfgate.verdict.validity.structure import Court, check_starts
+from perfgate.verdict.validity.structure import AdmissionLimits, check_starts
 from perfgate.verdict.validity.warmth import explain_cold, is_warm
 from tests.fakes.sessions import make_scenario
 
@@ -37,8 +37,8 @@ def is_steady_for_judge(before, after, ratio, noise):
     """What the judge says of a start that warmed up with these two windows; its measured ones tell nothing of steadiness."""
     windows = [*build_windows(before, after), *build_windows({}, {}, role=Role.MEASURED, first=2)]
     scenario = make_scenario(blocks=Blocks(windows=2), warmup=Warmup(steady_ratio=ratio))
-    court = Court(scenario=scenario, gated=(), noise=noise)
-    return not any("never steady" in problem for problem in check_starts(group_windows(windows), court))
+    limits = AdmissionLimits(scenario=scenario, gated=(), noise=noise)
+    return not any("never steady" in problem for problem in check_starts(group_windows(windows), limits))
 
 
 def is_steady_for_driver(before, after, ratio, noise):
@@ -132,5 +132,5 @@ def test_check_starts__a_window_before_these_were_watched_counts_as_before():
     scenario = make_scenario(blocks=Blocks(windows=2))
     [start] = group_windows(replace(window, telemetry={"power_w": 400.0}) for window in windows)
 
-    assert list(check_starts([start], Court(scenario=scenario, gated=()))) == []
+    assert list(check_starts([start], AdmissionLimits(scenario=scenario, gated=()))) == []
     assert start.is_same_work(WindowRules(tolerance=0.03))

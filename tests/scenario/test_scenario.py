@@ -24,7 +24,7 @@ from perfgate.scenario.schema import (
     read_scenario_text,
 )
 from perfgate.scenario.toml import find_keys, find_line, suggest
-from perfgate.verdict.policy import find_silence
+from perfgate.verdict.policy import explain_not_gating
 
 ROOT = Path(__file__).parents[2]
 TEXT = """\
@@ -100,9 +100,9 @@ def test_parse_scenario__equivalence_that_would_say_nothing(line, words):
 def test_margin__the_scenarios_else_the_metrics_own():
     scenario = parse()
 
-    assert scenario.margin("output_tok_per_s") == 0.25
-    assert scenario.margin("p99_itl_ms") == METRICS["p99_itl_ms"].margin
-    assert scenario.margin("median_itl_ms") == METRICS["median_itl_ms"].margin
+    assert scenario.margin_ratio("output_tok_per_s") == 0.25
+    assert scenario.margin_ratio("p99_itl_ms") == METRICS["p99_itl_ms"].margin_ratio
+    assert scenario.margin_ratio("median_itl_ms") == METRICS["median_itl_ms"].margin_ratio
 
 
 def test_is_closed_loop__false_at_a_rate():
@@ -414,7 +414,7 @@ def test_load_scenario__mixed_loads_gate_throughput_and_the_tail(load):
     scenario = load_scenario(f"gpt-oss-20b-shape-mxfp4-{load}")
 
     assert scenario.load.num_prompts * scenario.blocks.windows >= METRICS["p99_itl_ms"].min_requests
-    assert [find_silence(name, scenario, None) for name in ("output_tok_per_s", "p99_itl_ms")] == [None, None]
+    assert [explain_not_gating(name, scenario, None) for name in ("output_tok_per_s", "p99_itl_ms")] == [None, None]
 
 
 def test_docs__example_is_a_scenario():
@@ -422,7 +422,7 @@ def test_docs__example_is_a_scenario():
 
     scenario = parse(example)
 
-    assert (scenario.margin("median_itl_ms"), scenario.gates["mean_ttft_ms"].advisory) == (0.02, True)
+    assert (scenario.margin_ratio("median_itl_ms"), scenario.gates["mean_ttft_ms"].advisory) == (0.02, True)
     assert explain(example.replace("num_prompts", "num_promts")).removeprefix("toy") in DOCS.replace("scenario.toml", ".toml")
 
 

@@ -74,7 +74,7 @@ def test_measure__a_window_that_compiled_is_measured_again(tmp_path, resident):
 
 def session_rules(folder):
     scenario, session = load_results(folder)
-    return fix_policy(session, scenario, None).court.rules
+    return fix_policy(session, scenario, None).limits.rules
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate, bound_rate_below
 from perfgate.verdict.validity.admission import FOREIGN_CPU, FOREIGN_PROCESSES, MAX_LOST_CPU_SHARE, check_windows
-from perfgate.verdict.validity.structure import Court
+from perfgate.verdict.validity.structure import AdmissionLimits
 
 UNSURE_S = 1.0
 
@@ -84,9 +84,9 @@ class Controls:
 
 def list_voided(session: Session, scenario: Scenario) -> list[tuple[Window, bool]]:
     """Each window that telemetry watched, and whether it alone makes the session INVALID."""
-    court = Court(scenario=scenario, gated=())
+    limits = AdmissionLimits(scenario=scenario, gated=())
     return [
-        (window, any(True for _ in check_windows(_keep_only(session, window), court)))
+        (window, any(True for _ in check_windows(_keep_only(session, window), limits)))
         for window in session.windows
         if FOREIGN_PROCESSES in window.telemetry
     ]

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from perfgate import __version__
 from perfgate.bisection.guard import Guard
-from perfgate.bisection.loop import Hunt
+from perfgate.bisection.loop import SearchLoop
 from perfgate.bisection.record import SEARCH_FILE, begin
 from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
@@ -92,9 +92,9 @@ def command(good: str, bad: str, **options: Any) -> int:
     """
     _check(options)
     line = read_line(options["repo"], good, bad)
-    with _open(line, options) as hunt:
-        search, answer = hunt.run()
-    found = Found(repo=options["repo"], line=line, search=search, answer=answer, record=hunt.record)
+    with _open(line, options) as loop:
+        search, answer = loop.run()
+    found = Found(repo=options["repo"], line=line, search=search, answer=answer, record=loop.record)
     if options["style"] == "json":
         click.echo(orjson.dumps(describe(found), option=orjson.OPT_INDENT_2).decode())
     else:
@@ -137,7 +137,7 @@ def _check_words(name: str, text: str) -> None:
 
 
 @contextmanager
-def _open(line: Line, options: dict[str, Any]) -> Iterator[Hunt]:
+def _open(line: Line, options: dict[str, Any]) -> Iterator[SearchLoop]:
     """Lock the folder, begin its record or go on with it, and put together what measures."""
     folder: Path = options["out"]
     if options["resume"] and not (folder / SEARCH_FILE).exists():
@@ -149,9 +149,9 @@ def _open(line: Line, options: dict[str, Any]) -> Iterator[Hunt]:
         progress = stack.enter_context(show_progress())
         reaper = Reaper(lock)
         stack.callback(reaper.close)
-        workshop = plan.build_workshop(Guard(reaper=reaper))
-        bench = plan.build_bench(workshop, progress)
-        yield Hunt(line=line, rules=plan.rules, record=record, workshop=workshop, bench=bench, progress=progress)
+        checkouts = plan.build_checkouts(Guard(reaper=reaper))
+        bench = plan.build_bench(checkouts, progress)
+        yield SearchLoop(line=line, rules=plan.rules, record=record, checkouts=checkouts, bench=bench, progress=progress)
 
 
 def _fix(line: Line, options: dict[str, Any]) -> dict[str, Any]:

@@ -9,20 +9,20 @@ from math import log1p
 from pathlib import Path
 from typing import Any
 
-from perfgate.bisection.checkouts import Workshop
+from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.commands import CommandBench
 from perfgate.bisection.guard import Guard
-from perfgate.bisection.search import Rules
+from perfgate.bisection.search import SearchRules
 from perfgate.bisection.sessions import SessionBench
-from perfgate.bisection.trial import Bench
+from perfgate.bisection.trial import CommitBench
 from perfgate.core import Better
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from perfgate.serving.engine.arms import ArmSpec, parse_environment
 from perfgate.serving.progress import Progress
-from perfgate.stats.looks import Plan as Looks
-from perfgate.verdict.power import Cost, Design
+from perfgate.stats.looks import LookPlan
+from perfgate.verdict.power import Cost, SampleSize
 
 MARGIN = 0.03
 ALPHA, LOOKS = 0.01, (2, 3, 4, 6)
@@ -30,23 +30,23 @@ ALPHA, LOOKS = 0.01, (2, 3, 4, 6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SearchPlan:
     """What a way of measuring brings along; `facts` may not change while a search goes on."""
 
     facts: dict[str, Any]
-    rules: Rules
-    build_workshop: Callable[[Guard], Workshop]
-    build_bench: Callable[[Workshop, Progress], Bench]
+    rules: SearchRules
+    build_checkouts: Callable[[Guard], CheckoutStore]
+    build_bench: Callable[[CheckoutStore, Progress], CommitBench]
 
 
-def plan_served(options: dict[str, Any]) -> Plan:
+def plan_served(options: dict[str, Any]) -> SearchPlan:
     """Serve each commit and measure a scenario. Raise InputError for a metric that it does not gate."""
     text, source = read_scenario_text(options["scenario"])
     scenario = parse_scenario(text, source)
     if options["metric"] and options["metric"] not in scenario.gates:
         raise InputError(f"--metric {options['metric']}: {source} does not gate it; one of {', '.join(scenario.gates)}")
     spec = ArmSpec(python=options["python"], args=options["args"], env=parse_environment(options["env"]))
-    return Plan(
+    return SearchPlan(
         facts={
             "scenario": scenario.name,
             "scenario_sha256": sha256(text.encode()).hexdigest(),
@@ -55,14 +55,14 @@ def plan_served(options: dict[str, Any]) -> Plan:
             "python": spec.python,
             "package": options["package"],
         },
-        rules=Rules(
-            plan=Looks(alpha=scenario.alpha, looks=scenario.blocks.looks),
+        rules=SearchRules(
+            plan=LookPlan(alpha=scenario.alpha, looks=scenario.blocks.looks),
             budget=options["budget"],
             metric=options["metric"],
             confidence=options["confidence"],
-            block_minutes=Cost().minutes(Design(blocks=1, windows=scenario.blocks.windows)),
+            block_minutes=Cost().minutes(SampleSize(blocks=1, windows=scenario.blocks.windows)),
         ),
-        build_workshop=lambda guard: Workshop(
+        build_checkouts=lambda guard: CheckoutStore(
             repo=options["repo"],
             folder=options["out"],
             guard=guard,
@@ -70,8 +70,8 @@ def plan_served(options: dict[str, Any]) -> Plan:
             engine=Path(spec.python),
             package=options["package"],
         ),
-        build_bench=lambda workshop, progress: SessionBench(
-            workshop=workshop,
+        build_bench=lambda checkouts, progress: SessionBench(
+            checkouts=checkouts,
             scenario=scenario,
             text=text,
             spec=spec,
@@ -82,26 +82,28 @@ def plan_served(options: dict[str, Any]) -> Plan:
     )
 
 
-def plan_commanded(options: dict[str, Any]) -> Plan:
+def plan_commanded(options: dict[str, Any]) -> SearchPlan:
     """Run a command in the checkout of each commit."""
     metric = METRICS.get(options["metric"])
-    margin = options["margin"] or (metric.margin if metric else MARGIN)
+    margin_ratio = options["margin"] or (metric.margin_ratio if metric else MARGIN)
     higher = metric.better is Better.HIGHER if metric else options["better"] == "higher"
     kept = ("shell", "windows", "aa_blocks", "timeout")
-    return Plan(
-        facts={name: options[name] for name in kept} | {"margin": margin, "higher": higher},
-        rules=Rules(
-            plan=Looks(alpha=ALPHA, looks=LOOKS),
+    return SearchPlan(
+        facts={name: options[name] for name in kept} | {"margin": margin_ratio, "higher": higher},
+        rules=SearchRules(
+            plan=LookPlan(alpha=ALPHA, looks=LOOKS),
             budget=options["budget"],
             confidence=options["confidence"],
             aa_blocks=options["aa_blocks"],
         ),
-        build_workshop=lambda guard: Workshop(repo=options["repo"], folder=options["out"], guard=guard, build=options["build"]),
-        build_bench=lambda workshop, _: CommandBench(
-            workshop=workshop,
+        build_checkouts=lambda guard: CheckoutStore(
+            repo=options["repo"], folder=options["out"], guard=guard, build=options["build"]
+        ),
+        build_bench=lambda checkouts, _: CommandBench(
+            checkouts=checkouts,
             command=options["shell"],
             metric=options["metric"],
-            margin=log1p(margin),
+            margin_log=log1p(margin_ratio),
             higher=higher,
             windows=options["windows"],
             timeout_s=options["timeout"],

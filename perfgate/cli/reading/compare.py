@@ -72,7 +72,7 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     if model_config is not None:
         verify_moe_config(read_config(model_config), str(model_config))
     priors, caveats = _read_priors(baseline)
-    rule = Rule(metrics=_check_metrics(metrics), margins=_read_margins(margins), priors=priors, caveats=caveats)
+    rule = Rule(metrics=_check_metrics(metrics), margin_ratios=_read_margins(margins), priors=priors, caveats=caveats)
     arms = [_read_arm(option, files) for option, files in zip(LISTS, (base, candidate), strict=True)]
     comparison = compare_runs(arms[0], arms[1], rule)
     click.echo(RENDERERS[style](comparison), nl=False)

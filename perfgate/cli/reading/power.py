@@ -19,7 +19,7 @@ from perfgate.scenario.schema import Scenario, load_scenario
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
 from perfgate.verdict.baselines import Baseline, load_baseline
-from perfgate.verdict.power import Cost, Curve, Purchase, Study, buy_all, describe, draw_curves
+from perfgate.verdict.power import CheapestSize, Cost, Curve, Study, describe, draw_curves, find_all_cheapest
 
 
 class _Positive(click.FloatRange):
@@ -79,13 +79,13 @@ def command(  # noqa: PLR0913, PLR0917 - one argument per option
     _check_match(baseline, scenario)
     study = Study(baseline=baseline, scenario=scenario, cost=Cost(start_s=start_s, window_s=window_s, warmups=warmups))
     curves = draw_curves(study)
-    purchases = buy_all(study, effect)
+    cheapest = find_all_cheapest(study, effect)
     if picture:
         save_power_plot(study, curves, picture)
     if output == "json":
-        click.echo(json.dumps(describe(study, curves, purchases, effect), indent=2, sort_keys=True))
+        click.echo(json.dumps(describe(study, curves, cheapest, effect), indent=2, sort_keys=True))
     else:
-        click.echo(format_text(study, curves, purchases, effect, choose_layout()))
+        click.echo(format_text(study, curves, cheapest, effect, choose_layout()))
 
 
 def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline:
@@ -121,7 +121,11 @@ def _check_match(baseline: Baseline, scenario: Scenario) -> None:
 
 
 def format_text(
-    study: Study, curves: Sequence[Curve], purchases: Sequence[Purchase], effect: float, lay: Callable[[Table], str] = lay_out
+    study: Study,
+    curves: Sequence[Curve],
+    cheapest: Sequence[CheapestSize],
+    effect: float,
+    lay: Callable[[Table], str] = lay_out,
 ) -> str:
     """Two tables: what each look finds, and what the wanted effect costs."""
     scenario, cost = study.scenario, study.cost
@@ -131,12 +135,12 @@ def format_text(
             METRICS[curve.metric].title if curve.gating else f"({METRICS[curve.metric].title})",
             format_percent(curve.block_sd, 2),
             str(curve.stored_blocks),
-            format_percent(curve.margin),
+            format_percent(curve.margin_ratio),
             *(format_percent(reach.smallest_effect, 2) for reach in curve.reaches),
         ]
         for curve in curves
     ]
-    rows = [_purchase_row(purchase) for purchase in purchases]
+    rows = [_tabulate_cheapest(found) for found in cheapest]
     hardware = study.baseline.fingerprint.facts.get("hardware", "unnamed hardware")
     lines = [
         f"{scenario.name} on {hardware}, {study.baseline.windows} windows a start",
@@ -153,10 +157,10 @@ def format_text(
     return "\n".join(lines)
 
 
-def _purchase_row(purchase: Purchase) -> list[str]:
-    title = METRICS[purchase.metrics[0]].title if len(purchase.metrics) == 1 else "all gated metrics"
-    design = purchase.design
-    if design is None or purchase.minutes is None or purchase.power is None:
+def _tabulate_cheapest(found: CheapestSize) -> list[str]:
+    title = METRICS[found.metrics[0]].title if len(found.metrics) == 1 else "all gated metrics"
+    design = found.design
+    if design is None or found.minutes is None or found.power is None:
         return [title, "none of those tried", "-", "-"]
     size = f"{design.blocks} x {design.windows} x {design.request_ratio:g} of the scenario's"
-    return [title, size, f"{purchase.minutes:.1f}", format_percent(purchase.power)]
+    return [title, size, f"{found.minutes:.1f}", format_percent(found.power)]

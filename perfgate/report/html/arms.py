@@ -10,7 +10,7 @@ from perfgate.report import wording
 from perfgate.report.chart.letters import measure_text, shorten_text
 from perfgate.report.chart.svg import Drawing, Figure, Scale, SvgElement, box, line, make_figure, write_label
 from perfgate.report.table import Table
-from perfgate.results.attribution import Attribution, Part
+from perfgate.results.attribution import Attribution, KernelDifference
 from perfgate.results.records import SessionRecord
 from perfgate.storage.rounding import format_percent
 
@@ -79,7 +79,7 @@ def draw_attribution(found: Attribution) -> Figure | None:
     )
 
 
-def _draw(parts: Sequence[Part], width: float) -> Drawing:
+def _draw(parts: Sequence[KernelDifference], width: float) -> Drawing:
     low = min(0.0, *(part.difference_us for part in parts))
     high = max(0.0, *(part.difference_us for part in parts))
     left = EDGE + _find_room(part for part in parts if part.difference_us <= 0)
@@ -91,16 +91,16 @@ def _draw(parts: Sequence[Part], width: float) -> Drawing:
     return Drawing(width=width, height=height + BELOW, shapes=(zero, *rows))
 
 
-def _find_room(parts: Iterable[Part]) -> float:
+def _find_room(parts: Iterable[KernelDifference]) -> float:
     """What the longest label beside these bars takes, in pixels: a bar may reach to the edge of the scale."""
     return max((GAP + measure_text(_describe(part), SIZE) for part in parts), default=0.0)
 
 
-def _describe(part: Part) -> str:
+def _describe(part: KernelDifference) -> str:
     return f"{part.difference_us:+,.1f} us ({format_percent(abs(part.share), 0)})"
 
 
-def _draw_part(part: Part, x: Scale, top: float, width: float) -> Iterator[SvgElement]:
+def _draw_part(part: KernelDifference, x: Scale, top: float, width: float) -> Iterator[SvgElement]:
     more = part.difference_us
     zero, end = x.place(0), x.place(more)
     yield write_label(EDGE, top + 4, shorten_text(part.name, width - 2 * EDGE, SIZE), "tick strong")

@@ -122,7 +122,7 @@ def _make_measure(judgement: Judgement) -> Measure:
         candidate=times[1],
         change=wording.percent(judgement.change),
         interval=wording.interval(judgement),
-        limit=wording.percent(judgement.margin),
+        limit=wording.percent(judgement.margin_ratio),
         band="none",
         outcome=judgement.outcome.value,
         style=style_outcome(judgement),

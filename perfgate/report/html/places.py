@@ -55,7 +55,7 @@ class Placed:
 def place_windows(session: Session, scenario: Scenario, baseline: Baseline | None, verdict: Verdict) -> tuple[Placed, ...]:
     """All windows in the order of time, those of blocks that were cut off among them."""
     policy = fix_policy(session, scenario, baseline)
-    rules = policy.court.rules
+    rules = policy.limits.rules
     blocks = read_blocks(session, policy)[: verdict.blocks]
     judged = {window.run.source for block in blocks for window in (*block.base, *block.candidate)}
     decided = {block.number for block in blocks}

@@ -21,7 +21,7 @@ AXIS = Scale(low=-2.0, high=3.0, start=8.0, end=WIDTH - 8.0)
 
 def draw_strip(judgement: Judgement, bounds: tuple[float, float, float]) -> Drawing:
     """Draw an interval in units of its margin; `bounds`: low end, estimate and high end as logarithms, positive for worse."""
-    low, middle, high = (bound / log1p(judgement.margin) for bound in bounds)
+    low, middle, high = (bound / log1p(judgement.margin_ratio) for bound in bounds)
     return Drawing(width=WIDTH, height=HEIGHT, shapes=(*_draw_limits(judgement), *_draw_interval(judgement, low, middle, high)))
 
 
@@ -35,7 +35,7 @@ def draw_ruler() -> Drawing:
 
 def _draw_limits(judgement: Judgement) -> Iterator[SvgElement]:
     if judgement.band is not None and isfinite(judgement.band) and judgement.band > 0:
-        reach = log1p(judgement.band) / log1p(judgement.margin)
+        reach = log1p(judgement.band) / log1p(judgement.margin_ratio)
         yield box(
             (AXIS.clamp(-reach), 3), (AXIS.clamp(reach), HEIGHT - 3), "band", hint="noise band: equal builds differ by this"
         )

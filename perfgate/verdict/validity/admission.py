@@ -14,16 +14,16 @@ from perfgate.core import Arm, Role, Session, Window
 from perfgate.machine.fingerprint import hardware_differences, host_differences
 from perfgate.scenario.load import Load
 from perfgate.storage.rounding import format_percent
-from perfgate.verdict.validity.pairing import Start, group_starts
+from perfgate.verdict.differences import describe_arms
+from perfgate.verdict.validity.pairing import ServerStart, group_starts
 from perfgate.verdict.validity.structure import (
-    Court,
+    AdmissionLimits,
     check_blocks,
     check_clock,
     check_copies,
     check_same_work,
     check_starts,
     name,
-    name_arms,
     sort_by_time,
 )
 
@@ -50,34 +50,34 @@ CLOCK_RATIO, CLOCK_SLACK_S = 1.05, 2.0
 MAX_LOST_CPU_SHARE = 0.75
 MAX_LOST_CPU_DIFFERENCE = 0.35
 # A burst of others' work lasts about a second: shorter windows tell a share together only.
-MIN_TOLD_S = 2.0
+MIN_READABLE_S = 2.0
 # A CPU engine needs those cores: equal arms beside a second session, which takes half of two cores, differed by 43 %.
 NAMED_CPU_SHARE = 0.25
 # Random prompts share a token or two at their beginnings, and bench_serving warms up with the first of them.
 MAX_RANDOM_HIT_RATE = 0.2
 
 
-def admit(session: Session, court: Court) -> tuple[str, ...]:
+def admit(session: Session, limits: AdmissionLimits) -> tuple[str, ...]:
     """Name every reason why `session` is no evidence, in a stable order; empty when it may be judged."""
     starts = group_starts(session)
     checks = (
         iter(session.problems),
-        check_identity(session, court),
-        check_windows(session, court),
+        check_identity(session, limits),
+        check_windows(session, limits),
         check_copies(session),
         check_clock(session, starts),
-        check_starts(starts, court),
-        check_same_work(session, starts, court),
-        check_blocks(session, starts, court),
+        check_starts(starts, limits),
+        check_same_work(session, starts, limits),
+        check_blocks(session, starts, limits),
         check_arms(starts),
     )
     return tuple(dict.fromkeys(problem for check in checks for problem in check))
 
 
-def check_identity(session: Session, court: Court) -> Iterator[str]:
+def check_identity(session: Session, limits: AdmissionLimits) -> Iterator[str]:
     """The right scenario, the same work, the same machine for both arms."""
-    scenario = court.scenario
-    if not court.gated:
+    scenario = limits.scenario
+    if not limits.gated:
         yield f"no metric of scenario {scenario.name} may gate, so nothing could ever fail; see the notes and mend [gates]"
     if session.scenario != scenario.name or session.workload_hash != scenario.workload_hash:
         yield (
@@ -89,14 +89,14 @@ def check_identity(session: Session, court: Court) -> Iterator[str]:
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in (*hardware_differences(base, candidate), *host_differences(base, candidate)):
-            yield f"the arms ran on different hardware ({name_arms(difference)})"
+            yield f"the arms ran on different hardware ({describe_arms(difference)})"
 
 
-def check_windows(session: Session, court: Court) -> Iterator[str]:
+def check_windows(session: Session, limits: AdmissionLimits) -> Iterator[str]:
     """Each window by itself: whole, undisturbed, and with a number for everything that gates."""
     for window in sort_by_time(session.windows):
         for check in (_check_requests, _check_values, _check_length, _check_telemetry):
-            yield from (f"{name(window)}: {problem}" for problem in check(window, court))
+            yield from (f"{name(window)}: {problem}" for problem in check(window, limits))
     judged = [window for window in sort_by_time(session.windows) if window.role is not Role.WARMUP]
     for other in (window for window in judged if window.run.workload != judged[0].run.workload):
         yield f"{name(other)}: sent {_differ(judged[0], other)}; windows of different work cannot be compared, measure again"
@@ -104,7 +104,7 @@ def check_windows(session: Session, court: Court) -> Iterator[str]:
     for other in (window for window in judged if window.run.values.keys() != judged[0].run.values.keys()):
         yield f"{name(other)}: {_tell_metrics(judged[0], other)}; measure all windows with one load generator"
         break
-    for metric in court.gated:
+    for metric in limits.gated:
         ways = sorted({window.run.estimators.get(metric, "as reported") for window in judged})
         if len(ways) > 1:
             yield f"{metric} was made in {len(ways)} ways ({', '.join(ways)}); measure all windows with one load generator"
@@ -122,18 +122,18 @@ def _tell_metrics(first: Window, other: Window) -> str:
     return f"{has} tells {metric}, {lacks} does not"
 
 
-def _check_requests(window: Window, court: Court) -> Iterator[str]:
+def _check_requests(window: Window, limits: AdmissionLimits) -> Iterator[str]:
     run = window.run
     yield from run.problems
-    wanted = court.scenario.load.num_prompts
+    wanted = limits.scenario.load.num_prompts
     if run.requested not in (None, wanted):
         yield f"was asked for {run.requested} requests, the scenario for {wanted}; measure again with this scenario"
     if run.completed != wanted:
         yield f"{run.completed} of {wanted} requests completed; read the server's log, then measure again"
 
 
-def _check_values(window: Window, court: Court) -> Iterator[str]:
-    for metric in court.gated:
+def _check_values(window: Window, limits: AdmissionLimits) -> Iterator[str]:
+    for metric in limits.gated:
         value = window.run.values.get(metric)
         if value is None:
             yield f"{metric} is missing although it gates; measure with raw details or make it advisory in the scenario"
@@ -141,17 +141,19 @@ def _check_values(window: Window, court: Court) -> Iterator[str]:
             yield f"{metric} is {value:g}, which no server can deliver; the window measured nothing, measure again"
 
 
-def _check_length(window: Window, court: Court) -> Iterator[str]:
+def _check_length(window: Window, limits: AdmissionLimits) -> Iterator[str]:
     """The load generator's clock and the session's ran alike."""
-    wall_s, told_s, most_s = window.ended_s - window.begun_s, window.run.duration_s or 0.0, court.scenario.load.timeout_s
-    if told_s > CLOCK_RATIO * wall_s + CLOCK_SLACK_S:
-        yield f"its requests took {told_s:.1f} s, the window {wall_s:.1f} s; a clock jumped or this was edited, measure again"
+    wall_s, reported_s, most_s = window.ended_s - window.begun_s, window.run.duration_s or 0.0, limits.scenario.load.timeout_s
+    if reported_s > CLOCK_RATIO * wall_s + CLOCK_SLACK_S:
+        yield (
+            f"its requests took {reported_s:.1f} s, the window {wall_s:.1f} s; a clock jumped or this was edited, measure again"
+        )
     if wall_s > most_s + CLOCK_SLACK_S:
         yield f"lasted {wall_s:.1f} s where {most_s:g} s are allowed; a clock jumped or this was edited, measure again"
 
 
-def _check_telemetry(window: Window, court: Court) -> Iterator[str]:
-    yield from check_telemetry(window.telemetry, window.ended_s - window.begun_s, court.scenario.load)
+def _check_telemetry(window: Window, limits: AdmissionLimits) -> Iterator[str]:
+    yield from check_telemetry(window.telemetry, window.ended_s - window.begun_s, limits.scenario.load)
 
 
 def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load) -> Iterator[str]:
@@ -161,8 +163,8 @@ def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load)
     if (share := telemetry.get(THROTTLED_SHARE, 0)) > MAX_THROTTLED_SHARE:
         lost = format_percent(share, 0)
         yield f"the GPU throttled for {lost} of the window; let it cool, lock lower clocks, then measure again"
-    is_told = SM_CLOCK_MHZ in telemetry and lasted_s >= MIN_TOLD_S
-    if is_told and (share := _sum_lost_cpu(telemetry) or 0.0) > MAX_LOST_CPU_SHARE:
+    is_readable = SM_CLOCK_MHZ in telemetry and lasted_s >= MIN_READABLE_S
+    if is_readable and (share := _sum_lost_cpu(telemetry) or 0.0) > MAX_LOST_CPU_SHARE:
         yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
     rate = telemetry.get(CACHE_HIT_RATE, 0)
     if load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / load.num_prompts:
@@ -170,7 +172,7 @@ def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load)
 
 
 def _sum_lost_cpu(telemetry: Mapping[str, float]) -> float | None:
-    """The share of the CPU that others had; None where nobody read it."""
+    """The share of the CPU that others had; None where it was not read."""
     return telemetry[FOREIGN_CPU] + telemetry.get(STOLEN_CPU, 0.0) if FOREIGN_CPU in telemetry else None
 
 
@@ -181,9 +183,9 @@ def _pool_lost_cpu(windows: Sequence[Window]) -> float | None:
     """
     shares = [share for window in windows if (share := _sum_lost_cpu(window.telemetry)) is not None]
     lengths_s = [window.ended_s - window.begun_s for window in windows]
-    if len(shares) < len(windows) or sum(lengths_s) < MIN_TOLD_S:
+    if len(shares) < len(windows) or sum(lengths_s) < MIN_READABLE_S:
         return None
-    if min(lengths_s) >= MIN_TOLD_S:
+    if min(lengths_s) >= MIN_READABLE_S:
         return median(shares)
     return sum(share * length_s for share, length_s in zip(shares, lengths_s, strict=True)) / sum(lengths_s)
 
@@ -207,9 +209,9 @@ def name_disturbed(session: Session) -> Iterator[str]:
         )
 
 
-def check_arms(starts: Iterable[Start]) -> Iterator[str]:
+def check_arms(starts: Iterable[ServerStart]) -> Iterator[str]:
     """Within a block both arms answered the same prompts with as many tokens, at like clocks."""
-    blocks: dict[int, dict[Arm, Start]] = {}
+    blocks: dict[int, dict[Arm, ServerStart]] = {}
     for start in starts:
         blocks.setdefault(start.block, {})[start.arm] = start
     for number, arms in blocks.items():
@@ -219,7 +221,7 @@ def check_arms(starts: Iterable[Start]) -> Iterator[str]:
             yield from _check_lost_cpu(number, arms[Arm.BASE], arms[Arm.CANDIDATE])
 
 
-def _check_tokens(block: int, base: Start, candidate: Start) -> Iterator[str]:
+def _check_tokens(block: int, base: ServerStart, candidate: ServerStart) -> Iterator[str]:
     for one, two in zip(base.measured, candidate.measured, strict=False):
         for kind in ("input_tokens", "output_tokens"):
             left, right = getattr(one.run, kind), getattr(two.run, kind)
@@ -231,7 +233,7 @@ def _check_tokens(block: int, base: Start, candidate: Start) -> Iterator[str]:
                 return
 
 
-def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
+def _check_clocks(block: int, base: ServerStart, candidate: ServerStart) -> Iterator[str]:
     clocks = [
         [window.telemetry[SM_CLOCK_MHZ] for window in start.measured if SM_CLOCK_MHZ in window.telemetry]
         for start in (base, candidate)
@@ -242,7 +244,7 @@ def _check_clocks(block: int, base: Start, candidate: Start) -> Iterator[str]:
             yield f"block {block}: base ran at {left:g} MHz, candidate at {right:g} MHz; lock the clocks, then measure again"
 
 
-def _check_lost_cpu(block: int, base: Start, candidate: Start) -> Iterator[str]:
+def _check_lost_cpu(block: int, base: ServerStart, candidate: ServerStart) -> Iterator[str]:
     left, right = (_pool_lost_cpu(start.measured) for start in (base, candidate))
     if left is None or right is None:
         return

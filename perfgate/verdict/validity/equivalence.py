@@ -92,7 +92,7 @@ def _list_differences(one: Reply, two: Reply) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class AnswerComparison:
     """The candidate against the base by the pair of starts that differs most, and the limits for it.
 
     `noise` is the base against itself by the pair that differs most, None with one base start; the limits give way to it.
@@ -106,7 +106,7 @@ class Comparison:
     candidate: str
 
 
-def compare_answers(answers: Sequence[Answers], rules: Equivalence) -> Comparison | None:
+def compare_answers(answers: Sequence[Answers], rules: Equivalence) -> AnswerComparison | None:
     """Compare every candidate start with every base start; None while an arm has not answered or gives nothing to compare."""
     sound = [found for found in answers if found.problem is None]
     bases = [found for found in sound if found.arm is Arm.BASE]
@@ -116,7 +116,7 @@ def compare_answers(answers: Sequence[Answers], rules: Equivalence) -> Compariso
     drifts = [(measure_drift(base, candidate), candidate.name) for base, candidate in product(bases, candidates)]
     own = [measure_drift(one, two) for one, two in combinations(bases, 2)]
     drift, name = max(drifts, key=lambda pair: max(pair[0].mean / rules.max_mean_drift, pair[0].worst / rules.max_prompt_drift))
-    return Comparison(
+    return AnswerComparison(
         drift=drift,
         noise=max(own, key=lambda pair: pair.mean, default=None),
         max_mean=_give_way(rules.max_mean_drift, rules.noise_factor, [pair.mean for pair in own]),
@@ -163,7 +163,7 @@ def _check_texts(answers: Sequence[Answers]) -> Iterator[str]:
 
 
 def check_answered(windows: Iterable[Window], answers: Sequence[Answers]) -> Iterator[str]:
-    """Name each start that was measured and never asked: a candidate that nobody asked may be wrong."""
+    """Name each start that was measured and never asked: a candidate without answers may be wrong."""
     asked = {(found.arm, found.start) for found in answers}
     measured = {(window.start, window.arm, window.block) for window in windows if window.role is Role.MEASURED}
     for start, arm, block in sorted(measured):
@@ -171,7 +171,7 @@ def check_answered(windows: Iterable[Window], answers: Sequence[Answers]) -> Ite
             yield f"block {block}, {arm.value}, start {start}: measured but never asked the equivalence prompts; measure again"
 
 
-def _judge(compared: Comparison) -> Iterator[str]:
+def _judge(compared: AnswerComparison) -> Iterator[str]:
     drift, noise = compared.drift, _tell_noise(compared.noise)
     tokens = f"{_tell_tokens(drift)}; mend the candidate"
     fault = f"{compared.candidate}: its answers are wrong, however fast:"

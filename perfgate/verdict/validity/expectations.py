@@ -9,7 +9,7 @@ from typing import Any
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.readers.traces import Trace
+from perfgate.readers.traces import KernelTrace
 from perfgate.results.profiles import Profile, load_profiles
 from perfgate.scenario.safeguards import Expect
 from perfgate_moe.engines.switch import PROOF, VARIABLE
@@ -87,15 +87,15 @@ def _check_difference(expect: Expect, base: Profile, candidate: Profile) -> Iter
             )
 
 
-def _count(pattern: str, trace: Trace) -> int:
+def _count(pattern: str, trace: KernelTrace) -> int:
     return sum(trace.spent[name].count for name in _match(pattern, trace))
 
 
-def _match(pattern: str, trace: Trace) -> list[str]:
+def _match(pattern: str, trace: KernelTrace) -> list[str]:
     return sorted(name for name in trace.spent if re.search(pattern, name))
 
 
-def _rank(trace: Trace) -> str:
+def _rank(trace: KernelTrace) -> str:
     names = sorted(trace.spent, key=lambda name: -trace.spent[name].time_us)
     return ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_KERNELS])
 

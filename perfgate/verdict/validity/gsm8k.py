@@ -1,7 +1,7 @@
 """Does the candidate answer as many of GSM8K's questions as the base? Log-probs may drift in ways that only answers show.
 
 Both arms are asked once, in the first block. A greedy answer flips with the last bit of a sum, in both directions; so a loss
-counts once it is more than the scenario allows and more than flips that favour nobody would give.
+counts once it is more than the scenario allows and more than flips without a direction would give.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ CHANCE = 0.01
 
 def read_marks(events: Iterable[Mapping[str, Any]]) -> dict[Arm, str]:
     """The marks of each arm; of one that was asked again after a break, the last."""
-    told = (event for event in events if event.get("event") == GSM8K_EVENT)
-    return {Arm(event["arm"]): str(event.get("marks")) for event in told if event.get("arm") in set(Arm)}
+    found = (event for event in events if event.get("event") == GSM8K_EVENT)
+    return {Arm(event["arm"]): str(event.get("marks")) for event in found if event.get("arm") in set(Arm)}
 
 
 def check_gsm8k(marks: Mapping[Arm, str], rules: Gsm8k) -> Iterator[str]:

@@ -59,9 +59,9 @@ def describe_proof(proof: KernelProof | None) -> str:
         return ""
     if proof.failure:
         return "not examined"
-    said = [_describe_build(build) for build in proof.builds if build.arm == Arm.CANDIDATE.value]
-    said += [_describe_exam(exam) for exam in proof.exams if exam.arm == Arm.CANDIDATE.value]
-    return "; ".join([*said, *([f"{proof.wheel} built anew, as its sources differ"] if proof.wheel else [])])
+    sentences = [_describe_build(build) for build in proof.builds if build.arm == Arm.CANDIDATE.value]
+    sentences += [_describe_exam(exam) for exam in proof.exams if exam.arm == Arm.CANDIDATE.value]
+    return "; ".join([*sentences, *([f"{proof.wheel} built anew, as its sources differ"] if proof.wheel else [])])
 
 
 def _describe_build(build: Build) -> str:
@@ -93,8 +93,8 @@ def _judge_build(base: Build, candidate: Build) -> Iterator[str]:
 def _judge_exam(base: Exam, candidate: Exam) -> Iterator[str]:
     who = f"kernels: the candidate's {candidate.implementation}"
     if base.asked != candidate.asked:
-        told = f"{candidate.asked} cases where the base was asked {base.asked}"
-        yield f"{who} was asked {told}; run `perfgate kernels prove` anew"
+        counts = f"{candidate.asked} cases where the base was asked {base.asked}"
+        yield f"{who} was asked {counts}; run `perfgate kernels prove` anew"
         return
     # Where nothing is right in an arm, what went wrong is the exam.
     for exam in (base, candidate):

@@ -54,7 +54,7 @@ class Flaw:
     work: str
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What became of the window, as a verb: "stalled", or what its server did."""
         return self.work or "stalled"
 
@@ -74,7 +74,7 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ServerStart:
     """One server start: its windows by role, each in the order in which it was measured."""
 
     number: int
@@ -127,18 +127,18 @@ class Block:
         return all(0.0 < window.run.values.get(metric, 0.0) < inf for window in (*self.base, *self.candidate))
 
 
-def group_starts(session: Session) -> tuple[Start, ...]:
+def group_starts(session: Session) -> tuple[ServerStart, ...]:
     """Sort a session's windows into starts."""
     return group_windows(session.windows)
 
 
-def group_windows(windows: Iterable[Window]) -> tuple[Start, ...]:
+def group_windows(windows: Iterable[Window]) -> tuple[ServerStart, ...]:
     """Sort windows into starts by what they say of themselves, so that their order in a file means nothing."""
     grouped: dict[tuple[int, int, Arm], list[Window]] = {}
     for window in sorted(windows, key=_order):
         grouped.setdefault((window.block, window.start, window.arm), []).append(window)
     return tuple(
-        Start(
+        ServerStart(
             number=number,
             arm=arm,
             block=block,
@@ -158,7 +158,7 @@ def _pick(windows: Iterable[Window], role: Role) -> tuple[Window, ...]:
     return tuple(window for window in windows if window.role is role)
 
 
-def pair_blocks(starts: Iterable[Start], windows: int, rules: WindowRules) -> tuple[Block, ...]:
+def pair_blocks(starts: Iterable[ServerStart], windows: int, rules: WindowRules) -> tuple[Block, ...]:
     """Pair both arms of each block that has `windows` measured windows of the same work in each; the rest does not count."""
     whole = {(start.block, start.arm): start.pick_judged(rules) for start in starts if _is_whole(start, windows, rules)}
     numbers = sorted(number for number, arm in whole if arm is Arm.BASE and (number, Arm.CANDIDATE) in whole)
@@ -167,13 +167,13 @@ def pair_blocks(starts: Iterable[Start], windows: int, rules: WindowRules) -> tu
     )
 
 
-def list_lone_blocks(starts: Iterable[Start], windows: int, rules: WindowRules) -> tuple[Block, ...]:
+def list_lone_blocks(starts: Iterable[ServerStart], windows: int, rules: WindowRules) -> tuple[Block, ...]:
     """The whole starts of a candidate that was measured without a base, as blocks whose base is empty."""
     whole = [start for start in starts if start.arm is Arm.CANDIDATE and _is_whole(start, windows, rules)]
     return tuple(Block(number=start.block, base=(), candidate=start.pick_judged(rules)) for start in whole)
 
 
-def _is_whole(start: Start, windows: int, rules: WindowRules) -> bool:
+def _is_whole(start: ServerStart, windows: int, rules: WindowRules) -> bool:
     return len(start.measured) == windows and start.is_same_work(rules)
 
 

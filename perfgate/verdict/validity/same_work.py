@@ -23,7 +23,7 @@ _STOP = "raise warmup.max_discards, or find out from the server's log why it doe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """How one kind of other work is told, and what to do where it never ends."""
+    """How one kind of other work is described, and what to do where it never ends."""
 
     verb: str
     noun: str
@@ -44,11 +44,11 @@ _KINDS = {
 
 def describe_other_work(telemetry: Mapping[str, float], *, allows_retraction: bool = False) -> str:
     """Say what a server did in a window besides serving, such as "compiled 3 kernels"; empty for nothing or nothing known."""
-    told = [
+    found = [
         f"{_KINDS[name].verb} {telemetry[name]:g} {_KINDS[name].noun}{'' if telemetry[name] == 1 else 's'}"
         for name in _find(telemetry, allows_retraction=allows_retraction)
     ]
-    return " and ".join(told)
+    return " and ".join(found)
 
 
 def advise(telemetry: Mapping[str, float], *, allows_retraction: bool = False) -> str:

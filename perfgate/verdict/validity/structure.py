@@ -11,12 +11,12 @@ from math import isfinite
 from perfgate.core import Arm, Session, Window
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.steady import is_steady
-from perfgate.verdict.validity.pairing import Start, WindowRules, describe_curve, fix_rules, read_badness
+from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe_curve, fix_rules, read_badness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Court:
-    """What evidence is held against: the scenario, the metrics that may gate, and the stored noise of a window by metric."""
+class AdmissionLimits:
+    """What evidence must satisfy: the scenario, the metrics that may gate, and the stored noise of a window by metric."""
 
     scenario: Scenario
     gated: tuple[str, ...]
@@ -31,11 +31,6 @@ class Court:
 def name(window: Window) -> str:
     """Say where a window stands."""
     return f"block {window.block}, {window.arm.value}, start {window.start}, window {window.index}"
-
-
-def name_arms(difference: str) -> str:
-    """Turn "here" and "there" of a fingerprint's difference into the arms that it was taken between."""
-    return difference.replace(" here,", " in base,").removesuffix(" there") + " in candidate"
 
 
 def sort_by_time(windows: Iterable[Window]) -> list[Window]:
@@ -56,7 +51,7 @@ def check_copies(session: Session) -> Iterator[str]:
         places.update(dict.fromkeys(keys, window))
 
 
-def check_clock(session: Session, starts: Iterable[Start]) -> Iterator[str]:
+def check_clock(session: Session, starts: Iterable[ServerStart]) -> Iterator[str]:
     """Time runs forward, one window after the other."""
     windows = sort_by_time(session.windows)
     advice = "the clock went back or the folder was edited; measure again"
@@ -75,9 +70,9 @@ def check_clock(session: Session, starts: Iterable[Start]) -> Iterator[str]:
             yield f"start {start.number}: its windows are numbered against the order of time; {advice}"
 
 
-def check_starts(starts: Iterable[Start], court: Court) -> Iterator[str]:
+def check_starts(starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iterator[str]:
     """One fresh server per arm and block, warmed until steady, re-run at most once and only where the rule says so."""
-    seen: dict[int, Start] = {}
+    seen: dict[int, ServerStart] = {}
     for start in starts:
         if start.number in seen:
             other = seen[start.number]
@@ -86,26 +81,26 @@ def check_starts(starts: Iterable[Start], court: Court) -> Iterator[str]:
                 f"{start.block}; every arm of every block needs a server of its own"
             )
         seen[start.number] = start
-        yield from _check_warmth(start, court)
-        yield from _check_reruns(start, court)
+        yield from _check_warmth(start, limits)
+        yield from _check_reruns(start, limits)
 
 
-def _check_warmth(start: Start, court: Court) -> Iterator[str]:
-    most = court.scenario.warmup.max_discards
+def _check_warmth(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
+    most = limits.scenario.warmup.max_discards
     if len(start.warmups) > most:
         yield f"start {start.number}: {len(start.warmups)} windows discarded, {most} are allowed: never steady; measure again"
-    if len(start.measured) < min(2, court.scenario.blocks.windows):
+    if len(start.measured) < min(2, limits.scenario.blocks.windows):
         return
     if not start.warmups:
         yield f"start {start.number}: no window was discarded, so a cold one would be judged; measure again with warm-up"
         return
     curve = (*start.warmups, *start.measured[:2])
-    if not is_steady([read_badness(window) for window in curve], court.scenario.warmup.steady_ratio, court.noise):
+    if not is_steady([read_badness(window) for window in curve], limits.scenario.warmup.steady_ratio, limits.noise):
         yield f"start {start.number}: never steady ({describe_curve(window.run for window in curve)}); quieten the machine"
 
 
-def _check_reruns(start: Start, court: Court) -> Iterator[str]:
-    settled = start.settle(court.rules)
+def _check_reruns(start: ServerStart, limits: AdmissionLimits) -> Iterator[str]:
+    settled = start.settle(limits.rules)
     if not settled.spare:
         return
     if len(start.reruns) > 1:
@@ -116,9 +111,9 @@ def _check_reruns(start: Start, court: Court) -> Iterator[str]:
         yield f"start {start.number}: re-run although no window stalled; a re-run that no rule asked for would be choosing"
 
 
-def check_same_work(session: Session, starts: Iterable[Start], court: Court) -> Iterator[str]:
+def check_same_work(session: Session, starts: Iterable[ServerStart], limits: AdmissionLimits) -> Iterator[str]:
     """Each window that counts is the same work; the last block of a session that was cut off may lack its re-runs."""
-    rules, found = court.rules, tuple(starts)
+    rules, found = limits.rules, tuple(starts)
     last = max((start.block for start in found), default=0)
     for start in found:
         flaw = start.settle(rules).wanted
@@ -129,9 +124,9 @@ def check_same_work(session: Session, starts: Iterable[Start], court: Court) -> 
             )
 
 
-def check_blocks(session: Session, starts: tuple[Start, ...], court: Court) -> Iterator[str]:
+def check_blocks(session: Session, starts: tuple[ServerStart, ...], limits: AdmissionLimits) -> Iterator[str]:
     """All blocks are there and whole, except the last of a session that was cut off or still runs."""
-    wanted = court.scenario.blocks.windows
+    wanted = limits.scenario.blocks.windows
     arms = tuple(session.fingerprints) or tuple(Arm)
     counts = {(start.block, start.arm): 0 for start in starts}
     for start in starts:

@@ -23,16 +23,16 @@ def is_warm(windows: Sequence[Watched], rules: WindowRules) -> bool:
 
 def explain_cold(windows: Sequence[Watched], rules: WindowRules) -> str:
     """Say why a start is not warm after all the `windows` that it may discard, and what to do."""
-    told = [rules.describe(telemetry) for _, telemetry in windows]
-    each = "; ".join(one or "nothing" for one in told)
+    found = [rules.describe(telemetry) for _, telemetry in windows]
+    each = "; ".join(one or "nothing" for one in found)
     ratio = format_percent(rules.tolerance, 0)
     curve = describe_curve(run for run, _ in windows)
-    if told[-1]:
+    if found[-1]:
         return (
-            f"never only served: the last of {len(windows)} warm-up windows {told[-1]} (window by window: {each}); "
+            f"never only served: the last of {len(windows)} warm-up windows {found[-1]} (window by window: {each}); "
             f"{rules.advise(windows[-1][1])}"
         )
-    if any(told):
+    if any(found):
         return (
             f"never got steady: when it had done its other work (window by window: {each}), the last of {len(windows)} warm-up "
             f"windows did not agree with the one before within {ratio} ({curve}); raise warmup.max_discards"
