@@ -161,7 +161,7 @@ def list_needs(stored: Stored) -> Iterator[Sequence[str]]:
     z = NormalDist().inv_cdf(1 - ALPHA) + NormalDist().inv_cdf(POWER)
     for metric, title in SHOWN.items():
         scatter = measure_scatter(windows, metric) * sqrt(pi / stored.scenario.blocks.windows)
-        margin = policy.margin(metric)
+        margin = policy.margin_log(metric)
         blocks = max(2, ceil((z * scatter / margin) ** 2))
         yield (f"`{stored.name}`", title, f"{100 * expm1(margin):.0f} %", f"{100 * scatter:.1f} %", str(blocks))
 
