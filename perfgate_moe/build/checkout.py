@@ -9,22 +9,18 @@ import shutil
 import signal
 import subprocess
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from perfgate_moe import __version__
 from perfgate_moe.build.build import FENCES, CompiledKernel, judge
 from perfgate_moe.build.recipes import KernelRecipe
 from perfgate_moe.build.sass import MachineCode
+from perfgate_moe.build.site import ROOT
 from perfgate_moe.errors import BuildError, MoeInputError
 from perfgate_moe.exam.cases import LayerCase
-
-ROOT = Path(__file__).parents[2]
-"""The folder that holds this package: the root of a checkout of perfgate, or where it is installed."""
 
 KERNEL_FOLDER = "sgl-kernel"
 TRITON_TIMEOUT_S, WHEEL_TIMEOUT_S = 600, 3600
@@ -211,27 +207,3 @@ def build_wheel(checkout: Checkout, target: Path) -> Wheel:
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"
-
-
-def write_site(folder: Path, pyproject: Path | None = None) -> Path:
-    """Write `folder`/sglang_perfgate-VERSION.dist-info with the entry points of the checkout's pyproject.toml; returns it.
-
-    Where the package is also installed, Python takes the one of the two that comes first on its path, never both, because they
-    have one name. MoeInputError where there is no checkout, for then the package is installed and needs no such folder.
-    """
-    source = pyproject or ROOT / "pyproject.toml"
-    if not source.is_file():
-        raise MoeInputError(
-            f"no {source}: perfgate runs from an installed package here, whose entry points are visible as it is"
-        )
-    project = tomllib.loads(source.read_text(encoding="utf-8"))["project"]
-    groups = [
-        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
-        for group, entries in project.get("entry-points", {}).items()
-    ]
-    made = folder / f"{project['name'].replace('-', '_')}-{__version__}.dist-info"
-    made.mkdir(parents=True, exist_ok=True)
-    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {__version__}\n"
-    (made / "METADATA").write_text(metadata, encoding="utf-8")
-    (made / "entry_points.txt").write_text("\n".join(groups), encoding="utf-8")
-    return made

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from benchmarks.verdict import render as simulated
 from perfgate.cli import main
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 400_000
 ANEW = "is out of date: run `python docs/pictures/make_{name}.py {folder} docs/pictures/{name}.png` and look at it"
@@ -50,15 +47,6 @@ def test_drawing__of_error_rates_is_of_todays_results(module, tmp_path, monkeypa
 
     assert module.main() == 0
     assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"run `python -m {module.__name__}`"
-
-
-def test_drawing__of_layers_is_of_todays_results(tmp_path):
-    results = sorted((ROOT / "benchmarks/h200/kernels").glob("*.json"))
-    script = ROOT / "benchmarks/kernels/picture.py"
-    subprocess.run([sys.executable, script, tmp_path / "picture.svg", *results], check=True, cwd=ROOT, env=ENVIRONMENT)
-
-    committed = ROOT / "docs" / "kernels-layers.svg"
-    assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"draw it anew by {script}"
 
 
 def test_pictures__are_small():

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import perfgate
 import perfgate_moe
 from perfgate.cli.moe.kernels import command
-from perfgate_moe.build.checkout import write_site
+from perfgate_moe.build.site import write_site
 from perfgate_moe.errors import MoeInputError
 
 LIST = "import importlib.metadata as m; print(sorted(e.name for e in m.entry_points(group='sglang.srt.plugins')))"

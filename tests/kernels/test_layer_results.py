@@ -1,6 +1,8 @@
 """benchmarks/kernels/layer.py and table.py without a GPU: the reference computes, and the clock is the CPU's."""
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -180,3 +182,14 @@ def test_floor_us__counts_bytes_of_the_format_and_holds_products_against_its_mat
 
 def test_sixteen_bit_shapes__leave_out_quantised_ones():
     assert set(SHAPES) - set(SIXTEEN_BIT_SHAPES) == {"deepseek-v3-tp8-fp8", "gpt-oss-20b-mxfp4"}
+
+
+def test_drawing__of_layers_is_of_todays_results(tmp_path):
+    root = FOLDER.parents[1]
+    script = FOLDER / "picture.py"
+    results = sorted((root / "benchmarks/h200/kernels").glob("*.json"))
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, script, tmp_path / "picture.svg", *results], check=True, cwd=root, env=environment)
+
+    committed = root / "docs" / "kernels-layers.svg"
+    assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"draw it anew by {script}"

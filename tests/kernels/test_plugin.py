@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
 pytest.importorskip("sglang", reason="the plug-in goes into SGLang: run `perfgate engine install`")
 
-from perfgate_moe.build.checkout import write_site
+from perfgate_moe.build.site import write_site
 from perfgate_moe.engines import plugin
 from perfgate_moe.engines.plugin import COUNTERS_VARIABLE, parse_mode, require_known, signature_hash
 from perfgate_moe.engines.switch import VARIABLE

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from perfgate.errors import ServerError
+from perfgate.errors import InterruptedRunError, ServerError
 from perfgate.machine.processes import end_session, list_session
 from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.reaper import Reaper
@@ -115,6 +116,28 @@ def test_wait_all_ready__each_has_a_time_of_its_own(tmp_path, reaper):
         wait_all_ready([first, second], lambda *_: None)
 
         assert 0 < second.ready_s < first.ready_s
+
+
+def test_wait_all_ready__a_signal_while_a_thread_starts_ends_those_that_run(tmp_path, reaper, monkeypatch):
+    # Nothing but `is_given_up` ends the first thread: it would ask until the server's limit, and keep the interpreter alive.
+    submit = ThreadPoolExecutor.submit
+    begun = []
+
+    def submit_once(pool, function, **arguments):
+        if begun:
+            raise InterruptedRunError("stopped by SIGTERM")
+        begun.append(function)
+        return submit(pool, function, **arguments)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_once)
+    with build_server(tmp_path, reaper, "never_ready", ready_timeout_s=60.0) as server:
+        with pytest.raises(InterruptedRunError):
+            wait_all_ready([server, server], lambda *_: None)
+        deadline = time.monotonic() + 20
+        while (left := find_waits()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+        assert left == []
 
 
 def test_wait_all_ready__one_that_dies_ends_the_wait_for_the_other(tmp_path, reaper):

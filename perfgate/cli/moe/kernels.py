@@ -12,6 +12,7 @@ from perfgate.cli.moe.kernel_builds import build_kernels, require_torch
 from perfgate.cli.moe.kernel_proof import prove_kernels
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import InputError
+from perfgate_moe.build.site import write_site
 
 
 @click.group(name="kernels")
@@ -148,7 +149,5 @@ def write_plug_in(folder: Path, style: str) -> None:
 
     Put FOLDER on PYTHONPATH too. Not needed where perfgate is installed.
     """
-    from perfgate_moe.build.checkout import write_site  # noqa: PLC0415 - one command of many
-
     path = write_site(folder)
     print_result(style, {"file": path}, path)

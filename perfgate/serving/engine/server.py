@@ -263,8 +263,9 @@ def wait_all_ready(servers: Sequence[Server], on_wait: Callable[[Server, float],
     """
     given_up = threading.Event()
     pool = ThreadPoolExecutor(max_workers=len(servers), thread_name_prefix="ready")
-    waits = {pool.submit(server.wait_ready, is_given_up=given_up.is_set): server for server in servers}
     try:
+        # Within the block: a signal may end the run while a thread starts, and those that run already are to hear of it.
+        waits = {pool.submit(server.wait_ready, is_given_up=given_up.is_set): server for server in servers}
         while waits:
             ended, _ = wait(waits, timeout=POLL_S, return_when=FIRST_COMPLETED)
             for one in ended:
