@@ -28,6 +28,11 @@ def reject(p_values: Sequence[float], alpha: float) -> list[bool]:
 
 
 CONFIDENCE = 0.95
+"""Of each end of the interval that is shown."""
+
+FALSE_PASS = 0.05
+"""How often, at most, a metric that lost exactly its margin may pass, over all looks together."""
+
 POWER = 0.90
 NO_PRIOR = Prior()
 
@@ -44,6 +49,11 @@ class LookPlan:
     def alpha_look(self) -> float:
         """The part of the budget that one look may spend (Bonferroni over looks and over the scenarios of a pull request)."""
         return self.alpha / len(self.looks) / self.scenarios
+
+    @property
+    def pass_confidence(self) -> float:
+        """The one-sided confidence of the bound by which one look passes a metric (Bonferroni over looks)."""
+        return 1 - FALSE_PASS / len(self.looks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +105,16 @@ def decide(series: Sequence[Series], plan: LookPlan) -> SeriesDecision:
     return decision
 
 
-def judge_metric(found: Estimate, margin_log: float, *, is_worse: bool, is_better: bool) -> Outcome:
+def judge_metric(
+    found: Estimate, margin_log: float, *, is_worse: bool, is_better: bool, confidence: float = CONFIDENCE
+) -> Outcome:
     """Judge one metric by its margin Delta on the log scale, `margin_log`, and by what Holm's test rejected.
 
     Half of Delta divides the line: beyond it nothing passes, within it nothing fails, so no third look can swap the two.
     """
     if found.mean > margin_log / 2:
         return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
-    if not found.mean + found.reach(CONFIDENCE) < margin_log:
+    if not found.mean + found.reach(confidence) < margin_log:
         return Outcome.INCONCLUSIVE
     return Outcome.IMPROVED if is_better and found.mean < -margin_log / 2 else Outcome.PASS
 
@@ -115,7 +127,9 @@ def _look(series: Sequence[Series], look: int, plan: LookPlan) -> tuple[SeriesFi
     strictest = plan.alpha_look / max(len(family), 1)
     return tuple(
         SeriesFinding(
-            outcome=judge_metric(found, one.margin_log, is_worse=worse[index], is_better=better[index]),
+            outcome=judge_metric(
+                found, one.margin_log, is_worse=worse[index], is_better=better[index], confidence=plan.pass_confidence
+            ),
             estimate=found,
             smallest=_find_smallest(found, one.margin_log, strictest),
         )
