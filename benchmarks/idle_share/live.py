@@ -28,7 +28,7 @@ import psutil
 
 from benchmarks.idle_share.shares import Idle, Stay, summarize
 from perfgate.core import Arm, Role
-from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.probe import read_fingerprint
 from perfgate.readers.bench_serving import read_window
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario, load_scenario

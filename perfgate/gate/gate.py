@@ -12,7 +12,7 @@ from perfgate.core import Arm, Outcome, Session, Verdict
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import KEPT, is_usable, match_baseline
 from perfgate.gate.fresh_profiles import profile_arms
-from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.probe import read_fingerprint
 from perfgate.report.render import render_markdown, render_text
 from perfgate.report.table import choose_layout
 from perfgate.results.profiles import read_attribution

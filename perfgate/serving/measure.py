@@ -15,9 +15,9 @@ from typing import Literal
 from perfgate import __version__
 from perfgate.core import Arm
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
-from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
+from perfgate.machine.probe import read_fingerprint
 from perfgate.results.records import SESSION_FILE, SessionRecord
 from perfgate.results.resumption import Progressed, read_progressed, require_same
 from perfgate.results.writer import ResultWriter

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from perfgate.core import Arm
-from perfgate.machine.fingerprint import read_software
+from perfgate.machine.probe import read_software
 from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec

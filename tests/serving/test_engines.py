@@ -8,7 +8,7 @@ import pytest
 from perfgate.check import judge
 from perfgate.core import Arm, Outcome
 from perfgate.errors import EngineError, ScenarioError, ServerError
-from perfgate.machine.fingerprint import read_software
+from perfgate.machine.probe import read_software
 from perfgate.results.answers import load_answers
 from perfgate.results.profiles import Profile
 from perfgate.results.results import load_results

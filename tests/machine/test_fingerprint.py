@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
 from perfgate.core import Fingerprint
 from perfgate.errors import EngineError
-from perfgate.machine import fingerprint as environment
+from perfgate.machine import probe
 from perfgate.machine.fingerprint import (
     ABSENT,
     HARDWARE_FACTS,
@@ -17,13 +18,10 @@ from perfgate.machine.fingerprint import (
     gpu_key,
     hardware_differences,
     host_differences,
-    read_cpu,
-    read_fingerprint,
-    read_gpu,
-    read_software,
     slug,
     software_differences,
 )
+from perfgate.machine.probe import read_cpu, read_fingerprint, read_gpu, read_software
 
 
 class NVMLError(Exception):
@@ -98,14 +96,14 @@ def use_nvml(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def use(nvml):
-        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        monkeypatch.setattr("perfgate.machine.nvml.pynvml", nvml)
         return nvml
 
     return use
 
 
 def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):
-    use_nvml(None)
+    use_nvml(FakeNvml(devices=0))
 
     facts = read_fingerprint().facts
 
@@ -117,7 +115,7 @@ def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):
 
 
 def test_read_software__engine_that_is_installed_beside(monkeypatch):
-    monkeypatch.setattr("perfgate.machine.fingerprint._OTHER_ENGINES", ("pytest", "vllm"))
+    monkeypatch.setattr("perfgate.machine.probe._OTHER_ENGINES", ("pytest", "vllm"))
 
     assert read_software(sys.executable)["pytest"] == pytest.__version__
 
@@ -145,7 +143,7 @@ def test_read_fingerprint__with_a_gpu_is_the_gpus(use_nvml):
     assert not nvml.is_open
 
 
-@pytest.mark.parametrize("nvml", [None, FakeNvml(broken=("init",)), FakeNvml(devices=0)])
+@pytest.mark.parametrize("nvml", [FakeNvml(broken=("init",)), FakeNvml(devices=0)])
 def test_read_gpu__none_that_can_be_seen(use_nvml, nvml):
     use_nvml(nvml)
 
@@ -214,11 +212,11 @@ def test_read_cpu__first_model_name(tmp_path):
 
 
 def test_read_cpu__unreadable_falls_back_to_the_machine_type(tmp_path):
-    assert read_cpu(tmp_path / "absent")["cpu"] == environment.platform.machine()
+    assert read_cpu(tmp_path / "absent")["cpu"] == probe.platform.machine()
 
 
 def test_read_os__without_a_release_file(tmp_path):
-    assert environment._read_os(tmp_path / "absent")["os"] == "Linux"
+    assert probe._read_os(tmp_path / "absent")["os"] == "Linux"
 
 
 def test_read_software__asks_the_given_python(tmp_path):
@@ -232,14 +230,14 @@ def test_read_software__asks_the_given_python(tmp_path):
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("#!/bin/sh\necho broken >&2\nexit 1\n", "failed to list its packages .broken."),
-        ("#!/bin/sh\nexit 1\n", "failed to list its packages .no message."),
+        ("#!/bin/sh\necho broken >&2\nexit 1\n", "asked for its packages: failed .broken."),
+        ("#!/bin/sh\nexit 1\n", "asked for its packages: failed .no message."),
         ("#!/bin/sh\necho hello\n", "is no Python"),
-        ("#!/bin/sh\nexec sleep 60\n", "did not answer within 0 s"),
+        ("#!/bin/sh\nexec sleep 60\n", "did not end within 0 s"),
     ],
 )
 def test_read_software__what_is_no_python(tmp_path, monkeypatch, script, words):
-    monkeypatch.setattr(environment, "_PROBE_TIMEOUT_S", 0.2 if "sleep" in script else 60.0)
+    monkeypatch.setattr(probe, "_PYTHON", replace(probe._PYTHON, timeout_s=0.2 if "sleep" in script else 60.0))
     fake = tmp_path / "python"
     fake.write_text(script)
     fake.chmod(0o755)

