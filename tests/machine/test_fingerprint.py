@@ -6,22 +6,18 @@ from types import ModuleType
 
 import pytest
 
-from perfgate.core import Fingerprint
+from perfgate.core import ABSENT, Fingerprint
 from perfgate.errors import EngineError
-from perfgate.machine import probe
-from perfgate.machine.fingerprint import (
-    ABSENT,
+from perfgate.machine import fingerprint as environment
+from perfgate.machine.fingerprint import cpu_key, gpu_key, read_cpu, read_fingerprint, read_gpu, read_software, slug
+from perfgate.verdict.differences import (
     HARDWARE_FACTS,
     HOST_FACTS,
     SOFTWARE_FACTS,
-    cpu_key,
-    gpu_key,
     hardware_differences,
     host_differences,
-    slug,
     software_differences,
 )
-from perfgate.machine.probe import read_cpu, read_fingerprint, read_gpu, read_software
 
 
 class NVMLError(Exception):
@@ -115,7 +111,7 @@ def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):
 
 
 def test_read_software__engine_that_is_installed_beside(monkeypatch):
-    monkeypatch.setattr("perfgate.machine.probe._OTHER_ENGINES", ("pytest", "vllm"))
+    monkeypatch.setattr("perfgate.machine.fingerprint._OTHER_ENGINES", ("pytest", "vllm"))
 
     assert read_software(sys.executable)["pytest"] == pytest.__version__
 
@@ -212,11 +208,11 @@ def test_read_cpu__first_model_name(tmp_path):
 
 
 def test_read_cpu__unreadable_falls_back_to_the_machine_type(tmp_path):
-    assert read_cpu(tmp_path / "absent")["cpu"] == probe.platform.machine()
+    assert read_cpu(tmp_path / "absent")["cpu"] == environment.platform.machine()
 
 
 def test_read_os__without_a_release_file(tmp_path):
-    assert probe._read_os(tmp_path / "absent")["os"] == "Linux"
+    assert environment._read_os(tmp_path / "absent")["os"] == "Linux"
 
 
 def test_read_software__asks_the_given_python(tmp_path):
@@ -237,7 +233,7 @@ def test_read_software__asks_the_given_python(tmp_path):
     ],
 )
 def test_read_software__what_is_no_python(tmp_path, monkeypatch, script, words):
-    monkeypatch.setattr(probe, "_PYTHON", replace(probe._PYTHON, timeout_s=0.2 if "sleep" in script else 60.0))
+    monkeypatch.setattr(environment, "_PYTHON", replace(environment._PYTHON, timeout_s=0.2 if "sleep" in script else 60.0))
     fake = tmp_path / "python"
     fake.write_text(script)
     fake.chmod(0o755)

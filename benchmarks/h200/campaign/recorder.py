@@ -23,7 +23,8 @@ import httpx
 
 from perfgate.errors import PerfgateError
 from perfgate.machine.folder_lock import lock_folder
-from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engines import ENGINES
