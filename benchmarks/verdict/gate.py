@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
-from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
 from perfgate.stats.components import find_offset_variance
+from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
 from perfgate.verdict.noise import guard_variance
 from perfgate.verdict.policy import (
     MAX_PRIOR_DF,
-    MAX_PRIOR_DF_HOST,
     MAX_PRIOR_DF_OTHER,
     NO_BLOCKS,
     USUAL_RATIO,
@@ -96,7 +95,7 @@ class Stored:
         known = StoredBlocks(
             blocks=len(values), sessions=len(sessions), variance=variance, offset_variance=find_offset_variance(sessions)
         )
-        most = MAX_PRIOR_DF if self.is_same_host else MAX_PRIOR_DF_HOST
+        most = MAX_PRIOR_DF if self.is_same_host else MAX_PRIOR_DF_OTHER
         return build_prior(known, most, is_same_host=self.is_same_host)
 
 
@@ -124,16 +123,18 @@ class Batch:
         margins = [log1p(METRICS[name].margin_ratio) for name in self.metrics]
         differences = find_differences(self.windows)[:, :blocks]
         inflations = find_inflations(self.windows, self.spread)[:, :blocks]
-        usual = 2 * self.spread / self.windows.shape[3]
         for index in range(len(self)):
-            stored = Stored(
-                differences=self.stored[index],
-                usual=usual[index],
-                session_blocks=self.design.session_blocks,
-                is_same_host=self.design.is_same_host,
-                is_former=self.is_former,
-            )
-            yield make_series(differences[index], stored, margins, inflations[index])
+            yield make_series(differences[index], self.find_stored(index), margins, inflations[index])
+
+    def find_stored(self, index: int) -> Stored:
+        """What verdict `index` knows of the past."""
+        return Stored(
+            differences=self.stored[index],
+            usual=2 * self.spread[index] / self.windows.shape[3],
+            session_blocks=self.design.session_blocks,
+            is_same_host=self.design.is_same_host,
+            is_former=self.is_former,
+        )
 
 
 def draw_batch(rng: np.random.Generator, design: Design, count: int, effect: Floats | None = None) -> Batch:

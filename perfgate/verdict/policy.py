@@ -26,28 +26,30 @@ CALIBRATED_BLOCKS = 20
 """Fewer stored A/A blocks than this and a verdict is advisory."""
 
 MAX_PRIOR_DF = 9
-"""Degrees of freedom that stored noise weighs at most; `benchmarks/verdict/weight.py` counts what more would cost."""
+"""Degrees of freedom that stored noise weighs at most; `benchmarks/verdict/cases.py` counts false alarms with it."""
 
 MAX_PRIOR_DF_OTHER = 4
-"""The same after the software changed under the stored noise: other kernels may scatter otherwise, so the five degrees of
-freedom of a session's own six blocks outvote it."""
+"""The same after the software or the host changed under the stored noise: other kernels and cores may scatter otherwise, so the
+five degrees of freedom of a session's own six blocks outvote it."""
 
-MAX_PRIOR_DF_HOST = 1
-"""The same on a host with another CPU or another number of cores, where blocks scattered twice as much, and more."""
+OTHER_HOST_RATIO = 4.0
+"""How much larger a block's variance may be on a host with another CPU or another number of cores: blocks of equal arms had twice
+the standard deviation on H200 hosts of 16 and 32 cores that they had with 64."""
 
 SESSION_PRIOR_DF = 2
 """Degrees of freedom that the noise of one stored session weighs at most: its blocks share one day, and days differ."""
 
 USUAL_OFFSET_LOG = 0.005
 """Standard deviation of what favours one of two equal arms for a whole session where nothing better is known. Sessions of equal
-arms on H200 hosts of 16 to 64 cores had 0.3 to 0.7 % in throughput and latency; `benchmarks/verdict/offsets.py` counts it."""
+arms on H200 hosts of 16 to 64 cores had 0.5 to 0.7 % in throughput and mean latencies, and none that
+showed in P99 ITL; `docs/error-rates.md` has it."""
 
 USUAL_OFFSET_SESSIONS = 4
 """How many stored sessions USUAL_OFFSET_LOG weighs as much as."""
 
 USUAL_RATIO = 2.0
 """Scatter within starts of up to so many times the stored variance is usual. The variance of three windows has two degrees of
-freedom, so a median of a few doubles by chance alone; `benchmarks/verdict/tuning.py` has what counting that as noise costs."""
+freedom, so a median of a few doubles by chance alone; counting that as noise would widen the intervals of quiet sessions."""
 
 
 class Design(IntEnum):
@@ -80,9 +82,7 @@ class Policy:
     @property
     def max_prior_df(self) -> int:
         """How many degrees of freedom stored A/A blocks may be worth."""
-        if not self.is_same_host:
-            return MAX_PRIOR_DF_HOST
-        return MAX_PRIOR_DF if self.is_same_software else MAX_PRIOR_DF_OTHER
+        return MAX_PRIOR_DF if self.is_same_environment else MAX_PRIOR_DF_OTHER
 
     @property
     def is_same_environment(self) -> bool:
@@ -160,13 +160,17 @@ def find_prior(noise: NoiseModel | None, max_df: int, *, is_same_host: bool = Tr
 def build_prior(stored: StoredBlocks, max_df: int, *, is_same_host: bool = True) -> Prior:
     """A block's variance worth `max_df` degrees of freedom at most, and that of an offset of the whole session.
 
-    tau^2 is the mean of the stored estimate and of the usual one, weighed by sessions; another host's say nothing of this one.
+    tau^2 is the mean of the stored estimate and of the usual one, weighed by sessions, and as sure as the larger number of them;
+    another host's sessions say nothing of this one's offsets.
     """
     sessions = stored.sessions if is_same_host else 0
-    weight = sessions + USUAL_OFFSET_SESSIONS
-    offset = (USUAL_OFFSET_SESSIONS * USUAL_OFFSET_LOG**2 + sessions * stored.offset_variance) / weight
-    df = min(stored.blocks, max_df, SESSION_PRIOR_DF * stored.sessions)
-    return Prior(variance=stored.variance, df=df, offset_variance=offset, offset_df=weight)
+    weighed = USUAL_OFFSET_SESSIONS * USUAL_OFFSET_LOG**2 + sessions * stored.offset_variance
+    return Prior(
+        variance=stored.variance * (1.0 if is_same_host else OTHER_HOST_RATIO),
+        df=min(stored.blocks, max_df, SESSION_PRIOR_DF * stored.sessions),
+        offset_variance=weighed / (USUAL_OFFSET_SESSIONS + sessions),
+        offset_df=max(USUAL_OFFSET_SESSIONS, sessions),
+    )
 
 
 def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) -> Policy:

@@ -90,14 +90,16 @@ def test_judge__a_regression_names_the_metrics_that_lost_and_no_other():
     assert [one.outcome for one in verdict.judgements] == [Outcome.REGRESSION, Outcome.PASS, Outcome.PASS]
 
 
-def test_judge__a_loss_without_any_noise_has_no_probability_left():
+def test_judge__a_loss_without_any_noise_has_the_probability_of_an_offset():
     session = make_session(SCENARIO, noise=0.0, worse=0.1)
     windows = tuple(
         replace(one, run=replace(one.run, duration_s=one.run.duration_s + 0.001 * number))
         for number, one in enumerate(session.windows)
     )
 
-    assert judge(replace(session, windows=windows), SCENARIO, None).reasons[0].endswith("p = 0")
+    [reason, *_] = judge(replace(session, windows=windows), SCENARIO, None).reasons
+    # Ten percent are twenty times the usual offset of a session, known as well as from four sessions.
+    assert 0 < float(reason.rpartition("p = ")[2]) < 1e-4
 
 
 def test_judge__change_interval_and_probability_are_those_of_the_estimate():
