@@ -32,7 +32,7 @@ from perfgate.expert_use import (
     compare_with_base,
     measure_use,
 )
-from perfgate.results.raw.raw_files import find_damage, read_raw
+from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
 from perfgate.storage.journal import DAMAGED, append_line, cut_torn_line, read_records, write_atomically
 from perfgate.storage.schema import describe_first
 
@@ -123,6 +123,11 @@ def load_use(folder: Path, arms: Sequence[Arm]) -> tuple[dict[Arm, ExpertUse], l
     if len(traces) == len(Arm):
         uses[Arm.CANDIDATE] = compare_with_base(uses[Arm.CANDIDATE], traces[Arm.CANDIDATE], traces[Arm.BASE])
     return uses, damage
+
+
+def has_use(folder: Path) -> bool:
+    """Whether choices of some start are stored, whatever the index says."""
+    return bool(list_raw(folder, f"{RAW_DIR}/start-*.json.gz"))
 
 
 def parse_raw(content: Mapping[str, Any]) -> RawTrace:
