@@ -27,7 +27,7 @@ from perfgate.storage.journal import explain_stop
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import find_machine_baselines, list_baseline_dirs
 from perfgate.verdict.baselines import find_baseline, find_path, save_baseline
-from perfgate.verdict.validity.kernel_proof import KernelProof
+from perfgate_moe.proof.values import KernelProof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def test_format_openmetrics__windows_stand_where_they_ended():
     samples = read_back(one)["perfgate_output_tok_per_s"]
     labels = {"scenario": "unit", "hardware": FACTS["hardware"], "arm": "base", "role": "measured"}
     measured = [sample for sample in samples if sample.labels == labels]
-    expected = [window for window in one.session.windows if window.arm == "base" and window.role is Role.MEASURED]
+    expected = [window for window in one.case.session.windows if window.arm == "base" and window.role is Role.MEASURED]
 
     assert [sample.value for sample in measured] == [window.run.values["output_tok_per_s"] for window in expected]
     assert [float(sample.timestamp) for sample in measured] == [BEGUN + window.ended_s for window in expected]
@@ -90,7 +90,7 @@ def test_format_openmetrics__sessions_side_by_side_have_lines_of_their_own(later
 
 def test_format_openmetrics__other_scenario_at_the_same_time_needs_no_name():
     one = build_judged(name="one")
-    other = replace(one, name="other", session=replace(one.session, scenario="another"))
+    other = replace(one, name="other", case=replace(one.case, session=replace(one.case.session, scenario="another")))
 
     assert [sample.labels.keys() for sample in read_back(one, other)["perfgate_blocks"]] == [{"scenario", "hardware"}] * 2
 
