@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from perfgate.core import Arm, Outcome, Verdict
+from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import profile_arms
@@ -26,7 +27,6 @@ from perfgate.serving.progress import Progress
 from perfgate.storage.journal import explain_stop
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import find_machine_baselines, list_baseline_dirs
-from perfgate.verdict.baselines import find_baseline, find_path, save_baseline
 from perfgate_moe.proof.values import KernelProof
 
 

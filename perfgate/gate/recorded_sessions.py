@@ -8,11 +8,11 @@ from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import BaselineError, InputError
+from perfgate.gate.baseline_files import find_path, load_baseline, save_baseline
 from perfgate.gate.baseline_growth import build_baseline, extend_baseline, pin_anchor
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
-from perfgate.verdict.baselines import find_path, load_baseline, save_baseline
 from perfgate.verdict.recorded import Recorded
 
 GROWN = ("sglang", "torch", "driver")

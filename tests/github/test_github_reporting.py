@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from perfgate.errors import InputError
+from perfgate.gate.baseline_files import load_baseline
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.comment.sections import parse
@@ -22,7 +23,6 @@ from perfgate.github.planning import Measurement, choose_jobs, name_machines, pl
 from perfgate.github.reporting import MachineReport, Reporter, judge_machines, publish_all
 from perfgate.github.runs import MachineResult, WorkflowRun
 from perfgate.github.settings import MachineSettings, MatrixJob, Settings
-from perfgate.verdict.baselines import load_baseline
 from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 

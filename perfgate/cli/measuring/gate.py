@@ -24,7 +24,8 @@ from perfgate.core import Arm
 from perfgate.gate.gate import Job, run_gate
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.progress import show_progress
 
