@@ -1,7 +1,7 @@
 """Verdict replays: sessions put together from recorded blocks, judged by `perfgate.check.judge` and by nothing else.
 
-A replay is a set of recorded blocks of one rig in the order of time, in which the arms take turns in starting first, as in a
-live session. In equal arms nothing is meant to tell base from candidate, so such a set is replayed twice: with the labels as
+A replay is a set of recorded blocks of one session in the order of time, in which the arms take turns in starting first, as in a
+live session; what favours an arm for a whole session would be averaged out in a mixture of sessions. In equal arms nothing is meant to tell base from candidate, so such a set is replayed twice: with the labels as
 they were, and with all of them exchanged. Stored noise comes only from blocks that are not in the replay.
 """
 
@@ -99,16 +99,10 @@ def list_picks(case: Case, length: int) -> list[Pick]:
     ]
 
 
-def list_at_will(case: Case, length: int) -> list[Pick]:
-    """All sets of `length` blocks whatever their order of starts, and each block's labels either way."""
-    swaps = list(product((False, True), repeat=length))
-    return [tuple(zip(chosen, way, strict=True)) for chosen in list_sets(case, length) for way in swaps]
-
-
 def list_sets(case: Case, length: int) -> list[tuple[int, ...]]:
-    """All sets of `length` blocks of one rig, by index in the order of time."""
-    every = combinations(range(len(case.rigs)), length)
-    return [chosen for chosen in every if len({case.rigs[index] for index in chosen}) == 1]
+    """All sets of `length` blocks of one session, by index in the order of time."""
+    every = combinations(range(len(case.blocks)), length)
+    return [chosen for chosen in every if len({case.blocks[index].session for index in chosen}) == 1]
 
 
 def in_turn(case: Case, chosen: Sequence[int]) -> bool:
@@ -257,13 +251,13 @@ def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
 
 
 def walk(composer: Composer, length: int, shelf: Shelf | None) -> Iterator[Replayed]:
-    """Verdicts that share no block: each takes the next blocks of its rig that keep the turns until it is decided.
+    """Verdicts that share no block: each takes the next blocks of its session that keep the turns until it is decided.
 
     One that runs out of blocks before it is decided, or before its last look, is no verdict.
     """
     case = composer.case
-    for rig in dict.fromkeys(case.rigs):
-        left = [index for index, own in enumerate(case.rigs) if own == rig]
+    for session in dict.fromkeys(block.session for block in case.blocks):
+        left = [index for index, block in enumerate(case.blocks) if block.session == session]
         while left:
             chosen = take_turns(case, left)[:length]
             pick = tuple((index, False) for index in chosen)

@@ -2,9 +2,9 @@
 
 Around an effect e, the mean of k blocks of spread s in a session whose offset spreads by tau is normal with variance
 tau^2 + s^2/k. Independently of it the moderated variance v is s^2 chi2(nu)/nu on nu = nu0 + k - 1 degrees of freedom, as long
-as the stored spreads are right. The rule calls a regression when the mean exceeds both t sqrt(tau^2 + v/k) and Delta/2. Without
-an offset the first alone has noncentral t power (Johnson, Kotz and Balakrishnan, "Continuous Univariate Distributions" 2 (1995),
-chapter 31); with the second one averages the normal tail over v.
+as the stored spreads are right. The rule calls a regression when the mean exceeds both t sqrt(tau^2 + v/k) and Delta/2.
+Without an offset the first alone has noncentral t power (Johnson, Kotz and Balakrishnan, "Continuous Univariate Distributions"
+2 (1995), chapter 31); with the second one averages the normal tail over v.
 """
 
 from __future__ import annotations

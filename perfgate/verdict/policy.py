@@ -33,8 +33,8 @@ MAX_PRIOR_DF_OTHER = 4
 five degrees of freedom of a session's own six blocks outvote it."""
 
 OTHER_HOST_RATIO = 4.0
-"""How much larger a block's variance may be on a host with another CPU or another number of cores: blocks of equal arms had twice
-the standard deviation on H200 hosts of 16 and 32 cores that they had with 64."""
+"""How much larger a block's variance may be on a host with another CPU or another number of cores: blocks of equal arms had
+twice the standard deviation on H200 hosts of 16 and 32 cores that they had with 64."""
 
 SESSION_PRIOR_DF = 2
 """Degrees of freedom that the noise of one stored session weighs at most: its blocks share one day, and days differ."""
@@ -114,14 +114,8 @@ class Policy:
     def describe(self) -> dict[str, str | int | float]:
         """The rule in numbers, for the verdict."""
         return {
-            "rule": RULE,
+            **describe_plan(self.plan),
             "stage": int(self.design),
-            "alpha": self.plan.alpha,
-            "alpha_look": self.plan.alpha_look,
-            "looks": ", ".join(map(str, self.plan.looks)),
-            "scenarios_in_pr": self.plan.scenarios,
-            "confidence": CONFIDENCE,
-            "pass_confidence": self.plan.pass_confidence,
             "windows_per_start": self.scenario.blocks.windows,
             "max_prior_df": self.max_prior_df,
             "usual_offset_log": USUAL_OFFSET_LOG,
@@ -160,8 +154,8 @@ def find_prior(noise: NoiseModel | None, max_df: int, *, is_same_host: bool = Tr
 def build_prior(stored: StoredBlocks, max_df: int, *, is_same_host: bool = True) -> Prior:
     """A block's variance worth `max_df` degrees of freedom at most, and that of an offset of the whole session.
 
-    tau^2 is the mean of the stored estimate and of the usual one, weighed by sessions, and as sure as the larger number of them;
-    another host's sessions say nothing of this one's offsets.
+    tau^2 is the mean of the stored estimate and of the usual one, weighed by sessions, and as well known as by the larger number
+    of them; another host's sessions say nothing of this one's offsets.
     """
     sessions = stored.sessions if is_same_host else 0
     weighed = USUAL_OFFSET_SESSIONS * USUAL_OFFSET_LOG**2 + sessions * stored.offset_variance
@@ -171,6 +165,19 @@ def build_prior(stored: StoredBlocks, max_df: int, *, is_same_host: bool = True)
         offset_variance=weighed / (USUAL_OFFSET_SESSIONS + sessions),
         offset_df=max(USUAL_OFFSET_SESSIONS, sessions),
     )
+
+
+def describe_plan(plan: LookPlan) -> dict[str, str | int | float]:
+    """The part of the rule in numbers that sessions and layers share."""
+    return {
+        "rule": RULE,
+        "alpha": plan.alpha,
+        "alpha_look": plan.alpha_look,
+        "looks": ", ".join(map(str, plan.looks)),
+        "scenarios_in_pr": plan.scenarios,
+        "confidence": CONFIDENCE,
+        "pass_confidence": plan.pass_confidence,
+    }
 
 
 def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) -> Policy:
