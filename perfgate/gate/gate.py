@@ -13,7 +13,7 @@ from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import KEPT, is_usable, match_baseline
 from perfgate.gate.fresh_profiles import profile_arms
 from perfgate.machine.fingerprint import read_fingerprint
-from perfgate.report.render import render_markdown, render_text
+from perfgate.report.render import Case, Fold, render_case, render_text
 from perfgate.report.table import choose_layout
 from perfgate.results.profiles import read_attribution
 from perfgate.results.records import SESSION_FILE, read_record
@@ -184,8 +184,8 @@ def write_report(folder: Path) -> Result:
     """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment."""
     session, scenario, baseline = load_case(folder)
     verdict = judge(session, scenario, baseline)
-    report = render_markdown(verdict, session, scenario, baseline, read_attribution(folder))
-    write_atomically(folder / "report.md", report.encode())
+    case = Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline, attribution=read_attribution(folder))
+    write_atomically(folder / "report.md", render_case(case, Fold.NOTHING).encode())
     # The verdict is last: a folder that has it is complete.
     write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
-    return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline, choose_layout()))
+    return Result(verdict=verdict, text=render_text(case, choose_layout()))

@@ -19,6 +19,7 @@ from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
 from perfgate.github.settings import MatrixJob
 from perfgate.report.render import Case
+from perfgate.results.profiles import read_attribution
 from perfgate.results.results import load_results
 
 NOTHING_TO_JUDGE = 3
@@ -104,8 +105,10 @@ def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) ->
         baseline=baseline,
         link=reproduction.address,
         link_title=reproduction.title,
+        attribution=read_attribution(folder),
         trees=reproduction.trees if words else "",
         fetch=reproduction.fetch,
+        span=reproduction.span,
     )
 
 

@@ -184,7 +184,7 @@ def _describe_verdict(judged: JudgedFolder) -> dict[str, Any]:
         "perfgate": judged.record.perfgate,
         "rule": str(verdict.policy.get("rule", "")),
         "outcome": str(verdict.outcome),
-        "advisory": verdict.advisory,
+        "advisory": verdict.uncalibrated,
         "blocks": verdict.blocks,
         "windows": len(session.windows),
         "machine_s": spent_s,

@@ -138,7 +138,9 @@ def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
     if len(last) < len(Arm):
         return None
     base, candidate = last[Arm.BASE], last[Arm.CANDIDATE]
-    return attribute(base.read(), candidate.read(), base_steps=base.steps, candidate_steps=candidate.steps)
+    # Ranks run side by side: a step's time is that of one of them.
+    steps = {profile.arm: profile.steps * max(len(profile.traces), 1) for profile in (base, candidate)}
+    return attribute(base.read(), candidate.read(), base_steps=steps[Arm.BASE], candidate_steps=steps[Arm.CANDIDATE])
 
 
 def _digest(path: Path) -> str:

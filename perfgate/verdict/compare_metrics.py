@@ -11,7 +11,7 @@ from perfgate.errors import InputError
 from perfgate.metrics import METRICS, Metric
 from perfgate.stats import looks as holm
 from perfgate.stats import welch
-from perfgate.stats.looks import CONFIDENCE, POWER, judge_metric
+from perfgate.stats.looks import CONFIDENCE, POWER, find_line, judge_metric
 from perfgate.stats.moderated import Estimate, Prior
 from perfgate.verdict.workloads import ColdRun, Facts
 
@@ -76,7 +76,7 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
         )
         filled = _fill(blank, values[name], estimates[name], level)
         outcome = decided if is_enough else Outcome.INCONCLUSIVE
-        judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level)))
+        judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level, estimates[name].mean)))
     return judged
 
 
@@ -166,7 +166,8 @@ def _fill(blank: Judgement, values: tuple[list[float], list[float]], estimate: E
     reach = estimate.reach(CONFIDENCE)
     ends = sorted(_change(sign, estimate.mean + side) for side in (-reach, reach)) if isfinite(reach) else [None, None]
     base, candidate = (exp(sign * fsum(arm) / len(arm)) for arm in values)
-    found = max(estimate.reach(1 - level), log1p(blank.margin_ratio) / 2) + estimate.reach(POWER)
+    line = find_line(estimate, log1p(blank.margin_ratio), level)
+    found = line + estimate.reach(POWER)
     return replace(
         blank,
         base=round(base, DECIMALS),
@@ -177,6 +178,7 @@ def _fill(blank: Judgement, values: tuple[list[float], list[float]], estimate: E
         worse=round(estimate.mean, DECIMALS),
         p_value=round(estimate.p_worse, DECIMALS),
         smallest_effect=round(expm1(found), DECIMALS) if found < log1p(MAX_EFFECT) else None,
+        fails_from=round(expm1(line), DECIMALS) if line < log1p(MAX_EFFECT) else None,
     )
 
 
@@ -184,13 +186,18 @@ def _change(sign: float, badness: float) -> float:
     return round(expm1(min(sign * badness, 50.0)), DECIMALS)
 
 
-def _plan(name: str, values: tuple[list[float], list[float]], rule: Rule, level: float) -> int | None:
-    """How many further runs an arm, or further starts where the spread of starts is known, would settle this metric."""
+def _plan(name: str, values: tuple[list[float], list[float]], rule: Rule, level: float, seen: float) -> int | None:
+    """How many further runs an arm, or further starts where the spread of starts is known, would settle this metric.
+
+    `seen` is the loss that these runs show. One beyond half the margin is planned for as it is: should it be true, so many find
+    it. What lies within passes, which takes the room that is left to the margin.
+    """
     margin_log = log1p(rule.margin_ratio(name))
+    aim = min(seen, margin_log) if seen > margin_log / 2 else min(margin_log - seen, margin_log)
     prior = rule.priors.get(name)
     if prior is not None:
-        blocks = welch.plan_blocks(prior, margin_log, level)
+        blocks = welch.plan_blocks(prior, aim, level)
         return None if blocks is None else max(blocks - 1, 1)
     spread = welch.bound_spread(*welch.pool_spread(*values))
-    runs = welch.plan_runs(spread, margin_log, level, MIN_RUNS)
+    runs = welch.plan_runs(spread, aim, level, MIN_RUNS)
     return None if runs is None else max(runs - min(map(len, values)), 1)

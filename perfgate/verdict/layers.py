@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.readers.layer_timings import Layer, LayerBlock
-from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
+from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, SeriesFinding, decide
 from perfgate.storage.rounding import DECIMALS, format_percent
 from perfgate.verdict.policy import RULE
 
@@ -53,9 +53,9 @@ def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> V
     decision = decide(series, plan)
 
     used = decision.look or len(blocks)
-    outcomes = [finding.outcome for finding in decision.findings] or [Outcome.INCONCLUSIVE] * len(names)
+    findings = decision.findings or (None,) * len(names)
     judgements = tuple(
-        _describe(name, blocks[:used], one, outcome) for name, one, outcome in zip(names, series, outcomes, strict=True)
+        _describe(name, blocks[:used], one, finding) for name, one, finding in zip(names, series, findings, strict=True)
     )
     reasons = tuple(_explain(decision, judgements, len(blocks)))
     return _build(blocks, plan, LayerConclusion(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
@@ -97,14 +97,14 @@ def _find_problems(blocks: Sequence[LayerBlock]) -> Iterator[str]:
             yield f"{name}: the base against itself moved by {size}: quiet the machine and measure again"
 
 
-def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, outcome: Outcome) -> Judgement:
+def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, finding: SeriesFinding | None) -> Judgement:
     estimate = series.estimate(len(blocks))
     reach = estimate.reach(CONFIDENCE)
     is_bounded = reach < MAX_LOG
     levels = {side: exp(fmean(log(median(getattr(block.layers[name].samples_us, side))) for block in blocks)) for side in SIDES}
     return Judgement(
         metric=name,
-        outcome=outcome,
+        outcome=finding.outcome if finding else Outcome.INCONCLUSIVE,
         gating=True,
         base=levels["base"],
         candidate=levels["candidate"],
@@ -114,6 +114,7 @@ def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, outcome: 
         worse=estimate.mean,
         margin_ratio=MARGIN_RATIO,
         p_value=estimate.p_worse if estimate.df else None,
+        fails_from=expm1(finding.line) if finding and finding.line < MAX_LOG else None,
     )
 
 
@@ -137,9 +138,8 @@ def _explain(decision: SeriesDecision, judgements: Sequence[Judgement], measured
         for judgement in judgements:
             if judgement.outcome is Outcome.REGRESSION:
                 yield (
-                    f"{judgement.metric} is slower by {format_percent(judgement.change or 0.0)}: more than half of its "
-                    f"{format_percent(MARGIN_RATIO, 0)} margin, and noise alone does that with "
-                    f"p = {judgement.p_value or 0.0:.1g}"
+                    f"{judgement.metric} is slower by {format_percent(judgement.change or 0.0)}: surely above zero, and more "
+                    f"than half of its {format_percent(MARGIN_RATIO, 0)} margin"
                 )
     elif decision.outcome is Outcome.INCONCLUSIVE:
         following = next((look for look in LOOKS if look > measured), None)
@@ -163,7 +163,7 @@ def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: LayerConclusion
         judgements=answer.judgements,
         reasons=answer.reasons,
         warnings=(),
-        advisory=False,
+        uncalibrated=False,
         blocks=answer.blocks,
         windows=len(SIDES) * rounds,
         policy={

@@ -6,7 +6,7 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Outcome
-from perfgate.report.render import render_markdown, render_text
+from perfgate.report.render import Case, render_markdown, render_text
 from perfgate.results.answers import ANSWERS_FILE
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
@@ -48,7 +48,9 @@ def test_measure__wrong_but_fast_is_invalid(tmp_path):
     assert "candidate, start 2: its answers are wrong, however fast" in verdict.reasons[0]
     assert again == verdict
     assert "- Same answers: log-probs of the candidate differ" in render_markdown(verdict, session, scenario, None)
-    assert "\nanswers   log-probs of the candidate differ" in render_text(verdict, session, scenario, None)
+    assert "\nanswers   log-probs of the candidate differ" in render_text(
+        Case(verdict=verdict, session=session, scenario=scenario)
+    )
 
 
 @pytest.mark.parametrize(

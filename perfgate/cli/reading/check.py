@@ -100,7 +100,7 @@ def render(style: str, case: Case, output: Path | None) -> bytes:
         return format_verdict(case.verdict)
     if style == "text":
         lay = choose_layout() if output is None else lay_out
-        return render_text(case.verdict, case.session, case.scenario, case.baseline, lay).encode()
+        return render_text(case, lay).encode()
     return render_case(case, Fold.NOTHING).encode()
 
 
