@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import median
 
 from perfgate.check import judge
-from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session
+from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.errors import CalibrationError
+from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import add_responses, build_baseline
 from perfgate.metrics import METRICS
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
@@ -27,6 +28,7 @@ from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.recorded import Recorded
+from perfgate.verdict.validity.admission import find_problems
 
 RESPONSE_BLOCKS = 2
 # As long as a decode step: each gives every running request one token (without speculation).
@@ -78,8 +80,8 @@ def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline
     """Build a first baseline from result folders. Raise CalibrationError naming the folder that is no evidence."""
     recorded = [_record(folder) for folder in folders]
     for folder, one in zip(folders, recorded, strict=True):
-        if one.session.problems:
-            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {one.session.problems[0]}")
+        for problem in find_problems(one.session, scenario):
+            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {problem}")
     return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
 
 

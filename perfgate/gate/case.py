@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfgate.core import Arm, Role, Session
+from perfgate.core import Arm, Role
 from perfgate.errors import BaselineError, InputError
+from perfgate.evidence import Session
+from perfgate.gate.baseline_files import find_baseline
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import list_baseline_dirs
-from perfgate.verdict.baselines import Baseline, find_baseline
+from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import find_refusals
 
 KEPT = "baselines"

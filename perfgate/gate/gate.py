@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from perfgate.check import judge, needs_more
-from perfgate.core import Arm, Outcome, Session, Verdict
+from perfgate.core import Arm, Outcome, Verdict
+from perfgate.evidence import Session
+from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import KEPT, is_usable, match_baseline
 from perfgate.gate.fresh_profiles import profile_arms
@@ -28,9 +30,9 @@ from perfgate.serving.progress import Progress
 from perfgate.storage.journal import explain_stop, write_atomically
 from perfgate.storage.rounding import VERDICT_FILE, format_verdict
 from perfgate.storage.state import find_machine_baselines, list_baseline_dirs
-from perfgate.verdict.baselines import Baseline, find_baseline, find_path, save_baseline
+from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import fix_policy
-from perfgate.verdict.validity.kernel_proof import KernelProof
+from perfgate_moe.proof.values import KernelProof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,21 +14,8 @@ from math import ceil
 from pathlib import Path
 from types import ModuleType
 
-from perfgate.core import FactDifference, Fingerprint
+from perfgate.core import ABSENT, Fingerprint
 from perfgate.errors import EngineError
-
-HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy")
-"""Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
-
-HOST_FACTS = ("cpu", "cores")
-"""Facts of the GPU's host. Both arms have the same host; stored noise of another one weighs less. Without a GPU, the host is
-what serves, and its facts are hardware.
-"""
-
-SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "vllm", "transformers", "numpy", "os", "kernel", "python")
-"""Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
-
-ABSENT = "absent"
 
 _PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
 # Other engines are named where they are installed: elsewhere they are no fact.
@@ -63,31 +50,6 @@ def read_fingerprint(python: str | None = None) -> Fingerprint:
     facts = {**cpu, **gpu, **read_software(python or sys.executable), **_read_os()}
     facts["hardware"] = gpu_key(gpu) if gpu["gpu"] != ABSENT else cpu_key(cpu)
     return Fingerprint(facts=facts)
-
-
-def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of what serves that differs, with both values: of the GPU, or of a machine that has none."""
-    facts = HARDWARE_FACTS if _have_gpu(mine, theirs) else (*HARDWARE_FACTS, *HOST_FACTS)
-    return _only(mine, facts).differences(_only(theirs, facts))
-
-
-def host_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of the host of a GPU that differs, with both values; nothing where the host is what serves."""
-    facts = HOST_FACTS if _have_gpu(mine, theirs) else ()
-    return _only(mine, facts).differences(_only(theirs, facts))
-
-
-def _have_gpu(mine: Fingerprint, theirs: Fingerprint) -> bool:
-    return all(one.facts.get("gpu", ABSENT) != ABSENT for one in (mine, theirs))
-
-
-def software_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of the software that differs, with both values."""
-    return _only(mine, SOFTWARE_FACTS).differences(_only(theirs, SOFTWARE_FACTS))
-
-
-def _only(fingerprint: Fingerprint, keys: tuple[str, ...]) -> Fingerprint:
-    return Fingerprint(facts={key: value for key, value in fingerprint.facts.items() if key in keys})
 
 
 def slug(text: str) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import ceil, log1p
 from shlex import join
 
-from perfgate.core import Judgement, Outcome, Session, Verdict
+from perfgate.core import Judgement, Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.report.families import Family
 from perfgate.report.figure import worse_bounds
 from perfgate.scenario.schema import Scenario

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfgate.core import Arm, Outcome, Role, Session, Verdict
+from perfgate.core import Arm, Outcome, Role, Verdict
+from perfgate.evidence import Session
 from perfgate.report import wording
 from perfgate.report.families import Family
 from perfgate.stats.binomial import bound_rate

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from perfgate.core import Outcome, Session, Verdict
+from perfgate.core import Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.report import escape
 from perfgate.report.breakdown import Breakdown, build_breakdown
 from perfgate.report.escape import Safe

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfgate.core import Arm, Judgement, Outcome, Session, Verdict
+from perfgate.core import Arm, Judgement, Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.report import wording
 from perfgate.report.advice import Advice, Command, advise, calibrate, reproduce, write_command
 from perfgate.report.confidence import describe_evidence, describe_exclusion, describe_rate, describe_spent
@@ -13,9 +14,16 @@ from perfgate.report.expert_use import describe_use
 from perfgate.report.families import Family, list_families
 from perfgate.report.figure import draw_interval
 from perfgate.report.headline import Headline, build_headline
+from perfgate.scenario.safeguards import Equivalence
 from perfgate.scenario.schema import Scenario
+from perfgate.verdict.validity.equivalence import describe_equivalence
+from perfgate.verdict.validity.gsm8k import describe_gsm8k
+from perfgate.verdict.validity.kernel_proof import describe_proof
 
 REASONS_SHOWN = 12
+
+UNPROVEN = "nobody built and examined them before the windows were measured"
+"""Of the kernels of a session that another job handed over: a proof that is left out shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +124,9 @@ def build_view(
         sameness=wording.SAME_BUILD if _is_same_build(session) and not is_void else "",
         exclusion=describe_exclusion(verdict, families),
         spent=describe_spent(session),
-        equivalence=session.equivalence,
+        equivalence=describe_answers(session, scenario.equivalence),
         expert_use=describe_use(session),
-        kernels=session.kernels,
+        kernels=describe_proof(session.kernels) or (UNPROVEN if session.is_handed_over else ""),
         advice=advise(verdict, session, families, is_profiled=is_profiled, span=span),
         labels=_labels(verdict, scenario, session),
         reasons=_shorten(verdict.reasons),
@@ -130,6 +138,11 @@ def build_view(
         reproduce=reproduce(session, scenario),
         replay=write_command("check", session.source) if session.source else "",
     )
+
+
+def describe_answers(session: Session, rules: Equivalence) -> str:
+    """Say in a clause each how far the arms' answers differ; empty where none were compared."""
+    return "; ".join(filter(None, (describe_equivalence(session.answers, rules), describe_gsm8k(session.marks, rules.gsm8k))))
 
 
 def _is_shown(judgement: Judgement) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from perfgate.errors import EvidenceError
-from perfgate.readers.traces import KernelTime, KernelTrace, Kind
+from perfgate.evidence import KernelTime, KernelTrace, TraceKind
 
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
@@ -40,7 +40,7 @@ class Attribution:
     `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`.
     """
 
-    kind: Kind
+    kind: TraceKind
     parts: tuple[KernelDifference, ...]
     base_us: float
     candidate_us: float

@@ -11,9 +11,10 @@ from pathlib import Path
 from perfgate import __version__
 from perfgate.core import Role
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
+from perfgate.evidence import Answers
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.answers import Answers, store_answers
+from perfgate.results.answers import store_answers
 from perfgate.results.matrix_answers import choose_arm
 from perfgate.results.matrix_records import (
     MATRIX_FILE,

@@ -41,7 +41,8 @@ from perfgate.serving.window import Plan
 from perfgate.storage.journal import lock_folder
 from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
-from perfgate.verdict.validity.kernel_proof import KernelProof, find_problems
+from perfgate.verdict.validity.kernel_proof import check_kernels
+from perfgate_moe.proof.values import KernelProof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +238,7 @@ def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:
 
 def are_kernels_right(request: Request, writer: ResultWriter) -> bool:
     """Whether the kernels are worth machine time; what is wrong with them stands in the folder already."""
-    if not any(find_problems(request.kernels)):
+    if not any(check_kernels(request.kernels)):
         return True
     writer.add_event("session_ended", 0.0)
     return False

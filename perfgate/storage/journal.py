@@ -11,11 +11,17 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
+from pydantic import TypeAdapter
 
 from perfgate.errors import EvidenceError
+from perfgate.storage.schema import check_value, parse_json
+
+T = TypeVar("T")
+DAMAGED = "the folder was damaged, measure again"
+"""What is to be done about a file of a result folder that is not as perfgate writes it."""
 
 WINDOW_DIR = "windows"
 LOCK_FILE = ".lock"
@@ -73,10 +79,20 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise EvidenceError(f"{path}:{number}: not valid JSON ({error}); the folder was damaged, measure again") from None
+            raise EvidenceError(f"{path}:{number}: not valid JSON ({error}); {DAMAGED}") from None
         if not isinstance(value, dict):
-            raise EvidenceError(f"{path}:{number}: expected a JSON object; the folder was damaged, measure again")
+            raise EvidenceError(f"{path}:{number}: expected a JSON object; {DAMAGED}")
         yield value
+
+
+def read_json(path: Path, adapter: TypeAdapter[T], hint: str) -> T:
+    """Read one JSON file of a folder. Raise EvidenceError with file, field and `hint` for what `adapter` does not describe."""
+    return parse_json(read_bytes(path), adapter, path, hint)
+
+
+def read_records(path: Path, adapter: TypeAdapter[T], hint: str) -> list[T]:
+    """Read the lines of a journal; none where it is missing. Raise EvidenceError with line, field and `hint`."""
+    return [check_value(line, adapter, f"{path}:{number}", hint) for number, line in enumerate(read_lines(path), start=1)]
 
 
 def read_bytes(path: Path) -> bytes:

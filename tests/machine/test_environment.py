@@ -5,23 +5,16 @@ from types import ModuleType
 
 import pytest
 
-from perfgate.core import Fingerprint
+from perfgate.core import ABSENT, Fingerprint
 from perfgate.errors import EngineError
 from perfgate.machine import fingerprint as environment
-from perfgate.machine.fingerprint import (
-    ABSENT,
+from perfgate.machine.fingerprint import cpu_key, gpu_key, read_cpu, read_fingerprint, read_gpu, read_software, slug
+from perfgate.verdict.differences import (
     HARDWARE_FACTS,
     HOST_FACTS,
     SOFTWARE_FACTS,
-    cpu_key,
-    gpu_key,
     hardware_differences,
     host_differences,
-    read_cpu,
-    read_fingerprint,
-    read_gpu,
-    read_software,
-    slug,
     software_differences,
 )
 

@@ -22,7 +22,8 @@ from typing import Any
 import httpx
 
 from perfgate.errors import PerfgateError
-from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engines import ENGINES

@@ -14,13 +14,14 @@ import click
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import BaselineError, InputError
+from perfgate.gate.baseline_files import find_path, load_baseline, save_baseline, verify_baseline
 from perfgate.gate.baseline_growth import build_baseline, expire_baseline, extend_baseline, pin_anchor
 from perfgate.metrics import METRICS
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
-from perfgate.verdict.baselines import Baseline, find_path, load_baseline, save_baseline, verify_baseline
+from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.recorded import Recorded
 
 FILE = click.Path(path_type=Path)

@@ -22,7 +22,8 @@ from perfgate.cli.options import (
 from perfgate.cli.output import add_format_option
 from perfgate.core import Arm
 from perfgate.gate.gate import Job, run_gate
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.progress import show_progress
 from perfgate.storage.rounding import format_verdict

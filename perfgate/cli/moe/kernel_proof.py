@@ -11,9 +11,9 @@ from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 from perfgate.results.records import save_proof
 from perfgate.serving.engine.arms import list_caches
-from perfgate.verdict.validity.kernel_proof import KernelProof, describe_proof, find_problems
+from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
 from perfgate_moe.errors import BuildError
-from perfgate_moe.proof.values import ArmName
+from perfgate_moe.proof.values import ArmName, KernelProof
 
 TREE = click.Path(path_type=Path, file_okay=False)
 
@@ -90,7 +90,7 @@ def prove_kernels(  # noqa: PLR0913 - one parameter for each option
         exams = tuple(examine_side(side, name, cases, device, tell) for name in names for side in sides)
         proof = KernelProof(builds=builds, exams=exams, wheel=wheel)
     save_proof(proof, output)
-    problems = list(find_problems(proof))
+    problems = list(check_kernels(proof))
     if style == "json":
         print_json({"file": output, "kernels": describe_proof(proof), "problems": problems})
     else:

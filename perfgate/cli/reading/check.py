@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from perfgate.check import judge
-from perfgate.core import Session, Verdict
+from perfgate.core import Verdict
 from perfgate.errors import InputError
+from perfgate.evidence import Session
 from perfgate.gate.case import choose_baseline
 from perfgate.readers.layer_timings import find_timings, read_timings
 from perfgate.report.layers import render_layers

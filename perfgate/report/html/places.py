@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from perfgate.core import Arm, Role, Session, Verdict, Window
+from perfgate.core import Arm, Role, Verdict, Window
+from perfgate.evidence import Session
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import fix_policy

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from perfgate.core import Outcome, Session, Verdict
+from perfgate.core import Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown, find_loss
