@@ -223,3 +223,11 @@ class Verdict:
     blocks: int
     windows: int
     policy: Mapping[str, str | int | float]
+
+    def is_only_reported(self, uncalibrated: str) -> bool:
+        """Whether it is a REGRESSION that the setting `uncalibrated`, "fail" or "report", keeps from failing the change."""
+        return uncalibrated == "report" and self.uncalibrated and self.outcome is Outcome.REGRESSION
+
+    def find_exit_code(self, uncalibrated: str = "fail") -> int:
+        """The exit code of a command that judges, under the setting `uncalibrated`."""
+        return 0 if self.is_only_reported(uncalibrated) else self.outcome.exit_code

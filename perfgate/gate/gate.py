@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from perfgate.check import judge, needs_more
-from perfgate.core import Arm, Outcome, Verdict
+from perfgate.core import Arm, Verdict
 from perfgate.evidence import Session
 from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import KEPT, is_usable, match_baseline
-from perfgate.gate.fresh_profiles import profile_arms
+from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.report.render import Case, Fold, render_case, render_text
 from perfgate.report.table import choose_layout
@@ -24,7 +24,6 @@ from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 from perfgate.storage.journal import explain_stop, write_atomically
@@ -122,8 +121,7 @@ def require_unfinished(job: Job) -> None:
 
 def is_profile_missing(job: Job, verdict: Verdict) -> bool:
     """Whether `verdict` asks for a profile of both arms that the folder does not hold."""
-    is_wanted = job.profile == "auto" and ENGINES[job.scenario.server.engine].is_profiled
-    return is_wanted and verdict.outcome is Outcome.REGRESSION and read_attribution(job.folder) is None
+    return job.profile == "auto" and is_profile_due(job.folder, job.scenario.server.engine, verdict.outcome)
 
 
 def name_calibration(folder: Path) -> Path:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence import KernelTime, KernelTrace, TraceKind
@@ -72,6 +73,35 @@ def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, can
         parts=tuple(sorted(parts, key=rank)),
         base_us=base.total_us / base_steps,
         candidate_us=candidate.total_us / candidate_steps,
+    )
+
+
+TOP = 8
+"""Kernels that are handed over: those that a reader's eye goes to."""
+
+
+def summarise(found: Attribution) -> Attribution:
+    """The parts that say most under short names: instances of one template are one kernel; the sums stay whole.
+
+    Slower ones take three places of four, for faster ones hide a loss as well.
+    """
+    merged: dict[str, list[KernelDifference]] = {}
+    for part in found.parts:
+        merged.setdefault(shorten_name(part.name), []).append(part)
+    parts = sorted((_merge(name, alike) for name, alike in merged.items()), key=rank)
+    slower = [part for part in parts if part.difference_us > 0][: TOP * 3 // 4]
+    faster = [part for part in parts if part.difference_us <= 0][: TOP - len(slower)]
+    return replace(found, parts=(*slower, *faster))
+
+
+def _merge(name: str, alike: Sequence[KernelDifference]) -> KernelDifference:
+    return KernelDifference(
+        name=name,
+        base_us=sum(part.base_us for part in alike),
+        candidate_us=sum(part.candidate_us for part in alike),
+        base_count=sum(part.base_count for part in alike),
+        candidate_count=sum(part.candidate_count for part in alike),
+        share=sum(part.share for part in alike),
     )
 
 

@@ -14,6 +14,7 @@ from perfgate.cli.options import (
     add_profile_option,
     add_proof_options,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -36,6 +37,7 @@ from perfgate.storage.rounding import format_verdict
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_arm_options
 @add_format_option
 def command(*, scenario: str, **options: Any) -> int:
@@ -72,4 +74,4 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
     else:
         click.echo(result.text)
     click.echo(f"report folder: {folder}", err=options["style"] == "json")
-    return result.verdict.outcome.exit_code
+    return result.verdict.find_exit_code(options["uncalibrated"])

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from perfgate.check import judge
+from perfgate.cli.options import add_uncalibrated_option
 from perfgate.core import Verdict
 from perfgate.errors import InputError
 from perfgate.evidence import Session
@@ -50,7 +51,10 @@ LAYER_DIR = "layers"
     default=None,
     help="Whether a base can be built at all; without one a candidate alone is the last word (default: what RESULT_DIR says).",
 )
-def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, **facts: Any) -> int:
+@add_uncalibrated_option
+def command(
+    *, folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, uncalibrated: str, **facts: Any
+) -> int:
     """Judge a result folder again, from raw windows alone: the same bytes on any machine.
 
     RESULT_DIR may also hold timings of MoE layers, stored by pytest-benchmark: one file is one block.
@@ -73,7 +77,7 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
     if recorded.is_file() and recorded.read_bytes() != format_verdict(verdict):
         click.echo(f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or options", err=True)
     write(render(style, build_case(folder, (verdict, session, scenario, baseline)), output), output)
-    return verdict.outcome.exit_code
+    return verdict.find_exit_code(uncalibrated)
 
 
 def write(content: bytes, output: Path | None) -> None:

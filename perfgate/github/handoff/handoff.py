@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
+from perfgate.results.attribution import TOP
 from perfgate.scenario.schema import Name
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
@@ -117,6 +118,31 @@ class AnswerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class KernelEntry:
+    """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
+
+    Such a one crosses as the digest of its name alone: no text that a change chose is shown to anybody.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.~]{0,72}$")]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    base_us: Number
+    candidate_us: Number
+    base_count: Number
+    candidate_count: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ProfileEntry:
+    """What profiles of both arms said: sums over all kernels or operators, and those that differ most."""
+
+    kind: Literal["kernel", "operator"]
+    base_us: Number
+    candidate_us: Number
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=TOP)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Handoff:
     """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` itself.
 
@@ -136,6 +162,7 @@ class Handoff:
     windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
     answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
     kernels: KernelProof | None = None
+    profile: ProfileEntry | None = None
     ended_s: Number = 0.0
 
 

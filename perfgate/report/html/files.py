@@ -24,6 +24,7 @@ NAMES = (
     "telemetry.jsonl.gz",
     "answers.jsonl",
     "profiles.jsonl",
+    "kernels.json",
     "table.md",
     "table.csv",
 )
