@@ -9,6 +9,7 @@ from shlex import join
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.evidence import Session
+from perfgate.report import wording
 from perfgate.report.families import Family
 from perfgate.report.figure import worse_bounds
 from perfgate.scenario.schema import Scenario
@@ -115,7 +116,7 @@ def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]
     doubtful = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
     if not doubtful:
         return Advice(sentence="measure A/B blocks: this evidence decides nothing.", commands=(power,))
-    needs = [(_count_needed(one.judgement, verdict.blocks), one.title) for one in doubtful]
+    needs = [(_count_needed(one.judgement, verdict.blocks), wording.title(one.judgement)) for one in doubtful]
     most, title = max(needs, key=lambda need: need[0] or AFFORDABLE_BLOCKS**2)
     if most is None or most > AFFORDABLE_BLOCKS:
         count = "no number of blocks settles" if most is None else f"only about {most} blocks settle"

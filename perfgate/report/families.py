@@ -24,8 +24,17 @@ class Family:
     @property
     def title(self) -> str:
         """The metric's title, with the others and their changes."""
+        return wording.title(self.judgement) + self._same
+
+    @property
+    def finding(self) -> str:
+        """The metric with its change, and the others with theirs."""
+        return f"{wording.title(self.judgement)} {wording.percent(self.judgement.change)}{self._same}"
+
+    @property
+    def _same(self) -> str:
         more = ", ".join(f"{wording.title(one)} {wording.percent(one.change)}" for one in self.others)
-        return wording.title(self.judgement) + (f" (= {more})" if more else "")
+        return f" (= {more})" if more else ""
 
     @property
     def is_calm(self) -> bool:

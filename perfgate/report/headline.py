@@ -61,13 +61,9 @@ def build_headline(verdict: Verdict, families: Sequence[Family]) -> Headline:
         outcome=verdict.outcome,
         is_uncalibrated=verdict.uncalibrated and verdict.outcome is not Outcome.INVALID,
         finding=_say_finding(verdict, families),
-        other_losses=tuple(map(_name, gating[1:])),
-        shown_losses=tuple(_name(family) for family in lost if not family.judgement.gating),
+        other_losses=tuple(family.finding for family in gating[1:]),
+        shown_losses=tuple(family.finding for family in lost if not family.judgement.gating),
     )
-
-
-def _name(family: Family) -> str:
-    return f"{family.title} {wording.percent(family.judgement.change)}"
 
 
 def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:
@@ -83,22 +79,22 @@ def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:
 
 
 def _say_loss(family: Family, _count: int) -> str:
-    return f"{_name(family)} ({_levels(family.judgement)}), fails from {wording.line(family.judgement)}"
+    return f"{family.finding} ({_levels(family.judgement)}), fails from {wording.line(family.judgement)}"
 
 
 def _say_gain(family: Family, _count: int) -> str:
-    return f"{_name(family)} ({_levels(family.judgement)}), nothing slower"
+    return f"{family.finding} ({_levels(family.judgement)}), nothing slower"
 
 
 def _say_pass(family: Family, _count: int) -> str:
     bound = wording.excluded(family.judgement)
-    return f"worst is {_name(family)}" + (f", a loss beyond {bound} is excluded" if bound else "")
+    return f"worst is {family.finding}" + (f", a loss beyond {bound} is excluded" if bound else "")
 
 
 def _say_doubt(family: Family, count: int) -> str:
     judgement = family.judgement
     more = f"; {count - 1} more undecided" if count > 1 else ""
-    return f"{family.title} undecided, {wording.interval(judgement)}, fails from {wording.line(judgement)}{more}"
+    return f"{wording.title(judgement)} undecided, {wording.interval(judgement)}, fails from {wording.line(judgement)}{more}"
 
 
 _FINDINGS: dict[Outcome, Callable[[Family, int], str]] = {

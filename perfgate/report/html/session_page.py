@@ -64,6 +64,8 @@ def build_session_page(judged: SessionReport, raw: RawData, layers: Sequence[Pag
     view = build_view(verdict, judged.session, judged.scenario, is_profiled=isinstance(judged.attribution, Attribution))
     placed = place_windows(judged.session, judged.scenario, judged.baseline, verdict)
     is_void = verdict.outcome is Outcome.INVALID
+    breakdown = build_breakdown(judged.attribution, verdict.judgements)
+    where = f"Where: {breakdown.where}" if breakdown and breakdown.where and verdict.outcome is Outcome.REGRESSION else ""
     sections = (
         PageSection(name="metrics", title="All metrics", parts=tuple(_describe_metrics(judged, view))),
         PageSection(name="time", title="Windows", parts=tuple(_describe_windows(judged, placed, raw))),
@@ -84,14 +86,21 @@ def build_session_page(judged: SessionReport, raw: RawData, layers: Sequence[Pag
         subtitle=f"{view.scenario}: {view.scenario_title}",
         facts=(*_list_facts(judged, view), *_list_cold_starts(raw)),
         hero=draw_forest(list_shown(verdict, judged.scenario)),
-        labels=tuple(label for label in (view.sameness, *view.labels) if label),
-        reasons=view.reasons[:1] if is_void else view.reasons,
+        labels=tuple(label for label in (where, view.sameness, *view.labels) if label),
+        reasons=_pick_reasons(view),
         consequences=view.reasons[1:] if is_void else (),
         action=view.advice.sentence,
         commands=tuple((one.purpose, one.line) for one in (view.calibration, *view.advice.commands) if one is not None),
         sections=drop_empty(sections),
         foot=f"Measured by perfgate {judged.record.perfgate}, judged by rule {verdict.policy.get('rule', 'unknown')}.",
     )
+
+
+def _pick_reasons(view: View) -> tuple[str, ...]:
+    """What the sentence and the picture do not say: the first cause of a void session, and what an open one waits for."""
+    if view.headline.outcome is Outcome.INVALID:
+        return view.reasons[:1]
+    return view.reasons if view.headline.outcome is Outcome.INCONCLUSIVE else ()
 
 
 def _list_facts(judged: SessionReport, view: View) -> Iterator[tuple[str, str]]:
@@ -179,6 +188,8 @@ def _describe_latencies(placed: Sequence[Placed]) -> Iterator[PagePart]:
     )
     for distribution in found:
         yield Picture(figure=distribution.figure)
+        if distribution.difference is not None:
+            yield Picture(figure=distribution.difference)
         yield make_sheet(distribution.table, f"{distribution.figure.title}: quantiles")
 
 

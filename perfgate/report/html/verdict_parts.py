@@ -82,6 +82,7 @@ LEGEND = (
     "in margins of their metric; worse is to the right. REGRESSION: the estimate is beyond the dotted line, from which the "
     "metric fails. PASS: it is within half the margin, and the bar ends before the dashed line, the margin."
 )
+SHORT_LEGEND = "Diamond: estimate; bar: its interval. Beyond the dotted line a metric fails. Worse is to the right."
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
 HERO_ROW, HERO_ABOVE, HERO_BELOW, HERO_EDGE = 54.0, 30.0, 10.0, 10.0
 
@@ -91,7 +92,7 @@ def draw_forest(judgements: Sequence[Judgement]) -> Figure | None:
     rows = [(one, bounds) for one in judgements if one.gating and (bounds := worse_bounds(one)) is not None]
     if not rows:
         return None
-    return make_figure("verdict", "What changed", LEGEND, lambda width: _draw_rows(rows, width))
+    return make_figure("verdict", "What changed", SHORT_LEGEND, lambda width: _draw_rows(rows, width))
 
 
 def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawing:
@@ -102,8 +103,6 @@ def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawin
     shapes: list[SvgElement] = [
         write_label(axis.place(value), 16, word, "tick", anchors.get(word, "middle")) for word, value in words.items()
     ]
-    for value, style in ((0.0, "zero"), (1.0, "limit")):
-        shapes.append(line((axis.place(value), HERO_ABOVE - 8), (axis.place(value), height), style))
     for number, (judgement, bounds) in enumerate(rows):
         shapes.extend(_draw_row(judgement, bounds, axis, HERO_ABOVE + number * HERO_ROW))
     return Drawing(width=width, height=height + HERO_BELOW, shapes=tuple(shapes))
@@ -116,6 +115,8 @@ def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, top: float) -> 
     yield write_label(
         axis.end, top + 14, judgement.outcome.value, f"panel-title outcome-{judgement.outcome.value.lower()}", "end"
     )
+    for value, style in ((0.0, "zero"), (1.0, "limit")):
+        yield line((axis.place(value), top + 22), (axis.place(value), top + 46), style)
     if judgement.fails_from is not None:
         at = axis.clamp(log1p(judgement.fails_from) / log1p(judgement.margin_ratio))
         yield line((at, top + 22), (at, top + 46), "half", hint=f"fails from {wording.line(judgement)}")
