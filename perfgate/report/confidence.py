@@ -21,7 +21,7 @@ def describe_evidence(verdict: Verdict, session: Session) -> str:
     blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'}"
     if set(session.fingerprints) == {Arm.CANDIDATE}:
         blocks = "the candidate alone against stored noise"
-    return f"{blocks}, {verdict.windows} judged windows, {measure_minutes(session)}"
+    return f"{blocks}, {measure_minutes(session)}"
 
 
 def describe_rate(hardware: str) -> str:

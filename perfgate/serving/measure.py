@@ -16,6 +16,7 @@ from perfgate import __version__
 from perfgate.core import Arm
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.records import SESSION_FILE, SessionRecord
 from perfgate.results.resumption import Progressed, read_progressed, require_same
@@ -38,7 +39,6 @@ from perfgate.serving.proof import describe_expect, find_expect
 from perfgate.serving.session import Driver
 from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
 from perfgate.serving.window import Plan
-from perfgate.storage.journal import lock_folder
 from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
 from perfgate.verdict.validity.kernel_proof import check_kernels

@@ -11,7 +11,7 @@ from perfgate.github.comment.sections import build_section
 from perfgate.github.comment.states import find_state
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.report.comment import build_comment
-from perfgate.report.render import Case
+from perfgate.report.render import ReportedCase
 from perfgate.results.records import ArmRecord, SessionRecord, list_options
 from perfgate.scenario.schema import parse_scenario
 from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
@@ -264,7 +264,11 @@ def make_case(name, *, kernels=None, **more):
     """A case of the table as `render_comment` takes it."""
     verdict, session, scenario, baseline = CASES[name]()
     session = replace(session, kernels=kernels)
-    return Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline, link=LINK, **more)
+    return replace(build_case(verdict, session, scenario, baseline), link=LINK, **more)
+
+
+def build_case(verdict, session, scenario, baseline):
+    return ReportedCase(verdict=verdict, session=session, scenario=scenario, baseline=baseline)
 
 
 def make_several():

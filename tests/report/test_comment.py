@@ -40,44 +40,44 @@ REPORT = f"Everything: [report]({LINK})."
 ANSWERS = {
     "pass": {
         "slower": "PASS: worst is P99 ITL +2.1 %, a loss beyond +12.5 % is excluded",
-        "how sure": f"2 blocks, 12 judged windows, 10.0 CPU-minutes. {RATE}",
+        "how sure": f"2 blocks, 10.0 CPU-minutes. {RATE}",
         "now": f"no performance objection. {REPORT}",
         "where": "",
     },
     "improved": {
         "slower": "IMPROVED: Output throughput +8.2 % (321.4 to 347.8 tok/s), nothing slower",
-        "how sure": f"2 blocks, 12 judged windows, 10.0 GPU-minutes. {H200_RATE}",
+        "how sure": f"2 blocks, 10.0 GPU-minutes. {H200_RATE}",
         "now": f"no performance objection. {REPORT}",
         "where": "",
     },
     "regression": {
         "slower": "REGRESSION: Median ITL +4.8 % (11.13 to 11.66 ms), fails from +1.5 %",
-        "how sure": f"3 blocks, 18 judged windows, 10.0 GPU-minutes. {H200_RATE}",
+        "how sure": f"3 blocks, 10.0 GPU-minutes. {H200_RATE}",
         "now": f"find the cause; measuring again does not undo it. {REPORT}",
         "where": "the arms were not profiled.",
     },
     "inconclusive": {
         "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
-        "how sure": f"4 blocks, 24 judged windows, 10.0 CPU-minutes. {RATE}",
+        "how sure": f"4 blocks, 10.0 CPU-minutes. {RATE}",
         "now": "P99 ITL is undecided. Cheapest: plan looks up to 9 blocks (90 minutes), enough if the change seen is true; "
         f"repeating until it passes proves nothing. {REPORT}",
         "where": "",
     },
     "invalid": {
         "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; see logs/candidate-1.log and measu...",
-        "how sure": "0 blocks, 0 judged windows, 10.0 CPU-minutes.",
+        "how sure": "0 blocks, 10.0 CPU-minutes.",
         "now": f"mend the cause that is named first, then measure again; the rest often follows from it. {REPORT}",
         "where": "",
     },
     "calibrating": {
         "slower": "PASS (uncalibrated): worst is P99 ITL +3.3 %, a loss beyond +13.7 % is excluded",
-        "how sure": f"2 blocks, 12 judged windows, 10.0 CPU-minutes. {RATE}",
+        "how sure": f"2 blocks, 10.0 CPU-minutes. {RATE}",
         "now": f"no performance objection. {REPORT}",
         "where": "",
     },
     "alone": {
         "slower": "PASS: worst is P99 ITL +1.0 %, a loss beyond +11.4 % is excluded",
-        "how sure": f"the candidate alone against stored noise, 3 judged windows, 10.0 CPU-minutes. {RATE}",
+        "how sure": f"the candidate alone against stored noise, 10.0 CPU-minutes. {RATE}",
         "now": f"no performance objection. {REPORT}",
         "where": "",
     },

@@ -13,13 +13,13 @@ import pytest
 from perfgate.check import judge
 from perfgate.core import Role
 from perfgate.errors import EvidenceError
+from perfgate.machine.folder_lock import LOCK_FILE, lock_folder
 from perfgate.results.results import load_results
 from perfgate.results.resumption import find_differences, read_progressed, require_cut_off
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.injection.injection_log import PROOF
 from perfgate.serving.measure import measure
-from perfgate.storage.journal import LOCK_FILE, lock_folder
 from perfgate.storage.rounding import format_verdict
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import copy_without_break, kill_at, read_lines, run_perfgate, start_perfgate

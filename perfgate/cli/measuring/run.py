@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from perfgate.check import judge
 from perfgate.cli.options import (
     add_arm_options,
     add_folder_options,
@@ -19,8 +18,8 @@ from perfgate.cli.options import (
     read_proof,
 )
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
-from perfgate.gate.gate import fix_noise, is_decided, load_case
 from perfgate.results.results import load_results
 from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.catalog import read_scenario_text
@@ -74,7 +73,7 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     )
     with show_progress() as progress:
         measure(request, progress)
-        if options["profile"] == "auto" and is_profile_due(folder, parsed.server.engine, judge(*load_case(folder)).outcome):
+        if options["profile"] == "auto" and is_profile_due(folder, parsed.server.engine, load_case(folder).verdict.outcome):
             profile_arms(request, progress)
     _, session = load_results(folder)
     problems = find_problems(session, parsed)
