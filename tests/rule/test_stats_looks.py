@@ -295,7 +295,7 @@ def test_decide__the_unit_of_the_logarithm_means_nothing(family, scale):
 
 @pytest.mark.parametrize("p_values", [(0.001,), (0.001, 0.004, 0.02), (0.02, 0.0049, 0.004), (0.003, 0.003, 0.0101, 0.9)])
 def test_find_levels__are_where_a_rejection_begins(p_values):
-    """The largest p-value that Holm rejects, the others being what they are: at it a metric is rejected, just above it is not."""
+    """The largest p-value that Holm rejects while the others stay: just above it a metric is not rejected."""
     levels = find_levels(p_values, 0.01)
 
     for index, level in enumerate(levels):
