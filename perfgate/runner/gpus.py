@@ -31,7 +31,9 @@ def list_boards() -> tuple[Board, ...]:
     """List the same GPUs as boards, with the numbers of their device files. Raise RunnerError as `read_gpus` does."""
     return _ask_devices(
         lambda nvml, _, device: Board(
-            uuid=_text(nvml.nvmlDeviceGetUUID(device)), minor=int(nvml.nvmlDeviceGetMinorNumber(device))
+            uuid=_text(nvml.nvmlDeviceGetUUID(device)),
+            minor=int(nvml.nvmlDeviceGetMinorNumber(device)),
+            bus=_text(nvml.nvmlDeviceGetPciInfo(device).busId),
         )
     )
 
@@ -113,6 +115,7 @@ def _read(nvml: Any, index: int, device: Any) -> Reading:
         pcie_width=_ask(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device)),
         pcie_max_width=_ask(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(device)),
         is_persistent=_ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(device) == nvml.NVML_FEATURE_ENABLED),
+        bus=_ask(nvml, lambda: _text(nvml.nvmlDeviceGetPciInfo(device).busId)),
         is_mig=_ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(device)[0] == nvml.NVML_DEVICE_MIG_ENABLE),
     )
 
