@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from perfgate.errors import InputError, RunnerError
-from perfgate.storage.journal import is_alive
+from perfgate.machine.processes import is_alive, list_ancestors
 
 VARIABLE = "PERFGATE_LOCKS"
 PREPARED = Path("/run/perfgate")
@@ -248,17 +248,6 @@ def _holds(pid: int, path: Path, kind: str) -> bool:
     except OSError:
         return False
     return any(kind in " ".join(line.split()) for text in told for line in text.splitlines() if line.startswith("lock:"))
-
-
-def list_ancestors(pid: int) -> Iterator[int]:
-    """The parents of a process, nearest first, as far as /proc tells."""
-    while pid > 1:
-        try:
-            told = Path("/proc", str(pid), "stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return
-        pid = int(told.rpartition(")")[2].split()[1])
-        yield pid
 
 
 def _find_living(devices: Sequence[str] | None, folder: Path) -> str | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import stat
-import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from perfgate.errors import RunnerError
+from perfgate.machine.tools import Tool
 
 GRACE_S = 10.0
 POLL_S = 0.1
@@ -26,7 +25,7 @@ LINGER = Path("/var/lib/systemd/linger")
 """Whose user manager systemd keeps, and starts at boot, whether or not anybody of that name is there."""
 
 BOOTED = Path("/run/systemd/system")
-COMMAND_TIMEOUT_S = 30.0
+_TOOL = Tool(timeout_s=60.0, missing=RunnerError, failed=RunnerError, hint="a slot is cleaned with the system's own tools")
 MIN_UID = 1
 
 
@@ -58,7 +57,7 @@ def end_sessions(user: str, uid: int) -> None:
     if BOOTED.is_dir():
         for command in (["loginctl", "terminate-user", user], ["systemctl", "stop", f"user@{uid}.service"]):
             # Both say that there is nothing to end; whether something is left, the second look says.
-            subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
+            _TOOL.run(command)
 
 
 def _list_processes(uid: int) -> list[psutil.Process]:
@@ -106,11 +105,7 @@ def _delete(entry: Path) -> None:
 
 def _delete_tree(folder: Path) -> None:
     """By `rm`, which no depth of folders brings to its limit; Python's own walk recurses, and a job may nest as it likes."""
-    done = subprocess.run(
-        [shutil.which("rm") or "/bin/rm", "-rf", "--", str(folder)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RunnerError(f"{folder}: cannot be deleted ({done.stderr.strip()[-200:]}); the next job would find it")
+    _TOOL.call(["rm", "-rf", "--", str(folder)], name=f"deleting {folder}")
 
 
 def read_left(path: Path, limit: int) -> bytes | None:
