@@ -11,11 +11,12 @@ and a window that is told to be ten times slower. Where FAKE_STALL_ONCE names a 
 FAKE_SLOW is how many times slower than usual the fake load generator finds the server. FAKE_SAYS is what it writes to its log
 at its start. FAKE_START_S is how long it takes to start, FAKE_HEALTH_S how long it takes to say that it is ready,
 FAKE_HEALTH_MEETS names a folder in which each server leaves a file once it was asked, and answers when FAKE_HEALTH_GUESTS (2)
-are there; FAKE_START_AFTER names one that must be there before a server starts to listen. FAKE_LEAK_MIB is what it keeps of
-every window. FAKE_COMPILES are the numbers of the windows in which it compiles a kernel into TRITON_CACHE_DIR, such as 1,2, or
-`all`; FAKE_RETRACTS those in which it writes that it retracted two requests. Where FAKE_NVML names a fake GPU, the server holds
-memory of it while it lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves
-one that nobody else makes.
+are there; FAKE_START_AFTER names one that must be there before a server starts to listen. FAKE_SERVERS=FOLDER:N lets only N
+servers come up, those that leave the first files in that folder. FAKE_LEAK_MIB is what it keeps of every window. FAKE_COMPILES
+are the numbers of the windows in which it compiles a kernel into TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those
+in which it writes that it retracted two requests. Where FAKE_NVML names a fake GPU, the server holds memory of it while it
+lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that nobody else
+makes.
 """
 
 import itertools
@@ -27,6 +28,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -66,9 +68,19 @@ class Engine:
         after = self.env.get("FAKE_START_AFTER")
         while after and not pathlib.Path(after).exists() and not self.ended.wait(0.02):
             pass
+        self.queue()
         self.router.start()
         port = int(self.argv[self.argv.index("--port") + 1])
         return Listener(("127.0.0.1", port), self)
+
+    def queue(self):
+        """Wait to be ended where as many servers as FAKE_SERVERS says have come before."""
+        folder, _, most = self.env.get("FAKE_SERVERS", "").rpartition(":")
+        if folder:
+            place = pathlib.Path(folder)
+            place.mkdir(exist_ok=True)
+            (place / str(time.monotonic_ns())).touch()
+            self.ended.wait(600 if len(list(place.iterdir())) > int(most) else 0)
 
     def choose(self, path):
         """As torch.compile does: time what there is to choose from once, and keep the winner; each process takes another."""

@@ -10,6 +10,7 @@ import json
 import queue
 import subprocess
 import threading
+import traceback
 from pathlib import Path
 
 from perfgate.serving.client import WORKER
@@ -64,8 +65,9 @@ class Threaded:
 
     stdin = stdout = None
 
-    def __init__(self):
+    def __init__(self, log):
         self.pid = next(NUMBERS)
+        self._log = log
         self.returncode = None
         self.ended = threading.Event()
 
@@ -75,11 +77,15 @@ class Threaded:
     def _follow(self):
         try:
             self.run()
-        except Exception:
+        except (EndedError, OSError):
             # What breaks because the program was ended meanwhile is no fault.
             if not self.ended.is_set():
+                self.say(traceback.format_exc())
                 self.end(1)
-                raise
+
+    def say(self, text):
+        with self._log.open("a") as file:
+            file.write(f"{text}\n")
 
     def poll(self):
         return self.returncode
@@ -100,11 +106,10 @@ class Served(Threaded):
     """The fake engine."""
 
     def __init__(self, argv, env, log):
-        super().__init__()
-        self._log = log
+        super().__init__(log)
         self._listener = None
         self._lock = threading.Lock()
-        self._engine = Engine(argv, env, self.pid, self._say, self._give_up)
+        self._engine = Engine(argv, env, self.pid, self.say, self._give_up)
         self.begin()
 
     def run(self):
@@ -115,10 +120,6 @@ class Served(Threaded):
                 return
             self._listener = listener
         listener.serve_forever(poll_interval=0.01)
-
-    def _say(self, text):
-        with self._log.open("a") as file:
-            file.write(f"{text}\n")
 
     def _give_up(self, code):
         """End as `os._exit` ends a process: the port is closed, the caller's connection breaks."""
@@ -139,9 +140,8 @@ class Bench(Threaded):
     """The fake load generator, with the worker's protocol on both of its pipes."""
 
     def __init__(self, _argv, env, log):
-        super().__init__()
+        super().__init__(log)
         self.stdin, self.stdout = Pipe(), Pipe()
-        self._log = log
         self._bench = load_serving().Bench(env, wait=self.ended.wait)
         self.begin()
 
@@ -190,3 +190,16 @@ def load_serving():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+THREADED = {
+    "perfgate.serving.measure.Reaper": InProcess,
+    "perfgate.serving.matrix_run.Reaper": InProcess,
+    "perfgate.gate.fresh_profiles.Reaper": InProcess,
+    # A thread that ended is known to have ended at once, the kernel keeps no books of it, and nobody cuts its power.
+    "perfgate.serving.window.END_S": 0.1,
+    "perfgate.serving.watch.telemetry.read_times": lambda _: None,
+    "perfgate.serving.watch.telemetry.measure_memory": lambda _: 2**30,
+    "os.fsync": lambda _: None,
+}
+"""What stands in the place of what, by its name, where a session is to run in threads."""

@@ -11,7 +11,7 @@ from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.server import Launch
 from perfgate.serving.measure import Request
-from tests.fakes.in_process import ENGINE_MODULE, FAKES, InProcess
+from tests.fakes.in_process import ENGINE_MODULE, FAKES, THREADED
 
 FAKE_PATH = {"PYTHONPATH": f"{FAKES.parents[1]}:{FAKES / 'bench'}"}
 """Where a Python finds the fake engines, and the fake load generator before the real one."""
@@ -46,18 +46,15 @@ def make_launch(engine="sglang", **env):
 def use_fake_engine(monkeypatch, tmp_path):
     """Serve every scenario of the CPU engine by the fake one, with a machine state below `tmp_path`; both fakes are threads."""
     use_fake_processes(monkeypatch, tmp_path)
-    for place in ("perfgate.serving.measure", "perfgate.serving.matrix_run", "perfgate.gate.fresh_profiles"):
-        monkeypatch.setattr(f"{place}.Reaper", InProcess)
-    # A thread that ended is known to have ended at once, it has no books of its own at the kernel's, and nobody cuts its power.
-    monkeypatch.setattr("perfgate.serving.window.END_S", 0.1)
-    monkeypatch.setattr("perfgate.serving.watch.telemetry.read_times", lambda _: None)
-    monkeypatch.setattr("perfgate.serving.watch.telemetry.measure_memory", lambda _: 2**30)
-    monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.delenv("FAKE_PROCESSES")
+    for name, part in THREADED.items():
+        monkeypatch.setattr(name, part)
 
 
 def use_fake_processes(monkeypatch, tmp_path):
     """The same with real processes: for what only they can do, and for one session of each kind."""
     monkeypatch.setitem(engines.ENGINES, "sglang-cpu", build_fake_engine())
+    monkeypatch.setenv("FAKE_PROCESSES", "1")
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
     monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
     # A fake is ready at once, and the packages beside it stay what they are.
