@@ -73,7 +73,9 @@ def _read_own_software():
 
 
 def build_fake_engine():
-    return engines.Engine(name="sglang-cpu", package="pytest", module=ENGINE_MODULE, env=FAKE_PATH, caches=engines.NAMED_CACHES)
+    return engines.Engine(
+        name="sglang-cpu", package="pytest", module=ENGINE_MODULE, env=FAKE_PATH, caches=engines.NAMED_CACHES, uses_gpu=False
+    )
 
 
 def build_text(**changes):

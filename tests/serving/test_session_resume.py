@@ -309,12 +309,12 @@ def test_calibrate__effects_go_on_where_they_were_cut_off(tmp_path, monkeypatch)
     quiet = (out / "aa" / "windows.jsonl").read_bytes()
     refused = run_perfgate(tmp_path / "state", *command)
     code, told, err = run_perfgate(tmp_path / "state", *command, "--resume")
+    assert code == 0, told + err
     baseline = json.loads(Path(told.strip()).read_text())
     injected = {found["injected_ratio"] for metric in baseline["metrics"].values() for found in metric["sensitivity"]}
 
     assert refused[0] == 2
     assert "go on with --resume" in refused[2]
-    assert code == 0, told + err
     assert (out / "aa" / "windows.jsonl").read_bytes() == quiet
     assert injected == {0.05, 0.1}
 
