@@ -15,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules
 from perfgate.errors import EvidenceError
-from perfgate.results.records import describe_first
 from perfgate.results.resumption import require_equal
 from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, read_lines, write_atomically
+from perfgate.storage.schema import describe_first
 
 SEARCH_FILE = "search.json"
 JOURNAL_FILE = "journal.jsonl"

@@ -19,7 +19,7 @@ from perfgate.history.entries import COMMIT, Provenance
 from perfgate.history.imports import ForeignNumber, Past, PastRun, name_hardware
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
-from perfgate.results.records import describe_first
+from perfgate.storage.schema import describe_first
 
 ORIGIN = "github-action-benchmark"
 HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")

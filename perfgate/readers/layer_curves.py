@@ -16,9 +16,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
-from perfgate.readers.layer_timings import LayerBlock, Microseconds
-from perfgate.results.records import describe_first
+from perfgate.evidence import LayerBlock, Microseconds
 from perfgate.storage.journal import read_bytes
+from perfgate.storage.schema import describe_first
 
 # The same implementation timed twice is a control, and no line of its own.
 CONTROL = "-again"

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1, log1p, sqrt
 
-from perfgate.core import Arm, Better, Judgement, Outcome, Session, Verdict
-from perfgate.machine.fingerprint import software_differences
+from perfgate.core import Arm, Better, Judgement, Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
-from perfgate.verdict.differences import describe_arms
+from perfgate.verdict.differences import describe_arms, software_differences
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
 from perfgate.verdict.series import MetricSeries
 from perfgate.verdict.validity.admission import name_disturbed

@@ -12,7 +12,7 @@ from math import exp, expm1, log, log1p
 from statistics import fmean, median
 
 from perfgate.core import Judgement, Outcome, Verdict
-from perfgate.readers.layer_timings import Layer, LayerBlock
+from perfgate.evidence import Layer, LayerBlock
 from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
 from perfgate.storage.rounding import DECIMALS, format_percent
 from perfgate.verdict.policy import RULE

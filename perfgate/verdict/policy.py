@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import log1p
 
-from perfgate.core import Arm, Fingerprint, Session
-from perfgate.machine.fingerprint import hardware_differences, host_differences, software_differences
+from perfgate.core import Arm, Fingerprint
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.looks import CONFIDENCE, LookPlan
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.baselines import Baseline
-from perfgate.verdict.differences import describe_difference
+from perfgate.verdict.differences import describe_difference, hardware_differences, host_differences, software_differences
 from perfgate.verdict.noise import NoiseModel
 from perfgate.verdict.validity.structure import AdmissionLimits
 

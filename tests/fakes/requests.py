@@ -6,11 +6,14 @@ from functools import lru_cache
 
 from perfgate.core import Arm
 from perfgate.machine.fingerprint import read_software
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.results.results import load_results
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.server import Launch
 from perfgate.serving.measure import Request
+from perfgate.verdict.validity.admission import find_problems
 from tests.fakes.in_process import ENGINE_MODULE, FAKES, THREADED
 
 FAKE_PATH = {"PYTHONPATH": f"{FAKES.parents[1]}:{FAKES / 'bench'}"}
@@ -28,6 +31,12 @@ class Silent:
 
     def wait(self, text):
         self.lines.append(text)
+
+
+def list_problems(session):
+    """What voids a session that was loaded from a folder, whatever its windows."""
+    scenario, _ = load_results(session.source)
+    return find_problems(session, scenario)
 
 
 def make_launch(engine="sglang", **env):

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.errors import HandoffError
+from perfgate.evidence import Answers, Question
 from perfgate.github.handoff import artifact
 from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import clean_text, reduce_record
-from perfgate.readers.replies import Question
-from perfgate.results.answers import Answers, store_answers
+from perfgate.readers.replies import draw_prompts
+from perfgate.results.answers import store_answers
 from perfgate.results.results import load_results
 from perfgate.storage.journal import append_line
 from tests.fakes import fake_answers
@@ -506,7 +507,7 @@ def asked(tmp_path):
     def pack(fault="ok"):
         folder = write_folder(tmp_path / f"asked-{fault}", make_session(SCENARIO))
         for start in range(1, 5):
-            asked = {"input_ids": QUESTION.draw(), "sampling_params": {"max_new_tokens": 32}}
+            asked = {"input_ids": draw_prompts(QUESTION), "sampling_params": {"max_new_tokens": 32}}
             raw = fake_answers.generate(asked, fault if start == 3 else "ok")[1]
             arm = Arm.BASE if start in {1, 4} else Arm.CANDIDATE
             store_answers(folder, raw, Answers(arm=arm, block=(start + 1) // 2, start=start, question=QUESTION))

@@ -8,8 +8,9 @@ import pytest
 
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
-from perfgate.readers.replies import Question, Reply
-from perfgate.results.answers import ANSWERS_FILE, Answers, load_answers, store_answers
+from perfgate.evidence import Answers, Question, Reply
+from perfgate.readers.replies import draw_prompts
+from perfgate.results.answers import ANSWERS_FILE, load_answers, store_answers
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.verdict.validity.equivalence import (
     UNRELATED_DRIFT,
@@ -29,7 +30,7 @@ QUESTION = Question(prompts=6, input_len=16, output_len=12, vocab=4096, seed=1)
 def ask(fault, question=QUESTION):
     """The body that the fake engine replies with."""
     sampling = {"max_new_tokens": question.output_len}
-    return fake_answers.generate({"input_ids": question.draw(), "sampling_params": sampling}, fault)[1]
+    return fake_answers.generate({"input_ids": draw_prompts(question), "sampling_params": sampling}, fault)[1]
 
 
 def store(folder, faults, question=QUESTION):
@@ -228,9 +229,9 @@ def test_load_answers__torn_and_damaged_index(tmp_path):
 
 
 def test_question__draws_the_same_prompts_everywhere():
-    prompts = QUESTION.draw()
+    prompts = draw_prompts(QUESTION)
 
     assert prompts[0][:6] == [849, 3186, 2911, 1244, 2032, 1881]
     assert {len(prompt) for prompt in prompts} == {16}
     assert all(409 <= token < 3686 for prompt in prompts for token in prompt)
-    assert json.loads(json.dumps(prompts)) == Question(prompts=6, input_len=16, output_len=1, vocab=4096, seed=1).draw()
+    assert json.loads(json.dumps(prompts)) == draw_prompts(Question(prompts=6, input_len=16, output_len=1, vocab=4096, seed=1))

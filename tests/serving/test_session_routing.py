@@ -12,7 +12,7 @@ from perfgate.results.expert_use import INDEX_FILE
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def test_measure__mixture_of_experts_is_told(tmp_path, capsys):
     main(["report", str(folder), "--html", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text()
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert [layer.layer for layer in base.layers] == [0, 1, 2]
     assert {layer.differs_from_base_ratio for layer in candidate.layers} == {0.0}
     assert {layer.differs_from_base_ratio for layer in base.layers} == {None}
@@ -68,14 +68,14 @@ def test_measure__router_in_name_only_costs_no_window_that_counts(tmp_path, rout
 def test_measure__collapsed_candidate_is_named(tmp_path):
     _, session = run(tmp_path / "out", "mixture", "collapsed")
 
-    assert session.problems[0].startswith("this model cannot measure a MoE kernel: as the candidate serves it")
+    assert list_problems(session)[0].startswith("this model cannot measure a MoE kernel: as the candidate serves it")
 
 
 @pytest.mark.parametrize("router", ["shifted", "wide"])
 def test_measure__arms_that_route_differently_are_void(tmp_path, router):
     scenario, session = run(tmp_path / "out", "mixture", router)
 
-    assert session.problems[0].startswith("the arms route differently: ")
+    assert list_problems(session)[0].startswith("the arms route differently: ")
     assert judge(session, scenario, None).outcome is Outcome.INVALID
 
 
@@ -84,7 +84,7 @@ def test_measure__what_cannot_be_known_is_said(tmp_path, router, unknown, capsys
     _, session = run(tmp_path / "out", router, router)
     main(["check", str(tmp_path / "out")])
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert {use.unknown for use in session.expert_use.values()} == {unknown}
     assert "expert use unknown: " in capsys.readouterr().out
 
@@ -94,7 +94,7 @@ def test_load_results__folder_from_before_it_was_measured(tmp_path):
     (tmp_path / "out" / INDEX_FILE).unlink()
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert {use.unknown for use in session.expert_use.values()} == {Unknown.NOT_MEASURED}
 
 
@@ -104,7 +104,7 @@ def test_load_results__changed_choices_void_the_session(tmp_path):
     first.write_bytes(first.read_bytes() + b" ")
     _, session = load_results(tmp_path / "out")
 
-    assert any("expert_use/start-01.json.gz does not match its digest" in problem for problem in session.problems)
+    assert any("expert_use/start-01.json.gz does not match its digest" in problem for problem in list_problems(session))
 
 
 def test_load_results__damaged_index_is_bad_input(tmp_path, capsys):

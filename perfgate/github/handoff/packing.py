@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from perfgate.core import Session
 from perfgate.errors import HandoffError
+from perfgate.evidence import Answers, Question, Session
 from perfgate.github.handoff.handoff import (
     MAX_PROBLEMS,
     MAX_TEXT,
@@ -29,13 +29,14 @@ from perfgate.github.handoff.handoff import (
     parse_handoff,
 )
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
-from perfgate.readers.replies import Question
-from perfgate.results.answers import Answers, load_answers, store_answers
+from perfgate.readers.replies import draw_prompts
+from perfgate.results.answers import store_answers
 from perfgate.results.records import ArmRecord, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.scenario.schema import parse_scenario
+from perfgate.verdict.validity.admission import find_problems
 
 
 def pack_answers(found: Answers) -> AnswerEntry:
@@ -70,7 +71,7 @@ def unpack_answers(entry: AnswerEntry, folder: Path) -> None:
     question = Question(
         prompts=entry.prompts, input_len=entry.input_len, output_len=entry.output_len, vocab=entry.vocab, seed=entry.seed
     )
-    pairs = zip(entry.replies, question.draw(), strict=False)
+    pairs = zip(entry.replies, draw_prompts(question), strict=False)
     raw = orjson.dumps([_write_reply(reply, prompt) for reply, prompt in pairs])
     store_answers(folder, raw, Answers(arm=entry.arm, block=entry.block, start=entry.start, question=question))
 
@@ -105,7 +106,7 @@ def pack_folder(folder: Path, subject: HandoffSubject) -> bytes:
 
 def _build_handoff(folder: Path, subject: HandoffSubject) -> Handoff:
     record = read_record(folder)
-    _, session = load_results(folder)
+    scenario, session = load_results(folder)
     return Handoff(
         schema=1,
         subject=subject,
@@ -116,9 +117,9 @@ def _build_handoff(folder: Path, subject: HandoffSubject) -> Handoff:
         begun_utc=record.begun_utc,
         is_complete=session.is_complete,
         arms={arm: _pack_arm(found) for arm, found in record.arms.items()},
-        problems=tuple(clean_text(problem) for problem in session.problems[:MAX_PROBLEMS]),
+        problems=tuple(clean_text(problem) for problem in find_problems(session, scenario)[:MAX_PROBLEMS]),
         windows=tuple(_pack_window(folder, entry.file, _place(entry)) for entry in _readable(folder, session)),
-        answers=tuple(pack_answers(found) for found in load_answers(folder) if found.problem is None),
+        answers=tuple(pack_answers(found) for found in session.answers if found.problem is None),
         kernels=record.kernels,
         ended_s=session.timing.took_s if session.timing else 0.0,
     )

@@ -24,7 +24,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
 from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
-from perfgate.results.records import describe_first
+from perfgate.storage.schema import describe_first
 
 PACK_FILE = "raw.tar.xz"
 INDEX_MEMBER = "files.jsonl"
