@@ -35,9 +35,10 @@ def run_perfgate(state, *arguments):
     Where the fake engine runs in threads, in this process: nothing of it is to be killed.
     """
     if "FAKE_PROCESSES" not in os.environ:
-        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+        with redirect_stdout(out), redirect_stderr(err):
             code = main([*map(str, arguments)])
-        return code, out.getvalue(), err.getvalue()
+        return code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()
     process = start_perfgate(state, *arguments)
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err

@@ -94,7 +94,7 @@ def test_run_gate__a_verdict_that_cannot_be_written(tmp_path, monkeypatch):
     def write(path, _content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("perfgate.gate.gate.write_atomically", write)
+    monkeypatch.setattr("perfgate.gate.reports.write_atomically", write)
 
     with pytest.raises(
         EvidenceError, match=r"stopped, No space left on device \(.*report.md\); mend that, then go on with --r"
