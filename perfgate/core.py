@@ -188,12 +188,12 @@ class Judgement:
     metric: str
     outcome: Outcome
     gating: bool
-    base: float | None
-    candidate: float | None
-    change: float | None
-    low: float | None
-    high: float | None
-    worse: float | None
+    base: float | None = None
+    candidate: float | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    worse: float | None = None
     margin_ratio: float
     band: float | None = None
     p_value: float | None = None

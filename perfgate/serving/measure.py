@@ -135,7 +135,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         begun_utc=write_utc(),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model=describe_model(model, scenario.model),
-        checks=scenario.equivalence.list_checks(request.purpose),
+        checks=(*scenario.equivalence.list_checks(request.purpose), "expert_use"),
         expect=read_expect(request),
         notes=request.notes,
         rule=RULE,
