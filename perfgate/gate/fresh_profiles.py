@@ -44,8 +44,7 @@ def profile_arms(request: Request, progress: Progress) -> bool:
         except RunnerError as error:
             progress.step(f"no profile: {error}")
             return False
-        reaper = Reaper(lock, *machine)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock, *machine))
         used = [int(path.name.removeprefix("start-")) for path in (request.folder / PROFILE_DIR).glob("start-*")]
         for number, arm in enumerate(list_missing(request.folder), start=max([found.starts, *used]) + 1):
             log = writer.logs / f"server-{number:02d}-{arm.value}.log"
