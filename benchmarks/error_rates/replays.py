@@ -1,8 +1,9 @@
 """Verdict replays: sessions put together from recorded blocks, judged by `perfgate.check.judge` and by nothing else.
 
-A replay is a set of recorded blocks of one session in the order of time, in which the arms take turns in starting first, as in a
-live session; what favours an arm for a whole session would be averaged out in a mixture of sessions. In equal arms nothing is meant to tell base from candidate, so such a set is replayed twice: with the labels as
-they were, and with all of them exchanged. Stored noise comes only from blocks that are not in the replay.
+A replay is a set of recorded blocks of one session in the order of time, in which the arms take turns in starting first, as in
+a live session; a mixture of sessions would average out what favours an arm for a whole session. In equal arms nothing is meant
+to tell base from candidate, so such a set is replayed twice: with the labels as they were, and with all of them exchanged.
+Stored noise comes only from blocks that are not in the replay.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 
 import numpy as np
 

@@ -59,7 +59,7 @@ class FormerPlan(LookPlan):
     """Rule 2026-11.8: each look passes by a bound of its own 95 %."""
 
     @property
-    def pass_confidence(self) -> float:
+    def confidence_look(self) -> float:
         """The same for any number of looks."""
         return CONFIDENCE
 

@@ -27,11 +27,18 @@ def reject(p_values: Sequence[float], alpha: float) -> list[bool]:
     return rejected
 
 
+def find_levels(p_values: Sequence[float], alpha: float) -> list[float]:
+    """The largest p-value at which `reject` would reject each, the others being what they are."""
+    levels = []
+    for index in range(len(p_values)):
+        others = sorted(p_value for place, p_value in enumerate(p_values) if place != index)
+        steps = (done for done, p_value in enumerate(others) if p_value > alpha / (len(p_values) - done))
+        levels.append(alpha / (len(p_values) - next(steps, len(others))))
+    return levels
+
+
 CONFIDENCE = 0.95
 """Of each end of the interval that is shown."""
-
-FALSE_PASS = 0.05
-"""How often, at most, a metric that lost exactly its margin may pass, over all looks together."""
 
 POWER = 0.90
 NO_PRIOR = Prior()
@@ -51,9 +58,9 @@ class LookPlan:
         return self.alpha / len(self.looks) / self.scenarios
 
     @property
-    def pass_confidence(self) -> float:
-        """The one-sided confidence of the bound by which one look passes a metric (Bonferroni over looks)."""
-        return 1 - FALSE_PASS / len(self.looks)
+    def confidence_look(self) -> float:
+        """The confidence of a bound at one look that makes CONFIDENCE over all planned looks together (Bonferroni)."""
+        return 1 - (1 - CONFIDENCE) / len(self.looks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +84,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesFinding:
-    """What one look says of one metric. `smallest` is the log effect that a look like this finds with 90 % power."""
+    """What one look says of one metric, on the log scale.
+
+    `line` is the smallest estimate that this look calls a REGRESSION, `smallest` the effect that it finds with 90 % power.
+    """
 
     outcome: Outcome
     estimate: Estimate
+    line: float
     smallest: float
 
 
@@ -103,7 +114,7 @@ def decide(series: Sequence[Series], plan: LookPlan) -> SeriesDecision:
             [one.margin_log for one in series],
             [one.gating for one in series],
             plan.alpha_look,
-            plan.pass_confidence,
+            plan.confidence_look,
         )
         findings = _require_lasting_gain(found, decision.findings)
         decision = SeriesDecision(outcome=_combine(series, findings), look=look, findings=findings)
@@ -141,11 +152,13 @@ def judge_family(
     worse = _reject(family, [found.p_worse for found in estimates], alpha)
     better = _reject(family, [found.p_better for found in estimates], alpha)
     strictest = alpha / max(len(family), 1)
+    levels = dict(zip(family, find_levels([estimates[index].p_worse for index in family], alpha), strict=True))
     return tuple(
         SeriesFinding(
             outcome=judge_metric(found, margin_log, is_worse=worse[index], is_better=better[index], confidence=confidence),
             estimate=found,
-            smallest=_find_smallest(found, margin_log, strictest),
+            line=find_line(found, margin_log, levels.get(index, strictest)),
+            smallest=find_line(found, margin_log, strictest) + found.reach(POWER),
         )
         for index, (found, margin_log) in enumerate(zip(estimates, margins_log, strict=True))
     )
@@ -159,9 +172,12 @@ def _reject(family: list[int], p_values: list[float], alpha: float) -> list[bool
     return rejected
 
 
-def _find_smallest(found: Estimate, margin_log: float, alpha: float) -> float:
-    """Effect whose estimate clears both the test and Delta / 2 nine times in ten (shifted t in place of the noncentral one)."""
-    return max(found.reach(1 - alpha), margin_log / 2) + found.reach(POWER)
+def find_line(found: Estimate, margin_log: float, alpha: float) -> float:
+    """The smallest estimate with this noise that clears both the test and Delta / 2.
+
+    An effect that lies by `found.reach(POWER)` beyond it is found nine times in ten (shifted t in place of the noncentral one).
+    """
+    return max(found.reach(1 - alpha), margin_log / 2)
 
 
 def _combine(series: Sequence[Series], findings: Sequence[SeriesFinding]) -> Outcome:

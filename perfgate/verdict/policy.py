@@ -23,7 +23,7 @@ RULE = "2026-11.9"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
-"""Fewer stored A/A blocks than this and a verdict is advisory."""
+"""Fewer stored A/A blocks than this and a verdict is uncalibrated."""
 
 MAX_PRIOR_DF = 9
 """Degrees of freedom that stored noise weighs at most; `benchmarks/verdict/cases.py` counts false alarms with it."""
@@ -154,8 +154,8 @@ def find_prior(noise: NoiseModel | None, max_df: int, *, is_same_host: bool = Tr
 def build_prior(stored: StoredBlocks, max_df: int, *, is_same_host: bool = True) -> Prior:
     """A block's variance worth `max_df` degrees of freedom at most, and that of an offset of the whole session.
 
-    tau^2 is the mean of the stored estimate and of the usual one, weighed by sessions, and as well known as by the larger number
-    of them; another host's sessions say nothing of this one's offsets.
+    tau^2 is the mean of the stored estimate and of the usual one, weighed by sessions, on the larger number of them as degrees
+    of freedom; another host's sessions say nothing of this one's offsets.
     """
     sessions = stored.sessions if is_same_host else 0
     weighed = USUAL_OFFSET_SESSIONS * USUAL_OFFSET_LOG**2 + sessions * stored.offset_variance
@@ -176,7 +176,7 @@ def describe_plan(plan: LookPlan) -> dict[str, str | int | float]:
         "looks": ", ".join(map(str, plan.looks)),
         "scenarios_in_pr": plan.scenarios,
         "confidence": CONFIDENCE,
-        "pass_confidence": plan.pass_confidence,
+        "confidence_look": plan.confidence_look,
     }
 
 

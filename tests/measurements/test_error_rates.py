@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from benchmarks.error_rates import render, storing
-from benchmarks.error_rates.case_study import count_at_will, describe_order, describe_tail, find_seen
+from benchmarks.error_rates.case_study import describe_order, describe_tail, find_seen
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all, list_foreign
 from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
@@ -27,7 +27,6 @@ from benchmarks.error_rates.replays import (
     drop_unasked,
     find_stored,
     group_cases,
-    list_at_will,
     list_picks,
     replay,
     sample,
@@ -238,13 +237,6 @@ def test_list_picks__no_session_holds_blocks_of_two_rigs():
     assert list_picks(case, 4) == []
 
 
-def test_list_at_will__every_set_in_every_labelling_once():
-    picks = list_at_will(arrange("bbbb"), 2)
-
-    assert len(set(picks)) == len(picks) == 24
-    assert all(first < second for (first, _), (second, _) in picks)
-
-
 def test_sample__repeats_nothing_and_is_the_same_each_time():
     every = list_picks(arrange("bc" * 5), 4)
     picks = sample(every, 30, 1)
@@ -269,13 +261,6 @@ def test_describe_order__what_the_arm_called_candidate_won(cases):
     assert row["all"]["mean"] == pytest.approx(-sum(losses) / 6)
     assert row["base"]["mean"] == pytest.approx(-(losses[0] + losses[2] + losses[4]) / 3)
     assert describe_order(cases[1]) is None
-
-
-def test_count_at_will__counts_what_no_session_has(cases):
-    found = count_at_will(Composer(case=cases[0]), [2], stock_shelf(cases[0], cases).bare, limit=20)
-
-    assert found == {"replays": 20, "alarms": 0}
-    assert count_at_will(Composer(case=cases[1]), [2], stock_shelf(cases[0], cases).bare, limit=20) is None
 
 
 def test_list_foreign__history_is_of_the_same_rig_where_it_has_some():
