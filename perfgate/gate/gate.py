@@ -9,6 +9,7 @@ from typing import Literal
 
 from perfgate.check import judge, needs_more
 from perfgate.core import Arm, Outcome, Verdict
+from perfgate.engines.table import ENGINES
 from perfgate.evidence import Session
 from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
@@ -24,7 +25,6 @@ from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 from perfgate.storage.journal import explain_stop, write_atomically

@@ -14,11 +14,11 @@ import threading
 from pathlib import Path
 from typing import Self
 
+from perfgate.engines.engine import Engine
 from perfgate.errors import ClientError, InputError
 from perfgate.machine.processes import end_session
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
 

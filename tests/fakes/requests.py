@@ -6,11 +6,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from perfgate.core import Arm
+from perfgate.engines import table as engines
+from perfgate.engines.sglang import NAMED_CACHES, SGLANG
 from perfgate.machine.fingerprint import read_software
 from perfgate.results.results import load_results
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
-from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.server import Launch
 from perfgate.serving.measure import Request
@@ -73,7 +74,7 @@ def _read_own_software():
 
 def build_fake_engine():
     env = {"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"}
-    return engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env=env, caches=engines.NAMED_CACHES)
+    return replace(SGLANG, name="sglang-cpu", package="pytest", module="fake_engine", args=(), env=env, caches=NAMED_CACHES)
 
 
 def build_text(**changes):

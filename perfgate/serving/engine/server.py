@@ -17,9 +17,9 @@ from typing import Self
 
 import httpx
 
+from perfgate.engines.engine import Engine
 from perfgate.errors import ServerError
 from perfgate.machine.processes import end_session
-from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.loopback import open_http
