@@ -85,7 +85,11 @@ def collect() -> dict[str, Any]:
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "files": drop_gone(before["files"]) | {path: {"commit": commit, **counts} for path, counts in sorted(asked.items())},
         "survivors": [
-            *(one for one in before["survivors"] if (path := find_file(one["mutant"])) not in asked and (ROOT / path).is_file()),
+            *(
+                one
+                for one in before["survivors"]
+                if (path := find_file(one["mutant"])) not in asked and (ROOT / path).is_file()
+            ),
             *(asdict(survivor) for survivor in survivors),
         ],
     }

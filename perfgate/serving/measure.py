@@ -108,8 +108,7 @@ def measure(request: Request, progress: Progress) -> None:
             return
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock, *machine)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock, *machine))
         client = stack.enter_context(
             Client(request.arms[Arm.BASE].python, ENGINES[request.scenario.server.engine], writer.logs / "client.log", reaper)
         )
@@ -136,7 +135,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         begun_utc=write_utc(),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model=describe_model(model, scenario.model),
-        checks=scenario.equivalence.list_checks(request.purpose),
+        checks=(*scenario.equivalence.list_checks(request.purpose), "expert_use"),
         expect=read_expect(request),
         notes=request.notes,
         rule=RULE,

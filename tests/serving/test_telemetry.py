@@ -22,7 +22,7 @@ from perfgate.engines.sglang import SGLANG
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
 module.FREE_TIMEOUT_S = 1.0
-engine = replace(SGLANG, name="fake", package="fake", module="fake_engine", args=(), env={"FAKE_ENGINE": "ok"})
+engine = replace(SGLANG, name="fake", package="fake", module="tests.fakes.fake_engine", args=(), env={"FAKE_ENGINE": "ok"})
 launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=60, stop_timeout_s=5)
 folder = STATE.parent
 reaper = Reaper()
@@ -304,7 +304,7 @@ from perfgate.serving import measure as module
 from perfgate.engines import table as engines
 from perfgate.engines.sglang import SGLANG
 from perfgate.serving.watch.telemetry import Telemetry
-fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="fake_engine", args=(), env={})
+fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine", args=(), env={})
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready
