@@ -34,6 +34,7 @@ def test_describe_exclusion__names_what_a_pass_excludes_over_its_looks():
     told = describe_exclusion(passed, families)
 
     assert told == (
-        "P99 ITL +12.0 %, Output throughput -4.8 %: beyond these a loss is excluded, each with 95 % confidence over all 3 looks."
+        "P99 ITL +12.0 %, Output throughput -4.8 %: beyond these a loss is excluded, each with 95 % confidence over all 3 "
+        "looks."
     )
     assert describe_exclusion(make_verdict(Outcome.INCONCLUSIVE, judgements), families) == ""
