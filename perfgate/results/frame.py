@@ -147,7 +147,7 @@ def write_parquet(frame: DataFrame, path: Path) -> None:
     try:
         frame.to_parquet(content, index=False, engine="pyarrow")
     except ImportError:
-        raise InputError(f"{path}: Parquet needs pyarrow; pip install 'sglang-perfgate[history]', or use --csv") from None
+        raise InputError(f"{path}: Parquet needs pyarrow; pip install pyarrow, or use --csv") from None
     _write(path, content.getvalue())
 
 
