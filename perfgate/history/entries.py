@@ -192,6 +192,8 @@ def _describe_verdict(judged: JudgedFolder) -> dict[str, Any]:
         "environment": facts[Arm.BASE] or facts[Arm.CANDIDATE],
         "candidate_environment": facts[Arm.CANDIDATE],
         "judgements": [
-            {name: content[name] for name in JUDGED_FIELDS} for content in map(describe_judgement, verdict.judgements)
+            {name: content[name] for name in JUDGED_FIELDS}
+            for judgement in verdict.judgements
+            for content in [{**describe_judgement(judgement), "margin": judgement.margin_ratio}]
         ],
     }

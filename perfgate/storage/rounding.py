@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from math import isfinite
+from math import expm1, isfinite, log1p
 from typing import Any
 
 import orjson
 
-from perfgate.core import Judgement, Verdict
+from perfgate.core import Better, Judgement, Verdict
+from perfgate.metrics import METRICS
 
 DIGITS = 6
 """Significant digits of every written number: far finer than any measurement, far coarser than any C library's error."""
@@ -47,15 +48,27 @@ def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = 
 VERDICT_FILE = "verdict.json"
 
 
+VERDICT_SCHEMA = 2
+"""Of `verdict.json`: 2 has the margin and the threshold on the scale of the change."""
+
+
 def format_verdict(verdict: Verdict) -> bytes:
     """Write a verdict with sorted keys and rounded numbers: no hash order, locale or last bit of a C library shows."""
     options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-    content = {**asdict(verdict), "judgements": [describe_judgement(judgement) for judgement in verdict.judgements]}
+    judgements = [describe_judgement(judgement) for judgement in verdict.judgements]
+    content = {**asdict(verdict), "judgements": judgements, "schema": VERDICT_SCHEMA}
     return orjson.dumps(round_floats(content), option=options)
 
 
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
-    """The fields of a judgement under the names that files and JSON output use, where the margin is plain `margin`."""
+    """The fields of a judgement for files and JSON output: change, bounds, margin and threshold on one scale.
+
+    That is the scale of `change`: a ratio of the metric's own value, signed in the reader's sense, so that +0.03 of a time is
+    slower and -0.03 of a throughput is. `margin_change` is the loss that matters, `threshold_change` half of it on the log
+    scale: an estimate beyond it, that noise does not explain, is a REGRESSION.
+    """
     content = asdict(judgement)
-    content["margin"] = content.pop("margin_ratio")
-    return content
+    del content["worse"], content["margin_ratio"]
+    margin_log = log1p(judgement.margin_ratio)
+    sign = -1 if judgement.metric in METRICS and METRICS[judgement.metric].better is Better.HIGHER else 1
+    return content | {"margin_change": expm1(sign * margin_log), "threshold_change": expm1(sign * margin_log / 2)}

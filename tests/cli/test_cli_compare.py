@@ -148,7 +148,7 @@ def test_command__json(capsys, base, slower):
 
     assert (code, content["outcome"], content["exit_code"]) == (1, "REGRESSION", 1)
     assert group["arms"]["base"]["kept"] == [f"{base}:{line}" for line in (1, 2, 3, 4)]
-    assert {"metric", "change", "low", "high", "outcome", "margin"} <= group["judgements"][0].keys()
+    assert {"metric", "change", "low", "high", "outcome", "margin_change", "threshold_change"} <= group["judgements"][0].keys()
 
 
 def test_command__json_names_cold_runs(capsys):

@@ -349,7 +349,8 @@ def test_format_verdict__rounds_and_sorts():
     text = format_verdict(judge(make_session(SCENARIO), SCENARIO, BASELINE)).decode()
 
     assert text.index('"advisory"') < text.index('"blocks"') < text.index('"warnings"')
-    assert '"margin": 0.03,' in text
+    assert '"margin_change": -0.0291262,' in text
+    assert '"schema": 2,' in text
     assert "NaN" not in text
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
+
+import click
 
 from perfgate.check import judge
 from perfgate.errors import InputError
@@ -21,6 +24,12 @@ from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.storage.journal import write_atomically
 from perfgate.verdict.layers import judge_layers
+
+
+def open_page(file: Path) -> None:
+    """Show a page in the reader's browser; say so where none can be started."""
+    if not webbrowser.open(file.resolve().as_uri()):
+        click.echo(f"perfgate: no browser can be started here; open {file} yourself", err=True)
 
 
 def write_html(folder: Path, file: Path, baselines: tuple[Path, ...], layers: tuple[Path, ...]) -> None:
