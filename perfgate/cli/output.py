@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 import orjson
+
+from perfgate.errors import InputError
+from perfgate.storage.journal import write_atomically
+
+
+STREAM = Path("-")
+"""What names standard output, or standard input, in place of a file."""
 
 
 def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +28,31 @@ def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Text for people, or one JSON document.",
     )(command)
+
+
+def write_output(content: bytes, output: Path | None) -> None:
+    """Print a document, or write it to the file of `--output`. Raise InputError where that cannot be written."""
+    write_file(content, output or STREAM, "--output ")
+
+
+def write_file(content: bytes, file: Path, option: str = "") -> None:
+    """Write a file whole or not at all, or standard output for `-`.
+
+    Raise InputError, with the `option` that named the file, where it cannot be written.
+    """
+    if file == STREAM:
+        click.echo(content, nl=False)
+        return
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        raise InputError(f"{option}{file}: cannot be written ({error.strerror}); choose another file") from None
+
+
+def open_page(file: Path) -> None:
+    """Show a page in the reader's browser; say so where none can be started."""
+    if not webbrowser.open(file.resolve().as_uri()):
+        click.echo(f"perfgate: no browser can be started here; open {file} yourself", err=True)
 
 
 def print_result(style: str, content: Any, *lines: object) -> None:

@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfgate.check import judge
 from perfgate.core import Outcome
 from perfgate.errors import HandoffError
-from perfgate.gate.case import choose_baseline
+from perfgate.gate.case import load_case
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.handoff import Handoff
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
 from perfgate.github.settings import MatrixJob
-from perfgate.report.render import Case
-from perfgate.results.results import load_results
+from perfgate.report.render import CaseReport
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""
@@ -40,7 +38,7 @@ class JobVerdict:
     """What one job of the matrix came to: judged cases, or the `problem` that left nothing to judge."""
 
     job: MatrixJob
-    cases: tuple[Case, ...] = ()
+    cases: tuple[CaseReport, ...] = ()
     problem: str = ""
 
     @property
@@ -85,23 +83,23 @@ def find_handoff(artifacts: Path, job: MatrixJob) -> Path:
     return artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
 
 
-def judge_handoffs(handoffs: Sequence[Handoff], reproduction: Reproduction, options: JudgingOptions) -> tuple[Case, ...]:
+def judge_handoffs(handoffs: Sequence[Handoff], reproduction: Reproduction, options: JudgingOptions) -> tuple[CaseReport, ...]:
     """Compute each verdict from its windows. Raise HandoffError for a scenario that is not one of this side's."""
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
         folders = unpack_handoffs(handoffs, options.scenarios, Path(folder), scenarios_in_pr=options.scenarios_in_pr)
         return tuple(_judge(path, reproduction, options) for path in folders)
 
 
-def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) -> Case:
-    scenario, session = load_results(folder)
-    baseline = choose_baseline(folder, options.baselines, scenario, session)
-    _, *words = session.reproduce
-    reproduce = (find_scenario(options.scenarios, scenario.name), *words)
-    return Case(
-        verdict=judge(session, scenario, baseline),
-        session=replace(session, source=reproduction.name_folder(scenario.name), reproduce=reproduce),
-        scenario=scenario,
-        baseline=baseline,
+def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) -> CaseReport:
+    case = load_case(folder, options.baselines)
+    name = case.scenario.name
+    _, *words = case.session.reproduce
+    reproduce = (find_scenario(options.scenarios, name), *words)
+    return CaseReport(
+        session=replace(case.session, source=reproduction.name_folder(name), reproduce=reproduce),
+        scenario=case.scenario,
+        baseline=case.baseline,
+        verdict=case.verdict,
         link=reproduction.address,
         link_title=reproduction.title,
         trees=reproduction.trees if words else "",
@@ -109,7 +107,7 @@ def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) ->
     )
 
 
-def annotate(cases: Sequence[Case]) -> Iterator[str]:
+def annotate(cases: Sequence[CaseReport]) -> Iterator[str]:
     """Say each verdict in a line that GitHub shows on the run."""
     levels = {Outcome.PASS: "notice", Outcome.IMPROVED: "notice", Outcome.REGRESSION: "error"}
     for case in cases:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from perfgate.core import Outcome, Session, Verdict
+from perfgate.core import Outcome, Verdict
 from perfgate.report import escape
 from perfgate.report.breakdown import build_breakdown
 from perfgate.report.escape import Safe
@@ -21,7 +21,8 @@ from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import MetricRow, View, build_view
 from perfgate.report.wording import ACTIONS
 from perfgate.results.attribution import Attribution
-from perfgate.scenario.schema import Scenario
+from perfgate.storage.rounding import format_verdict
+from perfgate.verdict.case import Case
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 TOP = 3
@@ -38,19 +39,15 @@ class Fold(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A verdict with all that a report of it shows.
+class CaseReport(Case):
+    """A case with what else a report of it shows.
 
-    `baseline` is the one that it was judged against, if any. `attribution` says which kernels the difference consists of, or
-    why the profiles cannot be read. `layers` is the verdict on MoE layers timed beside it.
+    `attribution` says which kernels the difference consists of, or why the profiles cannot be read. `layers` is the verdict on
+    MoE layers timed beside it.
     `link` is the address of what `link_title` names. `trees` and `fetch` are commands that a reader types first: one makes the
     working trees that `Session.reproduce` names, the other fetches `Session.source`; both are empty where those are at hand.
     """
 
-    verdict: Verdict
-    session: Session
-    scenario: Scenario
-    baseline: object | None = None
     attribution: Attribution | str | None = None
     layers: Verdict | None = None
     link: str = ""
@@ -59,23 +56,13 @@ class Case:
     fetch: str = ""
 
 
-def render_markdown(
-    verdict: Verdict,
-    session: Session,
-    scenario: Scenario,
-    baseline: object | None,
-    attribution: Attribution | str | None = None,
-) -> str:
-    """Return GitHub markdown whose first line is the verdict, with nothing folded away."""
-    return render_case(
-        Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline, attribution=attribution), Fold.NOTHING
-    )
+def render_case(report: CaseReport, fold: Fold = Fold.NOTHING, depth: int = TOP) -> str:
+    """Return GitHub markdown whose first line is the verdict, as a heading of `depth`.
 
-
-def render_case(case: Case, fold: Fold, depth: int = TOP) -> str:
-    """Write one verdict under a heading of `depth`; one below TOP names the scenario and has no legend."""
-    headline, body = lay_out_case(case, fold, depth)
-    return f"{write_heading(case.verdict.outcome, headline, depth)}\n{body}"
+    One below TOP names the scenario and has no legend.
+    """
+    headline, body = lay_out_case(report, fold, depth)
+    return f"{write_heading(report.verdict.outcome, headline, depth)}\n{body}"
 
 
 def write_heading(outcome: Outcome, headline: str, depth: int = TOP) -> str:
@@ -83,28 +70,28 @@ def write_heading(outcome: Outcome, headline: str, depth: int = TOP) -> str:
     return f"{'#' * depth} {outcome.icon} {headline}"
 
 
-def find_headline(case: Case) -> Headline:
-    """Return the first line of a report on `case` as a value."""
-    return _add_layers(case, build_view(case.verdict, case.session, case.scenario).headline)
+def find_headline(report: CaseReport) -> Headline:
+    """Return the first line of a report as a value."""
+    return _add_layers(report, build_view(report.verdict, report.session, report.scenario).headline)
 
 
-def _add_layers(case: Case, headline: Headline) -> Headline:
-    return replace(headline, slower_layers=len(summarise_layers(case.layers).losses)) if case.layers else headline
+def _add_layers(report: CaseReport, headline: Headline) -> Headline:
+    return replace(headline, slower_layers=len(summarise_layers(report.layers).losses)) if report.layers else headline
 
 
-def lay_out_case(case: Case, fold: Fold, depth: int = TOP) -> tuple[str, str]:
+def lay_out_case(report: CaseReport, fold: Fold, depth: int = TOP) -> tuple[str, str]:
     """Return the words of the heading and the markdown below it."""
-    view = build_view(case.verdict, case.session, case.scenario)
-    headline = _add_layers(case, view.headline).write(
+    view = build_view(report.verdict, report.session, report.scenario)
+    headline = _add_layers(report, view.headline).write(
         escape.markdown,
-        scenario=case.verdict.scenario if depth > TOP else "",
+        scenario=report.verdict.scenario if depth > TOP else "",
         has_shown_losses=fold is Fold.ALL_BUT_ONE_LINE,
     )
-    return headline, _render_body(case, view, fold, depth)
+    return headline, _render_body(report, view, fold, depth)
 
 
-def _render_body(case: Case, view: View, fold: Fold, depth: int) -> str:
-    breakdown = build_breakdown(case.attribution)
+def _render_body(report: CaseReport, view: View, fold: Fold, depth: int) -> str:
+    breakdown = build_breakdown(report.attribution)
     is_folded = fold >= Fold.CALM_METRICS
     return (
         _environment(escape.markdown)
@@ -116,25 +103,23 @@ def _render_body(case: Case, view: View, fold: Fold, depth: int) -> str:
             rows=tuple(row for row in view.rows if not (is_folded and row.is_calm)),
             calm=tuple(row for row in view.rows if is_folded and row.is_calm),
             legend=Safe(LEGEND) if depth == TOP else "",
-            has_baseline=case.baseline is not None,
+            has_baseline=report.baseline is not None,
             breakdown=breakdown,
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
-            kernels=summarise_layers(case.layers) if case.layers else None,
-            layers=Safe(lay_out_markdown(tabulate_layers(case.layers))) if case.layers else "",
-            link=Safe(case.link),
-            link_title=case.link_title,
-            trees=case.trees,
-            fetch=case.fetch,
-            is_fetched="{source}" in ACTIONS[case.verdict.outcome][2],
+            kernels=summarise_layers(report.layers) if report.layers else None,
+            layers=Safe(lay_out_markdown(tabulate_layers(report.layers))) if report.layers else "",
+            link=Safe(report.link),
+            link_title=report.link_title,
+            trees=report.trees,
+            fetch=report.fetch,
+            is_fetched="{source}" in ACTIONS[report.verdict.outcome][2],
         )
     )
 
 
-def render_text(
-    verdict: Verdict, session: Session, scenario: Scenario, baseline: object | None, lay: Callable[[Table], str] = lay_out
-) -> str:
+def render_text(case: Case, lay: Callable[[Table], str] = lay_out) -> str:
     """Return plain text whose first line is the verdict; `lay` lays out its table, some 150 columns wide."""
-    view = build_view(verdict, session, scenario)
+    view = build_view(case.verdict, case.session, case.scenario)
     return (
         _environment(escape.plain)
         .get_template("verdict.txt.j2")
@@ -143,9 +128,16 @@ def render_text(
             headline=Safe(view.headline.write(escape.plain)),
             table=Safe(lay(tabulate_rows(view.rows, view.base_title))),
             legend=Safe(LEGEND.replace("`", "")),
-            has_baseline=baseline is not None,
+            has_baseline=case.baseline is not None,
         )
     )
+
+
+def render_as(style: str, report: CaseReport, lay: Callable[[Table], str] = lay_out) -> bytes:
+    """Write a report as "json", "text" or "markdown"; `lay` lays out the table of a text."""
+    if style == "json":
+        return format_verdict(report.verdict)
+    return (render_text(report, lay) if style == "text" else render_case(report)).encode()
 
 
 @cache

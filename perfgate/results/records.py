@@ -26,7 +26,7 @@ from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.storage.journal import read_bytes, read_lines, write_atomically
-from perfgate.verdict.validity.kernel_proof import KernelProof
+from perfgate_moe.proof.values import KernelProof
 
 SESSION_FILE = "session.json"
 SCENARIO_FILE = "scenario.toml"

@@ -41,7 +41,8 @@ from perfgate.serving.window import Plan
 from perfgate.storage.journal import lock_folder
 from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
-from perfgate.verdict.validity.kernel_proof import KernelProof, find_problems
+from perfgate.verdict.validity.kernel_proof import find_problems
+from perfgate_moe.proof.values import KernelProof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

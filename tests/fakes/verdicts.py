@@ -10,7 +10,7 @@ from perfgate.github.comment.sections import build_section
 from perfgate.github.comment.states import find_state
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.report.comment import build_comment
-from perfgate.report.render import Case
+from perfgate.report.render import CaseReport
 from perfgate.results.records import ArmRecord, SessionRecord, list_options
 from perfgate.scenario.schema import parse_scenario
 
@@ -252,7 +252,11 @@ def make_case(name, *, kernels="", **more):
     """A case of the table as `render_comment` takes it."""
     verdict, session, scenario, baseline = CASES[name]()
     session = replace(session, kernels=kernels)
-    return Case(verdict=verdict, session=session, scenario=scenario, baseline=baseline, link=LINK, **more)
+    return replace(build_case(verdict, session, scenario, baseline), link=LINK, **more)
+
+
+def build_case(verdict, session, scenario, baseline):
+    return CaseReport(verdict=verdict, session=session, scenario=scenario, baseline=baseline)
 
 
 def make_several():

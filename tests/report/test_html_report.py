@@ -22,6 +22,7 @@ from perfgate.report.html.distributions import pick_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
 from perfgate.report.html.places import Fate, pick_evidence, place_windows
 from perfgate.results.records import read_record
+from perfgate.verdict.case import Case
 from tests.fakes import folders
 from tests.fakes.sessions import change_window, make_baseline, make_scenario, make_session, write_folder
 
@@ -225,7 +226,7 @@ def test_place_windows__knows_cold_judged_and_left_out():
     session = make_session(scenario, worse=0.08, blocks=3)
     baseline = make_baseline(scenario)
     verdict = judge(session, scenario, baseline)
-    placed = place_windows(session, scenario, baseline, verdict)
+    placed = place_windows(Case(session=session, scenario=scenario, baseline=baseline, verdict=verdict))
 
     assert verdict.blocks == 2
     assert {one.fate for one in placed if one.window.block == 3} == {Fate.COLD, Fate.UNUSED}
@@ -237,7 +238,8 @@ def test_place_windows__knows_cold_judged_and_left_out():
 def test_place_windows__of_nothing_judged_shows_what_was_measured():
     scenario = make_scenario()
     session = change_window(make_session(scenario), 3, completed=1)
-    placed = place_windows(session, scenario, None, judge(session, scenario, None))
+    verdict = judge(session, scenario, None)
+    placed = place_windows(Case(session=session, scenario=scenario, baseline=None, verdict=verdict))
 
     assert {one.fate for one in pick_evidence(placed)} == {Fate.UNUSED}
 

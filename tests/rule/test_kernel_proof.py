@@ -8,8 +8,8 @@ import pytest
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.results.records import load_proof, save_proof
-from perfgate.verdict.validity.kernel_proof import KernelProof, describe_proof, find_problems
-from perfgate_moe.proof.values import Build, Exam, KernelFinding
+from perfgate.verdict.validity.kernel_proof import describe_proof, find_problems
+from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
 
 CASE, OTHER = "E=8,k=4,H=64,I=96,M=16,dtype=bfloat16", "E=8,k=4,H=64,I=96,M=16,dtype=float16"
 

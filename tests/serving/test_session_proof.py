@@ -19,8 +19,7 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure, read_expect
 from perfgate.serving.proof import SUM_FUSED, SUM_REDUCED, find_expect
 from perfgate.verdict.validity.expectations import find_line
-from perfgate.verdict.validity.kernel_proof import KernelProof
-from perfgate_moe.proof.values import Build, Exam, KernelFinding
+from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
 from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
 
 FUSED = {"FAKE_KERNELS": "fused_moe_kernel:33,attention:20"}

@@ -11,9 +11,7 @@ import click
 import orjson
 
 from perfgate.cli.ci.handoff import FILE, build_subject
-from perfgate.cli.keeping.baseline import add_sessions
 from perfgate.cli.output import add_format_option, print_json, print_result
-from perfgate.cli.reading.html_report import write_html
 from perfgate.cli.reading.report import check_link
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.client import GitHub, connect, find_server
@@ -224,9 +222,7 @@ def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...]
     """
     subjects = ((job, build_subject({**options, "pr": 0, "hardware": job.hardware})) for job in parse_jobs(matrix))
     shown = []
-    for lesson in learn_from(
-        subjects, artifacts, scenarios, lambda folder: str(add_sessions((folder,), target, commit=options["head_sha"]))
-    ):
+    for lesson in learn_from(subjects, artifacts, scenarios, target):
         click.echo(lesson.message, err=style == "json")
         shown.append(lesson.facts)
     if style == "json":
@@ -300,7 +296,7 @@ def report(event: Path, settings: Path, pages: Path | None, link: str, style: st
 
 def print_pages(results: Iterable[MachineResult], judging: JudgingOptions, pages: Path, style: str) -> None:
     """Write the pages, with a line for each as soon as it is written."""
-    for line in write_pages(results, judging, pages, lambda folder, file, baselines: write_html(folder, file, baselines, ())):
+    for line in write_pages(results, judging, pages):
         click.echo(line, err=style == "json")
     print_result(style, {"pages": pages}, f"pages: {pages}")
 

@@ -22,10 +22,11 @@ from perfgate.cli.options import (
 from perfgate.cli.output import add_format_option
 from perfgate.core import Arm
 from perfgate.gate.gate import Job, run_gate
+from perfgate.report.render import render_as
+from perfgate.report.table import choose_layout
 from perfgate.scenario.schema import parse_scenario, read_scenario_text
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.progress import show_progress
-from perfgate.storage.rounding import format_verdict
 
 
 @click.command(name="gate")
@@ -65,10 +66,7 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
         kernels=read_proof(options),
     )
     with show_progress() as progress:
-        result = run_gate(job, progress)
-    if options["style"] == "json":
-        click.echo(format_verdict(result.verdict), nl=False)
-    else:
-        click.echo(result.text)
+        report = run_gate(job, progress)
+    click.echo(render_as(options["style"], report, choose_layout()), nl=options["style"] == "text")
     click.echo(f"report folder: {folder}", err=options["style"] == "json")
-    return result.verdict.outcome.exit_code
+    return report.verdict.outcome.exit_code

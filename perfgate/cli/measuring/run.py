@@ -18,7 +18,7 @@ from perfgate.cli.options import (
     read_proof,
 )
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.gate.gate import fix_noise, is_decided
+from perfgate.gate.case import fix_noise, is_decided
 from perfgate.results.results import load_results
 from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.schema import parse_scenario, read_scenario_text

@@ -12,15 +12,15 @@ import click
 
 import perfgate
 from perfgate.check import judge
-from perfgate.cli.reading.check import build_case, render
-from perfgate.cli.reading.html_report import open_page, write_html
-from perfgate.core import Outcome, Role, Session, Window
+from perfgate.cli.output import open_page
+from perfgate.core import Outcome, Role, Window
 from perfgate.errors import InputError
-from perfgate.gate.case import choose_baseline
+from perfgate.gate.case import load_case
+from perfgate.gate.reports import build_report, write_page
+from perfgate.report.render import render_text
+from perfgate.report.table import choose_layout
 from perfgate.results.records import SESSION_FILE
-from perfgate.results.results import load_results
-from perfgate.scenario.schema import Scenario
-from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.case import Case
 
 PAGE = "report.html"
 SPEED = 60.0
@@ -70,16 +70,14 @@ def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> i
     recording = RECORDINGS[outcome]
     folder = copy_recording(outcome, out or Path("perfgate-demo") / outcome)
     click.echo(f"{recording.story}\n")
-    scenario, session = load_results(folder)
-    baseline = choose_baseline(folder, (), scenario, session)
+    case = load_case(folder)
     if live:
-        for pause_s, line in play(session, scenario, baseline):
+        for pause_s, line in play(case):
             time.sleep(pause_s / SPEED)
             click.echo(line)
         click.echo()
-    case = build_case(folder, (judge(session, scenario, baseline), session, scenario, baseline))
-    click.echo(render("text", case, None), nl=False)
-    write_html(folder, folder / PAGE, (), ())
+    click.echo(render_text(build_report(folder, case), choose_layout()), nl=False)
+    write_page(folder, folder / PAGE, ())
     click.echo(f"\npage: {folder / PAGE}\n\nnext:")
     for line in list_next(outcome, folder):
         click.echo(f"  {line}")
@@ -125,18 +123,18 @@ def find_recording(outcome: str) -> Path:
     return found
 
 
-def play(session: Session, scenario: Scenario, baseline: Baseline | None) -> Iterator[tuple[float, str]]:
+def play(case: Case) -> Iterator[tuple[float, str]]:
     """Each line of a session as it came, with the seconds that went before it."""
     begun_s = 0.0
-    windows = sorted(session.windows, key=lambda window: window.ended_s)
+    windows = sorted(case.session.windows, key=lambda window: window.ended_s)
     for number, window in enumerate(windows):
         if number == 0 or window.block != windows[number - 1].block:
             yield 0.0, f"block {window.block}"
         yield window.ended_s - begun_s, _describe(window)
         begun_s = window.ended_s
         is_last = number + 1 == len(windows) or windows[number + 1].block != window.block
-        if is_last and window.block in scenario.blocks.looks:
-            yield 0.0, _look(session, scenario, baseline, window.block)
+        if is_last and window.block in case.scenario.blocks.looks:
+            yield 0.0, _look(case, window.block)
 
 
 def _describe(window: Window) -> str:
@@ -145,10 +143,10 @@ def _describe(window: Window) -> str:
     return f"[{minutes:2d}:{seconds:02d}]   {window.arm:9} {window.role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms"
 
 
-def _look(session: Session, scenario: Scenario, baseline: Baseline | None, block: int) -> str:
+def _look(case: Case, block: int) -> str:
     """What the rule said after `block`."""
-    seen = tuple(window for window in session.windows if window.block <= block)
-    outcome = judge(replace(session, windows=seen), scenario, baseline).outcome
-    more = "measure another block" if outcome is Outcome.INCONCLUSIVE and block < scenario.blocks.looks[-1] else "stop"
+    seen = tuple(window for window in case.session.windows if window.block <= block)
+    outcome = judge(replace(case.session, windows=seen), case.scenario, case.baseline).outcome
+    more = "measure another block" if outcome is Outcome.INCONCLUSIVE and block < case.scenario.blocks.looks[-1] else "stop"
     measured = sum(window.role is not Role.WARMUP for window in seen)
     return f"look after block {block}, {measured} windows: {outcome}; {more}"

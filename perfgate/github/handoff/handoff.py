@@ -19,8 +19,7 @@ from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.scenario.schema import Name
-from perfgate.verdict.validity.kernel_proof import KernelProof
-from perfgate_moe.proof.values import MAX_LINE, Line
+from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 """Of one document. The largest shipped scenario hands over about 12 MB."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from shlex import quote
 
 from perfgate.core import Session, Verdict
@@ -31,48 +30,33 @@ from perfgate.report.html.page import (
 from perfgate.report.html.places import Fate, Placed, pick_evidence, place_windows
 from perfgate.report.html.timeline import draw_timeline
 from perfgate.report.html.verdict_parts import list_shown, make_measures, make_tiles
+from perfgate.report.render import CaseReport
 from perfgate.report.table import Table
 from perfgate.report.view import View, build_view
 from perfgate.results.attribution import Attribution
 from perfgate.results.footprint import read_cold_starts
 from perfgate.results.records import EVENTS_FILE, SessionRecord
 from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
-from perfgate.scenario.schema import Scenario
 from perfgate.storage.journal import read_lines
-from perfgate.verdict.baselines import Baseline
 
 TIMELINE_METRICS = 3
 SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionReport:
-    """A session with all that was said and kept of it."""
-
-    session: Session
-    scenario: Scenario
-    baseline: Baseline | None
-    verdict: Verdict
-    record: SessionRecord
-    attribution: Attribution | str | None
-
-
-def build_session_page(judged: SessionReport, raw: RawData, layers: Sequence[PageSection] = ()) -> Page:
+def build_session_page(report: CaseReport, record: SessionRecord, raw: RawData, layers: Sequence[PageSection] = ()) -> Page:
     """Put a judged session into a page; `layers` are sections on its kernels, where timings of them were given."""
-    verdict = judged.verdict
-    view = build_view(verdict, judged.session, judged.scenario)
-    placed = place_windows(judged.session, judged.scenario, judged.baseline, verdict)
+    verdict = report.verdict
+    view = build_view(verdict, report.session, report.scenario)
+    placed = place_windows(report)
     sections = (
         PageSection(name="metrics", title="What changed", parts=tuple(_describe_metrics(verdict, view))),
-        PageSection(name="time", title="Windows", parts=tuple(_describe_windows(judged, placed, raw))),
+        PageSection(name="time", title="Windows", parts=tuple(_describe_windows(verdict, placed, raw))),
         PageSection(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
         *layers,
-        PageSection(name="where", title="Where the time went", parts=tuple(_describe_profile(judged.attribution))),
-        PageSection(name="experts", title="Expert use", parts=tuple(_describe_experts(judged.session, view))),
-        PageSection(
-            name="arms", title="How the arms differ", parts=tuple(_describe_arms(judged.record, load_infos(raw.folder)))
-        ),
-        PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(judged.session.source, view, raw))),
+        PageSection(name="where", title="Where the time went", parts=tuple(_describe_profile(report.attribution))),
+        PageSection(name="experts", title="Expert use", parts=tuple(_describe_experts(report.session, view))),
+        PageSection(name="arms", title="How the arms differ", parts=tuple(_describe_arms(record, load_infos(raw.folder)))),
+        PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(report.session.source, view, raw))),
     )
     return Page(
         title=f"{view.headline.outcome}: {view.scenario}",
@@ -80,22 +64,22 @@ def build_session_page(judged: SessionReport, raw: RawData, layers: Sequence[Pag
         style=view.headline.outcome.lower(),
         meaning=view.headline.meaning,
         subtitle=f"{view.scenario}: {view.scenario_title}",
-        facts=(*_list_facts(judged, view), *_list_cold_starts(raw)),
+        facts=(*_list_facts(record, view), *_list_cold_starts(raw)),
         tiles=make_tiles(verdict),
         labels=view.labels,
         reasons=view.reasons,
         action=view.action,
         action_command=view.action_command,
         sections=drop_empty(sections),
-        foot=f"Measured by perfgate {judged.record.perfgate}, judged by rule {verdict.policy.get('rule', 'unknown')}.",
+        foot=f"Measured by perfgate {record.perfgate}, judged by rule {verdict.policy.get('rule', 'unknown')}.",
     )
 
 
-def _list_facts(judged: SessionReport, view: View) -> Iterator[tuple[str, str]]:
+def _list_facts(record: SessionRecord, view: View) -> Iterator[tuple[str, str]]:
     yield "Hardware", view.hardware
-    yield "Measured", judged.record.begun_utc
-    for arm, record in judged.record.arms.items():
-        yield arm.value.capitalize(), record.label
+    yield "Measured", record.begun_utc
+    for arm, started in record.arms.items():
+        yield arm.value.capitalize(), started.label
     yield "How sure", view.confidence
     yield "Machine time", view.spent
     if view.sensitivity:
@@ -119,8 +103,8 @@ def _describe_metrics(verdict: Verdict, view: View) -> Iterator[PagePart]:
         yield measures
 
 
-def _describe_windows(judged: SessionReport, placed: Sequence[Placed], raw: RawData) -> Iterator[PagePart]:
-    figure = draw_timeline(placed, _choose_metrics(judged.verdict))
+def _describe_windows(verdict: Verdict, placed: Sequence[Placed], raw: RawData) -> Iterator[PagePart]:
+    figure = draw_timeline(placed, _choose_metrics(verdict))
     if figure is not None:
         yield Picture(figure=figure)
     if placed:
