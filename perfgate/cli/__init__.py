@@ -18,6 +18,7 @@ from perfgate_moe.errors import MoeError
 DEFECT = 70
 """The exit code of what nobody foresaw: EX_SOFTWARE of sysexits.h."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A sub-command: the module that holds a click command named `command`, and its line in `--help`."""

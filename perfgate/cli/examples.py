@@ -26,7 +26,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "engine install": ("perfgate engine install",),
     "engine show": ("perfgate engine show",),
     "explain": ("perfgate explain perfgate-demo/regression", "perfgate explain perfgate-demo/regression p99_itl_ms"),
-    "export": ("perfgate export perfgate-demo/regression --csv windows.csv", "perfgate export perfgate-demo/regression --csv -"),
+    "export": (
+        "perfgate export perfgate-demo/regression --csv windows.csv",
+        "perfgate export perfgate-demo/regression --csv -",
+    ),
     "gate": ("perfgate gate", "perfgate gate cpu-moe --candidate-checkout ../sglang"),
     "history append": ("perfgate history append perfgate-demo/regression --store history",),
     "history compact": ("perfgate history compact --store history",),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ import click
 import orjson
 
 from perfgate.errors import InputError
+from perfgate.report.screen import fit_screen
 from perfgate.storage.journal import write_atomically
 
 
@@ -30,8 +34,14 @@ def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def write_output(content: bytes, output: Path | None) -> None:
-    """Print a document, or write it to the file of `--output`. Raise InputError where that cannot be written."""
+def write_output(content: bytes, output: Path | None, *, is_text: bool = False) -> None:
+    """Print a document, or write it to the file of `--output`. Raise InputError where that cannot be written.
+
+    A text for people is folded to the terminal, and its outcomes are coloured there.
+    """
+    if is_text and output is None and sys.stdout.isatty():
+        click.echo(fit_screen(content.decode(), shutil.get_terminal_size().columns, has_colour="NO_COLOR" not in os.environ))
+        return
     write_file(content, output or STREAM, "--output ")
 
 

@@ -32,8 +32,7 @@ def list_results(parent: Path) -> list[ResultFolder]:
     """Read the result folders below `parent`, the newest first. Folders that cannot be read are left out."""
     if not parent.is_dir():
         raise InputError(f"{parent}: no such folder; sessions go to {RESULTS} below the folder they are started in")
-    found = sorted(_find(parent), key=lambda one: (one.record.begun_utc, str(one.path)), reverse=True)
-    return found
+    return sorted(_find(parent), key=lambda one: (one.record.begun_utc, str(one.path)), reverse=True)
 
 
 def find_latest(parent: Path = RESULTS) -> Path:
@@ -46,7 +45,8 @@ def find_latest(parent: Path = RESULTS) -> Path:
 
 def find_cut_off(parent: Path, scenario: str) -> Path:
     """The newest session of `scenario` below `parent` that was cut off. Raise InputError where there is none to go on with."""
-    cut = [one for one in list_results(parent) if one.record.scenario == scenario and not one.is_ended]
+    found = [one for one in list_results(parent) if one.record.scenario == scenario and one.record.purpose == "ab"]
+    cut = [one for one in found if not one.is_ended]
     if not cut:
         raise InputError(f"--resume: no session of {scenario} below {parent} was cut off; name its folder with --out")
     return cut[0].path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -30,6 +31,8 @@ Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 
 # A misspelt key must not silently become a default.
 _STRICT = ConfigDict(extra="forbid")
+_LOOKS = re.compile(r"^looks\s*=\s*\[[^\]]*\]", re.MULTILINE)
+_BLOCKS = re.compile(r"^\[blocks\][^\n]*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,16 @@ def _read_shipped(name: str) -> str:
             f"unknown scenario {name!r}: {near}`perfgate scenarios` lists those that ship; any other is a path of a .toml file"
         )
     return compose(name)
+
+
+def replace_looks(text: str, blocks: int) -> str:
+    """The text of a scenario whose one look comes after `blocks`, all else as it was."""
+    looks = f"looks = [{blocks}]"
+    if _LOOKS.search(text):
+        return _LOOKS.sub(looks, text, count=1)
+    if _BLOCKS.search(text):
+        return _BLOCKS.sub(lambda found: f"{found[0]}\n{looks}", text, count=1)
+    return f"{text.rstrip()}\n\n[blocks]\n{looks}\n"
 
 
 def parse_scenario(text: str, source: str) -> Scenario:

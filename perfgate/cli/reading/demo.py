@@ -12,7 +12,8 @@ import click
 
 import perfgate
 from perfgate.check import judge
-from perfgate.cli.output import open_page
+from perfgate.cli.output import open_page, write_output
+from perfgate.cli.reading.report import PAGE
 from perfgate.core import Outcome, Role, Window
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
@@ -22,7 +23,6 @@ from perfgate.report.table import choose_layout
 from perfgate.results.records import SESSION_FILE
 from perfgate.verdict.case import Case
 
-PAGE = "report.html"
 SPEED = 60.0
 """How many times faster than it was measured `--live` plays a session."""
 DUMMY = "gpt-oss-20b's shape in bf16 with plain dummy weights: every token took the same 4 of 32 experts"
@@ -59,8 +59,12 @@ RECORDINGS = {
 
 @click.command(name="demo")
 @click.argument("outcome", type=click.Choice(list(RECORDINGS)), default="regression")
-@click.option("--live", is_flag=True, help=f"Play windows and looks as they came, {SPEED:g} times faster than they were measured.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where the copy goes [default: perfgate-demo/OUTCOME].")
+@click.option(
+    "--live", is_flag=True, help=f"Play windows and looks as they came, {SPEED:g} times faster than they were measured."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Where the copy goes [default: perfgate-demo/OUTCOME]."
+)
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
 def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> int:
     """Judge a session that was recorded on an H200: verdict, page and what to type next. Needs no GPU and no server.
@@ -76,7 +80,7 @@ def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> i
             time.sleep(pause_s / SPEED)
             click.echo(line)
         click.echo()
-    click.echo(render_text(build_report(folder, case), choose_layout()), nl=False)
+    write_output(render_text(build_report(folder, case), choose_layout()).encode(), None, is_text=True)
     write_page(folder, folder / PAGE, ())
     click.echo(f"\npage: {folder / PAGE}\n\nnext:")
     for line in list_next(outcome, folder):

@@ -21,7 +21,12 @@ def command(parent: Path, last: int, style: str) -> int:
     if style == "json":
         print_json(
             [
-                {"folder": one.path, "begun_utc": one.record.begun_utc, "scenario": one.record.scenario, "state": _describe(one)}
+                {
+                    "folder": one.path,
+                    "begun_utc": one.record.begun_utc,
+                    "scenario": one.record.scenario,
+                    "state": _describe(one),
+                }
                 for one in found
             ]
         )
