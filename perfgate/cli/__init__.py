@@ -114,8 +114,8 @@ class LazyGroup(click.Group):
 def program() -> None:
     """Judge whether a change made LLM serving slower, and say how sure the answer is.
 
-    Begin with `perfgate demo`. Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or invalid, 70 a defect of perfgate
-    itself, 130 interrupted.
+    Begin with `perfgate demo`. Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or
+    invalid, 70 a defect of perfgate itself, 130 interrupted.
     """
 
 

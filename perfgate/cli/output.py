@@ -17,7 +17,6 @@ from perfgate.errors import InputError
 from perfgate.report.screen import fit_screen
 from perfgate.storage.journal import write_atomically
 
-
 STREAM = Path("-")
 """What names standard output, or standard input, in place of a file."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.core import Arm, Fingerprint, Role, Run, Session, Window
 from perfgate.errors import InputError
-from perfgate.results.frame import COLUMNS, frame_of_runs, frame_of_sessions, dump_csv, dump_parquet
+from perfgate.results.frame import COLUMNS, dump_csv, dump_parquet, frame_of_runs, frame_of_sessions
 
 
 def make_run(source="run.jsonl", **changes):
