@@ -19,7 +19,8 @@ from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
-from perfgate.core import Outcome, Timing
+from perfgate.core import Outcome
+from perfgate.evidence import Timing
 from perfgate.gate.case import load_case
 
 ROOT = Path(__file__).parents[2]

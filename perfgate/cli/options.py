@@ -14,9 +14,9 @@ from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.results.recent import RESULTS, find_cut_off
 from perfgate.results.records import load_proof
-from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.catalog import list_scenarios, read_scenario_text
 from perfgate.scenario.safeguards import Expect
-from perfgate.scenario.schema import Scenario, parse_scenario, read_scenario_text, replace_looks
+from perfgate.scenario.schema import Scenario, parse_scenario, replace_looks
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
 from perfgate.serving.engine.trees import ready_python
 from perfgate.serving.measure import name_folder

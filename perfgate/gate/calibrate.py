@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import median
 
 from perfgate.check import judge
-from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session
+from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.errors import CalibrationError
+from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import add_responses, build_baseline
 from perfgate.gate.recorded_sessions import read_recorded
 from perfgate.metrics import METRICS
@@ -27,6 +28,7 @@ from perfgate.storage.journal import read_lines
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.validity.admission import find_problems
 
 RESPONSE_BLOCKS = 2
 # As long as a decode step: each gives every running request one token (without speculation).
@@ -78,8 +80,8 @@ def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline
     """Build a first baseline from result folders. Raise CalibrationError naming the folder that is no evidence."""
     recorded = [read_recorded(folder)[1] for folder in folders]
     for folder, one in zip(folders, recorded, strict=True):
-        if one.session.problems:
-            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {one.session.problems[0]}")
+        for problem in find_problems(one.session, scenario):
+            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {problem}")
     return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
 
 

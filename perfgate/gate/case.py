@@ -11,13 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfgate.check import judge, needs_more
-from perfgate.core import Arm, Fingerprint, Role, Session
+from perfgate.core import Arm, Fingerprint, Role
 from perfgate.errors import BaselineError, InputError
+from perfgate.evidence import Session
+from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import list_baseline_dirs
-from perfgate.verdict.baselines import Baseline, find_baseline, find_path, save_baseline
+from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.case import Case
 from perfgate.verdict.policy import find_refusals, fix_policy
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.errors import RunnerError, ServerError
+from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles
 from perfgate.results.records import read_record
@@ -22,7 +23,6 @@ from perfgate.serving.measure import Request, raise_on_signals
 from perfgate.serving.profiling import profile_server
 from perfgate.serving.progress import Progress
 from perfgate.serving.watch.telemetry import find_measured
-from perfgate.storage.journal import lock_folder
 
 
 def profile_arms(request: Request, progress: Progress) -> bool:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from perfgate.core import Arm, Outcome, Verdict
+from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import profile_arms
 from perfgate.gate.reports import write_report
 from perfgate.machine.fingerprint import read_fingerprint
-from perfgate.report.render import CaseReport
+from perfgate.report.render import ReportedCase
 from perfgate.results.profiles import read_attribution
 from perfgate.results.records import SESSION_FILE, read_record
 from perfgate.results.resumption import require_cut_off
@@ -26,7 +27,6 @@ from perfgate.serving.progress import Progress
 from perfgate.storage.journal import explain_stop
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import find_machine_baselines, list_baseline_dirs
-from perfgate.verdict.baselines import find_baseline, find_path, save_baseline
 from perfgate_moe.proof.values import KernelProof
 
 
@@ -53,7 +53,7 @@ class Job:
     kernels: KernelProof | None = None
 
 
-def run_gate(job: Job, progress: Progress) -> CaseReport:
+def run_gate(job: Job, progress: Progress) -> ReportedCase:
     """Calibrate if the scenario wants it and nothing is stored, measure, judge, and write and return the report.
 
     Raise EvidenceError when the disk takes no more, at the verdict too: an unforeseen end has the exit code of a REGRESSION.
@@ -64,7 +64,7 @@ def run_gate(job: Job, progress: Progress) -> CaseReport:
         raise explain_stop(job.folder, error) from error
 
 
-def _run_steps(job: Job, progress: Progress) -> CaseReport:
+def _run_steps(job: Job, progress: Progress) -> ReportedCase:
     if job.resume:
         require_unfinished(job)
     if not is_begun(job):

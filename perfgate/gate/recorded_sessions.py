@@ -8,15 +8,15 @@ from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import BaselineError, InputError
+from perfgate.gate.baseline_files import find_path, load_baseline, save_baseline
 from perfgate.gate.baseline_growth import build_baseline, extend_baseline, pin_anchor
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
-from perfgate.verdict.baselines import find_path, load_baseline, save_baseline
 from perfgate.verdict.recorded import Recorded
 
-ENVIRONMENT = ("sglang", "torch", "driver")
-"""The facts that a baseline keeps of what its values were measured with."""
+GROWN = ("sglang", "torch", "driver")
+"""The facts that are kept of a session that a baseline grows by: months may lie between two of them, and new drivers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +53,20 @@ def add_sessions(
     return AddedSessions(file=path, action=baseline.history[-1].action, sessions=len(recorded), aa_blocks=baseline.blocks)
 
 
-def read_recorded(folder: Path, commit: str = "") -> tuple[Scenario, Recorded]:
-    """Read a result folder as a session that a baseline may take in."""
+def read_recorded(
+    folder: Path, commit: str = "", environment: Sequence[str] = ("sglang", "torch")
+) -> tuple[Scenario, Recorded]:
+    """Read a result folder as a session that a baseline may take in; `environment` names the facts that are kept of it."""
     scenario, session = load_results(folder)
     facts = session.fingerprints[Arm.BASE].facts if Arm.BASE in session.fingerprints else {}
-    environment = ", ".join(f"{key} {facts[key]}" for key in ENVIRONMENT if key in facts)
+    kept = ", ".join(f"{key} {facts[key]}" for key in environment if key in facts)
     at = read_record(folder).begun_utc
-    return scenario, Recorded(session=session, name=folder.name, at=at, commit=commit, environment=environment)
+    return scenario, Recorded(session=session, name=folder.name, at=at, commit=commit, environment=kept)
 
 
 def _read_same(folders: Sequence[Path], commit: str) -> tuple[Scenario, list[Recorded]]:
     """Read result folders of one scenario."""
-    found = [read_recorded(folder, commit) for folder in folders]
+    found = [read_recorded(folder, commit, GROWN) for folder in folders]
     scenarios = {(scenario.name, scenario.workload_hash): scenario for scenario, _ in reversed(found)}
     if len(scenarios) > 1:
         names = " and ".join(f"{name} ({workload})" for name, workload in sorted(scenarios))

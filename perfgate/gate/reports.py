@@ -14,7 +14,7 @@ from perfgate.report.html.layer_sections import LayerReport, build_layer_section
 from perfgate.report.html.matrix_page import build_matrix_page
 from perfgate.report.html.page import Page, render_page
 from perfgate.report.html.session_page import build_session_page
-from perfgate.report.render import CaseReport, render_case
+from perfgate.report.render import ReportedCase, render_case
 from perfgate.results.matrix_records import MATRIX_FILE
 from perfgate.results.matrix_results import load_matrix
 from perfgate.results.profiles import read_attribution
@@ -28,9 +28,9 @@ LAYER_DIR = "layers"
 """Below a result folder: timings of MoE layers that were taken beside the session, which its comment then shows."""
 
 
-def build_report(folder: Path, case: Case, link: str = "") -> CaseReport:
+def build_report(folder: Path, case: Case, link: str = "") -> ReportedCase:
     """Add to a case what else its folder holds: profiles of both arms, and timings of layers below LAYER_DIR."""
-    return CaseReport(
+    return ReportedCase(
         session=case.session,
         scenario=case.scenario,
         baseline=case.baseline,
@@ -46,7 +46,7 @@ def _judge_layers(place: Path) -> Verdict | None:
     return judge_layers(read_timings(timings)) if timings else None
 
 
-def write_report(folder: Path) -> CaseReport:
+def write_report(folder: Path) -> ReportedCase:
     """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment."""
     report = build_report(folder, load_case(folder, is_fixed=True))
     write_atomically(folder / "report.md", render_case(report).encode())

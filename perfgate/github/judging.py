@@ -17,7 +17,7 @@ from perfgate.github.handoff.handoff import Handoff
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
 from perfgate.github.settings import MatrixJob
-from perfgate.report.render import CaseReport
+from perfgate.report.render import ReportedCase
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""
@@ -38,7 +38,7 @@ class JobVerdict:
     """What one job of the matrix came to: judged cases, or the `problem` that left nothing to judge."""
 
     job: MatrixJob
-    cases: tuple[CaseReport, ...] = ()
+    cases: tuple[ReportedCase, ...] = ()
     problem: str = ""
 
     @property
@@ -83,19 +83,21 @@ def find_handoff(artifacts: Path, job: MatrixJob) -> Path:
     return artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
 
 
-def judge_handoffs(handoffs: Sequence[Handoff], reproduction: Reproduction, options: JudgingOptions) -> tuple[CaseReport, ...]:
+def judge_handoffs(
+    handoffs: Sequence[Handoff], reproduction: Reproduction, options: JudgingOptions
+) -> tuple[ReportedCase, ...]:
     """Compute each verdict from its windows. Raise HandoffError for a scenario that is not one of this side's."""
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
         folders = unpack_handoffs(handoffs, options.scenarios, Path(folder), scenarios_in_pr=options.scenarios_in_pr)
         return tuple(_judge(path, reproduction, options) for path in folders)
 
 
-def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) -> CaseReport:
+def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) -> ReportedCase:
     case = load_case(folder, options.baselines)
     name = case.scenario.name
     _, *words = case.session.reproduce
     reproduce = (find_scenario(options.scenarios, name), *words)
-    return CaseReport(
+    return ReportedCase(
         session=replace(case.session, source=reproduction.name_folder(name), reproduce=reproduce),
         scenario=case.scenario,
         baseline=case.baseline,
@@ -107,7 +109,7 @@ def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) ->
     )
 
 
-def annotate(cases: Sequence[CaseReport]) -> Iterator[str]:
+def annotate(cases: Sequence[ReportedCase]) -> Iterator[str]:
     """Say each verdict in a line that GitHub shows on the run."""
     levels = {Outcome.PASS: "notice", Outcome.IMPROVED: "notice", Outcome.REGRESSION: "error"}
     for case in cases:

@@ -19,7 +19,7 @@ from perfgate.github.runs import MachineResult, WorkflowRun, collect, was_nothin
 from perfgate.github.settings import Settings
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
-from perfgate.report.render import CaseReport
+from perfgate.report.render import ReportedCase
 
 NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"
 
@@ -139,7 +139,7 @@ def _judge_machine(
 ) -> MachineSection:
     """What is missing outweighs what is there, except a regression that was found."""
     remarks = list(result.remarks)
-    cases: tuple[CaseReport, ...] = ()
+    cases: tuple[ReportedCase, ...] = ()
     try:
         cases = judge_handoffs(result.handoffs, reproduction, options)
     except HandoffError as error:

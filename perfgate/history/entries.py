@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from perfgate.core import Arm, Outcome, Session, Window
+from perfgate.core import Arm, Outcome, Window
 from perfgate.errors import EvidenceError, InputError
+from perfgate.evidence import Session
 from perfgate.history.schema import SCHEMA
 from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import read_begun

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from perfgate.errors import InputError, RunnerError
-from perfgate.storage.journal import is_alive
+from perfgate.machine.processes import is_alive, list_ancestors
 
 VARIABLE = "PERFGATE_LOCKS"
 PREPARED = Path("/run/perfgate")
@@ -205,17 +205,6 @@ def _is_held_for_us(devices: Sequence[str] | None, folder: Path) -> bool:
         if name in wanted and (found.pid not in ancestors or devices is None):
             return False
     return True
-
-
-def list_ancestors(pid: int) -> Iterator[int]:
-    """The parents of a process, nearest first, as far as /proc tells."""
-    while pid > 1:
-        try:
-            told = Path("/proc", str(pid), "stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return
-        pid = int(told.rpartition(")")[2].split()[1])
-        yield pid
 
 
 def _find_living(devices: Sequence[str] | None, folder: Path) -> str | None:

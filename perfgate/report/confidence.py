@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfgate.core import Arm, Judgement, Outcome, Role, Session, Verdict
+from perfgate.core import Arm, Judgement, Outcome, Role, Verdict
+from perfgate.evidence import Session
 from perfgate.report import wording
 from perfgate.storage.rounding import format_percent
 

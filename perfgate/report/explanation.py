@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfgate.core import Judgement, Outcome, Role, Session, Verdict
+from perfgate.core import Judgement, Outcome, Role, Verdict
+from perfgate.evidence import Session
 from perfgate.report import wording
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
@@ -48,7 +49,7 @@ def explain_metric(judgement: Judgement, verdict: Verdict, session: Session) -> 
         _tell_change(judgement),
         _tell_bounds(judgement),
         _tell_evidence(verdict),
-        _tell_mishaps(session),
+        _tell_mishaps(verdict, session),
         _tell_next(judgement),
     )
 
@@ -87,12 +88,12 @@ def _tell_evidence(verdict: Verdict) -> str:
     return f"It rests on {blocks} and {verdict.windows} judged windows; {rule}{budget}."
 
 
-def _tell_mishaps(session: Session) -> str:
-    found = list(_list_mishaps(session))
+def _tell_mishaps(verdict: Verdict, session: Session) -> str:
+    found = list(_list_mishaps(verdict, session))
     return f"{'; '.join(found)}." if found else "No window was measured again, cut off or void."
 
 
-def _list_mishaps(session: Session) -> Iterator[str]:
+def _list_mishaps(verdict: Verdict, session: Session) -> Iterator[str]:
     again = sum(window.role is Role.RERUN for window in session.windows)
     if again:
         counted = (window.telemetry for window in session.windows if window.role is not Role.WARMUP)
@@ -100,9 +101,9 @@ def _list_mishaps(session: Session) -> Iterator[str]:
         yield f"{again} window{'' if again == 1 else 's'} {told} and had to be measured again"
     if session.superseded:
         yield f"{len(session.superseded)} windows were cut off by a break and measured anew"
-    if session.problems:
-        more = f" (and {len(session.problems) - 1} more)" if len(session.problems) > 1 else ""
-        yield f"The session is void: {session.problems[0].rstrip('.')}{more}"
+    if verdict.outcome is Outcome.INVALID:
+        more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
+        yield f"The session is void: {verdict.reasons[0].rstrip('.')}{more}"
 
 
 def _tell_next(judgement: Judgement) -> str:

@@ -176,7 +176,7 @@ def _list_samples(judged: ExportedSession, *, is_named: bool) -> Iterator[Sample
         yield from _list_use(arm, use, place, judged.begun)
     whole = {
         "perfgate_blocks": float(verdict.blocks),
-        "perfgate_session_problems": float(len(session.problems)),
+        "perfgate_session_problems": float(len(verdict.reasons)) if verdict.outcome is Outcome.INVALID else 0.0,
         "perfgate_session_seconds": max((window.ended_s for window in session.windows), default=0.0),
     }
     for name, value in whole.items():

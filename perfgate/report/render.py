@@ -40,7 +40,7 @@ class Fold(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseReport(Case):
+class ReportedCase(Case):
     """A case with what else a report of it shows.
 
     `attribution` says which kernels the difference consists of, or why the profiles cannot be read. `layers` is the verdict on
@@ -57,7 +57,7 @@ class CaseReport(Case):
     fetch: str = ""
 
 
-def render_case(report: CaseReport, fold: Fold = Fold.NOTHING, depth: int = TOP) -> str:
+def render_case(report: ReportedCase, fold: Fold = Fold.NOTHING, depth: int = TOP) -> str:
     """Return GitHub markdown whose first line is the verdict, as a heading of `depth`.
 
     One below TOP names the scenario and has no legend.
@@ -71,16 +71,16 @@ def write_heading(outcome: Outcome, headline: str, depth: int = TOP) -> str:
     return f"{'#' * depth} {outcome.icon} {headline}"
 
 
-def find_headline(report: CaseReport) -> Headline:
+def find_headline(report: ReportedCase) -> Headline:
     """Return the first line of a report as a value."""
     return _add_layers(report, build_view(report.verdict, report.session, report.scenario).headline)
 
 
-def _add_layers(report: CaseReport, headline: Headline) -> Headline:
+def _add_layers(report: ReportedCase, headline: Headline) -> Headline:
     return replace(headline, slower_layers=len(summarise_layers(report.layers).losses)) if report.layers else headline
 
 
-def lay_out_case(report: CaseReport, fold: Fold, depth: int = TOP) -> tuple[str, str]:
+def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP) -> tuple[str, str]:
     """Return the words of the heading and the markdown below it."""
     view = build_view(report.verdict, report.session, report.scenario)
     headline = _add_layers(report, view.headline).write(
@@ -91,7 +91,7 @@ def lay_out_case(report: CaseReport, fold: Fold, depth: int = TOP) -> tuple[str,
     return headline, _render_body(report, view, fold, depth)
 
 
-def _render_body(report: CaseReport, view: View, fold: Fold, depth: int) -> str:
+def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int) -> str:
     breakdown = build_breakdown(report.attribution)
     is_folded = fold >= Fold.CALM_METRICS
     return (
@@ -134,7 +134,7 @@ def render_text(case: Case, lay: Callable[[Table], str] = lay_out) -> str:
     )
 
 
-def render_as(style: str, report: CaseReport, lay: Callable[[Table], str] = lay_out) -> bytes:
+def render_as(style: str, report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> bytes:
     """Write a report as "json", "junit", "text" or "markdown"; `lay` lays out the table of a text."""
     if style == "json":
         return format_verdict(report.verdict)

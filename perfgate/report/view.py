@@ -6,16 +6,24 @@ from dataclasses import dataclass
 from math import log1p
 from shlex import join, quote
 
-from perfgate.core import Arm, Judgement, Outcome, Session, Verdict
+from perfgate.core import Arm, Judgement, Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.confidence import describe_confidence, describe_sensitivity, describe_spent
 from perfgate.report.expert_use import describe_use
 from perfgate.report.figure import draw_interval
 from perfgate.report.headline import Headline, build_headline, name_losses
+from perfgate.scenario.safeguards import Equivalence
 from perfgate.scenario.schema import Scenario
+from perfgate.verdict.validity.equivalence import describe_equivalence
+from perfgate.verdict.validity.gsm8k import describe_gsm8k
+from perfgate.verdict.validity.kernel_proof import describe_proof
 
 REASONS_SHOWN = 12
+
+UNPROVEN = "nobody built and examined them before the windows were measured"
+"""Of the kernels of a session that another job handed over: a proof that is left out shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +106,9 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         sensitivity=describe_sensitivity(ordered),
         spent=describe_spent(session),
         warning_marks=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
-        equivalence=session.equivalence,
+        equivalence=describe_answers(session, scenario.equivalence),
         expert_use=describe_use(session),
-        kernels=session.kernels,
+        kernels=describe_proof(session.kernels) or (UNPROVEN if session.is_handed_over else ""),
         action=action,
         action_command=command,
         labels=_labels(verdict, scenario, session),
@@ -113,6 +121,11 @@ def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
         replay=write_command("check", session.source) if session.source else "",
         commands=(("measure again", write_command("gate", *(session.reproduce or (session.scenario,)))),),
     )
+
+
+def describe_answers(session: Session, rules: Equivalence) -> str:
+    """Say in a clause each how far the arms' answers differ; empty where none were compared."""
+    return "; ".join(filter(None, (describe_equivalence(session.answers, rules), describe_gsm8k(session.marks, rules.gsm8k))))
 
 
 def _advise(verdict: Verdict, session: Session) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfgate.errors import EvidenceError
-from perfgate.readers.traces import KernelTime, KernelTrace, Kind
+from perfgate.evidence import KernelTime, KernelTrace, TraceKind
 
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
@@ -35,7 +35,7 @@ class KernelDifference:
 class Attribution:
     """Both arms' profiled windows, kernel by kernel, the largest difference first. Times are microseconds per forward step."""
 
-    kind: Kind
+    kind: TraceKind
     parts: tuple[KernelDifference, ...]
     base_us: float
     candidate_us: float

@@ -9,15 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.readers.replies import describe_field
-from perfgate.readers.traces import KernelTrace, read_traces
+from perfgate.evidence import KernelProfile, KernelTrace, Shown
+from perfgate.readers.traces import read_traces
 from perfgate.results.attribution import Attribution, attribute
-from perfgate.storage.journal import append_line, cut_torn_line, read_lines
+from perfgate.scenario.safeguards import Expect
+from perfgate.storage.journal import append_line, cut_torn_line, read_records
+
+LOG_EVENT = "log_expected"
+"""Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
 
 PROFILES_FILE = "profiles.jsonl"
 PROFILE_DIR = "profiles"
@@ -98,15 +102,11 @@ def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Pro
 
 def load_profiles(folder: Path) -> list[Profile]:
     """Read which windows were profiled. Raise EvidenceError for a damaged index or a trace that is not what was stored."""
-    path = folder / PROFILES_FILE
-    return [_load(folder, line, f"{path}:{number}") for number, line in enumerate(read_lines(path), start=1)]
+    hint = "the folder was damaged, profile again"
+    return [_load(folder, record) for record in read_records(folder / PROFILES_FILE, _adapter(), hint)]
 
 
-def _load(folder: Path, line: Mapping[str, Any], where: str) -> Profile:
-    try:
-        record = _adapter().validate_python(line)
-    except ValidationError as error:
-        raise EvidenceError(f"{where}: {describe_field(error)}; the folder was damaged, profile again") from None
+def _load(folder: Path, record: ProfileRecord) -> Profile:
     for trace in record.traces:
         if not (folder / trace.file).is_file():
             raise EvidenceError(f"{folder / trace.file}: is missing although the index names it; profile again")
@@ -122,6 +122,30 @@ def _load(folder: Path, line: Mapping[str, Any], where: str) -> Profile:
         prompts=record.prompts,
         traces=tuple(folder / trace.file for trace in record.traces),
     )
+
+
+def read_shown(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Shown:
+    """Read what the arms showed after the first block: of the log what was searched for, of profiles those that are needed.
+
+    Block 0 is a server that was started afterwards: it tells nothing of those that were measured.
+    """
+    log = frozenset(str(event.get("pattern")) for event in events if event.get("event") == LOG_EVENT and event.get("line"))
+    if not expect.needs_profile:
+        return Shown(log=log)
+    try:
+        found = [profile for profile in load_profiles(folder) if profile.block != FRESH]
+    except EvidenceError as error:
+        return Shown(log=log, problem=str(error))
+    last = {profile.arm: profile for profile in found if profile.arm is Arm.CANDIDATE or expect.is_difference}
+    return Shown(log=log, profiles=tuple(_read_kernels(profile) for profile in last.values()))
+
+
+def _read_kernels(profile: Profile) -> KernelProfile:
+    found = KernelProfile(arm=profile.arm, block=profile.block, start=profile.start, steps=profile.steps)
+    try:
+        return replace(found, trace=profile.read())
+    except EvidenceError as error:
+        return replace(found, problem=str(error))
 
 
 def read_attribution(folder: Path) -> Attribution | str | None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import perfgate
 from perfgate.errors import InputError, RunnerError
+from perfgate.machine.tools import Tool
 from perfgate.runner.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.runner.settings import Runner
 from perfgate.storage.journal import write_atomically
 
 SHIPPED = ("hooks", "systemd", "tmpfiles.d")
-COMMAND_TIMEOUT_S = 120.0
+_SYSTEM = Tool(timeout_s=120.0, missing=RunnerError, failed=RunnerError, hint="a machine is prepared with systemd's own tools")
 _UNINSTALLED = "is not executable"
 """What `systemd-analyze verify` says of a command that is not there yet: a thing to do, no fault of a unit."""
 
@@ -104,16 +104,9 @@ def _put(planned: PlannedFile, root: Path) -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
-    except FileNotFoundError:
-        raise RunnerError(f"{command[0]} is not installed; a machine is prepared with systemd's own tools") from None
-    except subprocess.TimeoutExpired:
-        raise RunnerError(f"{command[0]}: not done after {COMMAND_TIMEOUT_S:.0f} s") from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RunnerError(f"{' '.join(command)}: failed ({last[:300]})")
-    return f"run {' '.join(command)}"
+    words = " ".join(command)
+    _SYSTEM.call(command, name=words)
+    return f"run {words}"
 
 
 def verify_units(plan: HostPlan, root: Path) -> str:
@@ -122,10 +115,8 @@ def verify_units(plan: HostPlan, root: Path) -> str:
     if tool is None:
         return "verify: systemd-analyze is not installed, so nobody has read the units yet"
     units = [str(_below(root, UNITS / name)) for name in plan.units]
-    done = subprocess.run(
-        [tool, "verify", "--man=no", *units], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-    )
-    told = [line for line in done.stderr.splitlines() if "perfgate-" in line and _UNINSTALLED not in line]
+    done = _SYSTEM.run([tool, "verify", "--man=no", *units])
+    told = [line for line in done.errors.splitlines() if "perfgate-" in line and _UNINSTALLED not in line]
     if told:
         raise RunnerError(f"systemd-analyze verify: {told[0][:300]}")
     return f"verify {len(units)} units: systemd understands them"

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from perfgate.errors import RunnerError
+from perfgate.errors import RunnerError, TelemetryError
 from perfgate.machine.lock import find_lock_folder, list_holders
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
@@ -39,7 +39,7 @@ def read_status(runner: Runner, kernel_log: str) -> Status:
     try:
         readings = read_gpus()
         findings = judge_health(readings, kernel_log=kernel_log)
-    except RunnerError as error:
+    except (RunnerError, TelemetryError) as error:
         findings = (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
     closed = find_quarantine(runner)
     return Status(

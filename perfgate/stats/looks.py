@@ -88,7 +88,13 @@ def decide(series: Sequence[Series], plan: LookPlan) -> SeriesDecision:
     blocks = min((len(one.differences) for one in series), default=0)
     decision = SeriesDecision(outcome=Outcome.INCONCLUSIVE, look=0, findings=())
     for look in (look for look in plan.looks if look <= blocks):
-        findings = _require_lasting_gain(_look(series, look, plan), decision.findings)
+        found = judge_family(
+            [one.estimate(look) for one in series],
+            [one.margin_log for one in series],
+            [one.gating for one in series],
+            plan.alpha_look,
+        )
+        findings = _require_lasting_gain(found, decision.findings)
         decision = SeriesDecision(outcome=_combine(series, findings), look=look, findings=findings)
         if decision.outcome is not Outcome.INCONCLUSIVE:
             break
@@ -107,19 +113,21 @@ def judge_metric(found: Estimate, margin_log: float, *, is_worse: bool, is_bette
     return Outcome.IMPROVED if is_better and found.mean < -margin_log / 2 else Outcome.PASS
 
 
-def _look(series: Sequence[Series], look: int, plan: LookPlan) -> tuple[SeriesFinding, ...]:
-    estimates = [one.estimate(look) for one in series]
-    family = [index for index, one in enumerate(series) if one.gating]
-    worse = _reject(family, [found.p_worse for found in estimates], plan.alpha_look)
-    better = _reject(family, [found.p_better for found in estimates], plan.alpha_look)
-    strictest = plan.alpha_look / max(len(family), 1)
+def judge_family(
+    estimates: Sequence[Estimate], margins_log: Sequence[float], gating: Sequence[bool], alpha: float
+) -> tuple[SeriesFinding, ...]:
+    """Judge metrics that are looked at together: those that gate share the budget `alpha` by Holm's procedure."""
+    family = [index for index, is_gating in enumerate(gating) if is_gating]
+    worse = _reject(family, [found.p_worse for found in estimates], alpha)
+    better = _reject(family, [found.p_better for found in estimates], alpha)
+    strictest = alpha / max(len(family), 1)
     return tuple(
         SeriesFinding(
-            outcome=judge_metric(found, one.margin_log, is_worse=worse[index], is_better=better[index]),
+            outcome=judge_metric(found, margin_log, is_worse=worse[index], is_better=better[index]),
             estimate=found,
-            smallest=_find_smallest(found, one.margin_log, strictest),
+            smallest=_find_smallest(found, margin_log, strictest),
         )
-        for index, (one, found) in enumerate(zip(series, estimates, strict=True))
+        for index, (found, margin_log) in enumerate(zip(estimates, margins_log, strict=True))
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfgate.core import Session, Verdict
+from perfgate.core import Verdict
+from perfgate.evidence import Session
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import Policy, fix_policy

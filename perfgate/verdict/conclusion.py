@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1, log1p, sqrt
 
-from perfgate.core import Arm, Better, Judgement, Outcome, Session, Verdict
-from perfgate.machine.fingerprint import software_differences
+from perfgate.core import Arm, Better, Judgement, Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
+from perfgate.stats.moderated import Estimate
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
-from perfgate.verdict.differences import describe_arms
+from perfgate.verdict.differences import describe_arms, software_differences
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
 from perfgate.verdict.series import MetricSeries
 from perfgate.verdict.validity.admission import name_disturbed
@@ -24,12 +25,15 @@ NOISY_RATIO = 2.0
 MAX_LOG = 5.0
 """Effects beyond exp(5) are no effects but the absence of evidence."""
 
+MAX_EXPONENT = 50.0
+"""Beyond exp(50) two numbers have nothing to do with each other, and further on doubles end."""
+
 MAX_LOSS = 1.0
 """Evidence that finds nothing below twice the time cannot size a loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionConclusion:
+class Conclusion:
     """What was concluded, from how many blocks."""
 
     outcome: Outcome
@@ -38,10 +42,39 @@ class SessionConclusion:
     blocks: int = 0
 
 
+def add_estimate(judgement: Judgement, found: Estimate, *, sign: float = 1.0, widest: float = MAX_LOG) -> Judgement:
+    """Put an estimate of log badness into the reader's terms: the change with its bounds, signed as the metric is.
+
+    There are none where the interval reaches as far as `widest`, and no p-value without degrees of freedom.
+    """
+    reach = found.reach(CONFIDENCE)
+    ends = sorted(_change(sign * (found.mean + step)) for step in (-reach, reach)) if reach < widest else (None, None)
+    return replace(
+        judgement,
+        change=_change(sign * found.mean),
+        low=ends[0],
+        high=ends[1],
+        worse=found.mean,
+        p_value=found.p_worse if found.df else None,
+    )
+
+
+def _change(log_ratio: float) -> float:
+    return expm1(min(log_ratio, MAX_EXPONENT))
+
+
+def explain_loss(subject: str, verb: str, judgement: Judgement, margin: str) -> str:
+    """Say of a metric or layer that failed how much it lost, against `margin` as it is shown."""
+    return (
+        f"{subject} is {verb} by {format_percent(abs(judgement.change or 0.0))}: more than half of its {margin} margin, and "
+        f"noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+    )
+
+
 def conclude_invalid(session: Session, policy: Policy, problems: tuple[str, ...]) -> Verdict:
     """Conclude INVALID, with the problems as reasons."""
     judgements = tuple(_describe_unjudged(metric, policy, Outcome.INVALID) for metric in policy.metrics)
-    return _build(session, policy, SessionConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+    return _build(session, policy, Conclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 
 
 def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries], decision: SeriesDecision) -> Verdict:
@@ -61,7 +94,7 @@ def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries],
         judgements = tuple(_withhold(judgement) for judgement in judgements)
     reasons = explain(outcome, policy, judgements, decision.look, measured)
     blocks = decision.look or measured
-    return _build(session, policy, SessionConclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
+    return _build(session, policy, Conclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
 
 
 def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
@@ -79,27 +112,15 @@ def _withhold(judgement: Judgement) -> Judgement:
 
 def _describe(reading: MetricSeries, policy: Policy, finding: SeriesFinding | None, blocks: int) -> Judgement:
     """Put one metric into the reader's terms: levels in its unit, changes signed as the metric is."""
-    metric, estimate = METRICS[reading.metric], reading.series.estimate(blocks)
-    sign = -1.0 if metric.better is Better.HIGHER else 1.0
-    reach = estimate.reach(CONFIDENCE)
-    ends = sorted(expm1(sign * (estimate.mean + step)) for step in (-reach, reach)) if reach < MAX_LOG else (None, None)
+    sign, estimate = METRICS[reading.metric].sign, reading.series.estimate(blocks)
     base, candidate = reading.average(blocks)
     outcome = finding.outcome if finding else Outcome.INCONCLUSIVE
     smallest = expm1(finding.smallest) if finding and finding.smallest <= log1p(MAX_LOSS) else None
     phi = reading.series.phi[blocks - 1] if reading.series.phi else 1.0
-    return Judgement(
-        metric=reading.metric,
-        outcome=outcome,
-        gating=reading.series.gating,
+    return replace(
+        add_estimate(_describe_unjudged(reading.metric, policy, outcome), estimate, sign=sign),
         base=exp(sign * base),
         candidate=exp(sign * candidate),
-        change=expm1(sign * estimate.mean),
-        low=ends[0],
-        high=ends[1],
-        worse=estimate.mean,
-        margin_ratio=policy.scenario.margin_ratio(reading.metric),
-        band=find_band(reading.metric, policy),
-        p_value=estimate.p_worse if estimate.df else None,
         smallest_effect=smallest,
         notes=tuple(_note(reading.metric, policy, outcome, smallest, phi)),
     )
@@ -129,12 +150,6 @@ def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgeme
         metric=metric,
         outcome=outcome,
         gating=metric not in policy.not_gating,
-        base=None,
-        candidate=None,
-        change=None,
-        low=None,
-        high=None,
-        worse=None,
         margin_ratio=policy.scenario.margin_ratio(metric),
         band=find_band(metric, policy),
         notes=(policy.not_gating[metric],) if metric in policy.not_gating else (),
@@ -167,10 +182,7 @@ def _explain_loss(judgement: Judgement) -> str:
     margin_ratio = (
         judgement.margin_ratio if row.better is Better.LOWER else judgement.margin_ratio / (1 + judgement.margin_ratio)
     )
-    return (
-        f"{row.title} is worse by {format_percent(abs(judgement.change or 0.0))}: more than half of its "
-        f"{format_percent(margin_ratio)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
-    )
+    return explain_loss(row.title, "worse", judgement, format_percent(margin_ratio))
 
 
 def _explain_inconclusive(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
@@ -191,7 +203,7 @@ def _count(blocks: int) -> str:
     return f"{blocks} block{'' if blocks == 1 else 's'}"
 
 
-def _build(session: Session, policy: Policy, answer: SessionConclusion) -> Verdict:
+def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:
     fingerprint = session.fingerprints.get(Arm.CANDIDATE) or session.fingerprints.get(Arm.BASE)
     return Verdict(
         outcome=answer.outcome,

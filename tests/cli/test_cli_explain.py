@@ -76,8 +76,9 @@ def test_explain_metric__says_what_was_measured_again():
 
 def test_explain_metric__says_what_voided_it():
     verdict, session, *_ = case_invalid()
+    verdict = replace(verdict, reasons=("the server died", "and more"))
 
-    sentences = explain_metric(verdict.judgements[0], verdict, replace(session, problems=("the server died", "and more")))
+    sentences = explain_metric(verdict.judgements[0], verdict, session)
 
     assert sentences[0] == "Output throughput was not judged: INVALID."
     assert sentences[3] == "The session is void: the server died (and 1 more)."

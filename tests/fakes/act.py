@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 
 from perfgate.core import Arm, Fingerprint
-from perfgate.readers.replies import Question
-from perfgate.results.answers import Answers, store_answers
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.evidence import Answers, Question
+from perfgate.readers.replies import draw_prompts
+from perfgate.results.answers import store_answers
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from tests.fakes import fake_answers
 from tests.fakes.sessions import FACTS, make_session, write_folder
 
@@ -86,7 +88,9 @@ def measure(place, monkeypatch, *, worse=0.0, blocks=4, noise=0.001, problem=Non
         prompts=rules.prompts, input_len=rules.input_len, output_len=rules.output_len, vocab=4096, seed=rules.seed
     )
     monkeypatch.setattr(fake_answers, "FAULT", "ok")
-    raw = fake_answers.generate({"input_ids": question.draw(), "sampling_params": {"max_new_tokens": rules.output_len}})[1]
+    raw = fake_answers.generate({"input_ids": draw_prompts(question), "sampling_params": {"max_new_tokens": rules.output_len}})[
+        1
+    ]
     for arm, block, start in sorted({(window.arm, window.block, window.start) for window in session.windows}):
         store_answers(folder, raw, Answers(arm=arm, block=block, start=start, question=question))
     if problem:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.machine.fingerprint import read_software
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.results.results import load_results
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.server import Launch
 from perfgate.serving.measure import Request
+from perfgate.verdict.validity.admission import find_problems
 
 FAKES = Path(__file__).parent
 
@@ -27,6 +30,12 @@ class Silent:
 
     def wait(self, text):
         self.lines.append(text)
+
+
+def list_problems(session):
+    """What voids a session that was loaded from a folder, whatever its windows."""
+    scenario, _ = load_results(session.source)
+    return find_problems(session, scenario)
 
 
 def make_launch(engine="sglang", **env):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Session, Timing, Verdict, Window
+from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Verdict, Window
+from perfgate.evidence import Session, Timing
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import build_section
 from perfgate.github.comment.states import find_state
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.report.comment import build_comment
-from perfgate.report.render import CaseReport
+from perfgate.report.render import ReportedCase
 from perfgate.results.records import ArmRecord, SessionRecord, list_options
 from perfgate.scenario.schema import parse_scenario
+from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
 
 SCENARIO = parse_scenario(
     """
@@ -242,13 +244,21 @@ CASES = {
 }
 
 
-KERNELS = (
-    "30 compiled for sm_90, none refused; sglang right in 53 of 53 cases against the float64 oracle (largest error 92 % of its "
-    "limit), 77 not covered"
+KERNELS = KernelProof(
+    builds=(Build(arm="candidate", arch="sm_90", kernels=30),),
+    exams=(
+        Exam(
+            arm="candidate",
+            implementation="sglang",
+            sound=53,
+            worst=0.92,
+            left_out=tuple(KernelFinding(name=f"case {number}", problem="not covered") for number in range(77)),
+        ),
+    ),
 )
 
 
-def make_case(name, *, kernels="", **more):
+def make_case(name, *, kernels=None, **more):
     """A case of the table as `render_comment` takes it."""
     verdict, session, scenario, baseline = CASES[name]()
     session = replace(session, kernels=kernels)
@@ -256,7 +266,7 @@ def make_case(name, *, kernels="", **more):
 
 
 def build_case(verdict, session, scenario, baseline):
-    return CaseReport(verdict=verdict, session=session, scenario=scenario, baseline=baseline)
+    return ReportedCase(verdict=verdict, session=session, scenario=scenario, baseline=baseline)
 
 
 def make_several():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfgate.storage.journal import is_alive
+from perfgate.machine.processes import is_alive
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import copy_without_break, read_lines, wait_for_lines
 from tests.fakes.requests import build_text

@@ -7,7 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from perfgate.errors import BaselineError, InputError
+from perfgate.errors import InputError
+from perfgate.gate.baseline_files import load_baseline
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.comment.sections import parse
@@ -148,55 +149,47 @@ def test_machine_report__without_a_comment():
 
 
 def test_write_pages__what_cannot_be_shown_is_left_out(tmp_path):
-    written = []
-
-    def write_page(folder, file, baselines):
-        if written:
-            raise InputError("no figures")
-        written.append((folder, file, baselines))
-
     results = [make_result(measure(tmp_path, "unit"), measure(tmp_path, "other"))]
-    options = make_options(write_scenario(tmp_path, "unit"), write_scenario(tmp_path, "other"))
-    lines = list(write_pages(results, options, tmp_path / "report", write_page))
+    options = make_options(write_scenario(tmp_path, "unit"))
+    lines = list(write_pages(results, options, tmp_path / "report"))
 
     place = tmp_path / "report" / "test-gpu"
-    assert written == [(place / "unit", place / "unit.html", ())]
-    assert lines == [f"{place / 'unit'}.html", "test-gpu: no page: no figures"]
+    assert [path.name for path in place.glob("*.html")] == ["unit.html"]
+    assert "<title>" in (place / "unit.html").read_text()
+    assert lines[0] == f"{place / 'unit'}.html"
+    assert lines[1].startswith("test-gpu: no page: scenario other is not one of this side's (unit)")
 
 
 JOB = MatrixJob(hardware="test-gpu", scenario="unit")
 
 
-def test_learn_from__gives_a_folder_named_after_the_run(tmp_path):
+def learn(tmp_path, *scenarios):
+    """What a baseline below `tmp_path` takes in of the jobs of `scenarios`, of which `unit` alone handed something over."""
     path = find_handoff(tmp_path, JOB)
-    path.parent.mkdir()
-    path.write_bytes(measure(tmp_path, "unit"))
-    seen = []
+    if not path.exists():
+        path.parent.mkdir()
+        path.write_bytes(measure(tmp_path, "unit"))
+    subjects = [(replace(JOB, scenario=name), RUN.subject("test-gpu")) for name in scenarios]
+    return list(learn_from(subjects, tmp_path, (write_scenario(tmp_path, "unit"),), tmp_path / "baselines"))
 
-    def add(folder):
-        seen.append((folder.name, (folder / "session.json").is_file()))
-        return "stored"
 
-    (lesson,) = learn_from([(JOB, RUN.subject("test-gpu"))], tmp_path, (write_scenario(tmp_path, "unit"),), add)
+def test_learn_from__names_a_session_after_the_run(tmp_path):
+    (lesson,) = learn(tmp_path, "unit")
 
-    assert seen == [("run-11-1-test-gpu", True)]
-    assert (lesson.message, lesson.facts) == ("stored", {"hardware": "test-gpu", "scenario": "unit"})
+    (stored,) = (tmp_path / "baselines").rglob("*.json")
+    assert {start.session for start in load_baseline(stored).starts} == {"run-11-1-test-gpu"}
+    assert {start.commit for start in load_baseline(stored).starts} == {HEAD}
+    assert lesson.message.startswith(f"{stored}: built (1 session(s), ")
+    assert lesson.facts == {"hardware": "test-gpu", "scenario": "unit"}
 
 
 def test_learn_from__a_refusal_is_a_warning_and_the_next_job_goes_on(tmp_path):
-    path = find_handoff(tmp_path, JOB)
-    path.parent.mkdir()
-    path.write_bytes(measure(tmp_path, "unit"))
-    subjects = [(replace(JOB, scenario="missing"), RUN.subject("test-gpu")), (JOB, RUN.subject("test-gpu"))]
-
-    def refuse(folder):
-        raise BaselineError(f"{folder.name}: the level became slower")
-
-    missing, refused = learn_from(subjects, tmp_path, (write_scenario(tmp_path, "unit"),), refuse)
+    learn(tmp_path, "unit")
+    missing, refused = learn(tmp_path, "missing", "unit")
 
     assert "handoff-missing.json: no such file" in missing.problem
-    assert refused.message == "::warning title=perfgate test-gpu unit::run-11-1-test-gpu: the level became slower"
-    assert refused.facts["problem"] == "run-11-1-test-gpu: the level became slower"
+    assert refused.message.startswith("::warning title=perfgate test-gpu unit::session run-11-1-test-gpu is in the baseline")
+    assert refused.facts["problem"].startswith("session run-11-1-test-gpu is in the baseline already")
 
 
 @pytest.mark.parametrize(

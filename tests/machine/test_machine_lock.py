@@ -19,7 +19,7 @@ from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.serving.watch.telemetry import find_measured
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
@@ -183,7 +183,7 @@ def test_measure__second_session_is_refused_and_measures_nothing(monkeypatch, tm
 
     measure(build_request(tmp_path / "out"), Silent())
     _, session = load_results(tmp_path / "out")
-    assert session.problems == ()
+    assert list_problems(session) == ()
 
 
 def test_lock__without_a_gpu_the_machine_is_held_alone(monkeypatch, tmp_path):

@@ -105,7 +105,7 @@ def test_format_openmetrics__session_without_windows():
     session = replace(make_session(scenario), windows=(), fingerprints={}, problems=("the server died",))
     found = read_back(ExportedSession(name="unit-1", begun=BEGUN, case=make_case(session, scenario, None)))
 
-    assert found["perfgate_session_problems"][0].value == 1
+    assert found["perfgate_session_problems"][0].value == 2
     assert found["perfgate_session_problems"][0].labels == {"scenario": "unit", "hardware": "unknown"}
     assert "perfgate_output_tok_per_s" not in found
 

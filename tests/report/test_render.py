@@ -71,7 +71,7 @@ def render_golden(name):
     if suffix == "txt":
         return render_text(build_case(*CASES[stem]()))
     layers = make_layers(0.031, 0.004, 0.014) if stem == "kernels" else None
-    kernels = KERNELS if stem in {"kernels", "improved"} else ""
+    kernels = KERNELS if stem in {"kernels", "improved"} else None
     return render_comment([make_case("regression" if stem == "kernels" else stem, layers=layers, kernels=kernels)], ROOM)
 
 

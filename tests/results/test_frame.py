@@ -6,8 +6,9 @@ from io import BytesIO
 import pandas as pd
 import pytest
 
-from perfgate.core import Arm, Fingerprint, Role, Run, Session, Window
+from perfgate.core import Arm, Fingerprint, Role, Run, Window
 from perfgate.errors import InputError
+from perfgate.evidence import Session
 from perfgate.results.frame import COLUMNS, dump_csv, dump_parquet, frame_of_runs, frame_of_sessions
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfgate.core import Outcome, Role, Timing
+from perfgate.core import Outcome, Role
+from perfgate.evidence import Timing
 from perfgate.report.view import build_view
 from perfgate.results.results import measure_time
 from tests.fakes.sessions import make_scenario, make_session

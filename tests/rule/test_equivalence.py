@@ -8,8 +8,9 @@ import pytest
 
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
-from perfgate.readers.replies import Question, Reply
-from perfgate.results.answers import ANSWERS_FILE, Answers, load_answers, store_answers
+from perfgate.evidence import Answers, Question, Reply
+from perfgate.readers.replies import draw_prompts
+from perfgate.results.answers import ANSWERS_FILE, load_answers, store_answers
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.verdict.validity.equivalence import (
     UNRELATED_DRIFT,
@@ -30,7 +31,7 @@ def ask(monkeypatch, fault, question=QUESTION):
     """The body that the fake engine replies with."""
     monkeypatch.setattr(fake_answers, "FAULT", fault)
     sampling = {"max_new_tokens": question.output_len}
-    return fake_answers.generate({"input_ids": question.draw(), "sampling_params": sampling})[1]
+    return fake_answers.generate({"input_ids": draw_prompts(question), "sampling_params": sampling})[1]
 
 
 def store(folder, monkeypatch, faults, question=QUESTION):
@@ -229,9 +230,9 @@ def test_load_answers__torn_and_damaged_index(tmp_path, monkeypatch):
 
 
 def test_question__draws_the_same_prompts_everywhere():
-    prompts = QUESTION.draw()
+    prompts = draw_prompts(QUESTION)
 
     assert prompts[0][:6] == [849, 3186, 2911, 1244, 2032, 1881]
     assert {len(prompt) for prompt in prompts} == {16}
     assert all(409 <= token < 3686 for prompt in prompts for token in prompt)
-    assert json.loads(json.dumps(prompts)) == Question(prompts=6, input_len=16, output_len=1, vocab=4096, seed=1).draw()
+    assert json.loads(json.dumps(prompts)) == draw_prompts(Question(prompts=6, input_len=16, output_len=1, vocab=4096, seed=1))

@@ -10,11 +10,12 @@ from perfgate.check import judge
 from perfgate.core import Outcome, Role
 from perfgate.report.explanation import explain_metric
 from perfgate.report.html.places import Fate, place_windows
+from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
 from perfgate.verdict.case import Case
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.pairing import WindowRules, fix_rules, group_starts
-from perfgate.verdict.validity.same_work import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED, describe_other_work
+from perfgate.verdict.validity.same_work import describe_other_work
 from tests.fakes.sessions import change_window, make_scenario, make_session
 
 SCENARIO = make_scenario()

@@ -183,7 +183,7 @@ def test_doctor__looks_only_at_the_slots_gpu(library, tmp_path):
     ("script", "code", "words"),
     [
         ("exit 0", 0, "0 finding(s)"),
-        ("echo 'Memory: Fail'; exit 226", 30, "DCGM's diagnosis failed: Memory: Fail"),
+        ("echo 'Memory: Fail'; exit 226", 30, "DCGM's diagnosis: failed (Memory: Fail)"),
         (None, 20, "dcgmi is not installed"),
     ],
 )

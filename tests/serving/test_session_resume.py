@@ -13,17 +13,17 @@ import pytest
 from perfgate.check import judge
 from perfgate.core import Role
 from perfgate.errors import EvidenceError
+from perfgate.machine.folder_lock import LOCK_FILE, lock_folder
 from perfgate.results.results import load_results
 from perfgate.results.resumption import find_differences, read_progressed, require_cut_off
-from perfgate.scenario.schema import load_scenario
+from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.injection.injection_log import PROOF
 from perfgate.serving.measure import measure
-from perfgate.storage.journal import LOCK_FILE, lock_folder
 from perfgate.storage.rounding import format_verdict
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import copy_without_break, kill_at, read_lines, run_perfgate, start_perfgate
-from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
+from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
 
 # Two blocks of two starts each; two windows of a start warm it up.
 MEASURED = load_scenario("cpu-moe").blocks.windows
@@ -83,7 +83,7 @@ def test_measure__goes_on_after_a_cut(tmp_path, count):
     [event] = [event for event in read_lines(tmp_path / "out", "events.jsonl") if event["event"] == "resumed"]
 
     assert session.is_complete
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert len(session.windows) == WINDOWS
     assert len(session.superseded) == len(event["superseded"]) == count - whole * A_BLOCK
     assert (tmp_path / "out" / "windows.jsonl").read_bytes().startswith(before)
@@ -101,7 +101,7 @@ def test_measure__a_second_cut_supersedes_only_what_came_after_the_first(tmp_pat
     assert [len(files) for files in named] == [3, 2]
     assert len(session.superseded) == 5
     assert len(session.windows) == WINDOWS
-    assert session.problems == ()
+    assert list_problems(session) == ()
 
 
 def test_measure__the_clock_of_the_session_goes_on(tmp_path):
@@ -131,7 +131,7 @@ def test_measure__a_request_that_failed_before_the_cut_still_voids(tmp_path, mon
     resume(tmp_path / "out")
     _, session = load_results(tmp_path / "out")
 
-    assert "block 1, base, before it was cut off: 7 of 8 requests completed" in " ".join(session.problems)
+    assert "block 1, base, before it was cut off: 7 of 8 requests completed" in " ".join(list_problems(session))
 
 
 def test_measure__half_a_line_and_a_window_without_its_line(tmp_path):
@@ -146,7 +146,7 @@ def test_measure__half_a_line_and_a_window_without_its_line(tmp_path):
     assert event["unindexed"] == ["windows/0003.jsonl.gz"]
     assert (tmp_path / "out" / "windows" / "0003.jsonl.gz").read_bytes() == b"written, and its line was not"
     assert len(session.windows) == WINDOWS
-    assert session.problems == ()
+    assert list_problems(session) == ()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_measure__folder_from_before_inherited_variables_were_kept(tmp_path, mon
     _, session = load_results(tmp_path / "out")
 
     assert session.is_complete
-    assert session.problems == ()
+    assert list_problems(session) == ()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import NormalDist, correlation, median, pvariance
 
 from benchmarks.h200.serving.outcomes import list_outcome
-from perfgate.core import Arm, Outcome, Role, Session, Verdict, Window
+from perfgate.core import Arm, Outcome, Role, Verdict, Window
+from perfgate.evidence import Session
 from perfgate.gate.case import load_case
 from perfgate.results.raw.raw_files import read_raw
 from perfgate.results.records import INDEX_FILE

@@ -10,8 +10,8 @@ import click
 from perfgate.cli.options import add_scenario_argument, complete_scenario, read_scenario
 from perfgate.cli.output import STREAM, add_format_option, print_json, write_file
 from perfgate.errors import InputError
-from perfgate.scenario.catalog import list_scenarios
-from perfgate.scenario.schema import load_scenario, parse_scenario
+from perfgate.scenario.catalog import list_scenarios, load_scenario
+from perfgate.scenario.schema import parse_scenario
 
 _NAME = re.compile(r"^name\s*=.*$", re.MULTILINE)
 

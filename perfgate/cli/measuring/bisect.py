@@ -22,10 +22,10 @@ from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, print_text
 from perfgate.cli.measuring.searching import plan_commanded, plan_served
 from perfgate.errors import InputError
+from perfgate.machine.folder_lock import lock_folder
 from perfgate.metrics import METRICS
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.progress import show_progress
-from perfgate.storage.journal import lock_folder
 
 FOLDER = click.Path(path_type=Path)
 _WHAT = (

@@ -25,6 +25,7 @@ from perfgate.results.results import load_results
 from perfgate.results.resumption import require_cut_off
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import show_progress
+from perfgate.verdict.validity.admission import find_problems
 
 
 @click.command(name="run")
@@ -64,10 +65,11 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     with show_progress() as progress:
         measure(request, progress)
     _, session = load_results(folder)
+    problems = find_problems(session, parsed)
     if options["style"] == "json":
-        print_json({"folder": folder, "problems": session.problems, "is_complete": session.is_complete})
+        print_json({"folder": folder, "problems": problems, "is_complete": session.is_complete})
     else:
         click.echo(folder)
-    for problem in session.problems:
+    for problem in problems:
         click.echo(f"perfgate: session void: {problem}", err=True)
-    return 3 if session.problems else 0
+    return 3 if problems else 0

@@ -13,7 +13,7 @@ from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.results.records import save_proof
 from perfgate.serving.engine.arms import list_caches
-from perfgate.verdict.validity.kernel_proof import describe_proof, find_problems
+from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
 from perfgate_moe.proof.values import ArmName
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     request = _build_request(options)
     proof = prove(_open_sides(options), request, options["wheels"], tell)
     save_proof(proof, output)
-    problems = list(find_problems(proof))
+    problems = list(check_kernels(proof))
     content = {"file": output, "kernels": describe_proof(proof), "problems": problems}
     print_result(style, content, describe_proof(proof))
     for problem in problems:

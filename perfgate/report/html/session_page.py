@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
-from perfgate.core import Session, Verdict
+from perfgate.core import Verdict
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.breakdown import build_breakdown
@@ -30,7 +31,7 @@ from perfgate.report.html.page import (
 from perfgate.report.html.places import Fate, Placed, pick_evidence, place_windows
 from perfgate.report.html.timeline import draw_timeline
 from perfgate.report.html.verdict_parts import list_shown, make_measures, make_tiles
-from perfgate.report.render import CaseReport
+from perfgate.report.render import ReportedCase
 from perfgate.report.table import Table
 from perfgate.report.view import View, build_view
 from perfgate.results.attribution import Attribution
@@ -43,7 +44,7 @@ TIMELINE_METRICS = 3
 SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms")
 
 
-def build_session_page(report: CaseReport, record: SessionRecord, raw: RawData, layers: Sequence[PageSection] = ()) -> Page:
+def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData, layers: Sequence[PageSection] = ()) -> Page:
     """Put a judged session into a page; `layers` are sections on its kernels, where timings of them were given."""
     verdict = report.verdict
     view = build_view(verdict, report.session, report.scenario)

@@ -16,7 +16,7 @@ from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
 One = TypeVar("One", Build, Exam)
 
 
-def find_problems(proof: KernelProof | None) -> Iterator[str]:
+def check_kernels(proof: KernelProof | None) -> Iterator[str]:
     """Say what the candidate's kernels do wrong that the base's do not; each voids the session. Nothing without a proof."""
     if proof is None:
         return
