@@ -8,7 +8,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ab": ("perfgate ab cpu-moe --env OMP_NUM_THREADS=2",),
     "baseline add": ("perfgate baseline add perfgate-demo/pass --to baselines",),
     "baseline diff": ("perfgate baseline diff old.json new.json",),
-    "baseline expire": ("perfgate baseline expire baseline.json --days 90",),
+    "baseline expire": ("perfgate baseline expire baseline.json --older-than 90",),
     "baseline list": ("perfgate baseline list",),
     "baseline show": ("perfgate baseline show baseline.json",),
     "baseline verify": ("perfgate baseline verify baseline.json",),

@@ -29,7 +29,7 @@ def format_junit(verdict: Verdict) -> bytes:
     root = Element("testsuites")
     root.append(suite)
     indent(root)
-    return b'<?xml version="1.0" encoding="utf-8"?>\n' + tostring(root, encoding="utf-8") + b"\n"
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'.encode()
 
 
 def _add(suite: Element, name: str, outcome: Outcome, message: str) -> None:
