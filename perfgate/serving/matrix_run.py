@@ -84,8 +84,7 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
         telemetry = Telemetry(writer.folder, open_monitor(launches.values()))
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock, *machine)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock, *machine))
         MatrixDriver(
             matrix=matrix,
             launches=launches,

@@ -109,8 +109,7 @@ def measure(request: Request, progress: Progress) -> None:
             return
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock, *machine)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock, *machine))
         client = stack.enter_context(
             Client(request.arms[Arm.BASE].python, ENGINES[request.scenario.server.engine], writer.logs / "client.log", reaper)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from math import expm1, isfinite, log1p
+from math import isfinite
 from typing import Any
 
 import orjson
@@ -46,10 +46,11 @@ def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = 
 
 
 VERDICT_FILE = "verdict.json"
-
-
 VERDICT_SCHEMA = 2
-"""Of `verdict.json`: 2 has the margin and the threshold on the scale of the change."""
+"""Of `verdict.json`: 2 has the margin and the line from which a metric fails on the scale of the change."""
+
+LOSSES = ("margin", "fails_from", "excluded", "smallest_effect")
+"""Fields that are ratios of time, positive for a loss, until they are written."""
 
 
 def format_verdict(verdict: Verdict) -> bytes:
@@ -61,14 +62,15 @@ def format_verdict(verdict: Verdict) -> bytes:
 
 
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
-    """The fields of a judgement for files and JSON output: change, bounds, margin and threshold on one scale.
+    """The fields of a judgement for files and JSON output, all losses on the scale of `change`.
 
-    That is the scale of `change`: a ratio of the metric's own value, signed in the reader's sense, so that +0.03 of a time is
-    slower and -0.03 of a throughput is. `margin_change` is the loss that matters, `threshold_change` half of it on the log
-    scale: an estimate beyond it, that noise does not explain, is a REGRESSION.
+    That is a ratio of the metric's own value, signed in the reader's sense: +0.03 of a time is slower, -0.03 of a throughput.
     """
     content = asdict(judgement)
-    del content["worse"], content["margin_ratio"]
-    margin_log = log1p(judgement.margin_ratio)
-    sign = -1 if judgement.metric in METRICS and METRICS[judgement.metric].better is Better.HIGHER else 1
-    return content | {"margin_change": expm1(sign * margin_log), "threshold_change": expm1(sign * margin_log / 2)}
+    del content["worse"]
+    content["margin"] = content.pop("margin_ratio")
+    is_higher = judgement.metric in METRICS and METRICS[judgement.metric].better is Better.HIGHER
+    for name in LOSSES if is_higher else ():
+        loss = content[name]
+        content[name] = None if loss is None else 1 / (1 + loss) - 1
+    return content

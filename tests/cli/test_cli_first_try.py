@@ -225,9 +225,9 @@ def test_schema__one_scale(capsys):
     judgements = {one["metric"]: one for one in json.loads(capsys.readouterr().out)["judgements"]}
 
     throughput, median = judgements["output_tok_per_s"], judgements["median_itl_ms"]
-    assert throughput["margin_change"] < throughput["threshold_change"] < 0
-    assert throughput["change"] < throughput["threshold_change"]
-    assert 0 < median["threshold_change"] < median["margin_change"] < median["change"]
+    assert throughput["margin"] < throughput["fails_from"] < 0
+    assert throughput["change"] < throughput["fails_from"]
+    assert 0 < median["fails_from"] < median["margin"] < median["change"]
 
 
 def test_check__junit(tmp_path, capsys):

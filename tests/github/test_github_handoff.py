@@ -579,14 +579,14 @@ QUESTION = Question(prompts=16, input_len=48, output_len=32, vocab=4096, seed=1)
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
+def asked(tmp_path):
     """Pack a session whose starts answered the fixed prompts, the last one with a fault; return the document."""
 
     def pack(fault="ok"):
         folder = write_folder(tmp_path / f"asked-{fault}", make_session(SCENARIO))
         for start in range(1, 5):
-            monkeypatch.setattr(fake_answers, "FAULT", fault if start == 3 else "ok")
-            raw = fake_answers.generate({"input_ids": draw_prompts(QUESTION), "sampling_params": {"max_new_tokens": 32}})[1]
+            asked = {"input_ids": draw_prompts(QUESTION), "sampling_params": {"max_new_tokens": 32}}
+            raw = fake_answers.generate(asked, fault if start == 3 else "ok")[1]
             arm = Arm.BASE if start in {1, 4} else Arm.CANDIDATE
             store_answers(folder, raw, Answers(arm=arm, block=(start + 1) // 2, start=start, question=QUESTION))
         assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / f"packed-{fault}"), *subject()]) == 0

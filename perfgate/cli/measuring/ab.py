@@ -17,6 +17,7 @@ from perfgate.cli.options import (
     add_proof_options,
     add_scenario_argument,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
 )
 from perfgate.cli.output import add_format_option
@@ -54,6 +55,7 @@ _CHANGES = {
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_folder_options
 @add_blocks_option
 @add_format_option

@@ -16,6 +16,7 @@ from perfgate.cli.options import (
     add_proof_options,
     add_scenario_argument,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -39,6 +40,7 @@ from perfgate.serving.progress import show_progress
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_arm_options
 @add_format_option
 def command(*, scenario: str, **options: Any) -> int:
@@ -71,4 +73,4 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
         report = run_gate(job, progress)
     write_output(render_as(options["style"], report, choose_layout()), None, is_text=options["style"] == "text")
     click.echo(f"report folder: {folder}", err=options["style"] == "json")
-    return report.verdict.outcome.exit_code
+    return report.verdict.find_exit_code(options["uncalibrated"])
