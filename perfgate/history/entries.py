@@ -181,6 +181,12 @@ def _describe_verdict(case: Case) -> dict[str, Any]:
         "judgements": [
             {name: content[name] for name in JUDGED_FIELDS}
             for judgement in verdict.judgements
-            for content in [{**describe_judgement(judgement), "margin": judgement.margin_ratio, "smallest_effect": judgement.smallest_effect}]
+            for content in [
+                {
+                    **describe_judgement(judgement),
+                    "margin": judgement.margin_ratio,
+                    "smallest_effect": judgement.smallest_effect,
+                }
+            ]
         ],
     }

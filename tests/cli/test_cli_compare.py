@@ -203,7 +203,9 @@ def test_command__truncated_json(capsys, base, tmp_path):
 
 
 def test_command__directory(capsys, base, tmp_path):
-    assert "holds no file" in refused(capsys, "--base", base, "--candidate", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+
+    assert "holds no file" in refused(capsys, "--base", base, "--candidate", str(tmp_path / "empty"))
 
 
 def test_command__negative_number(capsys, base, tmp_path):

@@ -4,7 +4,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import click
 import pytest
@@ -201,7 +201,7 @@ def test_report__opens_the_newest(tmp_path, monkeypatch, capsys):
     assert "page: perfgate-results/a/report.html" in capsys.readouterr().err
 
 
-def test_scenarios__new_measures_what_it_was_copied_from(tmp_path, capsys):
+def test_scenarios__new_measures_what_it_was_copied_from(capsys):
     codes = [main(["scenarios", "new", "my own.toml"]), main(["scenarios", "show", "my own.toml"])]
     said = capsys.readouterr()
 
@@ -211,7 +211,7 @@ def test_scenarios__new_measures_what_it_was_copied_from(tmp_path, capsys):
     assert main(["scenarios", "new", "my own.toml"]) == 2
 
 
-def test_schema__holds_for_every_outcome(tmp_path, capsys):
+def test_schema__holds_for_every_outcome(capsys):
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with the extra test")
     main(["schema"])
     schema = json.loads(capsys.readouterr().out)
@@ -230,9 +230,9 @@ def test_schema__one_scale(capsys):
     assert 0 < median["fails_from"] < median["margin"] < median["change"]
 
 
-def test_check__junit(tmp_path, capsys):
+def test_check__junit(capsys):
     code = main(["check", str(SLOWER), "--format", "junit"])
-    suite = ElementTree.fromstring(capsys.readouterr().out)[0]  # noqa: S314 - what was written a line ago
+    suite = ET.fromstring(capsys.readouterr().out)[0]  # noqa: S314 - what was written a line ago
 
     assert code == 1
     assert {case.get("name"): [child.tag for child in case] for case in suite} == {
