@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
+from perfgate.engines.table import ENGINES, find_backend
 from perfgate.metrics import METRICS
 from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Equivalence, Expect
@@ -24,6 +25,12 @@ it has no slash and no two dots in a row."""
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
+
+if TYPE_CHECKING:
+    EngineName = str
+else:
+    # A new row of the table of engines is a name that a scenario may use.
+    EngineName = Literal[tuple(ENGINES)]
 
 # A misspelt key must not silently become a default.
 _STRICT = ConfigDict(extra="forbid")
@@ -60,7 +67,7 @@ class Server:
     `min_gpu_memory_gib` says which cards the scenario is offered for: those with as much memory as NVML counts, or more.
     """
 
-    engine: Literal["sglang", "sglang-cpu", "vllm", "vllm-cpu"]
+    engine: EngineName
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     min_gpu_memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -141,8 +148,8 @@ class Scenario:
             raise ValueError("gates: is empty; name at least one metric")
         if unknown := name_unknown(self.gates, METRICS, "gates", "metric"):
             raise ValueError(unknown)
-        wanted = self.server.engine.removesuffix("-cpu")
-        if (wanted == "vllm") != self.load.backend.startswith("vllm"):
+        wanted = ENGINES[self.server.engine].backend
+        if find_backend(self.load.backend) != wanted:
             raise ValueError(f"load.backend: {self.load.backend} does not speak to {self.server.engine}; write {wanted}")
 
     @property

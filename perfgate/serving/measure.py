@@ -14,6 +14,7 @@ from typing import Literal
 
 from perfgate import __version__
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
@@ -25,7 +26,6 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Model, Scenario
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper

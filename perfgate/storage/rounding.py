@@ -39,10 +39,19 @@ def round_floats(value: Any) -> Any:
 
 def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = False) -> str:
     """Write a ratio for people, for example "2.4 %"; a rounded zero has no sign, no `decimals` means as many as it takes."""
+    return f"{_format_hundredths(ratio, decimals, is_signed=is_signed)} %"
+
+
+def format_interval(low: float, high: float, decimals: int | None = 1) -> str:
+    """Write both ends of a change, for example "-0.3 to +2.4 %"."""
+    return f"{_format_hundredths(low, decimals, is_signed=True)} to {format_percent(high, decimals, is_signed=True)}"
+
+
+def _format_hundredths(ratio: float, decimals: int | None, *, is_signed: bool) -> str:
     text = f"{100 * ratio:.6g}" if decimals is None else f"{100 * ratio:.{decimals}f}"
     if float(text) == 0:
-        return f"{text.lstrip('-')} %"
-    return f"+{text} %" if is_signed and ratio > 0 else f"{text} %"
+        return text.lstrip("-")
+    return f"+{text}" if is_signed and ratio > 0 else text
 
 
 VERDICT_FILE = "verdict.json"

@@ -8,8 +8,8 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.results.results import load_results
-from perfgate.serving.engine.engines import ENGINES
 from tests.fakes.hub import QUANTISED_GPT_OSS
 from tests.fakes.requests import build_fake_engine, build_text, list_problems, use_fake_engine
 
