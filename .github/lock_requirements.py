@@ -1,4 +1,4 @@
-"""Write .github/requirements.txt and requirements-build.txt anew: run with Python 3.11 on x86-64 Linux, read the difference, commit it."""
+"""Write both lists of requirements anew: run with Python 3.11 on x86-64 Linux, read the difference, commit it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 HEAD = """# What the jobs that may write install: exact files for Python 3.11 on x86-64 Linux, by hash.
 # Made by .github/lock_requirements.py from the dependencies in pyproject.toml.
 """
-BUILD_HEAD = """# What builds perfgate on a machine, beside requirements.txt: exact files, by hash. deploy/install.sh installs both.
+BUILD_HEAD = """# What builds perfgate on a machine: exact files, by hash; deploy/install.sh installs them beside requirements.txt.
 # Made by .github/lock_requirements.py from build-system.requires in pyproject.toml.
 """
 
