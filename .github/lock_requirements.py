@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 HEAD = """# What the jobs that may write install: exact files for Python 3.11 on x86-64 Linux, by hash.
 # Made by .github/lock_requirements.py from the dependencies in pyproject.toml.
 """
-BUILD_HEAD = """# What builds perfgate on a machine: exact files, by hash; deploy/install.sh installs them beside requirements.txt.
+BUILD_HEAD = """# What builds perfgate on a machine, by hash; deploy/install.sh installs these files beside requirements.txt.
 # Made by .github/lock_requirements.py from build-system.requires in pyproject.toml.
 """
 
