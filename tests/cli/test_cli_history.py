@@ -222,6 +222,6 @@ sys.exit(main(["history", "show", "--store", "x"]))
 
     assert done.returncode == 2
     assert done.stderr == (
-        "perfgate: perfgate history needs duckdb, otava, pyarrow: pip install 'sglang-perfgate[history]'"
+        "perfgate: perfgate history needs duckdb, otava, pyarrow: pip install '.[history]' in perfgate's checkout"
         " (beside the CPU engine as docs/history.md says)\n"
     )
