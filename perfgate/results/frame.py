@@ -145,5 +145,5 @@ def dump_parquet(frame: DataFrame) -> bytes:
     try:
         frame.to_parquet(content, index=False, engine="pyarrow")
     except ImportError:
-        raise InputError("Parquet needs pyarrow; pip install 'sglang-perfgate[history]', or use CSV") from None
+        raise InputError("Parquet needs pyarrow; pip install pyarrow, or use CSV") from None
     return content.getvalue()
