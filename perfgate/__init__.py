@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from perfgate.api import Result, load
-    from perfgate.check import judge
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Result", "__version__", "judge", "load"]
 
+# For type checkers `__init__.pyi` says the same.
 _PLACES = {"Result": "perfgate.api", "judge": "perfgate.check", "load": "perfgate.api"}
 
 

@@ -67,7 +67,7 @@ def is_document(content: bytes) -> bool:
 
 
 def parse_document(content: bytes, source: str, read_other: Callable[[Record, str], Run]) -> tuple[Run, ...]:
-    """Read the runs of such a file; `read_other` reads a record that is bench_serving's. Raise EvidenceError naming the field."""
+    """Read the runs of such a file; `read_other` reads one of bench_serving. Raise EvidenceError naming the field."""
     records = list(_list_records(content, source))
     if not records:
         raise EvidenceError(f"{source}: holds no result; give what the load generator wrote")
@@ -126,11 +126,8 @@ def _read_guidellm(benchmark: Any, source: str) -> Run:
     metrics = _take(benchmark, "metrics", source)
     totals = _take(metrics, "request_totals", source)
     counts = {name: as_count(totals.get(name), source, f"metrics.request_totals.{name}") or 0 for name in totals}
-    clock = benchmark.get("scheduler_metrics")
-    clock = clock if isinstance(clock, dict) else {}
-    ends = [
-        as_number(clock.get(name), source, f"scheduler_metrics.{name}") for name in ("measure_start_time", "measure_end_time")
-    ]
+    clock = _open(benchmark, "scheduler_metrics")
+    ends = [as_number(clock.get(name), source, name) for name in ("measure_start_time", "measure_end_time")]
     values = {name: _find(metrics, source, key, "successful", part) for name, (key, part, _) in GUIDELLM.items()}
     incomplete = counts.get("incomplete", 0)
     return as_run(
@@ -152,15 +149,14 @@ def _read_guidellm(benchmark: Any, source: str) -> Run:
 
 def _describe_guidellm(benchmark: Record) -> dict[str, str | int | float]:
     """Facts that two runs must share: how requests were sent, and to what model."""
-    config = benchmark.get("config")
-    config = config if isinstance(config, dict) else {}
-    strategy, backend = (config.get(name) if isinstance(config.get(name), dict) else {} for name in ("strategy", "backend"))
+    config = _open(benchmark, "config")
+    strategy, backend = (_open(config, name) for name in ("strategy", "backend"))
     facts = {
         "backend": "guidellm",
-        "strategy": (strategy or {}).get("type_"),
-        "max_concurrency": (strategy or {}).get("max_concurrency"),
-        "request_rate": (strategy or {}).get("rate"),
-        "model": (backend or {}).get("model"),
+        "strategy": strategy.get("type_"),
+        "max_concurrency": strategy.get("max_concurrency"),
+        "request_rate": strategy.get("rate"),
+        "model": backend.get("model"),
     }
     return {name: fact for name, fact in facts.items() if isinstance(fact, (str, int, float)) and not isinstance(fact, bool)}
 
@@ -199,12 +195,8 @@ def _read_aiperf(record: Record, source: str) -> Run:
 
 
 def _describe_aiperf(record: Record) -> dict[str, str | int | float]:
-    given = record.get("input_config")
-    given = given if isinstance(given, dict) else {}
-    load = given.get("loadgen")
-    load = load if isinstance(load, dict) else {}
-    endpoint = given.get("endpoint")
-    names = endpoint.get("model_names") if isinstance(endpoint, dict) else None
+    given = _open(record, "input_config")
+    load, names = _open(given, "loadgen"), _open(given, "endpoint").get("model_names")
     facts = {
         "backend": "aiperf" if "schema_version" in record or "aiperf_version" in record else "genai-perf",
         "max_concurrency": load.get("concurrency"),
@@ -250,6 +242,12 @@ def _scale(seconds: float | None) -> float | None:
 
 def _round(value: float | None) -> int | None:
     return None if value is None else round(value)
+
+
+def _open(record: Record, name: str) -> Record:
+    """An inner object; empty where there is none."""
+    found = record.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _take(record: Any, name: str, source: str) -> Record:
