@@ -49,7 +49,7 @@ def learn_from(
     """
     for job, subject in subjects:
         try:
-            yield Lesson(job=job, line=_learn(find_handoff(artifacts, job), subject, scenarios, add))
+            yield Lesson(job=job, line=_learn(*find_handoff(artifacts, job, subject), scenarios, add))
         except PerfgateError as error:
             yield Lesson(job=job, problem=str(error))
 

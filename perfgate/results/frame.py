@@ -44,6 +44,8 @@ COLUMNS = {
     "estimator": "string",
     "value": "float64",
 }
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet takes for a formula."""
 
 
 def frame_of_sessions(sessions: Iterable[Session]) -> DataFrame:
@@ -136,8 +138,16 @@ def _describe(run: Run) -> dict[str, Any]:
 
 
 def write_csv(frame: DataFrame, path: Path) -> None:
-    """Write the frame as CSV, whole or not at all. Raise InputError when the place cannot be written."""
-    _write(path, frame.to_csv(index=False).encode())
+    """Write the frame as CSV, whole or not at all. Raise InputError when the place cannot be written.
+
+    A word that a spreadsheet would run as a formula gets an apostrophe before it: names of folders and files are a stranger's.
+    """
+    texts = {name: frame[name].map(_disarm_formula, na_action="ignore") for name, kind in COLUMNS.items() if kind == "string"}
+    _write(path, frame.assign(**texts).to_csv(index=False).encode())
+
+
+def _disarm_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def write_parquet(frame: DataFrame, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,11 +14,11 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Fingerprint
-from perfgate.errors import BaselineError
+from perfgate.errors import BaselineError, InputError
 from perfgate.metrics import METRICS
 from perfgate.readers.run_checks import LEAST, MOST
 from perfgate.results.records import describe_first
-from perfgate.scenario.schema import Scenario
+from perfgate.scenario.schema import NAME, Scenario
 from perfgate.stats.components import Component
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.rounding import round_floats
@@ -104,7 +105,14 @@ class _BaselineFile:
 
 
 def find_path(folder: Path, fingerprint: Fingerprint, scenario: str) -> Path:
-    """Where below `folder` the baseline of `scenario` on this hardware lies."""
+    """Where below `folder` the baseline of `scenario` on this hardware lies.
+
+    Both names come from a result folder that a stranger may have written. Raise InputError for one that is no plain name, which
+    could lead out of `folder`.
+    """
+    for what, name in (("hardware", fingerprint.hardware), ("scenario", scenario)):
+        if not re.fullmatch(NAME, name):
+            raise InputError(f"{what} {name[:80]!r}: no plain name; a baseline is kept under one like nvidia-h20-96gb")
     return folder / fingerprint.hardware / f"{scenario}.json"
 
 

@@ -102,7 +102,7 @@ def make_pull(repository="o/r", *, label="perfgate", draft=False, title="a chang
         "title": title,
         "labels": [{"name": label}],
         "head": {"sha": HEAD, "ref": branch, "repo": {"full_name": repository}},
-        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r", "default_branch": "main"}},
     }
 
 
