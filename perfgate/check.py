@@ -6,7 +6,8 @@ Pure: the same session, scenario and baseline give the same verdict on any machi
 
 from __future__ import annotations
 
-from perfgate.core import Outcome, Session, Verdict
+from perfgate.core import Outcome, Verdict
+from perfgate.evidence import Session
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.looks import decide
 from perfgate.verdict.baselines import Baseline

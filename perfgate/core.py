@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from perfgate.expert_use import ExpertUse
-
 
 class Outcome(StrEnum):
     """What a verdict, or one metric of it, says."""
@@ -148,6 +146,9 @@ class Window:
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
 
+ABSENT = "absent"
+"""The value of a fact that a machine has not."""
+
 FactDifference = tuple[str, str, str]
 """A fact of two fingerprints that differs: its key, the value of the one that was asked, the value of the other."""
 
@@ -169,57 +170,8 @@ class Fingerprint:
     def differences(self, other: Fingerprint) -> tuple[FactDifference, ...]:
         """Return each fact that differs, in the order of the keys; "absent" stands for a value that one of the two lacks."""
         keys = sorted(self.facts.keys() | other.facts.keys())
-        pairs = ((key, self.facts.get(key, "absent"), other.facts.get(key, "absent")) for key in keys)
+        pairs = ((key, self.facts.get(key, ABSENT), other.facts.get(key, ABSENT)) for key in keys)
         return tuple(pair for pair in pairs if pair[1] != pair[2])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """How a session spent its machine time, in seconds.
-
-    That is in all, starting servers, in windows that warm up, in windows that count or replace one that stalled, and in windows
-    of blocks that were cut off. What is missing from the sum went between them.
-    """
-
-    took_s: float
-    starting_s: float
-    warming_s: float
-    measuring_s: float
-    superseded_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """Everything that one `perfgate run` measured, in the order in which it happened.
-
-    `problems` are facts that void the whole session (a refused model, a server that died); each says what to do.
-    `equivalence` says in a sentence how far the arms' answers differ; it is empty when they were not compared.
-    `is_complete` is False while a session runs or when it was cut off. `is_aa` says that both arms ran the same build with the
-    same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
-    that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
-    reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
-    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and not
-    judged. `timing` is absent where nothing but windows is known.
-    `kernels` says in a sentence how both arms' kernels were built and examined; it is empty when that was not done.
-    `expert_use` tells how each measured arm's router uses the experts; an arm that is missing was never asked.
-    """
-
-    source: str
-    scenario: str
-    workload_hash: str
-    fingerprints: Mapping[Arm, Fingerprint]
-    windows: tuple[Window, ...]
-    problems: tuple[str, ...] = ()
-    equivalence: str = ""
-    is_complete: bool = True
-    is_aa: bool = False
-    has_base: bool = True
-    scenarios_in_pr: int = 1
-    reproduce: tuple[str, ...] = ()
-    superseded: tuple[Window, ...] = ()
-    timing: Timing | None = None
-    kernels: str = ""
-    expert_use: Mapping[Arm, ExpertUse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,28 +182,36 @@ class Judgement:
     more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs).
     `worse` is the same change on the log scale with positive meaning worse. `margin_ratio` is the practical margin Delta as a
     positive ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what
-    this run could have found, as a positive ratio.
+    this run could have found, as a positive ratio; `fails_from` is the smallest estimate that this look calls a REGRESSION.
+    `excluded` is the loss that the interval rules out with 95 % confidence over all planned looks together; a negative one says
+    that a gain is sure. Both are ratios of the metric as `margin_ratio` is, positive for a loss.
     """
 
     metric: str
     outcome: Outcome
     gating: bool
-    base: float | None
-    candidate: float | None
-    change: float | None
-    low: float | None
-    high: float | None
-    worse: float | None
+    base: float | None = None
+    candidate: float | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+    worse: float | None = None
     margin_ratio: float
     band: float | None = None
     p_value: float | None = None
     smallest_effect: float | None = None
+    fails_from: float | None = None
+    excluded: float | None = None
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The answer to "may this change merge?", with everything that was fixed before looking."""
+    """The answer to "may this change merge?", with everything that was fixed before looking.
+
+    `uncalibrated` says that too few A/A blocks are stored for this kind of machine to vouch for the rate of false alarms. A
+    REGRESSION fails all the same, unless a setting has such a one only reported.
+    """
 
     outcome: Outcome
     scenario: str
@@ -259,7 +219,15 @@ class Verdict:
     judgements: tuple[Judgement, ...]
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
-    advisory: bool
+    uncalibrated: bool
     blocks: int
     windows: int
     policy: Mapping[str, str | int | float]
+
+    def is_only_reported(self, uncalibrated: str) -> bool:
+        """Whether it is a REGRESSION that the setting `uncalibrated`, "fail" or "report", keeps from failing the change."""
+        return uncalibrated == "report" and self.uncalibrated and self.outcome is Outcome.REGRESSION
+
+    def find_exit_code(self, uncalibrated: str = "fail") -> int:
+        """The exit code of a command that judges, under the setting `uncalibrated`."""
+        return 0 if self.is_only_reported(uncalibrated) else self.outcome.exit_code

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.results.answers import Answers, load_answers, store_answers
+from perfgate.evidence import Answers
+from perfgate.results.answers import load_answers, store_answers
 from perfgate.results.profiles import Profile, load_profiles
+from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence
-from perfgate.scenario.schema import load_scenario
 from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from perfgate.gate.baseline_files import load_baseline
 from perfgate.stats.moderated import Prior
-from perfgate.verdict.baselines import load_baseline
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "perfgate" / "baselines" / "nvidia-h200-141gb"

@@ -25,7 +25,8 @@ from benchmarks.error_rates.replays import (
     sample,
     walk,
 )
-from perfgate.core import Arm, Outcome, Session
+from perfgate.core import Arm, Outcome
+from perfgate.evidence import Session
 from perfgate.gate.calibrate import STEP
 from perfgate.stats.components import measure_variance
 from perfgate.stats.looks import decide

@@ -18,16 +18,17 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from perfgate.core import Arm, Session, Window
+from perfgate.core import ABSENT, Arm, Window
 from perfgate.errors import InputError
+from perfgate.evidence import Session
 from perfgate.gate.calibrate import find_step_ms
-from perfgate.machine.fingerprint import ABSENT, HOST_FACTS
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.injection.injection import VARIABLE, Injection, parse_injection
 from perfgate.serving.injection.injection_log import read_injected_us
 from perfgate.storage.journal import read_lines
+from perfgate.verdict.differences import HOST_FACTS
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.pairing import group_starts
 from perfgate.verdict.validity.structure import AdmissionLimits

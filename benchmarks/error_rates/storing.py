@@ -11,8 +11,10 @@ from benchmarks.error_rates.goals import NEAR
 from benchmarks.error_rates.recordings import Recording
 from benchmarks.error_rates.replays import Case, Composer, Shelf
 from perfgate.core import Arm
-from perfgate.scenario.schema import Scenario, load_scenario
-from perfgate.verdict.baselines import Baseline, find_path
+from perfgate.gate.baseline_files import find_path
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.schema import Scenario
+from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import fix_policy
 
 ROOT = Path(__file__).parents[2]

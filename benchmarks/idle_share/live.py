@@ -30,8 +30,9 @@ from benchmarks.idle_share.shares import Idle, Stay, summarize
 from perfgate.core import Arm, Role
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.readers.bench_serving import read_window
+from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.load import Load
-from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import WORKER, Client, build_argv
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engines import ENGINES

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import fmean, median
 
-from perfgate.core import Role, Session, Window
+from perfgate.core import Role, Window
+from perfgate.evidence import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,9 @@ from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
-from perfgate.check import judge
-from perfgate.core import Outcome, Timing
-from perfgate.gate.case import choose_baseline
-from perfgate.results.results import load_results
+from perfgate.core import Outcome
+from perfgate.evidence import Timing
+from perfgate.gate.case import load_case
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
@@ -108,10 +107,10 @@ def read_costs(parent: Path) -> list[Cost]:
 
 def read_cost(folder: Path) -> Cost | None:
     """What the session in `folder` cost; None where it does not say when things happened."""
-    scenario, session = load_results(folder)
+    case = load_case(folder)
+    scenario, session, verdict = case.scenario, case.session, case.verdict
     if session.timing is None:
         return None
-    verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
     blocks = list(list_blocks(folder, scenario, session))
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks
     return Cost(

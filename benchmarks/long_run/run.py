@@ -32,8 +32,7 @@ from typing import Any
 
 import psutil
 
-from perfgate.check import judge
-from perfgate.gate.case import KEPT, match_baseline
+from perfgate.gate.case import load_case
 from perfgate.results.results import load_results
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.policy import RULE
@@ -184,8 +183,7 @@ def describe(folder: Path) -> dict[str, Any]:
     out = folder / "out"
     _, session = load_results(out)
     undisturbed = copy_without_break(out, folder / "undisturbed")
-    scenario, whole = load_results(undisturbed)
-    verdict = judge(whole, scenario, match_baseline((undisturbed / KEPT,), scenario, whole))
+    verdict = load_case(undisturbed, is_fixed=True).verdict
     places = Counter((window.block, window.arm, window.index) for window in session.windows)
     return {
         "outcome": json.loads((out / "verdict.json").read_bytes())["outcome"],

@@ -19,7 +19,8 @@ from benchmarks.verdict.gate import ALPHA, LOOKS, PLAN, Batch, find_differences,
 from benchmarks.verdict.record import write_results
 from benchmarks.verdict.simulator import DEFAULT, draw_windows, slow_down, to_values
 from perfgate.check import judge
-from perfgate.core import Arm, Fingerprint, Role, Run, Session, Verdict, Window
+from perfgate.core import Arm, Fingerprint, Role, Run, Verdict, Window
+from perfgate.evidence import Session
 from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.stats.looks import SeriesDecision, decide
 from perfgate.verdict.baselines import Baseline

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.errors import InputError
+from perfgate.machine.tools import Ended, Tool
 
-TIMEOUT_S = 600.0
+_GIT = Tool(timeout_s=600.0)
 SHORT = 12
 """How many digits name a commit to people and in file names."""
 
@@ -72,7 +72,7 @@ def copy_commit(repo: Path, sha: str, target: Path) -> None:
 def _require_whole(repo: Path) -> None:
     if not repo.is_dir():
         raise InputError(f"--repo {repo}: no such folder; give the repository that holds GOOD and BAD")
-    if _run(repo, "rev-parse", "--git-dir").returncode:
+    if _run(repo, "rev-parse", "--git-dir").code:
         raise InputError(f"--repo {repo}: no git repository; give the one that holds GOOD and BAD")
     if _ask(repo, "rev-parse", "--is-shallow-repository") == "true":
         raise InputError(f"--repo {repo}: a shallow clone, which may lack commits between; `git fetch --unshallow` gets them")
@@ -87,9 +87,9 @@ def _require_whole(repo: Path) -> None:
 
 def _resolve(repo: Path, role: str, name: str) -> Commit:
     found = _run(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    if found.returncode:
+    if found.code:
         raise InputError(f"{role} {name}: names no commit in {repo}; give a hash, a tag or a branch that is there")
-    sha = found.stdout.strip()
+    sha = found.text.strip()
     return Commit(sha=sha, subject=_ask(repo, "log", "-1", "--format=%s", sha))
 
 
@@ -100,13 +100,13 @@ def _require_ancestor(repo: Path, good: Commit, bad: Commit) -> None:
         return
     if _is_ancestor(repo, bad, good):
         raise InputError(f"GOOD {good.short} is newer than BAD {bad.short}; give the older, faster commit first")
-    base = _run(repo, "merge-base", good.sha, bad.sha).stdout.strip()[:SHORT]
+    base = _run(repo, "merge-base", good.sha, bad.sha).text.strip()[:SHORT]
     advice = f"give {base}, from which both come, or another commit before BAD" if base else "they have no commit in common"
     raise InputError(f"GOOD {good.short} is no ancestor of BAD {bad.short}; {advice}")
 
 
 def _is_ancestor(repo: Path, older: Commit, newer: Commit) -> bool:
-    return _run(repo, "merge-base", "--is-ancestor", older.sha, newer.sha).returncode == 0
+    return _run(repo, "merge-base", "--is-ancestor", older.sha, newer.sha).code == 0
 
 
 def _explain_side_line(repo: Path, good: Commit, bad: Commit, line: Sequence[str]) -> str:
@@ -118,18 +118,16 @@ def _explain_side_line(repo: Path, good: Commit, bad: Commit, line: Sequence[str
 
 def _ask(folder: Path, *arguments: str) -> str:
     """What git says. Raise InputError with its last word when it refuses."""
-    done = _run(folder, *arguments)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InputError(f"{folder}: git {arguments[0]} failed ({last[:300]})")
-    return done.stdout.strip()
+    return _GIT.call(_write(folder, arguments), name=_name(folder, arguments)).text.strip()
 
 
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = ["git", "-C", str(folder), *arguments]
-    try:
-        return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False, timeout=TIMEOUT_S)
-    except OSError as error:
-        raise InputError(f"git cannot be run ({error.strerror}); install it") from None
-    except subprocess.TimeoutExpired:
-        raise InputError(f"{folder}: git {arguments[0]} did not end within {TIMEOUT_S:.0f} s") from None
+def _run(folder: Path, *arguments: str) -> Ended:
+    return _GIT.run(_write(folder, arguments), name=_name(folder, arguments))
+
+
+def _write(folder: Path, arguments: Sequence[str]) -> list[str]:
+    return ["git", "-C", str(folder), *arguments]
+
+
+def _name(folder: Path, arguments: Sequence[str]) -> str:
+    return f"{folder}: git {arguments[0]}"

@@ -11,14 +11,14 @@ from perfgate.bisection.search import CommitReading
 from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
 from perfgate.core import Arm, Better
 from perfgate.errors import EngineError
-from perfgate.gate.gate import Job, ensure_baseline, fix_noise, load_case, name_calibration
+from perfgate.gate.case import fix_noise, load_case
+from perfgate.gate.gate import Job, ensure_baseline, name_calibration
 from perfgate.metrics import METRICS
 from perfgate.results.records import SESSION_FILE
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
-from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series
 from perfgate.verdict.validity.admission import admit
 
@@ -78,8 +78,8 @@ class SessionBench:
 
 def read_result(folder: Path) -> TrialResult:
     """Read a session as plain differences. Raise VoidError with the first reason when it is no evidence."""
-    session, scenario, baseline = load_case(folder)
-    policy = fix_policy(session, scenario, baseline)
+    case = load_case(folder, is_fixed=True)
+    session, policy = case.session, case.policy
     problems = admit(session, policy.limits)
     if problems:
         raise VoidError(f"{folder}: {problems[0]}")

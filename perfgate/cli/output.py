@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 import orjson
+
+from perfgate.errors import InputError
+from perfgate.storage.journal import write_atomically
 
 
 def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +23,22 @@ def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Text for people, or one JSON document.",
     )(command)
+
+
+def write_output(content: bytes, output: Path | None) -> None:
+    """Print a document, or write it to the file of `--output`. Raise InputError where that cannot be written."""
+    if output is None:
+        click.echo(content, nl=False)
+    else:
+        write_file(content, output, "--output ")
+
+
+def write_file(content: bytes, file: Path, option: str = "") -> None:
+    """Write a file whole or not at all. Raise InputError, with the `option` that named the file, where it cannot be written."""
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        raise InputError(f"{option}{file}: cannot be written ({error.strerror}); choose another file") from None
 
 
 def print_result(style: str, content: Any, *lines: object) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 from statistics import median
 
 from perfgate.check import judge
-from perfgate.core import Arm, Better, Judgement, Outcome, Role, Session
+from perfgate.core import Arm, Better, Judgement, Outcome, Role
 from perfgate.errors import CalibrationError
+from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import add_responses, build_baseline
+from perfgate.gate.recorded_sessions import read_recorded
 from perfgate.metrics import METRICS
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
@@ -26,7 +28,7 @@ from perfgate.storage.journal import read_lines
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
-from perfgate.verdict.recorded import Recorded
+from perfgate.verdict.validity.admission import find_problems
 
 RESPONSE_BLOCKS = 2
 # As long as a decode step: each gives every running request one token (without speculation).
@@ -76,19 +78,11 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
 
 def build_from_sessions(scenario: Scenario, folders: Sequence[Path]) -> Baseline:
     """Build a first baseline from result folders. Raise CalibrationError naming the folder that is no evidence."""
-    recorded = [_record(folder) for folder in folders]
+    recorded = [read_recorded(folder)[1] for folder in folders]
     for folder, one in zip(folders, recorded, strict=True):
-        if one.session.problems:
-            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {one.session.problems[0]}")
+        for problem in find_problems(one.session, scenario):
+            raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {problem}")
     return build_baseline(scenario, recorded[0].session.fingerprints[Arm.BASE], recorded)
-
-
-def _record(folder: Path) -> Recorded:
-    record = read_record(folder)
-    _, session = load_results(folder)
-    facts = session.fingerprints[Arm.BASE].facts
-    environment = f"sglang {facts.get('sglang', 'unknown')}, torch {facts.get('torch', 'unknown')}"
-    return Recorded(session=session, name=folder.name, at=record.begun_utc, commit="", environment=environment)
 
 
 def _measure(request: Request, progress: Progress) -> Path:

@@ -1,63 +1,113 @@
-"""Which stored noise a session is judged by: the same answer for every command that judges."""
+"""From a result folder to a verdict: load it, choose the stored noise that it is judged by, judge. Every command asks here.
+
+The noise, by one rule: folders that were named come first. Else the copy in the result folder counts, which was fixed before
+the first window. Else what this machine or perfgate has, but for a session that was judged without any or measured by none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from perfgate.core import Arm, Role, Session
+from perfgate.check import judge, needs_more
+from perfgate.core import Arm, Fingerprint, Role
 from perfgate.errors import BaselineError, InputError
+from perfgate.evidence import Session
+from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
+from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import list_baseline_dirs
-from perfgate.verdict.baselines import Baseline, find_baseline
-from perfgate.verdict.policy import find_refusals
+from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.case import Case
+from perfgate.verdict.policy import find_refusals, fix_policy
 
 KEPT = "baselines"
 """The folder in a result folder that keeps the stored noise it was judged by, so that it replays anywhere."""
 
 
-def choose_baseline(folder: Path, given: tuple[Path, ...], scenario: Scenario, session: Session) -> Baseline | None:
-    """Take the baseline from the folders given; else the copy in the result folder; else what this machine or perfgate has.
+def load_case(
+    folder: Path,
+    given: tuple[Path, ...] = (),
+    *,
+    scenarios_in_pr: int | None = None,
+    has_base: bool | None = None,
+    is_fixed: bool = False,
+) -> Case:
+    """Load the session in `folder`, choose its noise and judge it.
 
-    A folder that was judged before is judged by the noise that it kept then, or by none if there was none; so is a session that
-    measured a stalled window again, for the noise decided what stalled. Raise InputError where no given folder has one, and
-    BaselineError where the one that was named or kept cannot be this session's: silence would look like an answer.
+    `given` are folders of stored noise that the user named. `scenarios_in_pr` and `has_base` replace what the folder says of
+    itself. `is_fixed` says that `fix_noise` was asked before the first window, so that only the folder's own copy counts. Raise
+    EvidenceError for a folder that is broken, InputError where no folder in `given` has a baseline, and BaselineError where the
+    one that was named or kept cannot be this session's: a verdict without it would look like an answer.
     """
+    scenario, session = load_results(folder)
+    session = replace(
+        session,
+        scenarios_in_pr=session.scenarios_in_pr if scenarios_in_pr is None else scenarios_in_pr,
+        has_base=session.has_base if has_base is None else has_base,
+    )
+    baseline = _choose_baseline(folder, given, scenario, session, is_fixed=is_fixed)
+    return Case(session=session, scenario=scenario, baseline=baseline, verdict=judge(session, scenario, baseline))
+
+
+def fix_noise(folder: Path, given: tuple[Path, ...]) -> Mapping[str, float]:
+    """Keep in a session's folder the stored noise that it will be judged by, and return the deviations of a window in it.
+
+    From here on the copy decides, if there is one: a baseline that grows while the session runs, or while it rests, changes
+    nothing, and what the session measures again is what the verdict finds stalled.
+    """
+    scenario, session = load_results(folder)
+    elsewhere = () if session.windows or session.superseded else list_baseline_dirs(given)
+    baseline = _match_baseline((folder / KEPT, *elsewhere), scenario, session)
+    if baseline is not None and not _list_refusals(baseline, scenario, session):
+        save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
+    return fix_policy(session, scenario, baseline).limits.noise
+
+
+def is_decided(folder: Path) -> bool:
+    """Whether the session in `folder`, as far as it got, needs no further block."""
+    case = load_case(folder, is_fixed=True)
+    return not needs_more(case.session, case.scenario, case.baseline)
+
+
+def _choose_baseline(
+    folder: Path, given: tuple[Path, ...], scenario: Scenario, session: Session, *, is_fixed: bool
+) -> Baseline | None:
     for directory in given:
         if not directory.is_dir():
             raise InputError(f"--baselines {directory}: no such folder; it should hold <hardware>/<scenario>.json")
-    if named := match_baseline(given or (folder / KEPT,), scenario, session):
-        require_usable(named, scenario, session)
+    if named := _match_baseline(given or (folder / KEPT,), scenario, session):
+        for refusal in _list_refusals(named, scenario, session):
+            raise BaselineError(
+                f"the baseline of {named.scenario} that this session is to be judged by was measured with {refusal}; give "
+                "another folder with --baselines, or calibrate anew"
+            )
         return named
     if given:
         raise InputError(
             f"--baselines {' '.join(map(str, given))}: holds no baseline of {scenario.name} on this hardware; `perfgate "
             "calibrate` makes one, or leave the option out"
         )
-    is_settled = (folder / VERDICT_FILE).exists() or any(window.role is Role.RERUN for window in session.windows)
-    return None if is_settled else match_baseline(list_baseline_dirs(), scenario, session)
+    # The noise decided which window stalled, so one that was measured again was measured by the noise of then.
+    was_judged = (folder / VERDICT_FILE).exists() or any(window.role is Role.RERUN for window in session.windows)
+    return None if is_fixed or was_judged else _match_baseline(list_baseline_dirs(), scenario, session)
 
 
-def require_usable(baseline: Baseline, scenario: Scenario, session: Session) -> None:
-    """Raise BaselineError saying with what else the stored noise was measured."""
-    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints[Arm.CANDIDATE]
-    for refusal in find_refusals(scenario, baseline, fingerprint):
-        raise BaselineError(
-            f"the baseline of {baseline.scenario} that this session is to be judged by was measured with {refusal}; give "
-            "another folder with --baselines, or calibrate anew"
-        )
-
-
-def is_usable(baseline: Baseline, scenario: Scenario, session: Session) -> bool:
-    """Whether stored noise says anything of this session."""
-    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints[Arm.CANDIDATE]
-    return not find_refusals(scenario, baseline, fingerprint)
-
-
-def match_baseline(folders: Iterable[Path], scenario: Scenario, session: Session) -> Baseline | None:
+def _match_baseline(folders: Iterable[Path], scenario: Scenario, session: Session) -> Baseline | None:
     """Find the first baseline in `folders` for the hardware that `session` ran on."""
-    fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
+    fingerprint = _find_fingerprint(session)
     if fingerprint is None or "hardware" not in fingerprint.facts:
         return None
     return find_baseline(tuple(folders), scenario, fingerprint)
+
+
+def _list_refusals(baseline: Baseline, scenario: Scenario, session: Session) -> tuple[str, ...]:
+    """With what else the stored noise was measured, so that it says nothing of this session."""
+    fingerprint = _find_fingerprint(session)
+    return () if fingerprint is None else find_refusals(scenario, baseline, fingerprint)
+
+
+def _find_fingerprint(session: Session) -> Fingerprint | None:
+    return session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)

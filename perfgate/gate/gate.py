@@ -7,30 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from perfgate.check import judge, needs_more
-from perfgate.core import Arm, Outcome, Session, Verdict
+from perfgate.core import Arm, Verdict
+from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
-from perfgate.gate.case import KEPT, is_usable, match_baseline
-from perfgate.gate.fresh_profiles import profile_arms
+from perfgate.gate.case import fix_noise, is_decided, load_case
+from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
+from perfgate.gate.reports import write_report
 from perfgate.machine.fingerprint import read_fingerprint
-from perfgate.report.render import render_markdown, render_text
-from perfgate.report.table import choose_layout
-from perfgate.results.profiles import read_attribution
+from perfgate.report.render import ReportedCase
 from perfgate.results.records import SESSION_FILE, read_record
-from perfgate.results.results import load_results
 from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
-from perfgate.storage.journal import explain_stop, write_atomically
-from perfgate.storage.rounding import VERDICT_FILE, format_verdict
+from perfgate.storage.journal import explain_stop
+from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import find_machine_baselines, list_baseline_dirs
-from perfgate.verdict.baselines import Baseline, find_baseline, find_path, save_baseline
-from perfgate.verdict.policy import fix_policy
-from perfgate.verdict.validity.kernel_proof import KernelProof
+from perfgate_moe.proof.values import KernelProof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +51,8 @@ class Job:
     kernels: KernelProof | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The verdict and the text that a terminal shows."""
-
-    verdict: Verdict
-    text: str
-
-
-def run_gate(job: Job, progress: Progress) -> Result:
-    """Calibrate if the scenario wants it and nothing is stored, measure, judge and write the report.
+def run_gate(job: Job, progress: Progress) -> ReportedCase:
+    """Calibrate if the scenario wants it and nothing is stored, measure, judge, and write and return the report.
 
     Raise EvidenceError when the disk takes no more, at the verdict too: an unforeseen end has the exit code of a REGRESSION.
     """
@@ -75,7 +62,7 @@ def run_gate(job: Job, progress: Progress) -> Result:
         raise explain_stop(job.folder, error) from error
 
 
-def _run_steps(job: Job, progress: Progress) -> Result:
+def _run_steps(job: Job, progress: Progress) -> ReportedCase:
     if job.resume:
         require_unfinished(job)
     if not is_begun(job):
@@ -97,11 +84,11 @@ def _run_steps(job: Job, progress: Progress) -> Result:
         kernels=job.kernels,
     )
     measure(request, progress)
-    result = write_report(job.folder)
-    if not is_profile_missing(job, result.verdict):
-        return result
+    report = write_report(job.folder)
+    if not is_profile_missing(job, report.verdict):
+        return report
     progress.step("a regression: both arms are profiled in fresh servers, to see which kernels it consists of")
-    return write_report(job.folder) if profile_arms(request, progress) else result
+    return write_report(job.folder) if profile_arms(request, progress) else report
 
 
 def is_begun(job: Job) -> bool:
@@ -114,14 +101,13 @@ def require_unfinished(job: Job) -> None:
     if name_calibration(job.folder).is_dir() and not is_begun(job):
         return
     read_record(job.folder)
-    if (job.folder / VERDICT_FILE).exists() and not is_profile_missing(job, judge(*load_case(job.folder))):
+    if (job.folder / VERDICT_FILE).exists() and not is_profile_missing(job, load_case(job.folder, is_fixed=True).verdict):
         require_cut_off(job.folder)
 
 
 def is_profile_missing(job: Job, verdict: Verdict) -> bool:
     """Whether `verdict` asks for a profile of both arms that the folder does not hold."""
-    is_wanted = job.profile == "auto" and ENGINES[job.scenario.server.engine].is_profiled
-    return is_wanted and verdict.outcome is Outcome.REGRESSION and read_attribution(job.folder) is None
+    return job.profile == "auto" and is_profile_due(job.folder, job.scenario.server.engine, verdict.outcome)
 
 
 def name_calibration(folder: Path) -> Path:
@@ -153,39 +139,3 @@ def ensure_baseline(job: Job, progress: Progress) -> None:
     path = find_path(target, baseline.fingerprint, job.scenario.name)
     save_baseline(baseline, path)
     progress.step(f"noise bands stored in {path}")
-
-
-def fix_noise(folder: Path, baselines: tuple[Path, ...]) -> Mapping[str, float]:
-    """Keep in a session's folder the stored noise that it will be judged by, and return the deviations of a window in it.
-
-    From here on the copy decides, if there is one: a baseline that grows while the session runs, or while it rests, changes
-    nothing, and what the session measures again is what the verdict finds stalled.
-    """
-    scenario, session = load_results(folder)
-    elsewhere = () if session.windows or session.superseded else list_baseline_dirs(baselines)
-    baseline = match_baseline((folder / KEPT, *elsewhere), scenario, session)
-    if baseline is not None and is_usable(baseline, scenario, session):
-        save_baseline(baseline, find_path(folder / KEPT, baseline.fingerprint, scenario.name))
-    return fix_policy(session, scenario, baseline).limits.noise
-
-
-def is_decided(folder: Path) -> bool:
-    """Whether the session in `folder`, as far as it got, needs no further block."""
-    return not needs_more(*load_case(folder))
-
-
-def load_case(folder: Path) -> tuple[Session, Scenario, Baseline | None]:
-    """What a judge needs to know of the session in `folder`: its windows, its scenario, and the noise that it keeps."""
-    scenario, session = load_results(folder)
-    return session, scenario, match_baseline((folder / KEPT,), scenario, session)
-
-
-def write_report(folder: Path) -> Result:
-    """Judge a finished folder by the noise that it keeps, and write `verdict.json` and the comment."""
-    session, scenario, baseline = load_case(folder)
-    verdict = judge(session, scenario, baseline)
-    report = render_markdown(verdict, session, scenario, baseline, read_attribution(folder))
-    write_atomically(folder / "report.md", report.encode())
-    # The verdict is last: a folder that has it is complete.
-    write_atomically(folder / VERDICT_FILE, format_verdict(verdict))
-    return Result(verdict=verdict, text=render_text(verdict, session, scenario, baseline, choose_layout()))

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from perfgate.core import Arm, Fingerprint, Session
+from perfgate.core import Arm, Fingerprint
 from perfgate.errors import CalibrationError, InputError
+from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import add_responses
 from perfgate.gate.calibrate import RESPONSE_BLOCKS, build_from_sessions, find_injected, read_responses
-from perfgate.machine.fingerprint import hardware_differences, host_differences
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.injection.injection import VARIABLE, parse_injection
 from perfgate.verdict.baselines import Baseline
-from perfgate.verdict.differences import describe_difference
+from perfgate.verdict.differences import describe_difference, hardware_differences, host_differences
 from perfgate.verdict.noise import Response
 from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
 

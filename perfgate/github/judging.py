@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perfgate.check import judge
 from perfgate.core import Outcome
 from perfgate.errors import HandoffError
-from perfgate.gate.case import choose_baseline
+from perfgate.gate.case import load_case
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.handoff import Handoff, HandoffSubject
@@ -19,8 +18,8 @@ from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
 from perfgate.github.runs import name_artifact
 from perfgate.github.settings import MatrixJob
-from perfgate.report.render import Case
-from perfgate.results.results import load_results
+from perfgate.report.render import ReportedCase
+from perfgate.results.profiles import read_attribution
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""
@@ -28,12 +27,16 @@ NOTHING_TO_JUDGE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingOptions:
-    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment."""
+    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment.
+
+    `uncalibrated` is the repository's setting: "fail" or "report".
+    """
 
     scenarios: tuple[str, ...]
     baselines: tuple[Path, ...]
     scenarios_in_pr: int
     machines: int
+    uncalibrated: str = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +44,18 @@ class JobVerdict:
     """What one job of the matrix came to: judged cases, or the `problem` that left nothing to judge."""
 
     job: MatrixJob
-    cases: tuple[Case, ...] = ()
+    cases: tuple[ReportedCase, ...] = ()
     problem: str = ""
+    uncalibrated: str = "fail"
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
         """One for each case."""
-        return tuple(case.verdict.outcome.exit_code for case in self.cases) if not self.problem else (NOTHING_TO_JUDGE,)
+        return (
+            tuple(case.verdict.find_exit_code(self.uncalibrated) for case in self.cases)
+            if not self.problem
+            else (NOTHING_TO_JUDGE,)
+        )
 
     @property
     def annotations(self) -> tuple[str, ...]:
@@ -76,7 +84,8 @@ def judge_job(job: MatrixJob, artifacts: Path, reproduction: Reproduction, optio
     """Judge what one job left in its folder of `artifacts`."""
     try:
         handoffs = open_artifact(*find_handoff(artifacts, job, reproduction.subject))
-        return JobVerdict(job=job, cases=judge_handoffs(handoffs, reproduction, options))
+        cases = judge_handoffs(handoffs, reproduction, options)
+        return JobVerdict(job=job, cases=cases, uncalibrated=options.uncalibrated)
     except HandoffError as error:
         return JobVerdict(job=job, problem=str(error))
 
@@ -93,31 +102,35 @@ def find_handoff(artifacts: Path, job: MatrixJob, subject: HandoffSubject) -> tu
     return path, replace(subject, run_attempt=attempt)
 
 
-def judge_handoffs(handoffs: Sequence[Handoff], reproduction: Reproduction, options: JudgingOptions) -> tuple[Case, ...]:
+def judge_handoffs(
+    handoffs: Sequence[Handoff], reproduction: Reproduction, options: JudgingOptions
+) -> tuple[ReportedCase, ...]:
     """Compute each verdict from its windows. Raise HandoffError for a scenario that is not one of this side's."""
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
         folders = unpack_handoffs(handoffs, options.scenarios, Path(folder), scenarios_in_pr=options.scenarios_in_pr)
         return tuple(_judge(path, reproduction, options) for path in folders)
 
 
-def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) -> Case:
-    scenario, session = load_results(folder)
-    baseline = choose_baseline(folder, options.baselines, scenario, session)
-    _, *words = session.reproduce
-    reproduce = (find_scenario(options.scenarios, scenario.name), *words)
-    return Case(
-        verdict=judge(session, scenario, baseline),
-        session=replace(session, source=reproduction.name_folder(scenario.name), reproduce=reproduce),
-        scenario=scenario,
-        baseline=baseline,
+def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) -> ReportedCase:
+    case = load_case(folder, options.baselines)
+    name = case.scenario.name
+    _, *words = case.session.reproduce
+    reproduce = (find_scenario(options.scenarios, name), *words)
+    return ReportedCase(
+        session=replace(case.session, source=reproduction.name_folder(name), reproduce=reproduce),
+        scenario=case.scenario,
+        baseline=case.baseline,
+        verdict=case.verdict,
         link=reproduction.address,
         link_title=reproduction.title,
+        attribution=read_attribution(folder),
         trees=reproduction.trees if words else "",
         fetch=reproduction.fetch,
+        span=reproduction.span,
     )
 
 
-def annotate(cases: Sequence[Case]) -> Iterator[str]:
+def annotate(cases: Sequence[ReportedCase]) -> Iterator[str]:
     """Say each verdict in a line that GitHub shows on the run."""
     levels = {Outcome.PASS: "notice", Outcome.IMPROVED: "notice", Outcome.REGRESSION: "error"}
     for case in cases:

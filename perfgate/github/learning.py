@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.errors import PerfgateError
+from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.handoff.unpacking import unpack_handoffs
@@ -41,22 +42,23 @@ def learn_from(
     subjects: Iterable[tuple[MatrixJob, HandoffSubject]],
     artifacts: Path,
     scenarios: tuple[str, ...],
-    add: Callable[[Path], str],
+    target: Path,
 ) -> Iterator[Lesson]:
-    """Open what each job handed over and give its result folder to `add`, which says in a line what it stored.
+    """Open what each job handed over and add its session to the baselines below `target`.
 
-    A job whose session is missing, of another run or refused by `add` is left out, and its lesson says why.
+    A job whose session is missing, of another run or slower than its baseline is left out, and its lesson says why.
     """
     for job, subject in subjects:
         try:
-            yield Lesson(job=job, line=_learn(*find_handoff(artifacts, job, subject), scenarios, add))
+            yield Lesson(job=job, line=_learn(*find_handoff(artifacts, job, subject), scenarios, target))
         except PerfgateError as error:
             yield Lesson(job=job, problem=str(error))
 
 
-def _learn(path: Path, subject: HandoffSubject, scenarios: tuple[str, ...], add: Callable[[Path], str]) -> str:
+def _learn(path: Path, subject: HandoffSubject, scenarios: tuple[str, ...], target: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder:
         # A baseline names its sessions by their folders, and a session counts once.
         own = Path(folder) / f"run-{subject.run_id}-{subject.run_attempt}"
         (opened,) = unpack_handoffs(open_artifact(path, subject), scenarios, own)
-        return add(opened.rename(Path(folder) / f"{own.name}-{subject.hardware}"))
+        named = opened.rename(Path(folder) / f"{own.name}-{subject.hardware}")
+        return str(add_sessions((named,), target, commit=subject.head_sha))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfgate.errors import InputError
+from perfgate.gate.reports import write_page
 from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.github.judging import JudgingOptions
 from perfgate.github.runs import MachineResult
 
-WritePage = Callable[[Path, Path, tuple[Path, ...]], None]
-"""Writes the page of a result folder into a file, judged by folders of baselines."""
 
-
-def write_pages(results: Iterable[MachineResult], options: JudgingOptions, out: Path, write_page: WritePage) -> Iterator[str]:
+def write_pages(results: Iterable[MachineResult], options: JudgingOptions, out: Path) -> Iterator[str]:
     """Open what each machine handed over and write its pages; yield a line for each, as it was written.
 
     What cannot be shown is left out, with a line that says why; the comment says it too.

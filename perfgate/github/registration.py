@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from typing import Any
 
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import API_URL, GitHub
+from perfgate.machine.tools import Tool
 
 # GitHub accepts at most ten minutes, and clocks differ.
 TOKEN_LIFE_S = 540
 CLOCK_SKEW_S = 60
+_OPENSSL = Tool(timeout_s=30.0, hint="install it: the app's token is signed with it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +57,12 @@ def sign_token(app: App, now: float) -> str:
     """Make the JSON web token (RFC 7519, RS256) that proves to be the app. OpenSSL signs; the key is in no Python object."""
     claims = {"iat": int(now) - CLOCK_SKEW_S, "exp": int(now) + TOKEN_LIFE_S, "iss": str(app.app_id)}
     content = b".".join(_encode(json.dumps(part).encode()) for part in ({"alg": "RS256", "typ": "JWT"}, claims))
-    command = ["openssl", "dgst", "-sha256", "-sign", str(app.key)]
-    try:
-        done = subprocess.run(command, input=content, capture_output=True, timeout=30, check=True)
-    except FileNotFoundError:
-        raise InputError("openssl is not installed; the app's token is signed with it") from None
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+    done = _OPENSSL.run(["openssl", "dgst", "-sha256", "-sign", str(app.key)], content=content)
+    if done.code:
         raise InputError(
-            f"{app.key}: OpenSSL cannot sign with it; give the app's private key, readable by root alone"
-        ) from None
-    return b".".join((content, _encode(done.stdout))).decode()
+            f"{app.key}: OpenSSL cannot sign with it ({done.last}); give the app's private key, readable by root alone"
+        )
+    return b".".join((content, _encode(done.output))).decode()
 
 
 def _encode(raw: bytes) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfgate.core import Outcome
 from perfgate.errors import HandoffError, InputError
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget, upsert
@@ -20,7 +21,7 @@ from perfgate.github.settings import Settings
 from perfgate.github.statuses import describe_skip, describe_state, name_context, set_statuses
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
-from perfgate.report.render import Case
+from perfgate.report.render import ReportedCase
 
 NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"
 OUTRANKED = "a later run has answered for this commit"
@@ -184,7 +185,7 @@ def _judge_machine(
 ) -> MachineSection:
     """What is missing outweighs what is there, except a regression that was found."""
     remarks = list(result.remarks)
-    cases: tuple[Case, ...] = ()
+    cases: tuple[ReportedCase, ...] = ()
     try:
         cases = judge_handoffs(result.handoffs, reproduction, options)
     except HandoffError as error:
@@ -192,13 +193,17 @@ def _judge_machine(
     state = find_state([case.verdict.outcome for case in cases])
     if remarks and state is not State.REGRESSION:
         state = result.state or State.INVALID
+    if state is State.REGRESSION and all(
+        case.verdict.is_only_reported(options.uncalibrated) for case in cases if case.verdict.outcome is Outcome.REGRESSION
+    ):
+        state = State.REPORTED
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
     if cases:
         comment = build_comment(cases, find_room(options.machines) - len(lines) - 2)
         # The verdict speaks for the section. Where something is missing too, only a loss may.
-        is_verdict = not remarks or state is State.REGRESSION
+        is_verdict = not remarks or state in (State.REGRESSION, State.REPORTED)
         headline, body = (comment.headline, comment.body) if is_verdict else ("", comment.render())
     whole = "\n\n".join((lines, body.strip("\n"))).strip()
     return build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)

@@ -170,8 +170,8 @@ def was_nothing_planned(jobs: Jobs, *, is_asked: bool) -> bool:
     """Whether a finished run measured nothing because that was decided, not because something broke.
 
     Then the plan ended well and the measuring jobs were skipped, or the plan itself was, as for another label. For any other
-    end, a plan that failed or a run that was cancelled among them, the answer is no where a measurement `is_asked` for. A job that
-    measured settles it: nothing that happens to the pull request afterwards makes that unplanned.
+    end, a plan that failed or a run that was cancelled among them, the answer is no where a measurement `is_asked` for. A job
+    that measured settles it: nothing that happens to the pull request afterwards makes that unplanned.
     """
     if any(JOB.fullmatch(name) for name in jobs):
         return False

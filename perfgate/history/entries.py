@@ -10,15 +10,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from perfgate.core import Arm, Outcome, Session, Verdict, Window
+from perfgate.core import Arm, Outcome, Window
 from perfgate.errors import EvidenceError, InputError
+from perfgate.evidence import Session
 from perfgate.history.schema import SCHEMA
 from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import read_begun
-from perfgate.results.records import SESSION_FILE, SessionRecord, read_entries
+from perfgate.results.records import SESSION_FILE, SessionRecord, read_entries, read_record
 from perfgate.storage.journal import read_bytes
 from perfgate.storage.rounding import describe_judgement
-from perfgate.verdict.policy import Policy
+from perfgate.verdict.case import Case
 from perfgate.verdict.validity.pairing import group_starts
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -76,17 +77,6 @@ class SessionRows:
     windows: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedFolder:
-    """A session with all that was decided about it."""
-
-    folder: Path
-    record: SessionRecord
-    session: Session
-    policy: Policy
-    verdict: Verdict
-
-
 def identify_session(folder: Path) -> str:
     """Name a session by what was fixed before its first window and by that window's bytes: neither changes as it grows."""
     entries = read_entries(folder)
@@ -103,38 +93,37 @@ def digest(*parts: bytes) -> str:
     return whole.hexdigest()[:16]
 
 
-def enter_session(judged: JudgedFolder, provenance: Provenance) -> SessionRows:
-    """Turn a judged result folder into rows. Raise EvidenceError for a session that has not ended."""
-    session, verdict = judged.session, judged.verdict
+def enter_session(folder: Path, case: Case, provenance: Provenance) -> SessionRows:
+    """Turn a result folder and its verdict into rows. Raise EvidenceError for a session that has not ended."""
+    session, record = case.session, read_record(folder)
     if not session.is_complete:
-        raise EvidenceError(
-            f"{judged.folder}: the session was cut off or still runs; go on with `perfgate run --resume`, then append"
-        )
-    key = identify_session(judged.folder)
-    begun = datetime.fromtimestamp(read_begun(judged.record.begun_utc), UTC)
+        raise EvidenceError(f"{folder}: the session was cut off or still runs; go on with `perfgate run --resume`, then append")
+    key = identify_session(folder)
+    begun = datetime.fromtimestamp(read_begun(record.begun_utc), UTC)
     shared = {
         "schema": SCHEMA,
         "session": key,
         "origin": "perfgate",
-        "kind": _tell_kind(judged),
+        "kind": _tell_kind(session, record),
         "workload": session.workload_hash,
         "runner": provenance.runner,
     }
-    counted = _pick_judged(judged)
+    counted = _pick_judged(case)
     commits = _assign_commits(shared["kind"], provenance)
     windows = tuple(
         {**shared, **_describe_window(window, begun), "commit": commits[window.arm], "judged": id(window) in counted}
         for window in session.windows
     )
-    place = Partition(scenario=session.scenario, hardware=verdict.hardware, month=f"{begun:%Y-%m}")
-    row = {**shared, "begun": begun, **_describe_verdict(judged), **asdict(provenance)}
+    place = Partition(scenario=session.scenario, hardware=case.verdict.hardware, month=f"{begun:%Y-%m}")
+    source = {"source": folder.resolve().name, "perfgate": record.perfgate}
+    row = {**shared, "begun": begun, **source, **_describe_verdict(case), **asdict(provenance)}
     return SessionRows(session=key, place=place, verdict=row, windows=windows)
 
 
-def _tell_kind(judged: JudgedFolder) -> str:
-    if judged.session.is_aa or judged.record.purpose == "calibration":
+def _tell_kind(session: Session, record: SessionRecord) -> str:
+    if session.is_aa or record.purpose == "calibration":
         return "aa"
-    return "ab" if Arm.BASE in judged.session.fingerprints else "alone"
+    return "ab" if Arm.BASE in session.fingerprints else "alone"
 
 
 def _assign_commits(kind: Any, provenance: Provenance) -> dict[Arm, str]:
@@ -143,14 +132,14 @@ def _assign_commits(kind: Any, provenance: Provenance) -> dict[Arm, str]:
     return {Arm.BASE: base, Arm.CANDIDATE: provenance.commit}
 
 
-def _pick_judged(judged: JudgedFolder) -> frozenset[int]:
+def _pick_judged(case: Case) -> frozenset[int]:
     """The windows that count, as the rule picked them; none of a session that is no evidence."""
-    if judged.verdict.outcome is Outcome.INVALID:
+    if case.verdict.outcome is Outcome.INVALID:
         return frozenset()
-    policy = judged.policy
+    policy = case.policy
     return frozenset(
         id(window)
-        for start in group_starts(judged.session)
+        for start in group_starts(case.session)
         if len(start.measured) == policy.scenario.blocks.windows
         for window in start.pick_judged(policy.limits.rules)
     )
@@ -175,16 +164,14 @@ def _describe_window(window: Window, begun: datetime) -> dict[str, Any]:
     }
 
 
-def _describe_verdict(judged: JudgedFolder) -> dict[str, Any]:
-    session, verdict = judged.session, judged.verdict
+def _describe_verdict(case: Case) -> dict[str, Any]:
+    session, verdict = case.session, case.verdict
     facts = {arm: dict(session.fingerprints[arm].facts) if arm in session.fingerprints else {} for arm in Arm}
     spent_s = session.timing.took_s if session.timing else sum(one.ended_s - one.begun_s for one in session.windows)
     return {
-        "source": judged.folder.resolve().name,
-        "perfgate": judged.record.perfgate,
         "rule": str(verdict.policy.get("rule", "")),
         "outcome": str(verdict.outcome),
-        "advisory": verdict.advisory,
+        "advisory": verdict.uncalibrated,
         "blocks": verdict.blocks,
         "windows": len(session.windows),
         "machine_s": spent_s,

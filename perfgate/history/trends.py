@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from perfgate.core import Better, Fingerprint
-from perfgate.machine.fingerprint import hardware_differences, host_differences, software_differences
+from perfgate.verdict.differences import hardware_differences, host_differences, software_differences
 
 RECENT = 5
 """So many of the newest points tell where a series stands today: one of them may be off without moving their median."""

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perfgate.machine.fingerprint import ABSENT, slug
+from perfgate.core import ABSENT
+from perfgate.machine.fingerprint import slug
 
 CPU = "cpu"
 

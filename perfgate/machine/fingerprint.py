@@ -6,29 +6,16 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-from perfgate.core import FactDifference, Fingerprint
-from perfgate.errors import EngineError
-
-HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy")
-"""Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
-
-HOST_FACTS = ("cpu", "cores")
-"""Facts of the GPU's host. Both arms have the same host; stored noise of another one weighs less. Without a GPU, the host is
-what serves, and its facts are hardware.
-"""
-
-SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "vllm", "transformers", "numpy", "os", "kernel", "python")
-"""Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
-
-ABSENT = "absent"
+from perfgate.core import ABSENT, Fingerprint
+from perfgate.errors import EngineError, TelemetryError
+from perfgate.machine.nvml import find_first, open_nvml
+from perfgate.machine.tools import Tool
 
 _PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
 # Other engines are named where they are installed: elsewhere they are no fact.
@@ -49,7 +36,9 @@ def find_build(name):
     return " ".join(f"{importlib.metadata.version(build)} ({build})" for build in builds) or "absent"
 print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in sys.argv[1:]}}))
 """
-_PROBE_TIMEOUT_S = 60.0
+_PYTHON = Tool(
+    timeout_s=60.0, missing=EngineError, failed=EngineError, hint="give the Python of an environment that has the engine"
+)
 
 
 def read_fingerprint(python: str | None = None) -> Fingerprint:
@@ -63,31 +52,6 @@ def read_fingerprint(python: str | None = None) -> Fingerprint:
     facts = {**cpu, **gpu, **read_software(python or sys.executable), **_read_os()}
     facts["hardware"] = gpu_key(gpu) if gpu["gpu"] != ABSENT else cpu_key(cpu)
     return Fingerprint(facts=facts)
-
-
-def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of what serves that differs, with both values: of the GPU, or of a machine that has none."""
-    facts = HARDWARE_FACTS if _have_gpu(mine, theirs) else (*HARDWARE_FACTS, *HOST_FACTS)
-    return _only(mine, facts).differences(_only(theirs, facts))
-
-
-def host_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of the host of a GPU that differs, with both values; nothing where the host is what serves."""
-    facts = HOST_FACTS if _have_gpu(mine, theirs) else ()
-    return _only(mine, facts).differences(_only(theirs, facts))
-
-
-def _have_gpu(mine: Fingerprint, theirs: Fingerprint) -> bool:
-    return all(one.facts.get("gpu", ABSENT) != ABSENT for one in (mine, theirs))
-
-
-def software_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
-    """Return each fact of the software that differs, with both values."""
-    return _only(mine, SOFTWARE_FACTS).differences(_only(theirs, SOFTWARE_FACTS))
-
-
-def _only(fingerprint: Fingerprint, keys: tuple[str, ...]) -> Fingerprint:
-    return Fingerprint(facts={key: value for key, value in fingerprint.facts.items() if key in keys})
 
 
 def slug(text: str) -> str:
@@ -127,73 +91,39 @@ def _read_os(os_release: Path = Path("/etc/os-release")) -> dict[str, str]:
 
 def read_software(python: str) -> dict[str, str]:
     """Ask `python` for its version and those of the engine's packages; what is not installed is "absent"."""
-    hint = "give the Python of an environment that has the engine"
+    done = _PYTHON.call([python, "-c", _PROBE, *_PACKAGES, *_OTHER_ENGINES], name=f"{python}, asked for its packages")
     try:
-        done = subprocess.run(
-            [python, "-c", _PROBE, *_PACKAGES, *_OTHER_ENGINES],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_S,
-            check=True,
-        )
-        found = {str(key): str(value) for key, value in json.loads(done.stdout).items()}
-        return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
-    except OSError as error:
-        raise EngineError(f"{python}: cannot be run ({error.strerror}); {hint}") from error
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise EngineError(f"{python}: failed to list its packages ({last}); {hint}") from error
-    except subprocess.TimeoutExpired as error:
-        raise EngineError(f"{python}: did not answer within {_PROBE_TIMEOUT_S:.0f} s; {hint}") from error
+        found = {str(key): str(value) for key, value in json.loads(done.text).items()}
     except ValueError as error:
-        raise EngineError(f"{python}: is no Python ({error}); {hint}") from error
+        raise EngineError(f"{python}: is no Python ({error}); {_PYTHON.hint}") from error
+    return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
 
 
 def read_gpu() -> dict[str, str]:
-    """Read the GPU, its driver and its clock policy; every fact is "absent" on a machine without NVML."""
+    """Read the GPU, its driver and its clock policy; every fact is "absent" on a machine where NVML cannot be asked.
+
+    A session that needs the GPU says later what is wrong with it.
+    """
     nothing = dict.fromkeys(("gpu", "gpu_memory_gib", "driver", "cuda", "clock_policy"), ABSENT)
-    with _nvml() as nvml:
-        if nvml is None or nvml.nvmlDeviceGetCount() == 0:
-            return nothing
-        handle = _device(nvml)
-        version = nvml.nvmlSystemGetCudaDriverVersion_v2()
-        return {
-            "gpu": str(nvml.nvmlDeviceGetName(handle)),
-            "gpu_memory_gib": f"{nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30:.1f}",
-            "driver": str(nvml.nvmlSystemGetDriverVersion()),
-            "cuda": f"{version // 1000}.{version % 1000 // 10}",
-            "clock_policy": _clock_policy(nvml, handle),
-        }
-
-
-@contextmanager
-def _nvml() -> Iterator[ModuleType | None]:
     try:
-        import pynvml  # noqa: PLC0415 - not every machine has it, and no command line needs it to start
-    except ImportError:
-        yield None
-        return
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
+        with open_nvml() as nvml:
+            return nothing if nvml is None else _describe_gpu(nvml, find_first(nvml))
+    except TelemetryError:
+        return nothing
 
 
-def _device(nvml: ModuleType) -> object:
-    """Find the device that CUDA would call 0: an index, a UUID, or the first."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    if chosen.startswith("GPU-"):
-        return nvml.nvmlDeviceGetHandleByUUID(chosen)
-    index = int(chosen) if chosen.isdecimal() else 0
-    return nvml.nvmlDeviceGetHandleByIndex(min(index, nvml.nvmlDeviceGetCount() - 1))
+def _describe_gpu(nvml: Any, handle: object) -> dict[str, str]:
+    version = nvml.nvmlSystemGetCudaDriverVersion_v2()
+    return {
+        "gpu": str(nvml.nvmlDeviceGetName(handle)),
+        "gpu_memory_gib": f"{nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30:.1f}",
+        "driver": str(nvml.nvmlSystemGetDriverVersion()),
+        "cuda": f"{version // 1000}.{version % 1000 // 10}",
+        "clock_policy": _clock_policy(nvml, handle),
+    }
 
 
-def _clock_policy(nvml: ModuleType, handle: object) -> str:
+def _clock_policy(nvml: Any, handle: object) -> str:
     """Say whether application clocks were set away from their default, and whether the driver stays loaded between processes.
 
     NVML reports no locked clocks (`nvidia-smi -lgc`); those show in the clocks that each window records.

@@ -7,22 +7,13 @@ measurement nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PROC = Path("/proc")
+from perfgate.machine.processes import PROC, Process, list_processes
+
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """One process: who it is, and the CPU seconds of itself and of the children that it has buried."""
-
-    pid: int
-    parent: int
-    session: int
-    cpu_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +75,6 @@ def find_own(gate: int, processes: list[Process]) -> list[Process]:
             own[child.pid] = child
             waiting.append(child.pid)
     return list(own.values())
-
-
-def list_processes(proc: Path = PROC) -> Iterator[Process]:
-    """Yield every process that can be read; one that ends meanwhile is left out."""
-    for entry in proc.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        # The command name may hold spaces and parentheses; the fields follow its last parenthesis.
-        fields = stat.rpartition(")")[2].split()
-        ticks = sum(int(field) for field in fields[11:15])
-        yield Process(pid=int(entry.name), parent=int(fields[1]), session=int(fields[3]), cpu_s=ticks / _TICKS)
 
 
 def read_run_queue(proc: Path = PROC) -> float | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 import pynvml
 
@@ -19,6 +21,17 @@ HEAT = 0x20 | 0x40
 THROTTLES = 0x08 | HEAT | 0x80
 
 PROCESSES = "pids"
+_NO_DRIVER = frozenset({"NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded"})
+_CANNOT_TELL = frozenset(
+    {
+        "NVMLError_FunctionNotFound",
+        "NVMLError_InvalidArgument",
+        "NVMLError_NoPermission",
+        "NVMLError_NotSupported",
+        "NVMLLibraryMismatchError",
+    }
+)
+_Answer = TypeVar("_Answer")
 _RANK_OPTIONS = ("--tp", "--tp-size", "-tp", "--tensor-parallel-size", "--pp-size", "-pp", "--pipeline-parallel-size")
 _DATA_OPTIONS = ("--dp", "--dp-size", "-dp", "--data-parallel-size")
 
@@ -36,6 +49,67 @@ class DeviceSample:
     pids: tuple[int, ...] | None
 
 
+def ask(question: Callable[[], _Answer]) -> _Answer | None:
+    """Ask one thing of a GPU; None where this GPU or its driver cannot tell. A GPU that is lost raises NVML's own error."""
+    try:
+        return question()
+    except pynvml.NVMLError as error:
+        if type(error).__name__ in _CANNOT_TELL:
+            return None
+        raise
+
+
+@contextmanager
+def open_nvml() -> Iterator[Any | None]:
+    """Open NVML; None on a machine without an NVIDIA driver or without a GPU.
+
+    Raise TelemetryError where a driver is there and does not answer, now or in the body: a GPU that cannot be watched proves
+    nothing.
+    """
+    with ExitStack() as stack, _explain():
+        yield pynvml if _start(stack) else None
+
+
+def _start(stack: ExitStack) -> bool:
+    """Start NVML until `stack` ends. Whether there is a GPU."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if type(error).__name__ in _NO_DRIVER:
+            return False
+        raise
+    stack.callback(_stop)
+    return int(pynvml.nvmlDeviceGetCount()) > 0
+
+
+def _stop() -> None:
+    # What fails here is no measurement's any more.
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+
+
+@contextmanager
+def _explain() -> Iterator[None]:
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        raise TelemetryError(f"NVML failed: {error}; look into the kernel's log (dmesg), then measure again") from None
+
+
+def read_visible(env: Mapping[str, str]) -> tuple[str, ...]:
+    """The devices, by index or UUID, that CUDA_VISIBLE_DEVICES leaves; none where it hides nothing."""
+    return tuple(name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip())
+
+
+def find_first(nvml: Any) -> Any:
+    """The device that CUDA would call 0: an index, a UUID, or the first."""
+    chosen = next(iter(read_visible(os.environ)), "0")
+    if chosen.startswith("GPU-"):
+        return nvml.nvmlDeviceGetHandleByUUID(chosen)
+    index = int(chosen) if chosen.isdecimal() else 0
+    return nvml.nvmlDeviceGetHandleByIndex(min(index, nvml.nvmlDeviceGetCount() - 1))
+
+
 _READERS: dict[str, Callable[[Any, Any], float]] = {
     "sm_clock_mhz": lambda nvml, device: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
     "memory_clock_mhz": lambda nvml, device: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM),
@@ -48,32 +122,22 @@ _READERS: dict[str, Callable[[Any, Any], float]] = {
 class GpuMonitor:
     """An open NVML and the devices that are watched. `unsupported` names what these devices cannot tell at all."""
 
-    def __init__(self, nvml: Any, devices: Sequence[Any]) -> None:
-        """Ask each device once for everything, to learn what it cannot tell. Raise TelemetryError if it fails otherwise."""
+    def __init__(self, nvml: Any, devices: Sequence[str], stack: ExitStack) -> None:
+        """Ask each device once for everything, to learn what it cannot tell; `stack` holds NVML open."""
         self._nvml = nvml
-        self._devices = tuple(devices)
+        self._stack = stack
+        self._devices = tuple(_find(nvml, device) for device in devices)
         readers = {**_READERS, "reasons": _read_reasons, PROCESSES: _read_pids}
         self.unsupported = frozenset(name for name, read in readers.items() if not self._can(read))
 
     @classmethod
     def open(cls, devices: Sequence[str]) -> Self | None:
-        """Open NVML for `devices` (indices or UUIDs); None on a machine without an NVIDIA driver.
+        """Open NVML for `devices` (indices or UUIDs); None on a machine without an NVIDIA driver or GPU.
 
-        Raise TelemetryError where there is a driver and it does not answer: a GPU that nobody can watch proves nothing.
+        Raise TelemetryError where there is a driver and it does not answer.
         """
-        try:
-            pynvml.nvmlInit()
-        except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):  # type: ignore[attr-defined, unused-ignore]
-            return None
-        except pynvml.NVMLError as error:
-            raise _explain(error) from None
-        try:
-            if pynvml.nvmlDeviceGetCount() == 0:
-                pynvml.nvmlShutdown()
-                return None
-            return cls(pynvml, [_find(pynvml, device) for device in devices])
-        except pynvml.NVMLError as error:
-            raise _explain(error) from None
+        with ExitStack() as stack, _explain():
+            return cls(pynvml, devices, stack.pop_all()) if _start(stack) else None
 
     @property
     def count(self) -> int:
@@ -82,21 +146,16 @@ class GpuMonitor:
 
     def read(self) -> tuple[DeviceSample, ...]:
         """Ask every device for everything that it can tell. Raise TelemetryError if one fails to."""
-        try:
+        with _explain():
             return tuple(self._read_one(device) for device in self._devices)
-        except self._nvml.NVMLError as error:
-            raise _explain(error) from None
 
     def read_uuids(self) -> tuple[str, ...]:
         """Name every device for good: an index means another GPU where fewer are visible."""
         return tuple(str(self._nvml.nvmlDeviceGetUUID(device)) for device in self._devices)
 
     def close(self) -> None:
-        """Let NVML go; what fails here is no longer anybody's measurement."""
-        try:
-            self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError:
-            return
+        """Let NVML go."""
+        self._stack.close()
 
     def _read_one(self, device: Any) -> DeviceSample:
         known = {name: read for name, read in _READERS.items() if name not in self.unsupported}
@@ -107,18 +166,7 @@ class GpuMonitor:
         )
 
     def _can(self, read: Callable[[Any, Any], object]) -> bool:
-        nvml = self._nvml
-        try:
-            for device in self._devices:
-                read(nvml, device)
-        except (
-            nvml.NVMLError_NotSupported,
-            nvml.NVMLError_FunctionNotFound,
-            nvml.NVMLError_NoPermission,
-            nvml.NVMLLibraryMismatchError,
-        ):
-            return False
-        return True
+        return all(ask(partial(read, self._nvml, device)) is not None for device in self._devices)
 
 
 def list_devices(args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
@@ -131,9 +179,8 @@ def list_devices(args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]
     if "--enable-dp-attention" not in args:
         count *= _product(args, _DATA_OPTIONS)
     first = _number(args, "--base-gpu-id", 0)
-    visible = {**os.environ, **env}.get("CUDA_VISIBLE_DEVICES", "").strip()
-    names = [name.strip() for name in visible.split(",")] if visible else [str(index) for index in range(first + count)]
-    return tuple(names[first : first + count])
+    names = read_visible({**os.environ, **env}) or tuple(str(index) for index in range(first + count))
+    return names[first : first + count]
 
 
 def find_uuids(devices: Sequence[str]) -> tuple[str, ...] | None:
@@ -180,7 +227,3 @@ def _read_reasons(nvml: Any, device: Any) -> int:
 def _read_pids(nvml: Any, device: Any) -> tuple[int, ...]:
     """List who computes on a device; a process that the driver hides behind number 0 is not countable."""
     return tuple(sorted({process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(device)} - {0}))
-
-
-def _explain(error: Exception) -> TelemetryError:
-    return TelemetryError(f"NVML failed: {error}; look into the kernel's log (dmesg), then measure again")

@@ -1,4 +1,4 @@
-"""Process trees: everything that a server leaves behind can be found, ended and proven gone."""
+"""The process table of /proc, and process trees: what a server leaves behind can be found, ended and proven gone."""
 
 from __future__ import annotations
 
@@ -6,29 +6,70 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+PROC = Path("/proc")
 POLL_S = 0.05
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process: who it is, whether it runs, and the CPU seconds of itself and of the children that it has waited for.
+
+    A process that ended and that its parent has not waited for yet is in the table and not alive.
+    """
+
+    pid: int
+    parent: int
+    session: int
+    cpu_s: float
+    is_alive: bool
+
+
+def read_process(pid: int, proc: Path = PROC) -> Process | None:
+    """Read one line of the process table; None when there is no process of that number."""
+    try:
+        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        # The command name may hold spaces and parentheses; the fields follow its last parenthesis.
+        state, parent, _group, session, *rest = stat.rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    ticks = sum(int(field) for field in rest[7:11])
+    alive = state not in {"Z", "X"}
+    return Process(pid=pid, parent=int(parent), session=int(session), cpu_s=ticks / _TICKS, is_alive=alive)
+
+
+def list_processes(proc: Path = PROC) -> Iterator[Process]:
+    """Yield every process that can be read; one that ends meanwhile is left out."""
+    pids = [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
+    yield from (process for pid in pids if (process := read_process(pid, proc)) is not None)
+
+
+def is_alive(pid: str) -> bool:
+    """Whether a process of that number runs, whoever owns it. What is no number is no process."""
+    process = read_process(int(pid)) if pid.isdecimal() else None
+    return process is not None and process.is_alive
+
+
+def list_ancestors(pid: int) -> Iterator[int]:
+    """The parents of a process, nearest first, as far as /proc tells."""
+    while pid > 1 and (process := read_process(pid)) is not None:
+        pid = process.parent
+        yield pid
 
 
 def list_session(leader: int) -> list[int]:
-    """List the living processes of the session that `leader` leads (zombies are not alive), by /proc, the kernel's own book."""
-    return [pid for pid in _list_pids() if read_session(pid) == leader]
-
-
-def _list_pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    """List the living processes of the session that `leader` leads."""
+    return [process.pid for process in list_processes() if process.is_alive and process.session == leader]
 
 
 def read_session(pid: int) -> int | None:
     """The session of a living process; None when there is none of that number."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The command name may hold spaces and parentheses; the fields follow its last parenthesis.
-    state, _parent, _group, session, *_ = stat.rpartition(")")[2].split()
-    return None if state in {"Z", "X"} else int(session)
+    process = read_process(pid)
+    return process.session if process is not None and process.is_alive else None
 
 
 def measure_memory(leader: int) -> int:
@@ -37,18 +78,18 @@ def measure_memory(leader: int) -> int:
     for pid in list_session(leader):
         # It may end meanwhile.
         with contextlib.suppress(OSError, IndexError):
-            pages += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+            pages += int((PROC / str(pid) / "statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def list_marked(mark: str) -> set[int]:
     """The sessions of living processes that were started with `mark`, a NAME=VALUE, in their environment."""
     found = set()
-    for pid in _list_pids():
+    for process in list_processes():
         with contextlib.suppress(OSError):
-            if mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                found.add(read_session(pid))
-    return {session for session in found if session is not None}
+            if process.is_alive and mark.encode() in (PROC / str(process.pid) / "environ").read_bytes().split(b"\0"):
+                found.add(process.session)
+    return found
 
 
 def signal_session(leader: int, number: signal.Signals) -> None:

@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import EvidenceError
+from perfgate.evidence import Layer, LayerBlock
 from perfgate.results.records import SESSION_FILE
 from perfgate.storage.journal import read_bytes
+from perfgate.storage.schema import describe_first, parse_any
 
-_STORED = ConfigDict(extra="ignore", defer_build=True)
-# Beyond these no layer was timed, and ratios of two leave the range of doubles.
-Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]
-MIN_ROUNDS = 10
 SUFFIX = ".json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STORED)
-class LayerSamples:
-    """Microseconds of one layer per round: candidate, base, and base once more as the control."""
-
-    base: Annotated[tuple[Microseconds, ...], Field(min_length=MIN_ROUNDS)]
-    again: tuple[Microseconds, ...]
-    candidate: tuple[Microseconds, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STORED)
-class Layer:
-    """One shape at one number of tokens. `floor_us` is its roofline; absent where the card's ceilings were not measured."""
-
-    format: Literal[1]
-    shape: str
-    tokens: Annotated[int, Field(ge=1)]
-    samples_us: LayerSamples
-    floor_us: Microseconds | None = None
-
-    @property
-    def name(self) -> str:
-        """How reports call it."""
-        return f"{self.shape} M={self.tokens}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerBlock:
-    """One process: its layers by name, and the facts (device, versions, both sides) that blocks judged together must share."""
-
-    source: str
-    digest: str
-    begun: str
-    facts: Mapping[str, str]
-    layers: Mapping[str, Layer]
 
 
 _LAYER = TypeAdapter(Layer)
@@ -78,19 +37,15 @@ def read_timings(files: tuple[Path, ...]) -> tuple[LayerBlock, ...]:
 
 def _read(file: Path) -> LayerBlock:
     content = read_bytes(file)
-    try:
-        stored = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{file}: not valid JSON ({error}); measure again") from None
+    stored = parse_any(content, file, "measure again")
     if not isinstance(stored, dict) or not isinstance(stored.get("benchmarks"), list):
         raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
     try:
         facts = _FACTS.validate_python(_find_own(stored.get("machine_info")))
         layers = [_read_layer(entry) for entry in stored["benchmarks"]]
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "machine_info.perfgate"
-        raise EvidenceError(f"{file}: {field}: {first['msg']}; make it with benchmarks/kernels/test_layers.py") from None
+        found = describe_first(error, whole="machine_info.perfgate")
+        raise EvidenceError(f"{file}: {found}; make it with benchmarks/kernels/test_layers.py") from None
     uneven = [layer.name for layer in layers if len({len(layer.samples_us.base), *_lengths(layer)}) > 1]
     if uneven:
         raise EvidenceError(f"{file}: {uneven[0]}: samples_us: sides of different lengths; measure again")

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
+from perfgate.evidence import Question, Reply
 from perfgate.readers.completions import translate_completions
+from perfgate.storage.schema import describe_first
 
 # Both ends of a vocabulary hold special tokens, which some models refuse in a prompt.
 EDGE = 0.1
@@ -28,38 +29,12 @@ SHOWN = 60
 Entry = tuple[float | None, int, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What a start was asked, in the dialect of its engine: `prompts` times `input_len` tokens of a vocabulary of `vocab`, each
-    for `output_len` more.
-    """
-
-    prompts: int
-    input_len: int
-    output_len: int
-    vocab: int
-    seed: int
-    dialect: Literal["sglang", "openai"] = "sglang"
-
-    def draw(self) -> list[list[int]]:
-        """Draw the prompts, the same on any machine, from the middle of the vocabulary."""
-        draw = random.Random(self.seed)  # noqa: S311 - a seed is the point
-        low = int(self.vocab * EDGE)
-        width = max(1, int(self.vocab * (1 - EDGE)) - low)
-        return [[low + int(draw.random() * width) for _ in range(self.input_len)] for _ in range(self.prompts)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """The answer to one prompt: generated tokens, their log-probs, and those of the prompt's own tokens from the second on.
-
-    `text` is what the server's tokenizer made of the generated tokens; empty where the engine's form has none.
-    """
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    prompt_logprobs: tuple[float, ...]
-    text: str = ""
+def draw_prompts(question: Question) -> list[list[int]]:
+    """Draw the prompts of a question, the same on any machine, from the middle of the vocabulary."""
+    draw = random.Random(question.seed)  # noqa: S311 - a seed is the point
+    low = int(question.vocab * EDGE)
+    width = max(1, int(question.vocab * (1 - EDGE)) - low)
+    return [[low + int(draw.random() * width) for _ in range(question.input_len)] for _ in range(question.prompts)]
 
 
 class ReplyError(Exception):
@@ -93,24 +68,17 @@ def read_replies(question: Question, body: bytes) -> tuple[Reply, ...]:
     try:
         content = orjson.loads(body)
         if question.dialect == "openai":
-            content = translate_completions(content, question.draw())
+            content = translate_completions(content, draw_prompts(question))
         items = content if isinstance(content, list) else [content]
         if len(items) != question.prompts:
             raise ReplyError(f"answered {len(items)} of {question.prompts} equivalence prompts; read the server's log")
-        numbered = enumerate(zip(items, question.draw(), strict=True))
+        numbered = enumerate(zip(items, draw_prompts(question), strict=True))
         return tuple(_read_one(question, number, item, prompt) for number, (item, prompt) in numbered)
     except orjson.JSONDecodeError as error:
         shown = body[:SHOWN].decode("utf-8", "replace")
         raise ReplyError(f"answered the equivalence prompts with no valid JSON ({error}): {shown!r}") from None
     except ValidationError as error:
-        raise ReplyError(f"answered the equivalence prompts in an unknown form: {describe_field(error)}") from None
-
-
-def describe_field(error: ValidationError) -> str:
-    """Turn the first of pydantic's complaints into `field: reason`."""
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "content"
-    return f"{field}: {first['msg']}"
+        raise ReplyError(f"answered the equivalence prompts in an unknown form: {describe_first(error)}") from None
 
 
 def _read_one(question: Question, number: int, item: Any, prompt: Sequence[int]) -> Reply:

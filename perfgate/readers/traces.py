@@ -10,39 +10,16 @@ import gzip
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
 from perfgate.errors import EvidenceError
-
-Kind = Literal["kernel", "operator"]
+from perfgate.evidence import KernelTime, KernelTrace, TraceKind
 
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 _OPERATORS = {"cpu_op"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTime:
-    """What all calls under one name took together."""
-
-    time_us: float
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTrace:
-    """Time by name. `kind` is "kernel" where anything ran on a GPU: the operators that launched it are then left out."""
-
-    kind: Kind
-    spent: Mapping[str, KernelTime]
-
-    @property
-    def total_us(self) -> float:
-        """All names together."""
-        return sum(spent.time_us for spent in self.spent.values())
 
 
 def read_traces(paths: Iterable[Path]) -> KernelTrace:
@@ -51,7 +28,7 @@ def read_traces(paths: Iterable[Path]) -> KernelTrace:
     if not traces:
         raise EvidenceError("the profiler wrote no trace")
     # A rank without a kernel among ranks with some launched nothing; its operators are another kind of time.
-    kind: Kind = "kernel" if any(trace.kind == "kernel" for trace in traces) else "operator"
+    kind: TraceKind = "kernel" if any(trace.kind == "kernel" for trace in traces) else "operator"
     times: defaultdict[str, float] = defaultdict(float)
     counts: defaultdict[str, int] = defaultdict(int)
     for trace in traces:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report import wording
 from perfgate.report.escape import markdown
-from perfgate.report.figure import LEGEND
-from perfgate.report.render import TOP, Case, Fold, find_headline, lay_out_case, render_case, write_heading
-from perfgate.report.view import count_margins
+from perfgate.report.families import count_margins
+from perfgate.report.render import TOP, Fold, ReportedCase, find_headline, lay_out_case, render_case, write_heading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +26,12 @@ class Comment:
         return f"{write_heading(self.outcome, self.headline)}\n{self.body}"
 
 
-def render_comment(cases: Sequence[Case], room: int) -> str:
+def render_comment(cases: Sequence[ReportedCase], room: int) -> str:
     """Return a comment on `cases` as markdown of at most `room` characters; empty when there are none."""
     return build_comment(cases, room).render() if cases else ""
 
 
-def build_comment(cases: Sequence[Case], room: int) -> Comment:
+def build_comment(cases: Sequence[ReportedCase], room: int) -> Comment:
     """Return a comment of at most `room` characters on one or more cases, the worst first.
 
     What does not fit is folded step by step: environments, then metrics within their margins, then all but the line that says
@@ -42,28 +41,27 @@ def build_comment(cases: Sequence[Case], room: int) -> Comment:
     return (_show_one(ordered[0], room) if len(ordered) == 1 else _show_several(ordered, room)) or _list_losses(ordered)
 
 
-def _rank(case: Case) -> tuple[int, float]:
+def _rank(case: ReportedCase) -> tuple[int, float]:
     """The worst outcome first; of one outcome the scenario that lost most, measured in margins."""
     gating = (judgement for judgement in case.verdict.judgements if judgement.gating)
     return case.verdict.outcome.order, -max(map(count_margins, gating), default=0.0)
 
 
-def _show_one(case: Case, room: int) -> Comment | None:
+def _show_one(case: ReportedCase, room: int) -> Comment | None:
     """Fold the case until it fits; None when it does not."""
     parts = (lay_out_case(case, fold) for fold in Fold)
     comments = (Comment(outcome=case.verdict.outcome, headline=headline, body=body) for headline, body in parts)
     return next((comment for comment in comments if len(comment.render()) <= room), None)
 
 
-def _show_several(cases: Sequence[Case], room: int) -> Comment | None:
+def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
-    foot = f"\n<sub>{LEGEND}</sub>\n"
     empty = Comment(outcome=combine_outcomes(case.verdict.outcome for case in cases), headline=_head(cases), body="")
-    texts = _unfold(cases, room - len(empty.render()) - len(foot))
-    return replace(empty, body="\n".join(("", *texts)) + foot) if texts else None
+    texts = _unfold(cases, room - len(empty.render()) - 1)
+    return replace(empty, body="\n".join(("", *texts))) if texts else None
 
 
-def _unfold(cases: Sequence[Case], room: int) -> list[str]:
+def _unfold(cases: Sequence[ReportedCase], room: int) -> list[str]:
     """Begin with a line for each case, and unfold them while there is room, the worst first; empty if the lines do not fit."""
     texts = [render_case(case, Fold.ALL_BUT_ONE_LINE, TOP + 1) for case in cases]
     left = room - sum(len(text) + 1 for text in texts)
@@ -78,16 +76,16 @@ def _unfold(cases: Sequence[Case], room: int) -> list[str]:
     return texts
 
 
-def _head(cases: Sequence[Case]) -> str:
+def _head(cases: Sequence[ReportedCase]) -> str:
     """The outcome of all, how many share it, and the numbers of the first of them."""
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
     sharing = [case for case in cases if case.verdict.outcome is outcome]
-    numbers = find_headline(sharing[0]).write_numbers(markdown, has_shown_losses=True)
+    numbers = find_headline(sharing[0]).write_finding(markdown, is_alone=False)
     named = f"{markdown(sharing[0].verdict.scenario)}: {numbers}"
-    return f"{outcome} in {len(sharing)} of {len(cases)} scenarios; {named}"
+    return f"{outcome} in {len(sharing)} of {len(cases)} scenarios, {named}"
 
 
-def _list_losses(cases: Sequence[Case]) -> Comment:
+def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
     """The shortest that a comment can be: every loss, and how many scenarios had none."""
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
     lost = [(case, losses) for case in cases if (losses := list_losses(case))]
@@ -99,7 +97,7 @@ def _list_losses(cases: Sequence[Case]) -> Comment:
     return Comment(outcome=outcome, headline=f"{outcome}: {len(cases)} scenarios, shortened", body=body)
 
 
-def list_losses(case: Case) -> tuple[str, ...]:
+def list_losses(case: ReportedCase) -> tuple[str, ...]:
     """Every metric and layer of a case that became slower, with its change."""
     serving = (f"{wording.title(one)} {wording.percent(one.change)}" for one in case.verdict.judgements if _is_lost(one))
     layers = case.layers.judgements if case.layers else ()

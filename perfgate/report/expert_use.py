@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from perfgate.core import Arm, Session
+from perfgate.core import Arm
+from perfgate.evidence import Session
 from perfgate.expert_use import NOT_MEASURED, ExpertUse, LayerUse, Unknown
 from perfgate.report.table import Table
 from perfgate.storage.rounding import format_percent

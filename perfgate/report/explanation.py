@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfgate.core import Judgement, Outcome, Role, Session, Verdict
+from perfgate.core import Judgement, Outcome, Role, Verdict
+from perfgate.evidence import Session
 from perfgate.report import wording
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
 
 _BECAUSE = {
-    Outcome.PASS: "all of it ends before the margin, so a loss that large is less likely than 5 %",
+    Outcome.PASS: "all of it ends before the margin, and the estimate stays within half of it",
     Outcome.IMPROVED: "all of it is a gain, beyond half a margin at every look",
-    Outcome.REGRESSION: "it proves a loss of more than half the margin, so it is called slower",
-    Outcome.INCONCLUSIVE: "it neither ends before the margin nor proves a loss of more than half of it",
+    Outcome.REGRESSION: "the loss is surely above zero, and estimated at more than half the margin",
+    Outcome.INCONCLUSIVE: "it neither ends before the margin nor is it surely a loss of about half of it or more",
 }
 _NEXT = {
     Outcome.PASS: "Nothing has to be done about it.",
@@ -31,7 +32,7 @@ def explain_metric(judgement: Judgement, verdict: Verdict, session: Session) -> 
         _tell_change(judgement),
         _tell_bounds(judgement),
         _tell_evidence(verdict),
-        _tell_mishaps(session),
+        _tell_mishaps(verdict, session),
         _tell_next(judgement),
     )
 
@@ -56,8 +57,14 @@ def _tell_bounds(judgement: Judgement) -> str:
     if judgement.low is None or judgement.high is None:
         return f"There is no interval to hold against {limits}."
     because = _BECAUSE.get(judgement.outcome, "the evidence cannot be trusted")
-    chance = "" if judgement.p_value is None else f" (noise alone looks this bad with p = {judgement.p_value:.1g})"
-    return f"Its 95 % bounds, {wording.interval(judgement)}, stand against {limits}: {because}{chance}."
+    line = "" if judgement.fails_from is None else f" It fails from {wording.line(judgement)}"
+    found = (
+        ""
+        if judgement.smallest_effect is None
+        else f", and a loss is found nine times in ten from {wording.found_from(judgement)}"
+    )
+    more = f"{line}{found}." if line else ""
+    return f"Its 95 % bounds, {wording.interval(judgement)}, stand against {limits}: {because}.{more}"
 
 
 def _tell_evidence(verdict: Verdict) -> str:
@@ -70,12 +77,12 @@ def _tell_evidence(verdict: Verdict) -> str:
     return f"It rests on {blocks} and {verdict.windows} judged windows; {rule}{budget}."
 
 
-def _tell_mishaps(session: Session) -> str:
-    found = list(_list_mishaps(session))
+def _tell_mishaps(verdict: Verdict, session: Session) -> str:
+    found = list(_list_mishaps(verdict, session))
     return f"{'; '.join(found)}." if found else "No window was measured again, cut off or void."
 
 
-def _list_mishaps(session: Session) -> Iterator[str]:
+def _list_mishaps(verdict: Verdict, session: Session) -> Iterator[str]:
     again = sum(window.role is Role.RERUN for window in session.windows)
     if again:
         counted = (window.telemetry for window in session.windows if window.role is not Role.WARMUP)
@@ -83,9 +90,9 @@ def _list_mishaps(session: Session) -> Iterator[str]:
         yield f"{again} window{'' if again == 1 else 's'} {told} and had to be measured again"
     if session.superseded:
         yield f"{len(session.superseded)} windows were cut off by a break and measured anew"
-    if session.problems:
-        more = f" (and {len(session.problems) - 1} more)" if len(session.problems) > 1 else ""
-        yield f"The session is void: {session.problems[0].rstrip('.')}{more}"
+    if verdict.outcome is Outcome.INVALID:
+        more = f" (and {len(verdict.reasons) - 1} more)" if len(verdict.reasons) > 1 else ""
+        yield f"The session is void: {verdict.reasons[0].rstrip('.')}{more}"
 
 
 def _tell_next(judgement: Judgement) -> str:

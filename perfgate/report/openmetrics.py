@@ -17,11 +17,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest
 
-from perfgate.core import Arm, Outcome, Session, Verdict, Window
+from perfgate.core import Arm, Outcome, Window
 from perfgate.errors import InputError
 from perfgate.expert_use import ExpertUse
 from perfgate.metrics import METRICS
 from perfgate.results.readings import READINGS
+from perfgate.verdict.case import Case
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -84,24 +85,23 @@ FAMILIES: Mapping[str, Family] = _list_families()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedSession:
-    """A session by the name of its folder, when it began (seconds since 1970), and what was found in it."""
+    """A judged session by the name of its folder, and when it began (seconds since 1970)."""
 
     name: str
-    session: Session
     begun: float
-    verdict: Verdict
+    case: Case
 
     @property
     def ended(self) -> float:
         """When its last window ended, in seconds since 1970."""
-        return self.begun + max((window.ended_s for window in self.session.windows), default=0.0)
+        return self.begun + max((window.ended_s for window in self.case.session.windows), default=0.0)
 
     @property
     def place(self) -> Labels:
         """What all its samples carry."""
-        fingerprints = self.session.fingerprints
+        fingerprints = self.case.session.fingerprints
         facts = next(iter(fingerprints.values())).facts if fingerprints else {}
-        return (("scenario", self.session.scenario), ("hardware", facts.get("hardware", "unknown")))
+        return (("scenario", self.case.session.scenario), ("hardware", facts.get("hardware", "unknown")))
 
     def is_beside(self, other: ExportedSession) -> bool:
         """Whether both measured the same scenario on the same hardware for a while at the same time."""
@@ -168,7 +168,7 @@ class _Collector:
 
 
 def _list_samples(judged: ExportedSession, *, is_named: bool) -> Iterator[Sample]:
-    session, verdict = judged.session, judged.verdict
+    session, verdict = judged.case.session, judged.case.verdict
     place = (*judged.place, ("session", judged.name)) if is_named else judged.place
     for window in session.windows:
         yield from _list_window(window, place, judged.begun)
@@ -176,7 +176,7 @@ def _list_samples(judged: ExportedSession, *, is_named: bool) -> Iterator[Sample
         yield from _list_use(arm, use, place, judged.begun)
     whole = {
         "perfgate_blocks": float(verdict.blocks),
-        "perfgate_session_problems": float(len(session.problems)),
+        "perfgate_session_problems": float(len(verdict.reasons)) if verdict.outcome is Outcome.INVALID else 0.0,
         "perfgate_session_seconds": max((window.ended_s for window in session.windows), default=0.0),
     }
     for name, value in whole.items():

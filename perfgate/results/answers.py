@@ -5,23 +5,27 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.readers.replies import Question, Reply, ReplyError, describe_field, read_replies
+from perfgate.evidence import Answers, Question
+from perfgate.readers.replies import ReplyError, read_replies
 from perfgate.results.raw.raw_files import find_damage, is_packed, read_raw
-from perfgate.storage.journal import append_line, cut_torn_line, read_lines, write_atomically
+from perfgate.storage.journal import DAMAGED, append_line, cut_torn_line, read_records, write_atomically
 
 ANSWERS_FILE = "answers.jsonl"
 ANSWER_DIR = "answers"
+
+GSM8K_EVENT = "gsm8k"
+"""Event: a server of `arm` was asked; `marks` has a digit for each question, 1 where the answer is right."""
 
 Number = Annotated[int, Field(ge=1)]
 
@@ -41,23 +45,6 @@ class AnswerRecord:
     dialect: Literal["sglang", "openai"] = "sglang"
     file: Annotated[str, Field(pattern=r"^answers/start-\d{2,6}\.json\.gz$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """What one start answered. `problem` says why that is no answer; then there are no replies."""
-
-    arm: Arm
-    block: int
-    start: int
-    question: Question
-    replies: tuple[Reply, ...] = ()
-    problem: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Say whose answers these are."""
-        return f"block {self.block}, {self.arm.value}, start {self.start}"
 
 
 @cache
@@ -86,15 +73,13 @@ def store_answers(folder: Path, raw: bytes, asked: Answers) -> None:
 
 def load_answers(folder: Path) -> list[Answers]:
     """Read what each server start answered; empty for a session that asked none. Raise EvidenceError for a damaged index."""
-    path = folder / ANSWERS_FILE
-    return [_load(folder, _parse(line, f"{path}:{number}")) for number, line in enumerate(read_lines(path), start=1)]
+    return [_load(folder, record) for record in read_records(folder / ANSWERS_FILE, _adapter(), DAMAGED)]
 
 
-def _parse(line: Mapping[str, Any], where: str) -> AnswerRecord:
-    try:
-        return _adapter().validate_python(line)
-    except ValidationError as error:
-        raise EvidenceError(f"{where}: {describe_field(error)}; the folder was damaged, measure again") from None
+def read_marks(events: Iterable[Mapping[str, Any]]) -> dict[Arm, str]:
+    """The marks of each arm; of one that was asked again after a break, the last."""
+    found = (event for event in events if event.get("event") == GSM8K_EVENT)
+    return {Arm(event["arm"]): str(event.get("marks")) for event in found if event.get("arm") in set(Arm)}
 
 
 def _load(folder: Path, record: AnswerRecord) -> Answers:

@@ -22,23 +22,19 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
-from perfgate.errors import CANNOT_MEASURE, EvidenceError
+from perfgate.errors import EvidenceError
 from perfgate.expert_use import (
     NOT_MEASURED,
     ExpertUse,
-    Fault,
-    FaultKind,
     Trace,
     Traced,
     Unknown,
     compare_with_base,
-    find_faults,
     measure_use,
 )
-from perfgate.readers.replies import describe_field
-from perfgate.results.raw.raw_files import find_damage, read_raw
-from perfgate.storage.journal import append_line, cut_torn_line, read_lines, write_atomically
-from perfgate.storage.rounding import format_percent
+from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
+from perfgate.storage.journal import DAMAGED, append_line, cut_torn_line, read_records, write_atomically
+from perfgate.storage.schema import describe_first
 
 INDEX_FILE = "expert_use.jsonl"
 RAW_DIR = "expert_use"
@@ -106,14 +102,13 @@ def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, 
 
 
 def load_use(folder: Path, arms: Sequence[Arm]) -> tuple[dict[Arm, ExpertUse], list[str]]:
-    """Read the expert use of `arms`, and name every reason why it voids the session.
+    """Read the expert use of `arms`, and name each file that is not as it was written.
 
     An arm that was never asked has NOT_MEASURED. Raise EvidenceError for a damaged index.
     """
-    path = folder / INDEX_FILE
-    records = {record.arm: record for record in (_parse(line, path, at) for at, line in enumerate(read_lines(path), start=1))}
+    records = {record.arm: record for record in read_records(folder / INDEX_FILE, _index_adapter(), DAMAGED)}
     uses: dict[Arm, ExpertUse] = dict.fromkeys(arms, NOT_MEASURED)
-    problems: list[str] = []
+    damage: list[str] = []
     traces: dict[Arm, Trace] = {}
     for arm, record in sorted(records.items()):
         if record.unknown is not None:
@@ -122,46 +117,27 @@ def load_use(folder: Path, arms: Sequence[Arm]) -> tuple[dict[Arm, ExpertUse], l
         found = _read(folder, record)
         if isinstance(found, str):
             uses[arm] = ExpertUse(unknown=Unknown.INCOMPLETE)
-            problems.append(found)
+            damage.append(found)
             continue
-        traces[arm], uses[arm] = found, measure_use(found)
+        traces[arm], uses[arm] = found[1], measure_use(found[1])
     if len(traces) == len(Arm):
         uses[Arm.CANDIDATE] = compare_with_base(uses[Arm.CANDIDATE], traces[Arm.CANDIDATE], traces[Arm.BASE])
-    problems.extend(check_use(uses))
-    return uses, problems
+    return uses, damage
 
 
-def check_use(uses: Mapping[Arm, ExpertUse]) -> Iterator[str]:
-    """Say what makes a session no evidence on a MoE kernel: a router in name only, or arms that route differently."""
-    base = uses.get(Arm.BASE)
-    for arm, use in sorted(uses.items()):
-        for fault in find_faults(use, base if arm is Arm.CANDIDATE else None):
-            yield describe_fault(fault, use, f"as the {arm.value} serves it")
+def list_use(folder: Path) -> list[tuple[UseRecord, RawTrace | None]]:
+    """What is stored of each arm: its line, and its choices where there are some and they are as they were written.
+
+    Raise EvidenceError for a damaged index.
+    """
+    records = {record.arm: record for record in read_records(folder / INDEX_FILE, _index_adapter(), DAMAGED)}
+    found = [(record, None if record.unknown else _read(folder, record)) for _, record in sorted(records.items())]
+    return [(record, read[0] if isinstance(read, tuple) else None) for record, read in found]
 
 
-def describe_fault(fault: Fault, use: ExpertUse, who: str) -> str:
-    """Say one fault; `who` completes "this model cannot measure a MoE kernel: ..."."""
-    worst = fault.worst
-    others = f" and {fault.layers - 1} more" if fault.layers > 1 else ""
-    where = f"in layer {worst.layer}{others}"
-    if fault.kind is FaultKind.FEW:
-        return (
-            f"{CANNOT_MEASURE}: {who}, a decode step of {use.tokens_a_step} tokens touches {worst.distinct_a_step:.1f} of "
-            f"{worst.experts} experts {where}, where uniform routing touches {worst.uniform_a_step:.1f} and at least half of "
-            "that is asked for; serve weights whose router looks at the token"
-        )
-    if fault.kind is FaultKind.BLIND:
-        return (
-            f"{CANNOT_MEASURE}: {who}, the experts of a token do not depend on the token {where} (dependence "
-            f"{worst.dependence:.2f}, {fault.allowed:g} is asked for); serve weights whose router looks at the token"
-        )
-    if fault.kind is FaultKind.SHAPE:
-        return "the arms route differently: they have not the same routed layers, experts and top-k; compare like with like"
-    return (
-        f"the arms route differently: the candidate's experts differ from the base's for the same prompts by "
-        f"{format_percent(worst.differs_from_base_ratio or 0.0)} {where}, {format_percent(fault.allowed)} is allowed (the "
-        "base's own scatter, or a rounding); compare arms that do the same work"
-    )
+def has_use(folder: Path) -> bool:
+    """Whether choices of some start are stored, whatever the index says."""
+    return bool(list_raw(folder, f"{RAW_DIR}/start-*.json.gz"))
 
 
 def parse_raw(content: Mapping[str, Any]) -> RawTrace:
@@ -169,7 +145,7 @@ def parse_raw(content: Mapping[str, Any]) -> RawTrace:
     try:
         return _raw_adapter().validate_python(content)
     except ValidationError as error:
-        raise EvidenceError(f"expert use: {describe_field(error)}") from None
+        raise EvidenceError(f"expert use: {describe_first(error)}") from None
 
 
 def unpack(raw: RawTrace) -> Trace:
@@ -213,19 +189,12 @@ def _unpack_layer(layer: str, raw: RawTrace, length: int) -> Iterator[frozenset[
         yield choice
 
 
-def _parse(line: Mapping[str, Any], path: Path, number: int) -> UseRecord:
-    try:
-        return _index_adapter().validate_python(line)
-    except ValidationError as error:
-        raise EvidenceError(f"{path}:{number}: {describe_field(error)}; the folder was damaged, measure again") from None
-
-
-def _read(folder: Path, record: UseRecord) -> Trace | str:
-    """The choices of one start, or what is wrong with their file."""
+def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | str:
+    """The choices of one start, as stored and as values, or what is wrong with their file."""
     if damage := find_damage(folder, record.file, record.sha256):
         return damage
     try:
-        content = orjson.loads(read_raw(folder / record.file))
-        return unpack(parse_raw(content))
+        raw = parse_raw(orjson.loads(read_raw(folder / record.file)))
+        return raw, unpack(raw)
     except (OSError, EOFError, zlib.error, orjson.JSONDecodeError, EvidenceError) as error:
-        return f"{record.file}: {error}; the folder was damaged, measure again"
+        return f"{record.file}: {error}; {DAMAGED}"

@@ -9,8 +9,9 @@ from typing import Any
 
 from pandas import DataFrame, Series
 
-from perfgate.core import Run, Session, Window
+from perfgate.core import Run, Window
 from perfgate.errors import InputError
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.results.matrix_records import MatrixEntry
 from perfgate.results.matrix_results import CellResult

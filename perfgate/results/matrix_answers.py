@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.core import Arm
-from perfgate.results.answers import Answers, load_answers
+from perfgate.evidence import Answers
+from perfgate.results.answers import load_answers
 from perfgate.results.matrix_records import MatrixEntry
 from perfgate.scenario.matrix import Matrix
 from perfgate.verdict.validity.equivalence import check_equivalence, describe_equivalence

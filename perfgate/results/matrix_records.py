@@ -12,17 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Role
 from perfgate.errors import EvidenceError
-from perfgate.results.records import EVENTS_FILE, INDEX_FILE, ArmRecord, Seconds, describe_first, find_superseded
+from perfgate.results.records import EVENTS_FILE, INDEX_FILE, ArmRecord, Seconds, find_superseded
 from perfgate.results.resumption import require_equal, require_same_inherited
 from perfgate.results.writer import FolderWriter, begin_folder, format_record
 from perfgate.scenario.matrix import Matrix, parse_matrix
-from perfgate.storage.journal import read_bytes, read_lines
+from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_lines, read_records
 
 MATRIX_FILE = "matrix.json"
 TEXT_FILE = "matrix.toml"
@@ -152,21 +151,9 @@ def read_text(folder: Path) -> Matrix:
 
 
 def _read_record(folder: Path) -> MatrixRecord:
-    path = folder / MATRIX_FILE
-    try:
-        return _record_adapter().validate_python(orjson.loads(read_bytes(path)))
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{path}: not valid JSON ({error}); the folder was damaged, measure again") from None
-    except ValidationError as error:
-        raise EvidenceError(f"{path}: {describe_first(error)}") from None
+    return read_json(folder / MATRIX_FILE, _record_adapter(), DAMAGED)
 
 
 def read_entries(folder: Path) -> list[MatrixEntry]:
     """Read the index: a line for each finished window."""
-    found = []
-    for number, line in enumerate(read_lines(folder / INDEX_FILE), start=1):
-        try:
-            found.append(_entry_adapter().validate_python(line))
-        except ValidationError as error:
-            raise EvidenceError(f"{folder / INDEX_FILE}:{number}: {describe_first(error)}") from None
-    return found
+    return read_records(folder / INDEX_FILE, _entry_adapter(), DAMAGED)

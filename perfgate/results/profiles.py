@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.readers.replies import describe_field
-from perfgate.readers.traces import KernelTrace, read_traces
+from perfgate.evidence import KernelProfile, KernelTrace, Shown
+from perfgate.readers.traces import read_traces
 from perfgate.results.attribution import Attribution, attribute
-from perfgate.storage.journal import append_line, cut_torn_line, read_lines
+from perfgate.scenario.safeguards import Expect
+from perfgate.storage.journal import append_line, cut_torn_line, read_records, write_atomically
+
+LOG_EVENT = "log_expected"
+"""Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
 
 PROFILES_FILE = "profiles.jsonl"
 PROFILE_DIR = "profiles"
+KERNELS_FILE = "kernels.json"
+"""What a hand-off tells of the profiles: numbers, without a trace."""
 # The block of a server that was started for its profile alone.
 FRESH = 0
 
@@ -98,15 +105,11 @@ def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Pro
 
 def load_profiles(folder: Path) -> list[Profile]:
     """Read which windows were profiled. Raise EvidenceError for a damaged index or a trace that is not what was stored."""
-    path = folder / PROFILES_FILE
-    return [_load(folder, line, f"{path}:{number}") for number, line in enumerate(read_lines(path), start=1)]
+    hint = "the folder was damaged, profile again"
+    return [_load(folder, record) for record in read_records(folder / PROFILES_FILE, _adapter(), hint)]
 
 
-def _load(folder: Path, line: Mapping[str, Any], where: str) -> Profile:
-    try:
-        record = _adapter().validate_python(line)
-    except ValidationError as error:
-        raise EvidenceError(f"{where}: {describe_field(error)}; the folder was damaged, profile again") from None
+def _load(folder: Path, record: ProfileRecord) -> Profile:
     for trace in record.traces:
         if not (folder / trace.file).is_file():
             raise EvidenceError(f"{folder / trace.file}: is missing although the index names it; profile again")
@@ -124,12 +127,53 @@ def _load(folder: Path, line: Mapping[str, Any], where: str) -> Profile:
     )
 
 
+def read_shown(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Shown:
+    """Read what the arms showed after the first block: of the log what was searched for, of profiles those that are needed.
+
+    Block 0 is a server that was started afterwards: it tells nothing of those that were measured.
+    """
+    log = frozenset(str(event.get("pattern")) for event in events if event.get("event") == LOG_EVENT and event.get("line"))
+    if not expect.needs_profile:
+        return Shown(log=log)
+    try:
+        found = [profile for profile in load_profiles(folder) if profile.block != FRESH]
+    except EvidenceError as error:
+        return Shown(log=log, problem=str(error))
+    last = {profile.arm: profile for profile in found if profile.arm is Arm.CANDIDATE or expect.is_difference}
+    return Shown(log=log, profiles=tuple(_read_kernels(profile) for profile in last.values()))
+
+
+def _read_kernels(profile: Profile) -> KernelProfile:
+    found = KernelProfile(arm=profile.arm, block=profile.block, start=profile.start, steps=profile.steps)
+    try:
+        return replace(found, trace=profile.read())
+    except EvidenceError as error:
+        return replace(found, problem=str(error))
+
+
 def read_attribution(folder: Path) -> Attribution | str | None:
     """Compare the arms as the result folder holds them: None when they were not profiled, a reason when that cannot be read."""
     try:
-        return attribute_profiles(load_profiles(folder))
+        return attribute_profiles(load_profiles(folder)) or _read_numbers(folder)
     except EvidenceError as error:
         return str(error)
+
+
+def store_numbers(folder: Path, found: Attribution) -> None:
+    """Keep an attribution whose traces stayed elsewhere."""
+    write_atomically(
+        folder / KERNELS_FILE, orjson.dumps(asdict(found), option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    )
+
+
+def _read_numbers(folder: Path) -> Attribution | None:
+    path = folder / KERNELS_FILE
+    if not path.is_file():
+        return None
+    try:
+        return TypeAdapter(Attribution).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise EvidenceError(f"{path}: {error.errors()[0]['msg']}; the folder was damaged, unpack the hand-off again") from None
 
 
 def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
@@ -138,7 +182,9 @@ def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
     if len(last) < len(Arm):
         return None
     base, candidate = last[Arm.BASE], last[Arm.CANDIDATE]
-    return attribute(base.read(), candidate.read(), base_steps=base.steps, candidate_steps=candidate.steps)
+    # Ranks run side by side: a step's time is that of one of them.
+    steps = {profile.arm: profile.steps * max(len(profile.traces), 1) for profile in (base, candidate)}
+    return attribute(base.read(), candidate.read(), base_steps=steps[Arm.BASE], candidate_steps=steps[Arm.CANDIDATE])
 
 
 def _digest(path: Path) -> str:

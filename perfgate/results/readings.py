@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfgate.verdict.validity.admission import FOREIGN_PROCESSES, SM_CLOCK_MHZ, THROTTLED_SHARE
-from perfgate.verdict.validity.same_work import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
+FOREIGN_PROCESSES, THROTTLED_SHARE, SM_CLOCK_MHZ = "foreign_processes", "throttled_share", "sm_clock_mhz"
+FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
+CACHE_HIT_RATE = "cache_hit_rate"
+KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED = "kernels_compiled", "graphs_captured", "requests_retracted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +45,17 @@ READINGS: dict[str, ReadingKind] = {
     ),
     "gpu_samples": ReadingKind(unit="1", meaning="samples that NVML answered"),
     "gpu_samples_lost": ReadingKind(unit="1", meaning="samples that NVML failed to answer"),
-    "foreign_cpu_share": ReadingKind(unit="1", meaning="share of the machine's CPU time that went to processes of others"),
+    FOREIGN_CPU: ReadingKind(unit="1", meaning="share of the machine's CPU time that went to processes of others"),
     "own_cpu_share": ReadingKind(
         unit="1", meaning="share of the machine's CPU time that went to servers, load generator and gate"
     ),
-    "stolen_cpu_share": ReadingKind(unit="1", meaning="share of CPU time that the hypervisor gave to other machines"),
+    STOLEN_CPU: ReadingKind(unit="1", meaning="share of CPU time that the hypervisor gave to other machines"),
     "run_queue": ReadingKind(unit="1", meaning="median number of tasks that ran or waited for a core"),
     "running_requests": ReadingKind(unit="1", meaning="mean number of requests in the engine's running batch"),
     "queued_requests": ReadingKind(unit="1", meaning="mean number of requests that waited in the engine"),
     "queue_wait_s": ReadingKind(unit="s", meaning="mean time that a request waited in the engine before it ran"),
     "token_usage": ReadingKind(unit="1", meaning="largest share of the engine's token pool in use"),
-    "cache_hit_rate": ReadingKind(
+    CACHE_HIT_RATE: ReadingKind(
         unit="1", meaning="prompt tokens served from the prefix cache, as a share of all prompt tokens"
     ),
     KERNELS_COMPILED: ReadingKind(

@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
-from perfgate.storage.journal import read_bytes, read_lines, write_atomically
-from perfgate.verdict.validity.kernel_proof import KernelProof
+from perfgate.storage.journal import DAMAGED, read_json, read_records, write_atomically
+from perfgate.storage.schema import parse_json
+from perfgate_moe.proof.values import KernelProof
 
 SESSION_FILE = "session.json"
 SCENARIO_FILE = "scenario.toml"
@@ -125,25 +126,12 @@ def read_record(folder: Path) -> SessionRecord:
         raise EvidenceError(
             f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
         )
-    try:
-        return _session_adapter().validate_python(orjson.loads(read_bytes(path)))
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{path}: not valid JSON ({error}); the folder was damaged, measure again") from None
-    except ValidationError as error:
-        raise EvidenceError(f"{path}: {describe_first(error)}") from None
+    return read_json(path, _session_adapter(), DAMAGED)
 
 
 def read_entries(folder: Path) -> list[WindowRecord]:
     """Read the index of a result folder: a line for each finished window."""
-    path = folder / INDEX_FILE
-    return [_parse_line(line, path, number) for number, line in enumerate(read_lines(path), start=1)]
-
-
-def _parse_line(line: Mapping[str, Any], path: Path, number: int) -> WindowRecord:
-    try:
-        return window_adapter().validate_python(line)
-    except ValidationError as error:
-        raise EvidenceError(f"{path}:{number}: {describe_first(error)}") from None
+    return read_records(folder / INDEX_FILE, window_adapter(), DAMAGED)
 
 
 def find_superseded(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
@@ -179,13 +167,6 @@ def list_options(record: SessionRecord) -> tuple[str, ...]:
     return (*options, *(word for name, value in changed for word in ("--candidate-env", f"{name}={value}")))
 
 
-def describe_first(error: ValidationError) -> str:
-    """Turn the first of pydantic's complaints into `field: reason`."""
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "content"
-    return f"{field}: {first['msg']}"
-
-
 MAX_BYTES = 16 * 2**20
 
 
@@ -203,12 +184,7 @@ def load_proof(path: Path) -> KernelProof:
         raise EvidenceError(f"{path}: cannot be read ({error.strerror}); `perfgate kernels prove` writes one") from None
     if len(content) > MAX_BYTES:
         raise EvidenceError(f"{path}: more than {MAX_BYTES} bytes; give the file that `perfgate kernels prove` wrote")
-    try:
-        return _adapter().validate_python(orjson.loads(content))
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{path}: not valid JSON ({error}); run `perfgate kernels prove` anew") from None
-    except ValidationError as error:
-        raise EvidenceError(f"{path}: {describe_first(error)}; run `perfgate kernels prove` anew") from None
+    return parse_json(content, _adapter(), path, "run `perfgate kernels prove` anew")
 
 
 def save_proof(proof: KernelProof, path: Path) -> None:

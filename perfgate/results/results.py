@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from perfgate.core import Fingerprint, Role, Session, Timing, Window
+from perfgate.core import Fingerprint, Role, Window
 from perfgate.errors import EvidenceError
+from perfgate.evidence import Session, Timing
 from perfgate.readers.bench_serving import read_window
-from perfgate.results.answers import load_answers
-from perfgate.results.expert_use import load_use
+from perfgate.results.answers import load_answers, read_marks
+from perfgate.results.expert_use import has_use, load_use
 from perfgate.results.footprint import add_footprint, read_starts
+from perfgate.results.profiles import read_shown
 from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import (
     EVENTS_FILE,
     SCENARIO_FILE,
+    SessionRecord,
     WindowRecord,
     find_superseded,
     is_handed_over,
@@ -27,12 +30,9 @@ from perfgate.results.records import (
     read_record,
 )
 from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.safeguards import Check
 from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.journal import read_bytes, read_lines
-from perfgate.verdict.validity.equivalence import check_answered, check_equivalence, describe_equivalence
-from perfgate.verdict.validity.expectations import check_expectations
-from perfgate.verdict.validity.gsm8k import check_gsm8k, describe_gsm8k, read_marks
-from perfgate.verdict.validity.kernel_proof import describe_proof, find_problems
 
 
 def measure_time(events: Sequence[Mapping[str, Any]], windows: Sequence[Window], superseded: Sequence[Window]) -> Timing | None:
@@ -80,76 +80,69 @@ def _measure_starts(events: Iterable[Mapping[str, Any]]) -> float:
     return total_s
 
 
-UNPROVEN = "nobody built and examined them before the windows were measured"
-"""Of a session that another job handed over: a proof that is left out shows."""
-
-
 def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     """Read a result folder, whole or cut off by a crash. Raise EvidenceError naming the file and the field that is wrong."""
     folder = Path(folder)
     record = read_record(folder)
     scenario = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
     events = list(read_lines(folder / EVENTS_FILE))
-    index = read_entries(folder)
-    problems = [str(event.get("message", "")) for event in events if event.get("event") == "problem"]
-    problems.extend(find_problems(record.kernels))
-    if index and not (folder / EVENTS_FILE).exists():
-        problems.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
-    gone = find_superseded(events)
-    starts = read_starts(events)
-    windows: list[Window] = []
-    superseded: list[Window] = []
-    for entry in index:
-        window, problem = _load_window(folder, entry)
-        window = window and _add_footprint(window, starts, scenario)
-        (superseded if entry.file in gone else windows).extend([window] if window else [])
-        problems.extend([problem] if problem else [])
-    problems.extend(_find_superseded_problems(superseded, scenario))
-    expert_use, unlike = load_use(folder, tuple(record.arms))
-    problems.extend(unlike)
-    answers = load_answers(folder)
-    problems.extend(check_equivalence(answers, scenario.equivalence))
-    if "equivalence" in record.checks:
-        problems.extend(check_answered(windows, answers))
-    marks = read_marks(events)
-    if any(event.get("event") == "block_ended" for event in events):
-        problems.extend(check_expectations(folder, record.expect, events))
-        if "gsm8k" in record.checks:
-            problems.extend(check_gsm8k(marks, scenario.equivalence.gsm8k))
-    sentences = (describe_equivalence(answers, scenario.equivalence), describe_gsm8k(marks, scenario.equivalence.gsm8k))
+    windows, superseded, damage = _load_windows(folder, scenario, events)
+    expert_use, lost = load_use(folder, tuple(record.arms))
+    has_block = any(event.get("event") == "block_ended" for event in events)
     session = Session(
         source=str(folder),
         scenario=record.scenario,
         workload_hash=record.workload_hash,
         fingerprints={arm: Fingerprint(facts=dict(found.facts)) for arm, found in record.arms.items()},
-        windows=tuple(windows),
-        superseded=tuple(superseded),
+        windows=windows,
+        superseded=superseded,
         timing=measure_time(events, windows, superseded),
-        problems=tuple(dict.fromkeys(problems)),
+        problems=tuple(str(event.get("message", "")) for event in events if event.get("event") == "problem"),
+        damage=(*damage, *lost),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),
+        is_handed_over=is_handed_over(record),
         has_base=record.has_base,
         scenarios_in_pr=record.scenarios_in_pr,
         reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
-        equivalence="; ".join(filter(None, sentences)),
-        kernels=describe_proof(record.kernels) or (UNPROVEN if is_handed_over(record) else ""),
+        checks=_list_checks(folder, record),
+        expect=record.expect,
+        answers=tuple(load_answers(folder)),
+        marks=read_marks(events),
+        kernels=record.kernels,
+        shown=read_shown(folder, record.expect, events) if has_block else None,
         expert_use=expert_use,
     )
     return scenario, session
 
 
+def _load_windows(
+    folder: Path, scenario: Scenario, events: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[Window, ...], tuple[Window, ...], list[str]]:
+    """The windows that are judged, those that were measured anew after a break, and what is missing or was changed."""
+    index, gone, starts = read_entries(folder), find_superseded(events), read_starts(events)
+    windows: list[Window] = []
+    superseded: list[Window] = []
+    damage: list[str] = []
+    if index and not (folder / EVENTS_FILE).exists():
+        damage.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
+    for entry in index:
+        found = _load_window(folder, entry)
+        if isinstance(found, str):
+            damage.append(found)
+        else:
+            (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
+    return tuple(windows), tuple(superseded), damage
+
+
+def _list_checks(folder: Path, record: SessionRecord) -> tuple[Check, ...]:
+    """What servers were put to; older records do not say that expert use was measured, but what was stored of it does."""
+    return record.checks if "expert_use" in record.checks or not has_use(folder) else (*record.checks, "expert_use")
+
+
 def name_scenario(folder: Path, name: str) -> str:
     """What a command calls the scenario of a result folder: its name if it ships with perfgate, else the folder's copy."""
     return name if name in list_scenarios() else str(folder / SCENARIO_FILE)
-
-
-def _find_superseded_problems(windows: Iterable[Window], scenario: Scenario) -> Iterator[str]:
-    """What a cut block showed before it was cut: a break must not wash away a request that failed."""
-    for window in windows:
-        found = list(window.run.problems)
-        if window.run.completed != scenario.load.num_prompts:
-            found.append(f"{window.run.completed} of {scenario.load.num_prompts} requests completed; measure again")
-        yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
 
 
 def _add_footprint(window: Window, starts: Mapping[int, Mapping[str, float]], scenario: Scenario) -> Window:
@@ -158,14 +151,15 @@ def _add_footprint(window: Window, starts: Mapping[int, Mapping[str, float]], sc
     return replace(window, run=run)
 
 
-def _load_window(folder: Path, entry: WindowRecord) -> tuple[Window | None, str | None]:
+def _load_window(folder: Path, entry: WindowRecord) -> Window | str:
+    """A window of the index, or what is wrong with its file."""
     if damage := find_damage(folder, entry.file, entry.sha256):
-        return None, damage
+        return damage
     try:
         run = read_window(folder / entry.file)
     except EvidenceError as error:
-        return None, f"the load generator's output is no result: {error}"
-    window = Window(
+        return f"the load generator's output is no result: {error}"
+    return Window(
         run=run,
         arm=entry.arm,
         block=entry.block,
@@ -176,4 +170,3 @@ def _load_window(folder: Path, entry: WindowRecord) -> tuple[Window | None, str 
         ended_s=entry.ended_s,
         telemetry=dict(entry.telemetry),
     )
-    return window, None

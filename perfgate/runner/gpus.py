@@ -8,30 +8,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pynvml
-
 from perfgate.errors import RunnerError
+from perfgate.machine.nvml import ask, open_nvml, read_visible
 from perfgate.runner.health import Reading
 from perfgate.runner.host import Board
 
 _Answer = TypeVar("_Answer")
-# What a GPU or driver may be unable to tell.
-_SILENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "NVMLError_NoPermission", "NVMLError_InvalidArgument")
 
 
 def read_gpus() -> tuple[Reading, ...]:
     """Read every GPU, or those that CUDA_VISIBLE_DEVICES names; none on a machine without a driver.
 
-    Raise RunnerError where there is a driver that does not answer: such a machine measures nothing.
+    Raise TelemetryError where there is a driver that does not answer: such a machine measures nothing.
     """
     return _ask_devices(_read)
 
 
 def list_boards() -> tuple[Board, ...]:
-    """List the same GPUs as boards, with the numbers of their device files. Raise RunnerError as `read_gpus` does."""
+    """List the same GPUs as boards, with the numbers of their device files. Raise as `read_gpus` does."""
     return _ask_devices(
         lambda nvml, _, device: Board(
-            uuid=_text(nvml.nvmlDeviceGetUUID(device)), minor=int(nvml.nvmlDeviceGetMinorNumber(device))
+            uuid=_text(nvml.nvmlDeviceGetUUID(device)),
+            minor=int(nvml.nvmlDeviceGetMinorNumber(device)),
+            bus=_text(nvml.nvmlDeviceGetPciInfo(device).busId),
         )
     )
 
@@ -53,26 +52,15 @@ def _read_architecture(nvml: Any, device: Any) -> str:
 
 
 def _ask_devices(question: Callable[[Any, int, Any], _Answer]) -> tuple[_Answer, ...]:
-
-    try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):  # type: ignore[attr-defined, unused-ignore]
-        return ()
-    except pynvml.NVMLError as error:
-        raise RunnerError(f"NVML cannot be opened ({error}); reload the driver or reboot") from None
-    try:
-        return tuple(question(pynvml, index, device) for index, device in _list_devices(pynvml))
-    except pynvml.NVMLError as error:
-        raise RunnerError(f"a GPU does not answer ({error}); drain this machine and look into the kernel's log") from None
-    finally:
-        pynvml.nvmlShutdown()
+    with open_nvml() as nvml:
+        return () if nvml is None else tuple(question(nvml, index, device) for index, device in _list_devices(nvml))
 
 
 def _list_devices(nvml: Any) -> list[tuple[int, Any]]:
     devices = [
         (index, device) for index in range(nvml.nvmlDeviceGetCount()) if (device := _open_device(nvml, index)) is not None
     ]
-    chosen = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+    chosen = read_visible(os.environ)
     if not chosen:
         return devices
     found = [
@@ -93,27 +81,27 @@ def _open_device(nvml: Any, index: int) -> Any | None:
 
 def _read(nvml: Any, index: int, device: Any) -> Reading:
     memory = nvml.nvmlDeviceGetMemoryInfo(device)
-    rows = _ask(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(device))
+    rows = ask(lambda: nvml.nvmlDeviceGetRemappedRows(device))
     return Reading(
         index=index,
         uuid=_text(nvml.nvmlDeviceGetUUID(device)),
         name=_text(nvml.nvmlDeviceGetName(device)),
         memory_gib=memory.total / 2**30,
         memory_used_share=memory.used / memory.total,
-        celsius=_ask(nvml, lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)),
-        pids=_ask(nvml, lambda: tuple(sorted(one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(device)))),
-        reasons=_ask(nvml, lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(device)),
-        ecc_uncorrected=_ask(
-            nvml,
+        celsius=ask(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)),
+        pids=ask(lambda: tuple(sorted(one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(device)))),
+        reasons=ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(device)),
+        ecc_uncorrected=ask(
             lambda: nvml.nvmlDeviceGetTotalEccErrors(device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC),
         ),
         is_remap_pending=None if rows is None else bool(rows[2]),
         is_remap_failed=None if rows is None else bool(rows[3]),
         links_down=_count_links_down(nvml, device),
-        pcie_width=_ask(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device)),
-        pcie_max_width=_ask(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(device)),
-        is_persistent=_ask(nvml, lambda: nvml.nvmlDeviceGetPersistenceMode(device) == nvml.NVML_FEATURE_ENABLED),
-        is_mig=_ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(device)[0] == nvml.NVML_DEVICE_MIG_ENABLE),
+        pcie_width=ask(lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device)),
+        pcie_max_width=ask(lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(device)),
+        is_persistent=ask(lambda: nvml.nvmlDeviceGetPersistenceMode(device) == nvml.NVML_FEATURE_ENABLED),
+        bus=ask(lambda: _text(nvml.nvmlDeviceGetPciInfo(device).busId)),
+        is_mig=ask(lambda: nvml.nvmlDeviceGetMigMode(device)[0] == nvml.NVML_DEVICE_MIG_ENABLE),
     )
 
 
@@ -121,19 +109,9 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _ask(nvml: Any, question: Callable[[], _Answer]) -> _Answer | None:
-    """Ask one thing; None where this GPU cannot tell. A GPU that is lost raises."""
-    try:
-        return question()
-    except nvml.NVMLError as error:
-        if type(error).__name__ in _SILENT:
-            return None
-        raise
-
-
 def _count_links_down(nvml: Any, device: Any) -> int | None:
     """Count inactive NVLinks. A board on which none is active has none, or stands alone; that is no fault."""
-    states = [_ask(nvml, partial(nvml.nvmlDeviceGetNvLinkState, device, link)) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
+    states = [ask(partial(nvml.nvmlDeviceGetNvLinkState, device, link)) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
     known = [state == nvml.NVML_FEATURE_ENABLED for state in states if state is not None]
     return known.count(False) if any(known) else None
 

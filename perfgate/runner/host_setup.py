@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import perfgate
 from perfgate.errors import InputError, RunnerError
+from perfgate.machine.tools import Tool
 from perfgate.runner.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.runner.settings import Runner
 from perfgate.storage.journal import write_atomically
 
-SHIPPED = ("hooks", "systemd", "tmpfiles.d")
-COMMAND_TIMEOUT_S = 120.0
+SHIPPED = ("hooks", "polkit", "systemd", "tmpfiles.d")
+_SYSTEM = Tool(timeout_s=120.0, missing=RunnerError, failed=RunnerError, hint="a machine is prepared with systemd's own tools")
 _UNINSTALLED = "is not executable"
 """What `systemd-analyze verify` says of a command that is not there yet: a thing to do, no fault of a unit."""
 
@@ -54,6 +55,7 @@ def set_up(plan: HostPlan, root: Path) -> Iterator[str]:
         yield _put(planned, root)
     for command in list_commands(plan, root):
         yield _run(command)
+    yield from mask_managers(plan, root)
     yield verify_units(plan, root)
 
 
@@ -63,6 +65,7 @@ def describe(plan: HostPlan, root: Path) -> Iterator[str]:
         yield f"{_compare(planned, root)} {_below(root, planned.path)}"
     for command in list_commands(plan, root):
         yield f"run {' '.join(command)}"
+    yield f"mask the user managers of {', '.join(plan.users)}"
 
 
 def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
@@ -71,10 +74,19 @@ def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
     reload = [] if where else [["systemctl", "daemon-reload"]]
     return [
         ["systemd-sysusers", *where, "perfgate.conf"],
-        ["systemd-tmpfiles", *where, "--create", "perfgate.conf"],
+        ["systemd-tmpfiles", *where, "--create", "perfgate.conf", "perfgate-slots.conf"],
         *reload,
         ["systemctl", *where, "--quiet", "enable", *plan.units],
     ]
+
+
+def mask_managers(plan: HostPlan, root: Path) -> Iterator[str]:
+    """Make the user managers of the slots' users unstartable: they would run what a job wrote, outside of the slot's unit."""
+    where = [] if root == Path("/") else [f"--root={root}"]
+    lines = _below(root, "/etc/passwd").read_text(encoding="utf-8").splitlines()
+    numbers = {words[0]: words[2] for line in lines if len(words := line.split(":")) > 2}
+    for user in plan.users:
+        yield _run(["systemctl", *where, "--quiet", "mask", f"user@{numbers[user]}.service"])
 
 
 def _below(root: Path, path: object) -> Path:
@@ -104,16 +116,9 @@ def _put(planned: PlannedFile, root: Path) -> str:
 
 
 def _run(command: Sequence[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
-    except FileNotFoundError:
-        raise RunnerError(f"{command[0]} is not installed; a machine is prepared with systemd's own tools") from None
-    except subprocess.TimeoutExpired:
-        raise RunnerError(f"{command[0]}: not done after {COMMAND_TIMEOUT_S:.0f} s") from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RunnerError(f"{' '.join(command)}: failed ({last[:300]})")
-    return f"run {' '.join(command)}"
+    words = " ".join(command)
+    _SYSTEM.call(command, name=words)
+    return f"run {words}"
 
 
 def verify_units(plan: HostPlan, root: Path) -> str:
@@ -122,13 +127,28 @@ def verify_units(plan: HostPlan, root: Path) -> str:
     if tool is None:
         return "verify: systemd-analyze is not installed, so nobody has read the units yet"
     units = [str(_below(root, UNITS / name)) for name in plan.units]
-    done = subprocess.run(
-        [tool, "verify", "--man=no", *units], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-    )
-    told = [line for line in done.stderr.splitlines() if "perfgate-" in line and _UNINSTALLED not in line]
+    done = _SYSTEM.run([tool, "verify", "--man=no", *units])
+    told = [line for line in done.errors.splitlines() if "perfgate-" in line and _UNINSTALLED not in line]
     if told:
         raise RunnerError(f"systemd-analyze verify: {told[0][:300]}")
     return f"verify {len(units)} units: systemd understands them"
+
+
+def read_resolvers(path: Path = Path("/etc/resolv.conf")) -> tuple[str, ...]:
+    """The addresses of this machine's name servers, those on the machine itself left out."""
+    try:
+        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ()
+    named = [words[1].partition("%")[0] for words in lines if words[:1] == ["nameserver"] and len(words) > 1]
+    return tuple(name for name in named if _is_elsewhere(name))
+
+
+def _is_elsewhere(name: str) -> bool:
+    try:
+        return not ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def list_missing(root: Path) -> Iterator[str]:
@@ -137,7 +157,7 @@ def list_missing(root: Path) -> Iterator[str]:
         ("/opt/perfgate/bin/perfgate", "perfgate itself, in an environment of root's"),
         ("/opt/actions-runner/run.sh", "GitHub's runner, unpacked and not configured"),
         ("/etc/perfgate/app.pem", "the key of the app that registers runners, mode 0400"),
-        ("/srv/models", "the models"),
+        ("/srv/models/hub", "the models: `HF_HOME=/srv/models hf download NAME`, for each that a scenario names"),
     )
     for name, what in wanted:
         if not _below(root, name).exists():

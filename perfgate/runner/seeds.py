@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +20,8 @@ from pathlib import Path
 
 import orjson
 
-from perfgate.errors import InputError, RunnerError
+from perfgate.errors import RunnerError
+from perfgate.machine.tools import Tool
 from perfgate.runner.gpus import read_toolchain
 from perfgate.runner.settings import Runner
 
@@ -187,7 +187,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-TIMEOUT_S = 120.0
+_PYTHON = Tool(timeout_s=120.0, failed=RunnerError, hint="set engine in the runner's settings")
 _PACKAGES = """
 from importlib.metadata import distributions
 print(*sorted({f"{one.metadata['Name']}=={one.version}".lower() for one in distributions()}), sep="\\n")
@@ -202,9 +202,4 @@ def find_key(runner: Runner) -> str:
 
 
 def _list_packages(python: str) -> bytes:
-    try:
-        return subprocess.run([python, "-c", _PACKAGES], capture_output=True, timeout=TIMEOUT_S, check=True).stdout
-    except OSError as error:
-        raise InputError(f"{python}: cannot be run ({error.strerror}); set engine in the runner's settings") from None
-    except subprocess.SubprocessError:
-        raise RunnerError(f"{python}: cannot list its packages; look at the engine's environment") from None
+    return _PYTHON.call([python, "-c", _PACKAGES], name=f"{python}, asked for its packages").output

@@ -7,15 +7,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
-from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
-from perfgate.scenario.catalog import compose, list_scenarios
 from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Equivalence, Expect
 from perfgate.scenario.toml import name_unknown, parse_toml
@@ -169,36 +165,6 @@ class Scenario:
 @functools.cache
 def _adapter() -> TypeAdapter[Scenario]:
     return TypeAdapter(Scenario)
-
-
-def load_scenario(name_or_path: str) -> Scenario:
-    """Read a shipped scenario by name, or a file by path. Raise ScenarioError with file, line and key."""
-    return parse_scenario(*read_scenario_text(name_or_path))
-
-
-def read_scenario_text(name_or_path: str) -> tuple[str, str]:
-    """Return the TOML text of a scenario and the name of the file it came from."""
-    if "/" not in name_or_path and not name_or_path.endswith(".toml"):
-        return _read_shipped(name_or_path), name_or_path
-    path = Path(name_or_path)
-    try:
-        return path.read_text(encoding="utf-8"), str(path)
-    except FileNotFoundError:
-        raise ScenarioError(f"{path}: no such scenario file; `perfgate scenarios` lists those that ship") from None
-    except IsADirectoryError:
-        raise ScenarioError(f"{path}: is a directory; give the .toml file itself") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: cannot be read as text ({error})") from error
-
-
-def _read_shipped(name: str) -> str:
-    """The text of a shipped scenario. Raise ScenarioError for a name that does not ship, with the nearest one that does."""
-    if name not in list_scenarios():
-        near = "".join(f"did you mean {known}? " for known in get_close_matches(name, list_scenarios(), n=1))
-        raise ScenarioError(
-            f"unknown scenario {name!r}: {near}`perfgate scenarios` lists those that ship; any other is a path of a .toml file"
-        )
-    return compose(name)
 
 
 def parse_scenario(text: str, source: str) -> Scenario:

@@ -9,6 +9,8 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import InputError
+from perfgate.scenario.toml import name_excess
+from perfgate.storage.schema import describe_first
 
 T = TypeVar("T")
 
@@ -20,14 +22,8 @@ def read_settings(path: Path, adapter: TypeAdapter[T], page: str) -> T:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; {page} shows one") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}") from None
+        raise InputError(f"{path}: {describe_first(error, whole='file')}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path}: not readable TOML ({error})") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not readable TOML ({name_excess(error)})") from None
-
-
-def name_excess(error: Exception) -> str:
-    """Say what is too large for the TOML reader, which lets Python's own errors out: a nesting, or a number's digits."""
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]

@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from perfgate.errors import ScenarioError
-from perfgate.scenario.settings import name_excess
 
 _UNKNOWN = "unexpected_keyword_argument"
 _PHRASES = {
@@ -122,3 +121,8 @@ def name_unknown(given: Iterable[str], known: Mapping[str, object], prefix: str,
     """Say which key under `prefix` is unknown as a `what`; None when all are known."""
     unknown = sorted(set(given) - known.keys())
     return f"{prefix}.{unknown[0]}: no such {what}; {suggest(unknown[0], known)}" if unknown else None
+
+
+def name_excess(error: Exception) -> str:
+    """Say what is too large for the TOML reader, which lets Python's own errors out: a nesting, or a number's digits."""
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]

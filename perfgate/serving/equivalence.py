@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfgate.readers.replies import Question
+from perfgate.evidence import Question
+from perfgate.readers.replies import draw_prompts
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.serving.engine.conversation import post
 from perfgate.serving.engine.server import Server
@@ -37,7 +38,7 @@ def build_request(question: Question, model: str) -> tuple[str, dict[str, Any]]:
     if question.dialect == "openai":
         return COMPLETIONS_PATH, {
             "model": model,
-            "prompt": question.draw(),
+            "prompt": draw_prompts(question),
             "temperature": 0.0,
             "max_tokens": question.output_len,
             "ignore_eos": True,
@@ -47,7 +48,7 @@ def build_request(question: Question, model: str) -> tuple[str, dict[str, Any]]:
             "return_tokens_as_token_ids": True,
         }
     return GENERATE_PATH, {
-        "input_ids": question.draw(),
+        "input_ids": draw_prompts(question),
         "sampling_params": {"temperature": 0.0, "max_new_tokens": question.output_len, "ignore_eos": True},
         "return_logprob": True,
         "logprob_start_len": 0,

@@ -11,9 +11,11 @@ from pathlib import Path
 from perfgate import __version__
 from perfgate.core import Role
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
+from perfgate.evidence import Answers
 from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.answers import Answers, store_answers
+from perfgate.results.answers import store_answers
 from perfgate.results.matrix_answers import choose_arm
 from perfgate.results.matrix_records import (
     MATRIX_FILE,
@@ -40,7 +42,7 @@ from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
 from perfgate.serving.watch.telemetry import Telemetry, find_measured, open_monitor
 from perfgate.serving.window import Bench, describe_run, note_other_work
-from perfgate.storage.journal import explain_stop, lock_folder
+from perfgate.storage.journal import explain_stop
 from perfgate.verdict.validity.pairing import WindowRules
 from perfgate.verdict.validity.warmth import Watched, explain_cold, is_warm
 
@@ -82,8 +84,7 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
         telemetry = Telemetry(writer.folder, open_monitor(launches.values()))
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock, *machine)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock, *machine))
         MatrixDriver(
             matrix=matrix,
             launches=launches,

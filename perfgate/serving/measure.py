@@ -16,6 +16,7 @@ from perfgate import __version__
 from perfgate.core import Arm
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
+from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.records import SESSION_FILE, SessionRecord
 from perfgate.results.resumption import Progressed, read_progressed, require_same
@@ -38,10 +39,10 @@ from perfgate.serving.proof import describe_expect, find_expect
 from perfgate.serving.session import Driver
 from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
 from perfgate.serving.window import Plan
-from perfgate.storage.journal import lock_folder
 from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
-from perfgate.verdict.validity.kernel_proof import KernelProof, find_problems
+from perfgate.verdict.validity.kernel_proof import check_kernels
+from perfgate_moe.proof.values import KernelProof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +108,7 @@ def measure(request: Request, progress: Progress) -> None:
             return
         stack.enter_context(raise_on_signals())
         stack.enter_context(telemetry)
-        reaper = Reaper(lock, *machine)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock, *machine))
         client = stack.enter_context(
             Client(request.arms[Arm.BASE].python, ENGINES[request.scenario.server.engine], writer.logs / "client.log", reaper)
         )
@@ -135,7 +135,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         begun_utc=write_utc(),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model=describe_model(model, scenario.model),
-        checks=scenario.equivalence.list_checks(request.purpose),
+        checks=(*scenario.equivalence.list_checks(request.purpose), "expert_use"),
         expect=read_expect(request),
         notes=request.notes,
         rule=RULE,
@@ -237,7 +237,7 @@ def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:
 
 def are_kernels_right(request: Request, writer: ResultWriter) -> bool:
     """Whether the kernels are worth machine time; what is wrong with them stands in the folder already."""
-    if not any(find_problems(request.kernels)):
+    if not any(check_kernels(request.kernels)):
         return True
     writer.add_event("session_ended", 0.0)
     return False

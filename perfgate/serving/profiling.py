@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfgate.errors import ServerError
-from perfgate.readers.replies import Question
+from perfgate.evidence import Question
+from perfgate.readers.replies import draw_prompts
 from perfgate.results.profiles import Profile, store_profile
 from perfgate.scenario.load import Load
 from perfgate.serving.engine.conversation import post
@@ -63,5 +64,5 @@ def _generate(server: Server, load: Load, profile: Profile, vocabulary: int, see
         prompts=profile.prompts, input_len=load.input_len or INPUT_LEN, output_len=profile.steps, vocab=vocabulary, seed=seed
     )
     sampling = {"temperature": 0.0, "max_new_tokens": question.output_len, "ignore_eos": True}
-    content = {"input_ids": question.draw(), "sampling_params": sampling}
+    content = {"input_ids": draw_prompts(question), "sampling_params": sampling}
     post(server, GENERATE_PATH, content, what="the batch to profile", timeout_s=load.timeout_s)

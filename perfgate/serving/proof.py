@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.results.profiles import Profile
+from perfgate.results.profiles import LOG_EVENT, Profile, read_shown
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.startup import find_line
 from perfgate.serving.profiling import profile_server
 from perfgate.serving.window import Plan
 from perfgate.storage.journal import read_lines
-from perfgate.verdict.validity.expectations import LOG_EVENT, check_expectations, describe_missing, find_line
+from perfgate.verdict.validity.expectations import check_expectations, describe_missing
 from perfgate_moe.engines.switch import OFF, PROOF, VARIABLE
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def prove(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> N
         for pattern in plan.expect.log:
             line = find_line(start.server.log, pattern)
             writer.add_event(LOG_EVENT, elapsed_s, start=start.number, pattern=pattern, line=line)
-        for problem in check_expectations(writer.folder, plan.expect, read_lines(writer.folder / EVENTS_FILE)):
+        shown = read_shown(writer.folder, plan.expect, read_lines(writer.folder / EVENTS_FILE))
+        for problem in check_expectations(plan.expect, shown):
             raise ServerError(problem)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from perfgate.core import Arm, Role, Window
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
-from perfgate.results.answers import Answers, store_answers
+from perfgate.evidence import Answers
+from perfgate.results.answers import GSM8K_EVENT, store_answers
 from perfgate.results.expert_use import load_use, store_use
 from perfgate.results.resumption import Progressed
 from perfgate.results.writer import ResultWriter
@@ -30,8 +31,8 @@ from perfgate.serving.tuned_choices import adopt, has_to_choose
 from perfgate.serving.watch.telemetry import Telemetry
 from perfgate.serving.window import Bench, Plan, describe_run, note_other_work, order_arms
 from perfgate.storage.journal import explain_stop
-from perfgate.verdict.validity.gsm8k import GSM8K_EVENT
 from perfgate.verdict.validity.pairing import Flaw, WindowRules, fix_rules, group_windows
+from perfgate.verdict.validity.routing import check_use
 from perfgate.verdict.validity.warmth import Watched, explain_cold, is_warm
 
 ADOPTED = "choices_adopted"
@@ -221,8 +222,8 @@ class Driver:
         self.progress.wait(f"{start.arm.value} server: prompts that show its routing")
         found = probe(start.server, start.server.expert_folder, self.plan.scenario.load.max_concurrency)
         store_use(self.writer.folder, found, arm=start.arm, block=start.block, start=start.number)
-        _, problems = load_use(self.writer.folder, ())
-        for problem in problems:
+        uses, damage = load_use(self.writer.folder, ())
+        for problem in (*damage, *check_use(uses)):
             raise ServerError(problem)
 
     def _freeze(self, start: Start) -> None:

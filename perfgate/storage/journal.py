@@ -1,25 +1,26 @@
-"""Files that survive a crash: whole or not there, appended line by line, and written by one process at a time."""
+"""Files that survive a crash: whole or not there, and appended line by line."""
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import os
-import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
+from pydantic import TypeAdapter
 
 from perfgate.errors import EvidenceError
+from perfgate.storage.schema import check_value, parse_json
+
+T = TypeVar("T")
+DAMAGED = "the folder was damaged, measure again"
+"""What is to be done about a file of a result folder that is not as perfgate writes it."""
 
 WINDOW_DIR = "windows"
-LOCK_FILE = ".lock"
-POLL_S = 0.1
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -73,10 +74,20 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise EvidenceError(f"{path}:{number}: not valid JSON ({error}); the folder was damaged, measure again") from None
+            raise EvidenceError(f"{path}:{number}: not valid JSON ({error}); {DAMAGED}") from None
         if not isinstance(value, dict):
-            raise EvidenceError(f"{path}:{number}: expected a JSON object; the folder was damaged, measure again")
+            raise EvidenceError(f"{path}:{number}: expected a JSON object; {DAMAGED}")
         yield value
+
+
+def read_json(path: Path, adapter: TypeAdapter[T], hint: str) -> T:
+    """Read one JSON file of a folder. Raise EvidenceError with file, field and `hint` for what `adapter` does not describe."""
+    return parse_json(read_bytes(path), adapter, path, hint)
+
+
+def read_records(path: Path, adapter: TypeAdapter[T], hint: str) -> list[T]:
+    """Read the lines of a journal; none where it is missing. Raise EvidenceError with line, field and `hint`."""
+    return [check_value(line, adapter, f"{path}:{number}", hint) for number, line in enumerate(read_lines(path), start=1)]
 
 
 def read_bytes(path: Path) -> bytes:
@@ -145,55 +156,3 @@ class WindowFiles:
         write_atomically(self._folder / name, packed)
         self._next += 1
         return name, hashlib.sha256(packed).hexdigest()
-
-
-@contextmanager
-def lock_folder(folder: Path, wait_s: float = 30.0) -> Iterator[int]:
-    """Hold `folder` as its only writer, and yield the descriptor that holds it.
-
-    A process that inherits the descriptor holds the folder too: the reaper does, until it has ended what a killed gate left,
-    and that is waited for. Raise EvidenceError naming the process when another one is alive and writing, or when the folder
-    cannot be written.
-    """
-    path = folder / LOCK_FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = _acquire(path, time.monotonic() + wait_s)
-    except OSError as error:
-        raise EvidenceError(f"{folder}: cannot be written ({error.strerror}); choose another folder with --out") from error
-    try:
-        yield descriptor
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _acquire(path: Path, deadline: float) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
-            os.close(descriptor)
-            if time.monotonic() > deadline or is_alive(holder):
-                raise EvidenceError(
-                    f"{path.parent}: process {holder or 'unknown'} writes there; wait for its end, or give another folder"
-                ) from None
-            time.sleep(POLL_S)
-            continue
-        # The last holder takes the file away when it ends: a lock on a file without a name would keep nobody out.
-        if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
-            os.truncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()}\n".encode())
-            return descriptor
-        os.close(descriptor)
-
-
-def is_alive(pid: str) -> bool:
-    """Whether a process of that number runs, whoever owns it; one that ended and was not waited for does not."""
-    try:
-        stat = Path("/proc", pid, "stat").read_text(encoding="utf-8", errors="replace") if pid.isdecimal() else ""
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[:1] not in ([], ["Z"], ["X"])

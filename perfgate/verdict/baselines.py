@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Fingerprint
-from perfgate.errors import BaselineError, InputError
+from perfgate.errors import BaselineError
 from perfgate.metrics import METRICS
 from perfgate.readers.run_checks import LEAST, MOST
-from perfgate.results.records import describe_first
-from perfgate.scenario.schema import NAME, Scenario
 from perfgate.stats.components import Component
-from perfgate.storage.journal import write_atomically
 from perfgate.storage.rounding import round_floats
+from perfgate.storage.schema import parse_json
 from perfgate.verdict.noise import Anchor, NoiseModel, Response, StoredStart
 
 SCHEMA = 1
@@ -104,42 +100,13 @@ class _BaselineFile:
                 raise ValueError(f"metrics.{name}.sensitivity: injected_ratio must be above zero")
 
 
-def find_path(folder: Path, fingerprint: Fingerprint, scenario: str) -> Path:
-    """Where below `folder` the baseline of `scenario` on this hardware lies.
-
-    Both names come from a result folder that a stranger may have written. Raise InputError for one that is no plain name, which
-    could lead out of `folder`.
-    """
-    for what, name in (("hardware", fingerprint.hardware), ("scenario", scenario)):
-        if not re.fullmatch(NAME, name):
-            raise InputError(f"{what} {name[:80]!r}: no plain name; a baseline is kept under one like nvidia-h20-96gb")
-    return folder / fingerprint.hardware / f"{scenario}.json"
-
-
-def find_baseline(folders: Iterable[Path], scenario: Scenario, fingerprint: Fingerprint) -> Baseline | None:
-    """Load the first baseline of this scenario on this hardware; None when no folder holds one.
-
-    Whether what was found fits the session in workload, design and software is decided and reported by the verdict.
-    """
-    paths = (find_path(folder, fingerprint, scenario.name) for folder in folders)
-    return next((load_baseline(path) for path in paths if path.exists()), None)
-
-
-def load_baseline(path: Path | str) -> Baseline:
-    """Read a baseline and derive everything again. Raise BaselineError when it is broken or was edited by hand."""
-    path = Path(path)
-    try:
-        data = orjson.loads(path.read_bytes())
-        parsed = TypeAdapter(_BaselineFile).validate_python(data)
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be read ({error.strerror}); `perfgate baseline add` writes one") from None
-    except orjson.JSONDecodeError as error:
-        raise BaselineError(f"{path}: not valid JSON ({error}); restore it from version control") from None
-    except ValidationError as error:
-        raise BaselineError(f"{path}: {describe_first(error)}; restore it from version control") from None
-    if parsed.checksum != compute_checksum(data):
+def parse_baseline(content: bytes, source: str) -> Baseline:
+    """Turn a file's content into a baseline, everything derived again. Raise BaselineError when it is broken or was edited."""
+    hint = "restore it from version control"
+    parsed = parse_json(content, TypeAdapter(_BaselineFile), source, hint, BaselineError)
+    if parsed.checksum != compute_checksum(orjson.loads(content)):
         raise BaselineError(
-            f"{path}: checksum: its content was edited by hand; restore it, or measure and `perfgate baseline add`"
+            f"{source}: checksum: its content was edited by hand; restore it, or measure and `perfgate baseline add`"
         )
     return Baseline(
         scenario=parsed.scenario,
@@ -153,32 +120,8 @@ def load_baseline(path: Path | str) -> Baseline:
     )
 
 
-def verify_baseline(path: Path | str) -> Baseline:
-    """Load a baseline and compare the numbers that it shows with those that its values give. Raise BaselineError naming one."""
-    path = Path(path)
-    baseline = load_baseline(path)
-    shown = orjson.loads(path.read_bytes())["metrics"]
-    for name, metric in describe_baseline(baseline)["metrics"].items():
-        for key, value in metric["derived"].items():
-            if shown[name]["derived"].get(key) != value:
-                raise BaselineError(
-                    f"{path}: metrics.{name}.derived.{key}: shows what its values do not give; add to it to rewrite it"
-                )
-    return baseline
-
-
 def _read_metric(name: str, metric: _MetricFile, starts: tuple[StoredStart, ...]) -> NoiseModel:
     return NoiseModel(metric=name, starts=starts, values=metric.values, anchor=metric.anchor, sensitivity=metric.sensitivity)
-
-
-def save_baseline(baseline: Baseline, path: Path | str) -> None:
-    """Write `baseline` whole or not at all. Raise BaselineError when the place cannot be written."""
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, format_baseline(baseline))
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be written ({error.strerror}); choose another folder with --to") from None
 
 
 def format_baseline(baseline: Baseline) -> bytes:

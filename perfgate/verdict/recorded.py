@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfgate.core import Arm, Fingerprint, Session, Window
+from perfgate.core import Arm, Fingerprint, Window
 from perfgate.errors import BaselineError
-from perfgate.machine.fingerprint import hardware_differences
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import round_number
-from perfgate.verdict.differences import describe_difference
+from perfgate.verdict.differences import describe_difference, hardware_differences
 from perfgate.verdict.noise import StoredStart
 from perfgate.verdict.validity.admission import admit
 from perfgate.verdict.validity.pairing import group_starts

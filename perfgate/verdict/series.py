@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from perfgate.core import Session
+from perfgate.evidence import Session
 from perfgate.stats.looks import Series
 from perfgate.verdict.policy import USUAL_RATIO, Design, Policy
 from perfgate.verdict.validity.pairing import (

@@ -19,7 +19,7 @@ from perfgate_moe.build.checkout import Checkout, are_kernels_equal, build_trito
 from perfgate_moe.errors import BuildError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.examiner import BROKEN_DEVICE
-from perfgate_moe.proof.values import MAX_FINDINGS, MAX_LINE, ArmName, Build, Exam, KernelFinding
+from perfgate_moe.proof.values import MAX_FINDINGS, MAX_LINE, ArmName, Build, Exam, KernelFinding, KernelProof
 
 ANSWER_TIMEOUT_S = 300.0
 """A case that compiles takes seconds; one without an answer for so long hangs."""
@@ -41,6 +41,30 @@ class Side:
     arm: ArmName
     checkout: Checkout
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofRequest:
+    """What both sides are put to: `layers` by name to build kernels for, and the cases that `implementations` answer."""
+
+    layers: Sequence[tuple[str, LayerCase]]
+    arch: int
+    implementations: Sequence[str]
+    cases: Sequence[LayerCase]
+    device: str
+
+
+def prove(sides: Sequence[Side], request: ProofRequest, wheels: Path, tell: Callable[[str], None]) -> KernelProof:
+    """Build and examine both sides alike; `tell` takes a line for each kernel or case that is not as it should be."""
+    try:
+        wheel = bring_wheels(sides, wheels, tell)
+    except BuildError as error:
+        return KernelProof(failure=clean(str(error)))
+    builds = tuple(build_side(side, request.layers, request.arch, tell) for side in sides)
+    exams = tuple(
+        examine_side(side, name, request.cases, request.device, tell) for name in request.implementations for side in sides
+    )
+    return KernelProof(builds=builds, exams=exams, wheel=wheel)
 
 
 def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None]) -> str:

@@ -76,3 +76,17 @@ class Exam:
     def asked(self) -> int:
         """How many cases the implementation was asked."""
         return self.judged + len(self.left_out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class KernelProof:
+    """The builds and exams of both arms.
+
+    `wheel` names the candidate's own wheel of compiled kernels, where the sources of the arms differ and both were built.
+    `failure` says why nothing could be asked.
+    """
+
+    builds: Annotated[tuple[Build, ...], Field(max_length=16)] = ()
+    exams: Annotated[tuple[Exam, ...], Field(max_length=16)] = ()
+    wheel: Line = ""
+    failure: Line = ""

@@ -11,7 +11,7 @@ from perfgate.core import Arm
 from perfgate.results.results import load_results
 from perfgate.serving.engine.engines import ENGINES
 from tests.fakes.hub import QUANTISED_GPT_OSS
-from tests.fakes.requests import build_fake_engine, build_text, use_fake_engine
+from tests.fakes.requests import build_fake_engine, build_text, list_problems, use_fake_engine
 
 DOCS = Path(__file__).parents[2] / "docs" / "sessions.md"
 
@@ -135,5 +135,5 @@ def test_ab__the_one_line_of_the_documentation(tmp_path, monkeypatch, log, is_se
     assert record["model"]["path"] == str(tmp_path / "hub" / "models--lmsys--gpt-oss-20b-bf16" / "snapshots" / "6cee5e8")
     assert record["expect"]["log"] == ["perfgate moe active"]
     assert record["arms"]["candidate"]["env"]["SGLANG_MOE_FUSE_DOWN_SUM_REDUCE"] == "1"
-    assert (session.problems == ()) == is_seen
-    assert all("no line of its log matches 'perfgate moe active'" in problem for problem in session.problems)
+    assert (list_problems(session) == ()) == is_seen
+    assert all("no line of its log matches 'perfgate moe active'" in problem for problem in list_problems(session))

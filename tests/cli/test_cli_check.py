@@ -11,8 +11,8 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm, Fingerprint
+from perfgate.gate.baseline_files import find_path, save_baseline
 from perfgate.results.results import load_results
-from perfgate.verdict.baselines import find_path, save_baseline
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()

@@ -131,21 +131,20 @@ def test_publish__names_what_a_stranger_can_type(server, tmp_path, pages):
     assert main([*PUBLISH, *pages]) == 0
     (comment,) = server.get()["comments"]
     body = comment["body"]
-    (command,) = re.findall(r"\*\*Reproduce:\*\* `perfgate gate (.+?)`", body)
+    (command,) = re.findall(r"^perfgate gate (.+?)  # measure again$", body, re.MULTILINE)
     assert command == "unit.toml --checkout sglang-base --candidate-checkout sglang-head"
     for tree in ("sglang-base", "sglang-head"):
         (tmp_path / tree).mkdir()
     program.get_command(click.Context(program), "gate").make_context("gate", shlex.split(command))
     trees = f"git worktree add sglang-base {LEFT_AT} && git worktree add sglang-head {HEAD}"
-    assert f"after `git fetch origin {LEFT_AT} {HEAD} && {trees}`" in body
+    assert f"\ngit fetch origin {LEFT_AT} {HEAD} && {trees}\n" in body
     assert "opened/" not in body
     assert ("gh run download 11 --repo o/r --name perfgate-report --dir report" in body) is bool(pages)
     assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(pages)
     run = "https://github.com/o/r/actions/runs/11"
-    assert f"or read the {f'[report]({run}#artifacts)' if pages else f'[run{chr(39)}s summary]({run})'}" in body
-    assert re.search(
-        r"\n## ❌ test-gpu: REGRESSION \(advisory\): slower in .+\. Output throughput -.+ \(margin .+\); P99 ITL \+", body
-    )
+    shown = f"[report]({run}#artifacts)" if pages else f"[run's summary]({run})"
+    assert f"Everything: {shown}." in body
+    assert re.search(r"\n## ❌ REGRESSION \(uncalibrated\): .+ \(.+ to .+\), fails from .+ \(test-gpu\)\n", body)
 
 
 def test_publish__status_then_comment_then_pages(server, tmp_path, capsys):
@@ -544,7 +543,7 @@ def test_plan__no_merge_base_no_measurement(server, tmp_path, capsys, fault, tol
 
 @pytest.mark.parametrize("branch", [None, "", "main...evil", 7, "release/1.0"])
 def test_attack__a_base_branch_that_nobody_gates(server, tmp_path, branch):
-    """A result against an easier branch would stand on the commit, and speak for a pull request of the same commit into main."""
+    """A result against an easier branch would stand on the commit, and speak for its pull request into main too."""
     pull = make_pull()
     pull["base"]["ref"] = branch
 
@@ -849,7 +848,11 @@ def test_report__failed_jobs_that_were_run_again(server, tmp_path, order):
     kept, again = pack(tmp_path), pack_other(tmp_path, attempt=2)
     stale = tmp_path / "stale"
     stale.write_bytes(b"{}")
-    files = {1: ("perfgate-test-gpu-unit-1", kept), 2: ("perfgate-test-gpu-other-1", stale), 3: ("perfgate-test-gpu-other-2", again)}
+    files = {
+        1: ("perfgate-test-gpu-unit-1", kept),
+        2: ("perfgate-test-gpu-other-1", stale),
+        3: ("perfgate-test-gpu-other-2", again),
+    }
     listed = [{"id": number, "name": name, "expired": False, "workflow_run": {"id": 11}} for number, (name, _) in files.items()]
     jobs = [
         {"name": "perfgate / gpu / bench test-gpu unit"},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfgate.cli import main
-from perfgate.verdict.baselines import save_baseline
+from perfgate.gate.baseline_files import save_baseline
 from tests.rule.test_power import make_baseline
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Imports run in one direction, the verdict touches no process, network or clock, and the command line starts light."""
+"""Imports run in one direction, the verdict reaches no process, file, network or clock, and the command line starts light."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KERNELS = PACKAGE.parent / "perfgate_moe"
 LAYERS = (
     {"core", "errors", "expert_use", "perfgate_moe"},
     {"metrics", "stats", "storage"},
-    {"scenario", "machine"},
+    {"scenario", "machine", "evidence"},
     {"readers", "results", "verdict", "check"},
     {"serving", "runner", "report"},
     {"gate", "bisection", "history"},
@@ -37,44 +37,44 @@ KERNEL_RANKS = {name: rank for rank, names in enumerate(KERNEL_LAYERS) for name 
 LIGHT_KERNELS = ("perfgate_moe.engines.switch", "perfgate_moe.errors", "perfgate_moe.proof.values")
 KERNEL_COMMANDS = PACKAGE / "cli" / "moe"
 
-PURE = (
-    "core",
-    "expert_use",
-    "metrics",
-    "stats",
-    "check",
-    "bisection/search",
-    "storage/rounding",
-    "verdict/compare",
-    "verdict/compare_metrics",
-    "verdict/conclusion",
-    "verdict/layers",
-    "verdict/policy",
-    "verdict/power",
-    "verdict/series",
-)
+# What a verdict rests on, with everything that it imports.
+PURE = ("core", "evidence", "expert_use", "metrics", "stats", "check", "verdict", "bisection/search", "storage/rounding")
 EFFECTS = {
     "asyncio",
+    "concurrent",
     "ctypes",
     "datetime",
+    "fcntl",
+    "fileinput",
     "glob",
+    "gzip",
     "http",
     "httpx",
+    "io",
+    "lzma",
+    "mmap",
     "multiprocessing",
     "os",
+    "pathlib",
     "psutil",
     "pynvml",
     "random",
     "requests",
+    "secrets",
+    "select",
+    "selectors",
     "shutil",
     "signal",
     "socket",
+    "sqlite3",
     "subprocess",
+    "tarfile",
     "tempfile",
     "threading",
     "time",
     "urllib",
     "uuid",
+    "zipfile",
 }
 
 HEAVY = {"torch", "pandas", "scipy", "pydantic", "rich", "sglang", "jinja2", "httpx", "numpy"}
@@ -153,11 +153,67 @@ def test_find_backward__finds_what_it_should(name, source, backward):
     assert find_backward(name, source) == backward
 
 
-@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path) or is_light_kernel(path)], ids=name_module)
-def test_imports__judging_knows_no_process_network_or_clock(path):
-    imported = {module.split(".")[0] for module in find_imports(path.read_text(encoding="utf-8"))}
+def build_graph():
+    """What each of our modules imports, by dotted names; a module brings the packages that it lies in."""
+    sources = {name_dotted(path): path.read_text(encoding="utf-8") for path in list_modules()}
+    return {name: {*find_imports(source), *find_parents(name)} for name, source in sources.items()}
 
-    assert sorted(imported & EFFECTS) == []
+
+def name_dotted(path):
+    return name_module(path).replace("/", ".").removesuffix(".__init__")
+
+
+def find_parents(name):
+    parts = name.split(".")
+    return {".".join(parts[:length]) for length in range(1, len(parts))}
+
+
+def find_effects(name, graph):
+    """Each way from module `name` to an effect, as the modules passed on it; the shortest one for each effect."""
+    ways, seen = [(name,)], {name}
+    for way in ways:
+        for imported in sorted(graph[way[-1]]):
+            if imported in graph and imported not in seen:
+                seen.add(imported)
+                ways.append((*way, imported))
+    found = [(*way, imported) for way in ways for imported in sorted(graph[way[-1]]) if imported.split(".")[0] in EFFECTS]
+    return {way[-1].split(".")[0]: " -> ".join(way) for way in reversed(found)}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return build_graph()
+
+
+@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path) or is_light_kernel(path)], ids=name_module)
+def test_imports__judging_reaches_no_process_file_network_or_clock(path, graph):
+    assert find_effects(name_dotted(path), graph) == {}
+
+
+@pytest.mark.parametrize(
+    ("graph", "effects"),
+    [
+        ({"a": {"math"}}, {}),
+        ({"a": {"os.path"}}, {"os": "a -> os.path"}),
+        ({"a": {"b"}, "b": {"c", "a"}, "c": {"time"}}, {"time": "a -> b -> c -> time"}),
+        ({"a": {"b", "socket"}, "b": {"socket"}}, {"socket": "a -> socket"}),
+    ],
+)
+def test_find_effects__through_whatever_is_imported(graph, effects):
+    assert find_effects("a", graph) == effects
+
+
+# The cells of a matrix have no verdict: their reader says itself which windows count.
+MATRIX = ("matrix_answers", "matrix_results")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in sorted((PACKAGE / "results").rglob("*.py")) if path.stem not in MATRIX], ids=name_module
+)
+def test_results__load_and_never_judge(path):
+    imported = find_imports(path.read_text(encoding="utf-8"))
+
+    assert sorted(module for module in imported if module.startswith(("perfgate.verdict", "perfgate.check"))) == []
 
 
 def find_kernel_rooms(source):

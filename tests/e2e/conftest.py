@@ -22,7 +22,7 @@ CHANGES = {
 @pytest.fixture(scope="session")
 def small_scenario(tmp_path_factory):
     """cpu-moe with small windows."""
-    from perfgate.scenario.schema import read_scenario_text
+    from perfgate.scenario.catalog import read_scenario_text
 
     text, _ = read_scenario_text("cpu-moe")
     for before, after in CHANGES.items():
@@ -51,9 +51,9 @@ def short_scenario(small_scenario, tmp_path_factory):
 @pytest.fixture(scope="session")
 def stored_noise(short_scenario, tmp_path_factory):
     """A machine state whose noise was stored before. A calibration beside other work would store that work as noise."""
+    from perfgate.gate.baseline_files import find_path, save_baseline
     from perfgate.machine.fingerprint import read_fingerprint
     from perfgate.scenario.schema import parse_scenario
-    from perfgate.verdict.baselines import find_path, save_baseline
 
     state = tmp_path_factory.mktemp("stored")
     scenario = parse_scenario(short_scenario.read_text(), str(short_scenario))

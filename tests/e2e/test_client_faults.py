@@ -21,7 +21,7 @@ from perfgate.serving.engine.server import Launch, Server, wait_all_ready
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.stats.steady import SENTINEL_METRICS, find_stalled
 from perfgate.verdict.validity.pairing import read_run_badness
-from tests.fakes.requests import Silent, build_text
+from tests.fakes.requests import Silent, build_text, list_problems
 
 # One group: what a real engine measures meanwhile would be this one's noise.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]
@@ -74,7 +74,7 @@ def take_window(client, server, path):
 def test_measure__a_server_that_answers_all(runs):
     control = runs[""]
 
-    assert control.problems == ()
+    assert list_problems(control) == ()
     assert control.completed == control.requested == REQUESTS
     assert control.values["max_itl_ms"] < IS_STALL_MS
 
@@ -97,7 +97,7 @@ def test_measure__one_request_of_a_hundred_fails(runs, fault, error):
 def test_measure__one_token_stalls_for_ten_seconds(runs):
     stalled = runs["stall"]
 
-    assert stalled.problems == ()
+    assert list_problems(stalled) == ()
     assert stalled.completed == REQUESTS
     # A busy client reads the token before the stall late, and sees a shorter one. A whole request spans all of it.
     assert stalled.values["max_itl_ms"] >= IS_STALL_MS
@@ -134,7 +134,7 @@ def test_run_gate__a_session_whose_server_stalls_once(tmp_path, monkeypatch):
     _, session = load_results(tmp_path / "out")
     stalled = [window for window in session.windows if window.run.values["max_itl_ms"] >= IS_STALL_MS]
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     # Each block has a fresh server, and each of them stalls once.
     assert [(window.arm, window.block, window.role) for window in stalled] == [
         (Arm.CANDIDATE, block, Role.MEASURED) for block in (1, 2)

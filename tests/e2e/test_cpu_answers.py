@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm
-from perfgate.results.answers import Answers, load_answers, store_answers
+from perfgate.evidence import Answers
+from perfgate.results.answers import load_answers, store_answers
 from perfgate.results.profiles import Profile, attribute_profiles, load_profiles
-from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server

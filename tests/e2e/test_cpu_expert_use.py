@@ -22,7 +22,7 @@ import pytest
 from perfgate.core import Arm
 from perfgate.expert_use import expect_distinct
 from perfgate.results.expert_use import load_use, store_use
-from perfgate.scenario.schema import load_scenario
+from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.conversation import post
 from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.reaper import Reaper
@@ -31,6 +31,7 @@ from perfgate.serving.experts import expert_probe
 from perfgate.serving.experts.expert_probe import draw_prompts, probe, read_passes
 from perfgate.serving.experts.expert_recorder import RECORD
 from perfgate.serving.model.tiny_model import write_tiny_model
+from perfgate.verdict.validity.routing import check_use
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]
 
@@ -132,8 +133,8 @@ def model(tmp_path_factory):
 def ask(server, concurrency=16):
     found = probe(server, server.expert_folder, concurrency)
     store_use(server.log.parent, found, arm=Arm.BASE, block=1, start=1)
-    uses, problems = load_use(server.log.parent, (Arm.BASE,))
-    return uses[Arm.BASE], problems
+    uses, damage = load_use(server.log.parent, (Arm.BASE,))
+    return uses[Arm.BASE], [*damage, *check_use({Arm.BASE: uses[Arm.BASE]})]
 
 
 def test_probe__tiny_model_is_a_mixture_of_experts(tmp_path, model, reaper):

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from perfgate.core import Arm
+from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Gsm8k
-from perfgate.scenario.schema import load_scenario
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.gsm8k import Evaluator

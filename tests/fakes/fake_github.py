@@ -1,9 +1,9 @@
 """GitHub's REST interface as far as perfgate uses it, as a process of its own that keeps state and misbehaves on request.
 
 `python fake_github.py` prints its port. `POST /_control` replaces or adds state and faults, `GET /_control` returns everything.
-It holds what GitHub does that a client must bear: a limit of requests an hour ("limit": {"remaining", "reset"}), rights of a token
-("rights": a mapping as `permissions:` has it), jobs of several attempts with their labels and runners, artifacts in no order of
-age, several pull requests of one head.
+It holds what GitHub does that a client must bear: a limit of requests an hour ("limit": {"remaining", "reset"}), rights of a
+token ("rights": a mapping as `permissions:` has it), jobs of several attempts with their labels and runners, several pull
+requests of one head, artifacts in whatever order they were given.
 A fault is {"method", "path" (a pattern), "status", "headers", "body", "times", "after"}: with "after" the request is carried
 out first and the answer is lost, as a gateway does. "drop" closes the connection without an answer.
 """
@@ -280,7 +280,9 @@ class Handler(BaseHTTPRequestHandler):
         return 202, {}, {}
 
     def list_runs(self, match, query, _body):
-        found = [run for run in STATE["run_facts"].values() if query.get("head_sha", run.get("head_sha")) == run.get("head_sha")]
+        found = [
+            run for run in STATE["run_facts"].values() if query.get("head_sha", run.get("head_sha")) == run.get("head_sha")
+        ]
         found = [run for run in found if query.get("status", run.get("status")) == run.get("status")]
         status, page, headers = self.page(found, match[0], query)
         return status, {"total_count": len(found), "workflow_runs": page}, headers

@@ -3,17 +3,21 @@
 import sys
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.machine.fingerprint import read_software
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.results.results import load_results
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.server import Launch
 from perfgate.serving.measure import Request
+from perfgate.verdict.validity.admission import find_problems
+from tests.fakes.in_process import ENGINE_MODULE, FAKES, THREADED
 
-FAKES = Path(__file__).parent
+FAKE_PATH = {"PYTHONPATH": f"{FAKES.parents[1]}:{FAKES / 'bench'}"}
+"""Where a Python finds the fake engines, and the fake load generator before the real one."""
 
 
 class Silent:
@@ -27,6 +31,12 @@ class Silent:
 
     def wait(self, text):
         self.lines.append(text)
+
+
+def list_problems(session):
+    """What voids a session that was loaded from a folder, whatever its windows."""
+    scenario, _ = load_results(session.source)
+    return find_problems(session, scenario)
 
 
 def make_launch(engine="sglang", **env):
@@ -43,8 +53,17 @@ def make_launch(engine="sglang", **env):
 
 
 def use_fake_engine(monkeypatch, tmp_path):
-    """Serve every scenario of the CPU engine by the fake one, with a machine state below `tmp_path`."""
+    """Serve every scenario of the CPU engine by the fake one, with a machine state below `tmp_path`; both fakes are threads."""
+    use_fake_processes(monkeypatch, tmp_path)
+    monkeypatch.delenv("FAKE_PROCESSES")
+    for name, part in THREADED.items():
+        monkeypatch.setattr(name, part)
+
+
+def use_fake_processes(monkeypatch, tmp_path):
+    """The same with real processes: for what only they can do, and for one session of each kind."""
     monkeypatch.setitem(engines.ENGINES, "sglang-cpu", build_fake_engine())
+    monkeypatch.setenv("FAKE_PROCESSES", "1")
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
     monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
     # A fake is ready at once, and the packages beside it stay what they are.
@@ -63,8 +82,9 @@ def _read_own_software():
 
 
 def build_fake_engine():
-    env = {"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"}
-    return engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env=env, caches=engines.NAMED_CACHES)
+    return engines.Engine(
+        name="sglang-cpu", package="pytest", module=ENGINE_MODULE, env=FAKE_PATH, caches=engines.NAMED_CACHES, uses_gpu=False
+    )
 
 
 def build_text(**changes):

@@ -9,7 +9,8 @@ from dataclasses import replace
 from math import exp
 from pathlib import Path
 
-from perfgate.core import Arm, Fingerprint, Role, Run, Session, Window
+from perfgate.core import Arm, Fingerprint, Role, Run, Window
+from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import build_baseline
 from perfgate.metrics import METRICS
 from perfgate.results.records import ArmRecord, SessionRecord

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.scenario.schema import read_scenario_text
+from perfgate.scenario.catalog import read_scenario_text
 from tests.e2e.commands import build_environment
 from tests.e2e.conftest import CHANGES
 from tests.faults.fault import Answer, Fault, Kind, Where

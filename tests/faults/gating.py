@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfgate.storage.journal import is_alive
+from perfgate.machine.processes import is_alive
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import copy_without_break, read_lines, wait_for_lines
 from tests.fakes.requests import build_text
@@ -61,7 +61,7 @@ class Gate:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.run_perfgate", *command],
             cwd=ROOT,
-            env={**os.environ, "PERFGATE_STATE": str(self.state), **self.env},
+            env={**os.environ, "PERFGATE_STATE": str(self.state), "FAKE_PROCESSES": "1", **self.env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -18,6 +18,7 @@ import orjson
 
 from perfgate.check import judge
 from perfgate.errors import PerfgateError
+from perfgate.gate.baseline_files import verify_baseline
 from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packing import unpack_folder
@@ -30,13 +31,13 @@ from perfgate.results.records import load_proof
 from perfgate.results.results import load_results
 from perfgate.results.resumption import read_progressed
 from perfgate.runner.settings import load_runner
+from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.matrix import parse_matrix, read_matrix_text
-from perfgate.scenario.schema import load_scenario
 from perfgate.serving.watch.engine_metrics import parse_metrics, summarize_engine
 from perfgate.storage.rounding import format_verdict
-from perfgate.verdict.baselines import compute_checksum, verify_baseline
+from perfgate.verdict.baselines import compute_checksum
 from perfgate.verdict.layers import judge_layers
-from perfgate.verdict.validity.kernel_proof import describe_proof, find_problems
+from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
 from tests.fakes.sessions import SCENARIO_TEXT, make_baseline, make_scenario
 from tests.fuzz import seeds
 
@@ -124,7 +125,7 @@ def read_handoff(content: bytes, folder: Path) -> None:
 def read_proof(content: bytes, folder: Path) -> None:
     """What a pull request's job found of the kernels, up to what is said of it."""
     proof = load_proof(write(folder, "proof.json", content))
-    list(find_problems(proof))
+    list(check_kernels(proof))
     describe_proof(proof)
 
 

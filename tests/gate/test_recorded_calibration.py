@@ -12,9 +12,9 @@ import pytest
 from perfgate.cli import main
 from perfgate.core import Fingerprint
 from perfgate.errors import InputError
+from perfgate.gate.baseline_files import find_path, load_baseline
 from perfgate.gate.recorded_calibration import Slowed, parse_slowed
 from perfgate.storage.state import SHIPPED_BASELINES
-from perfgate.verdict.baselines import find_path, load_baseline
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 SCENARIO = make_scenario()

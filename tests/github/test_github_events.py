@@ -273,4 +273,5 @@ def test_parse_jobs__reads_what_a_plan_writes():
 
     found = parse_jobs(format_jobs(jobs))
 
-    assert [(job.hardware, job.scenario, job.labels) for job in found] == [(job.hardware, job.scenario, job.labels) for job in jobs]
+    assert [(job.hardware, job.scenario) for job in found] == [("h20", "a"), ("h200", "b")]
+    assert [job.runs_on for job in found] == [job.labels for job in jobs]

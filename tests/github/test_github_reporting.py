@@ -7,7 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from perfgate.errors import BaselineError, InputError
+from perfgate.errors import InputError
+from perfgate.gate.baseline_files import load_baseline
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.comment.sections import parse
@@ -103,17 +104,17 @@ def test_judge_machines__a_section_is_dated_and_headed_by_values(reporter, tmp_p
     (section,) = judge_machines(reporter, [result], make_options(write_scenario(tmp_path, "unit")))
 
     assert (section.entry.state, section.entry.at) == (State.REGRESSION, AT)
-    assert section.heading.startswith("## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in ")
+    assert section.heading.startswith("## \N{CROSS MARK} REGRESSION (uncalibrated): ")
     assert "[run's summary](https://github.com/o/r/actions/runs/11)" in section.body
     assert len(summaries) == 1
-    assert summaries[0].startswith("### \N{CROSS MARK} REGRESSION (advisory): slower in ")
+    assert summaries[0].startswith("### \N{CROSS MARK} REGRESSION (uncalibrated): ")
 
 
 @pytest.mark.parametrize(
     ("worse", "state", "heading"),
     [
-        (0.0, State.INVALID, "## \N{NO ENTRY SIGN} test-gpu: invalid (the measurement cannot be trusted"),
-        (0.2, State.REGRESSION, "## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in "),
+        (0.0, State.INVALID, "## \N{NO ENTRY SIGN} invalid: the measurement cannot be trusted"),
+        (0.2, State.REGRESSION, "## \N{CROSS MARK} REGRESSION (uncalibrated): "),
     ],
 )
 def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(reporter, tmp_path, worse, state, heading):
@@ -128,7 +129,12 @@ def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(repo
 
 def test_publish__says_of_each_machine_what_became_of_it(reporter, process):
     """The status comes first, and knows which run has answered; of that machine the comment is left as it is."""
-    later = {"sha": HEAD, "context": "perfgate/h200", "state": "failure", "target_url": "https://github.com/o/r/actions/runs/12"}
+    later = {
+        "sha": HEAD,
+        "context": "perfgate/h200",
+        "state": "failure",
+        "target_url": "https://github.com/o/r/actions/runs/12",
+    }
     process.set(statuses=[later])
 
     first, second = publish(reporter, [reporter.announce("h20", State.PASS), reporter.announce("h200", State.PASS)])
@@ -138,7 +144,7 @@ def test_publish__says_of_each_machine_what_became_of_it(reporter, process):
     assert first.line == f"h20: pass: {comment['html_url']}"
     assert second.facts == {"hardware": "h200", "left": "a later run has answered for this commit"}
     assert second.line == "h200: left as it is: a later run has answered for this commit"
-    assert [entry["path"].split("/")[4] for entry in process.get()["log"] if entry["method"] == "POST"] == ["statuses", "issues"]
+    assert [path.split("/")[4] for path in process.paths("POST")] == ["statuses", "issues"]
 
 
 def test_announce__keeps_an_answer_and_ends_a_skip(reporter, process):
@@ -166,55 +172,47 @@ def test_machine_report__without_a_comment():
 
 
 def test_write_pages__what_cannot_be_shown_is_left_out(tmp_path):
-    written = []
-
-    def write_page(folder, file, baselines):
-        if written:
-            raise InputError("no figures")
-        written.append((folder, file, baselines))
-
     results = [make_result(measure(tmp_path, "unit"), measure(tmp_path, "other"))]
-    options = make_options(write_scenario(tmp_path, "unit"), write_scenario(tmp_path, "other"))
-    lines = list(write_pages(results, options, tmp_path / "report", write_page))
+    options = make_options(write_scenario(tmp_path, "unit"))
+    lines = list(write_pages(results, options, tmp_path / "report"))
 
     place = tmp_path / "report" / "test-gpu"
-    assert written == [(place / "unit", place / "unit.html", ())]
-    assert lines == [f"{place / 'unit'}.html", "test-gpu: no page: no figures"]
+    assert [path.name for path in place.glob("*.html")] == ["unit.html"]
+    assert "<title>" in (place / "unit.html").read_text()
+    assert lines[0] == f"{place / 'unit'}.html"
+    assert lines[1].startswith("test-gpu: no page: scenario other is not one of this side's (unit)")
 
 
 JOB = MatrixJob(hardware="test-gpu", scenario="unit")
 
 
-def test_learn_from__gives_a_folder_named_after_the_run(tmp_path):
+def learn(tmp_path, *scenarios):
+    """What a baseline below `tmp_path` takes in of the jobs of `scenarios`, of which `unit` alone handed something over."""
     path, _ = find_handoff(tmp_path, JOB, RUN.subject("test-gpu"))
-    path.parent.mkdir()
-    path.write_bytes(measure(tmp_path, "unit"))
-    seen = []
+    if not path.exists():
+        path.parent.mkdir()
+        path.write_bytes(measure(tmp_path, "unit"))
+    subjects = [(replace(JOB, scenario=name), RUN.subject("test-gpu")) for name in scenarios]
+    return list(learn_from(subjects, tmp_path, (write_scenario(tmp_path, "unit"),), tmp_path / "baselines"))
 
-    def add(folder):
-        seen.append((folder.name, (folder / "session.json").is_file()))
-        return "stored"
 
-    (lesson,) = learn_from([(JOB, RUN.subject("test-gpu"))], tmp_path, (write_scenario(tmp_path, "unit"),), add)
+def test_learn_from__names_a_session_after_the_run(tmp_path):
+    (lesson,) = learn(tmp_path, "unit")
 
-    assert seen == [("run-11-1-test-gpu", True)]
-    assert (lesson.message, lesson.facts) == ("stored", {"hardware": "test-gpu", "scenario": "unit"})
+    (stored,) = (tmp_path / "baselines").rglob("*.json")
+    assert {start.session for start in load_baseline(stored).starts} == {"run-11-1-test-gpu"}
+    assert {start.commit for start in load_baseline(stored).starts} == {HEAD}
+    assert lesson.message.startswith(f"{stored}: built (1 session(s), ")
+    assert lesson.facts == {"hardware": "test-gpu", "scenario": "unit"}
 
 
 def test_learn_from__a_refusal_is_a_warning_and_the_next_job_goes_on(tmp_path):
-    path, _ = find_handoff(tmp_path, JOB, RUN.subject("test-gpu"))
-    path.parent.mkdir()
-    path.write_bytes(measure(tmp_path, "unit"))
-    subjects = [(replace(JOB, scenario="missing"), RUN.subject("test-gpu")), (JOB, RUN.subject("test-gpu"))]
-
-    def refuse(folder):
-        raise BaselineError(f"{folder.name}: the level became slower")
-
-    missing, refused = learn_from(subjects, tmp_path, (write_scenario(tmp_path, "unit"),), refuse)
+    learn(tmp_path, "unit")
+    missing, refused = learn(tmp_path, "missing", "unit")
 
     assert "handoff-missing.json: no such file" in missing.problem
-    assert refused.message == "::warning title=perfgate test-gpu unit::run-11-1-test-gpu: the level became slower"
-    assert refused.facts["problem"] == "run-11-1-test-gpu: the level became slower"
+    assert refused.message.startswith("::warning title=perfgate test-gpu unit::session run-11-1-test-gpu is in the baseline")
+    assert refused.facts["problem"].startswith("session run-11-1-test-gpu is in the baseline already")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import sglang
 
 from perfgate.cli.moe.kernels import command
 from perfgate.results.records import load_proof
-from perfgate.verdict.validity.kernel_proof import find_problems
+from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.build.checkout import Checkout
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.proof import proving
@@ -173,7 +173,7 @@ def test_prove__a_wheel_that_cannot_be_built_is_an_answer(tmp_path):
     done = run_prove(tmp_path, RIGHT, "--case=M=3", prepare=spoil_wheel)
 
     assert done.return_value == 1
-    (problem,) = find_problems(load_proof(tmp_path / "proof.json"))
+    (problem,) = check_kernels(load_proof(tmp_path / "proof.json"))
     assert "sgl-kernel: no wheel" in problem
 
 
@@ -199,7 +199,7 @@ def test_prove__a_sound_candidate(tmp_path):
 
     assert (done.return_value, done.exception) == (0, None)
     assert "peer:layer right in 3 of 3 cases" in done.stdout
-    assert list(find_problems(load_proof(tmp_path / "proof.json"))) == []
+    assert list(check_kernels(load_proof(tmp_path / "proof.json"))) == []
     assert {path.name for path in (tmp_path / "caches").iterdir()} == {"base", "candidate"}
 
 
@@ -224,4 +224,4 @@ def test_prove__a_candidate_that_became_wrong(tmp_path):
 
     assert done.return_value == 1
     assert "is wrong in 1 of 3 cases" in json.loads(done.stdout)["problems"][0]
-    assert list(find_problems(load_proof(tmp_path / "proof.json"))) == json.loads(done.stdout)["problems"]
+    assert list(check_kernels(load_proof(tmp_path / "proof.json"))) == json.loads(done.stdout)["problems"]

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from perfgate.machine.host_load import Process, compare_times, find_own, list_processes, read_run_queue, read_times
+from perfgate.machine.host_load import compare_times, find_own, read_run_queue, read_times
+from perfgate.machine.processes import Process, list_processes
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -49,7 +50,7 @@ def test_read_run_queue__absent(tmp_path):
 
 def test_find_own__follows_parents_and_sessions():
     def build(pid, parent, session):
-        return Process(pid=pid, parent=parent, session=session, cpu_s=0.0)
+        return Process(pid=pid, parent=parent, session=session, cpu_s=0.0, is_alive=True)
 
     # 10 is the gate, 20 its server, 21 the server's child, 22 a helper whose parent died, 30 a child within the gate's session.
     family = [build(10, 1, 5), build(20, 10, 20), build(21, 20, 20), build(22, 1, 20), build(30, 10, 5)]

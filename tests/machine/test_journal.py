@@ -1,7 +1,6 @@
-"""Files that survive: torn lines, full disks, two writers."""
+"""Files that survive: torn lines, full disks."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,24 +8,11 @@ import pytest
 
 from perfgate.errors import EvidenceError
 from perfgate.storage.journal import (
-    LOCK_FILE,
     WindowFiles,
     append_line,
     cut_torn_line,
-    is_alive,
-    lock_folder,
     read_lines,
 )
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from perfgate.storage.journal import lock_folder
-with lock_folder(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
 
 # No file of the process may grow beyond 64 bytes: what a full disk does, at a place of our choice.
 FULL = """
@@ -116,55 +102,6 @@ def test_window_files__never_give_a_number_twice(tmp_path):
     later, _ = WindowFiles(tmp_path).add(b"two")
 
     assert (first, later) == ("windows/0000.jsonl.gz", "windows/0008.jsonl.gz")
-
-
-def test_lock_folder__another_process_writes_there(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(EvidenceError, match=f"process {holder.pid} writes there") as caught, lock_folder(tmp_path):
-            pass
-        holder.kill()
-    with lock_folder(tmp_path):
-        is_held_after_its_death = (tmp_path / LOCK_FILE).read_text() == f"{os.getpid()}\n"
-
-    assert caught.value.exit_code == 2
-    assert is_held_after_its_death
-    assert not (tmp_path / LOCK_FILE).exists()
-
-
-def test_lock_folder__waits_for_what_a_dead_process_left(tmp_path):
-    """The reaper inherits the lock: a folder is not free before the servers of a killed gate are gone."""
-    linger = "import sys, time, pathlib\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.02)"
-    leave = HOLD.replace("):\n", ") as lock:\n").replace(
-        "time.sleep(600)",
-        "import os, subprocess\n    subprocess.Popen([sys.executable, '-c', *sys.argv[2:]], pass_fds=(lock,))\n    os._exit(9)",
-    )
-    subprocess.run([sys.executable, "-c", leave, tmp_path, linger, tmp_path / "go"], check=False, stdout=subprocess.DEVNULL)
-    with pytest.raises(EvidenceError, match="writes there"), lock_folder(tmp_path, wait_s=0.0):
-        pass
-    (tmp_path / "go").touch()
-    with lock_folder(tmp_path, wait_s=60.0):
-        holder = (tmp_path / LOCK_FILE).read_text()
-
-    assert holder == f"{os.getpid()}\n"
-
-
-def test_lock_folder__cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(EvidenceError, match="choose another folder"), lock_folder(tmp_path / "file" / "out"):
-        pass
-
-
-def test_is_alive__a_process_that_nobody_waited_for_is_not():
-    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
-        ended.stdout.read()
-        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        is_zombie_alive = is_alive(str(ended.pid))
-
-    assert not is_zombie_alive
-    assert is_alive(str(os.getpid()))
-    assert not is_alive("")
 
 
 def test_read_lines__damage(tmp_path):

@@ -23,7 +23,7 @@ from benchmarks.h200.campaign.campaign import (
     read_table,
 )
 from perfgate.cli import program
-from perfgate.scenario.schema import load_scenario
+from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.arms import build_injection_environment
 
 HERE = Path(campaign.__file__).parent

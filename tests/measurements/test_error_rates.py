@@ -39,7 +39,7 @@ from benchmarks.error_rates.studies import keep_first_storing, stock_shelf, stud
 from benchmarks.verdict.record import as_rate
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import InputError
-from perfgate.verdict.baselines import load_baseline
+from perfgate.gate.baseline_files import load_baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series

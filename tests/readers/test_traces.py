@@ -6,7 +6,8 @@ import json
 import pytest
 
 from perfgate.errors import EvidenceError
-from perfgate.readers.traces import KernelTime, KernelTrace, read_trace, read_traces
+from perfgate.evidence import KernelTime, KernelTrace
+from perfgate.readers.traces import read_trace, read_traces
 from perfgate.results.attribution import attribute
 
 

@@ -16,6 +16,7 @@ from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import FAMILIES, ExportedSession, format_openmetrics, read_begun
 from perfgate.results.readings import READINGS
+from perfgate.verdict.case import Case
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "perfgate.json").read_text())
@@ -27,9 +28,12 @@ def build_judged(*, name="unit-1", begun=BEGUN, worse=0.0, **changes):
     session = make_session(scenario, worse=worse)
     windows = [replace(window, telemetry={"sm_clock_mhz": 1980.0, "foreign_processes": 0.0}) for window in session.windows]
     session = replace(session, windows=tuple(windows), **changes)
-    return ExportedSession(
-        name=name, session=session, begun=begun, verdict=judge(session, scenario, make_baseline(scenario, sessions=20))
-    )
+    baseline = make_baseline(scenario, sessions=20)
+    return ExportedSession(name=name, begun=begun, case=make_case(session, scenario, baseline))
+
+
+def make_case(session, scenario, baseline):
+    return Case(session=session, scenario=scenario, baseline=baseline, verdict=judge(session, scenario, baseline))
 
 
 def read_back(*judged):
@@ -43,7 +47,7 @@ def test_format_openmetrics__windows_stand_where_they_ended():
     samples = read_back(one)["perfgate_output_tok_per_s"]
     labels = {"scenario": "unit", "hardware": FACTS["hardware"], "arm": "base", "role": "measured"}
     measured = [sample for sample in samples if sample.labels == labels]
-    expected = [window for window in one.session.windows if window.arm == "base" and window.role is Role.MEASURED]
+    expected = [window for window in one.case.session.windows if window.arm == "base" and window.role is Role.MEASURED]
 
     assert [sample.value for sample in measured] == [window.run.values["output_tok_per_s"] for window in expected]
     assert [float(sample.timestamp) for sample in measured] == [BEGUN + window.ended_s for window in expected]
@@ -86,7 +90,7 @@ def test_format_openmetrics__sessions_side_by_side_have_lines_of_their_own(later
 
 def test_format_openmetrics__other_scenario_at_the_same_time_needs_no_name():
     one = build_judged(name="one")
-    other = replace(one, name="other", session=replace(one.session, scenario="another"))
+    other = replace(one, name="other", case=replace(one.case, session=replace(one.case.session, scenario="another")))
 
     assert [sample.labels.keys() for sample in read_back(one, other)["perfgate_blocks"]] == [{"scenario", "hardware"}] * 2
 
@@ -99,9 +103,9 @@ def test_format_openmetrics__one_session_given_twice():
 def test_format_openmetrics__session_without_windows():
     scenario = make_scenario()
     session = replace(make_session(scenario), windows=(), fingerprints={}, problems=("the server died",))
-    found = read_back(ExportedSession(name="unit-1", session=session, begun=BEGUN, verdict=judge(session, scenario, None)))
+    found = read_back(ExportedSession(name="unit-1", begun=BEGUN, case=make_case(session, scenario, None)))
 
-    assert found["perfgate_session_problems"][0].value == 1
+    assert found["perfgate_session_problems"][0].value == 2
     assert found["perfgate_session_problems"][0].labels == {"scenario": "unit", "hardware": "unknown"}
     assert "perfgate_output_tok_per_s" not in found
 

@@ -5,8 +5,9 @@ import sys
 import pandas as pd
 import pytest
 
-from perfgate.core import Arm, Fingerprint, Role, Run, Session, Window
+from perfgate.core import Arm, Fingerprint, Role, Run, Window
 from perfgate.errors import InputError
+from perfgate.evidence import Session
 from perfgate.results.frame import COLUMNS, frame_of_runs, frame_of_sessions, write_csv, write_parquet
 
 

@@ -11,8 +11,8 @@ import pytest
 from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.readers.replies import Question
-from perfgate.results.answers import Answers, load_answers, store_answers
+from perfgate.evidence import Answers, Question
+from perfgate.results.answers import load_answers, store_answers
 from perfgate.results.machine_samples import TELEMETRY_FILE, read_machine_samples
 from perfgate.results.raw.gap_columns import Columns, restore_gaps, shorten_gaps
 from perfgate.results.raw.pack import PACK_FILE, build_pack, read_pack
@@ -21,6 +21,7 @@ from perfgate.results.raw.raw_files import list_raw, read_raw
 from perfgate.results.results import load_results
 from perfgate.results.resumption import require_cut_off
 from perfgate.results.server_info import ServerInfo, load_infos, store_info
+from tests.fakes.requests import list_problems
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 QUESTION = Question(prompts=1, input_len=2, output_len=2, vocab=100, seed=1)
@@ -164,7 +165,7 @@ def test_load_results__a_window_that_was_changed_in_the_packed_file(folder):
     (folder / PACK_FILE).write_bytes(lzma.compress(bytes(archive)))
     _, session = load_results(folder)
 
-    assert [problem.partition(":")[0] for problem in session.problems if "windows/" in problem] == [
+    assert [problem.partition(":")[0] for problem in list_problems(session) if "windows/" in problem] == [
         "windows/0002.jsonl.gz does not match its digest"
     ]
 
@@ -176,7 +177,7 @@ def test_load_results__a_packed_window_of_another_session(folder, tmp_path):
     shutil.copyfile(other / PACK_FILE, folder / PACK_FILE)
     _, session = load_results(folder)
 
-    assert any("does not match its digest" in problem for problem in session.problems)
+    assert any("does not match its digest" in problem for problem in list_problems(session))
 
 
 def test_load_results__a_torn_packed_file_names_what_is_lost(folder):
@@ -186,7 +187,7 @@ def test_load_results__a_torn_packed_file_names_what_is_lost(folder):
     end = archive.index(b"windows/0003.jsonl\0") + 600
     (folder / PACK_FILE).write_bytes(lzma.compress(bytes(archive[:end]))[:-12])
     _, session = load_results(folder)
-    lost = [problem for problem in session.problems if "raw.tar.xz is damaged before its end" in problem]
+    lost = [problem for problem in list_problems(session) if "raw.tar.xz is damaged before its end" in problem]
 
     assert [problem.partition(" ")[0] for problem in lost if problem.startswith("windows/")] == list(raw)[3:]
     assert read_raw(folder / "windows" / "0002.jsonl.gz") == raw["windows/0002.jsonl.gz"]

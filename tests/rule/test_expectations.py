@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm
-from perfgate.results.profiles import PROFILES_FILE, load_profiles
+from perfgate.results.profiles import PROFILES_FILE, load_profiles, read_shown
+from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
-from perfgate.scenario.schema import load_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.proof import SUM_OPTION, find_expect
 from perfgate.verdict.validity.expectations import check_expectations
@@ -22,12 +22,17 @@ def expect_fused_sum():
     return find_expect(load_scenario("cpu-moe"), arms)
 
 
+def check(folder, expect):
+    """What the profiles in `folder` do not show of what is expected."""
+    return list(check_expectations(expect, read_shown(folder, expect, ())))
+
+
 def test_check_expectations__recorded_fused_sum_is_seen():
-    assert list(check_expectations(FUSED, expect_fused_sum(), ())) == []
+    assert check(FUSED, expect_fused_sum()) == []
 
 
 def test_check_expectations__recorded_session_without_the_fused_sum_is_refused():
-    still, more = check_expectations(UNFUSED, expect_fused_sum(), ())
+    still, more = check(UNFUSED, expect_fused_sum())
 
     assert still.startswith("block 1, candidate, start 2: kernel triton_poi_fused_copy__mul_sum_0 still runs where")
     assert "ran 0.0 times a step, 0.0 times in the base" in more
@@ -35,15 +40,15 @@ def test_check_expectations__recorded_session_without_the_fused_sum_is_refused()
 
 def test_check_expectations__kernel_that_both_arms_run_proves_no_difference():
     """The kernel that was asked for before runs in the unfused session, too."""
-    assert list(check_expectations(UNFUSED, Expect(kernels=("fused_moe_kernel",)), ())) == []
+    assert check(UNFUSED, Expect(kernels=("fused_moe_kernel",))) == []
 
-    [problem] = check_expectations(UNFUSED, Expect(added=("fused_moe_kernel",)), ())
+    [problem] = check(UNFUSED, Expect(added=("fused_moe_kernel",)))
     assert "ran 49.5 times a step, 49.5 times in the base" in problem
 
 
 def test_check_expectations__base_without_the_kernel_has_nothing_to_lose():
     """A model whose tokens visit two experts adds them up without a reduce kernel, whatever is asked for."""
-    [problem] = check_expectations(FUSED, Expect(removed=("no_such_sum",)), ())
+    [problem] = check(FUSED, Expect(removed=("no_such_sum",)))
 
     assert problem.startswith("block 1, base, start 1: no kernel matches 'no_such_sum', which the candidate was to do without")
 
@@ -54,7 +59,7 @@ def test_check_expectations__difference_needs_both_profiles(tmp_path, arm):
     (tmp_path / PROFILES_FILE).write_text("\n".join(line for line in lines if f'"arm":"{arm.value}"' not in line) + "\n")
     (tmp_path / "profiles").symlink_to(FUSED / "profiles")
 
-    [problem] = check_expectations(tmp_path, expect_fused_sum(), ())
+    [problem] = check(tmp_path, expect_fused_sum())
 
     assert len(load_profiles(tmp_path)) == 1
     assert problem == f"{arm.value}: it was never profiled, so nobody knows whether the path under test ran; measure again"

@@ -15,7 +15,7 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.verdict.validity.gsm8k import check_gsm8k, describe_gsm8k, measure_chance
-from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
+from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
 
 RULES = Gsm8k()
 
@@ -57,11 +57,11 @@ def test_measure__equal_arms_solve_the_same_questions(tmp_path):
         ("base", 1, "1" * 20),
         ("candidate", 2, "1" * 20),
     ]
-    assert session.equivalence.endswith(
-        "; GSM8K: 20 of 20 answers of the candidate right, 20 of 20 of the base (limit 2.0 % less)"
+    assert describe_gsm8k(session.marks, RULES).endswith(
+        "GSM8K: 20 of 20 answers of the candidate right, 20 of 20 of the base (limit 2.0 % less)"
     )
     assert verdict.outcome is not Outcome.INVALID
-    assert read_record(tmp_path / "out").checks == ("equivalence", "gsm8k")
+    assert read_record(tmp_path / "out").checks == ("equivalence", "gsm8k", "expert_use")
 
 
 def test_measure__candidate_that_solves_half(tmp_path):
@@ -85,14 +85,14 @@ def test_measure__nothing_was_answered(tmp_path, count, env, words):
     session, verdict = run(tmp_path, ArmSpec(env=env), count=count)
 
     assert verdict.outcome is Outcome.INVALID
-    assert words in session.problems[0]
+    assert words in list_problems(session)[0]
 
 
 def test_measure__evaluation_that_miscounts(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_EVAL", "miscounts")
     session, _ = run(tmp_path)
 
-    assert "the evaluation counts 110.0 % right, its answers say other" in session.problems[0]
+    assert "the evaluation counts 110.0 % right, its answers say other" in list_problems(session)[0]
 
 
 def test_measure__evaluation_that_fails(tmp_path):
@@ -102,7 +102,7 @@ def test_measure__evaluation_that_fails(tmp_path):
     measure(build_request(tmp_path / "out", **name_questions(path)), Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert "GSM8K: SGLang's evaluation failed; its last words are in" in session.problems[0]
+    assert "GSM8K: SGLang's evaluation failed; its last words are in" in list_problems(session)[0]
     assert "KeyError" in (tmp_path / "out" / "logs" / "gsm8k.log").read_text()
 
 
@@ -110,7 +110,7 @@ def test_measure__calibration_asks_nothing(tmp_path):
     said = name_questions(write_questions(tmp_path / "questions.jsonl", 30))
     measure(build_request(tmp_path / "out", fields={"purpose": "calibration"}, **said), Silent())
 
-    assert read_record(tmp_path / "out").checks == ("equivalence",)
+    assert read_record(tmp_path / "out").checks == ("equivalence", "expert_use")
     assert '"gsm8k"' not in (tmp_path / "out" / "events.jsonl").read_text()
 
 

@@ -8,8 +8,8 @@ import pytest
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.results.records import load_proof, save_proof
-from perfgate.verdict.validity.kernel_proof import KernelProof, describe_proof, find_problems
-from perfgate_moe.proof.values import Build, Exam, KernelFinding
+from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
+from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
 
 CASE, OTHER = "E=8,k=4,H=64,I=96,M=16,dtype=bfloat16", "E=8,k=4,H=64,I=96,M=16,dtype=float16"
 
@@ -31,59 +31,59 @@ def make_proof(base=(), candidate=(), *, base_left=(), candidate_left=(), base_r
     )
 
 
-def test_find_problems__nothing_was_lost():
-    assert list(find_problems(None)) == []
-    assert list(find_problems(make_proof())) == []
+def test_check_kernels__nothing_was_lost():
+    assert list(check_kernels(None)) == []
+    assert list(check_kernels(make_proof())) == []
 
 
-def test_find_problems__what_both_get_wrong_is_no_fault_of_the_change():
-    assert list(find_problems(make_proof((bad(CASE),), (bad(CASE, "worse still"),)))) == []
-    assert list(find_problems(make_proof(base_left=(bad(CASE),), candidate_left=(bad(CASE),)))) == []
-    assert list(find_problems(make_proof(base_refused=(bad("down"),), refused=(bad("down"),)))) == []
+def test_check_kernels__what_both_get_wrong_is_no_fault_of_the_change():
+    assert list(check_kernels(make_proof((bad(CASE),), (bad(CASE, "worse still"),)))) == []
+    assert list(check_kernels(make_proof(base_left=(bad(CASE),), candidate_left=(bad(CASE),)))) == []
+    assert list(check_kernels(make_proof(base_refused=(bad("down"),), refused=(bad("down"),)))) == []
 
 
-def test_find_problems__a_case_that_only_the_candidate_gets_wrong():
-    (problem,) = find_problems(make_proof((bad(CASE),), (bad(CASE), bad(OTHER)), sound=19))
+def test_check_kernels__a_case_that_only_the_candidate_gets_wrong():
+    (problem,) = check_kernels(make_proof((bad(CASE),), (bad(CASE), bad(OTHER)), sound=19))
 
     assert (
         problem == f"kernels: the candidate's sglang is wrong in 1 of 21 cases, first in {OTHER}: relative error 0.5 > 0.0042"
     )
 
 
-def test_find_problems__cases_that_the_candidate_no_longer_answers():
-    (problem,) = find_problems(make_proof(candidate_left=(bad(CASE, "a name is missing"),), sound=19))
+def test_check_kernels__cases_that_the_candidate_no_longer_answers():
+    (problem,) = check_kernels(make_proof(candidate_left=(bad(CASE, "a name is missing"),), sound=19))
 
     assert (
         problem == f"kernels: the candidate's sglang leaves out 1 cases that the base answers, first {CASE}: a name is missing"
     )
 
 
-def test_find_problems__no_answer_at_all():
+def test_check_kernels__no_answer_at_all():
     left = (bad(CASE, "no GPU"),)
     proof = make_proof(sound=0, base_left=left * 2, candidate_left=left * 22)
 
-    assert list(find_problems(proof)) == ["kernels: sglang of the candidate is right in no case: no GPU"]
+    assert list(check_kernels(proof)) == ["kernels: sglang of the candidate is right in no case: no GPU"]
 
 
-def test_find_problems__an_exam_that_failed_in_both_arms_proves_nothing():
+def test_check_kernels__an_exam_that_failed_in_both_arms_proves_nothing():
     proof = make_proof((bad(CASE),), (bad(CASE),), sound=0)
     both = replace(proof, exams=tuple(replace(exam, sound=0) for exam in proof.exams))
 
-    assert list(find_problems(both)) == ["kernels: sglang of the base is right in no case: relative error 0.5 > 0.0042"]
+    assert list(check_kernels(both)) == ["kernels: sglang of the base is right in no case: relative error 0.5 > 0.0042"]
 
 
-def test_find_problems__a_candidate_that_was_asked_less():
-    (problem,) = find_problems(make_proof(sound=1))
+def test_check_kernels__a_candidate_that_was_asked_less():
+    (problem,) = check_kernels(make_proof(sound=1))
 
     assert problem == (
         "kernels: the candidate's sglang was asked 1 cases where the base was asked 20; run `perfgate kernels prove` anew"
     )
 
 
-def test_find_problems__a_wheel_that_could_not_be_built():
+def test_check_kernels__a_wheel_that_could_not_be_built():
     proof = KernelProof(failure="base/sgl-kernel: no wheel: nvcc: not found")
 
-    assert list(find_problems(proof)) == ["kernels: base/sgl-kernel: no wheel: nvcc: not found"]
+    assert list(check_kernels(proof)) == ["kernels: base/sgl-kernel: no wheel: nvcc: not found"]
     assert describe_proof(proof) == "not examined"
 
 
@@ -94,8 +94,8 @@ def test_find_problems__a_wheel_that_could_not_be_built():
         (make_proof(kernels=0), "none of the candidate was built for sm_90"),
     ],
 )
-def test_find_problems__a_build_that_fails(proof, words):
-    (problem,) = find_problems(proof)
+def test_check_kernels__a_build_that_fails(proof, words):
+    (problem,) = check_kernels(proof)
 
     assert words in problem
 
@@ -112,8 +112,8 @@ def test_find_problems__a_build_that_fails(proof, words):
         lambda proof: replace(proof, exams=(proof.exams[0], replace(proof.exams[1], implementation="another"))),
     ],
 )
-def test_find_problems__arms_that_were_not_asked_alike(spoil):
-    (problem,) = find_problems(spoil(make_proof()))
+def test_check_kernels__arms_that_were_not_asked_alike(spoil):
+    (problem,) = check_kernels(spoil(make_proof()))
 
     assert "not built and examined alike" in problem
 

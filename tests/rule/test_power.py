@@ -10,7 +10,7 @@ import pytest
 
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import InputError
-from perfgate.scenario.schema import load_scenario
+from perfgate.scenario.catalog import load_scenario
 from perfgate.stats.power import find_power
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Anchor, NoiseModel, StoredStart

@@ -10,10 +10,12 @@ from perfgate.check import judge
 from perfgate.core import Outcome, Role
 from perfgate.report.explanation import explain_metric
 from perfgate.report.html.places import Fate, place_windows
+from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
+from perfgate.verdict.case import Case
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.pairing import WindowRules, fix_rules, group_starts
-from perfgate.verdict.validity.same_work import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED, describe_other_work
+from perfgate.verdict.validity.same_work import describe_other_work
 from tests.fakes.sessions import change_window, make_scenario, make_session
 
 SCENARIO = make_scenario()
@@ -137,7 +139,8 @@ def test_judge__the_last_block_of_a_session_that_was_cut_off_may_lack_its_reruns
 def test_place_windows__says_what_became_of_it():
     session = add_rerun(spoil(SESSION, SECOND), SECOND, 5)
     verdict = judge(session, SCENARIO, None)
-    fates = {one.window.run.source: one.fate for one in place_windows(session, SCENARIO, None, verdict)}
+    case = Case(session=session, scenario=SCENARIO, baseline=None, verdict=verdict)
+    fates = {one.window.run.source: one.fate for one in place_windows(case)}
 
     assert fates[session.windows[SECOND].run.source] is Fate.OTHER_WORK
     assert fates["rerun-5"] is Fate.JUDGED

@@ -9,20 +9,10 @@ import pytest
 
 from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
-from perfgate.scenario.catalog import list_pairs, list_scenarios, read_part
+from perfgate.scenario.catalog import list_pairs, list_scenarios, load_scenario, read_part, read_scenario_text
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence, Expect, Gsm8k
-from perfgate.scenario.schema import (
-    Blocks,
-    Gate,
-    Model,
-    Scenario,
-    Server,
-    Warmup,
-    load_scenario,
-    parse_scenario,
-    read_scenario_text,
-)
+from perfgate.scenario.schema import Blocks, Gate, Model, Scenario, Server, Warmup, parse_scenario
 from perfgate.scenario.toml import find_keys, find_line, suggest
 from perfgate.verdict.policy import explain_not_gating
 

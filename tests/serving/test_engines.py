@@ -9,6 +9,7 @@ from perfgate.check import judge
 from perfgate.core import Arm, Outcome
 from perfgate.errors import EngineError, ScenarioError, ServerError
 from perfgate.machine.fingerprint import read_software
+from perfgate.report.view import describe_answers
 from perfgate.results.answers import load_answers
 from perfgate.results.profiles import Profile
 from perfgate.results.results import load_results
@@ -20,7 +21,7 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.measure import measure, require_engine
 from perfgate.serving.profiling import profile_server
-from tests.fakes.requests import FAKES, Silent, build_request, build_text, use_fake_engine
+from tests.fakes.requests import FAKE_PATH, Silent, build_request, build_text, list_problems, use_fake_engine
 
 VLLM = {'engine = "sglang-cpu"': 'engine = "vllm"', "num_prompts = 8": 'backend = "vllm"\nnum_prompts = 8'}
 # What the CPU engine is told does not concern the other one.
@@ -31,7 +32,7 @@ PLAIN = {
     '  "--max-total-tokens", "16384",\n': "",
     '  "--max-running-requests", "16",\n': "",
 }
-FAKE = replace(ENGINES["vllm"], module="fake_vllm", env={"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"}, caches=())
+FAKE = replace(ENGINES["vllm"], module="tests.fakes.fake_vllm", env=FAKE_PATH, caches=())
 
 
 @pytest.fixture
@@ -99,10 +100,11 @@ def test_measure__session_of_vllm(tmp_path):
     session, verdict = run(tmp_path / "out", FAKE_ANSWER="noisy")
     answers = load_answers(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert verdict.outcome is not Outcome.INVALID
     assert {found.question.dialect for found in answers} == {"openai"}
-    assert session.equivalence.startswith("log-probs of the candidate differ from the base's by 0.")
+    rules = load_results(tmp_path / "out")[0].equivalence
+    assert describe_answers(session, rules).startswith("log-probs of the candidate differ from the base's by 0.")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_measure__wrong_answers_of_vllm(tmp_path, fault, words):
     session, verdict = run(tmp_path / "out", FAKE_ANSWER=fault)
 
     assert verdict.outcome is Outcome.INVALID
-    assert f"block 1, candidate, start 2: {words}" in session.problems[0]
+    assert f"block 1, candidate, start 2: {words}" in list_problems(session)[0]
 
 
 def test_profile_server__engine_without_a_profiler(tmp_path, reaper):

@@ -12,7 +12,8 @@ from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.machine.accelerators import ACCELERATORS
 from perfgate.results.records import ArmRecord, read_record
-from perfgate.scenario.schema import list_scenarios, load_scenario, parse_scenario
+from perfgate.scenario.catalog import list_scenarios, load_scenario
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.measure import measure
 from perfgate.serving.model.gpu_memory import (
     GIB,

@@ -7,7 +7,8 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.errors import InputError, ModelError
-from perfgate.scenario.schema import Model, load_scenario
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.schema import Model
 from perfgate.serving.measure import locate_model
 from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
 from perfgate.serving.model.model_guard import verify_model

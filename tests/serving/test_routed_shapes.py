@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from perfgate.errors import InputError
-from perfgate.scenario.schema import load_scenario
+from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.measure import locate_model
 from perfgate.serving.model.generated_model import write_chosen, write_model
 from perfgate.serving.model.model_guard import read_config, read_model_facts

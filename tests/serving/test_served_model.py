@@ -14,7 +14,7 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.serving.model.served_model import describe_model, digest_weights, read_option, verify_served
 from tests.fakes.hub import GPT_OSS
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
 
 EXPECTED = Model(path="openai/gpt-oss-20b", architecture="GptOssForCausalLM", experts=32, top_k=4, layers=24)
 
@@ -130,7 +130,7 @@ def test_measure__candidate_that_would_serve_another_model_starts_nothing(tmp_pa
     measure(build_request(tmp_path / "out", candidate=fewer), Silent())
     _, session = load_results(tmp_path / "out")
 
-    [problem] = session.problems
+    [problem] = list_problems(session)
     assert problem.startswith(
         "candidate: with its arguments it serves not the scenario's model: top_k is 1, the scenario wants 2"
     )

@@ -18,7 +18,7 @@ from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
 from perfgate.serving.window import order_arms
 from perfgate.storage.journal import read_lines
-from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
+from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_measure__alternates_arms_over_fresh_starts(tmp_path):
 
     assert session.is_complete
     assert session.is_aa
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert [window.arm.value[0] for window in measured] == list("bccbbc" + "cbbccb")
     assert len({window.start for window in measured}) == 4
     assert {window.run.completed for window in measured} == {8}
@@ -87,9 +87,10 @@ def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
     measure(build_request(tmp_path / "out"), Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert "never got steady" in session.problems[0]
+    [problem] = list_problems(session)
+    assert "never got steady" in problem
     # Each window takes twice as long as the one before, and its numbers scatter by 2 %.
-    curve = re.search(r"within 50 % \(slowness against its first window: (.*) %\); is something else", session.problems[0])
+    curve = re.search(r"within 50 % \(slowness against its first window: (.*) %\); is something else", problem)
     slowness = [float(one) for one in curve[1].split(" %, ")]
     assert slowness == pytest.approx([0, 100, 300, 700], rel=0.1)
     assert {window.role for window in session.windows} == {Role.WARMUP}
@@ -100,7 +101,8 @@ def test_measure__failing_load_generator_voids_the_session_and_keeps_its_windows
     measure(build_request(tmp_path / "out"), Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == (f"the load generator failed: bench_serving exited with 1 (log {tmp_path}/out/logs/client.log)",)
+    [problem] = list_problems(session)
+    assert problem == f"the load generator failed: bench_serving exited with 1 (log {tmp_path}/out/logs/client.log)"
     assert len(session.windows) == 2
 
 
@@ -108,7 +110,7 @@ def test_measure__injection_that_never_runs_is_no_slow_candidate(tmp_path):
     slowed = ArmSpec(env=build_injection_environment("step:0.5"))
     measure(build_request(tmp_path / "out", candidate=slowed), Silent())
 
-    assert "the injection step:0.5 never ran" in load_results(tmp_path / "out")[1].problems[0]
+    assert "the injection step:0.5 never ran" in list_problems(load_results(tmp_path / "out")[1])[0]
 
 
 def test_measure__notes_what_was_injected(tmp_path):
@@ -124,7 +126,7 @@ def test_measure__wrong_model_starts_nothing(tmp_path):
     measure(build_request(tmp_path / "out", **{"experts = 8": "experts = 16"}), Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert "experts" in session.problems[0]
+    assert "experts" in list_problems(session)[0]
     assert list((tmp_path / "out" / "logs").iterdir()) == []
 
 

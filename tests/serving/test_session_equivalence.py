@@ -1,4 +1,4 @@
-"""Sessions whose candidate answers otherwise: real processes, real HTTP, judged from the folder that they leave."""
+"""Sessions whose candidate answers otherwise: real HTTP, judged from the folder that they leave."""
 
 import json
 
@@ -6,12 +6,13 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Outcome
-from perfgate.report.render import render_markdown, render_text
+from perfgate.report.render import ReportedCase, render_case, render_text
+from perfgate.report.view import describe_answers
 from perfgate.results.answers import ANSWERS_FILE
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -27,28 +28,29 @@ def run(folder, fault, **changes):
 
 
 def test_measure__asks_each_start_once(tmp_path):
-    _, session, _ = run(tmp_path / "out", "noisy")
+    scenario, session, _ = run(tmp_path / "out", "noisy")
     lines = [json.loads(line) for line in (tmp_path / "out" / ANSWERS_FILE).read_text().splitlines()]
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert [(line["arm"], line["block"], line["start"]) for line in lines] == [
         ("base", 1, 1),
         ("candidate", 1, 2),
         ("candidate", 2, 3),
         ("base", 2, 4),
     ]
-    assert session.equivalence.startswith("log-probs of the candidate differ from the base's by 0.")
+    assert describe_answers(session, scenario.equivalence).startswith("log-probs of the candidate differ from the base's by 0.")
 
 
 def test_measure__wrong_but_fast_is_invalid(tmp_path):
     scenario, session, verdict = run(tmp_path / "out", "wrong")
     again = judge(load_results(tmp_path / "out")[1], scenario, None)
+    case = ReportedCase(session=session, scenario=scenario, baseline=None, verdict=verdict)
 
     assert verdict.outcome is Outcome.INVALID
     assert "candidate, start 2: its answers are wrong, however fast" in verdict.reasons[0]
     assert again == verdict
-    assert "- Same answers: log-probs of the candidate differ" in render_markdown(verdict, session, scenario, None)
-    assert "\nanswers   log-probs of the candidate differ" in render_text(verdict, session, scenario, None)
+    assert "- Same answers: log-probs of the candidate differ" in render_case(case)
+    assert "\nanswers   log-probs of the candidate differ" in render_text(case)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_measure__wrong_but_fast_is_invalid(tmp_path):
 def test_measure__server_that_gives_no_answer_voids_the_session(tmp_path, fault, words):
     _, session, verdict = run(tmp_path / "out", fault)
 
-    assert session.problems[0].startswith(words)
+    assert list_problems(session)[0].startswith(words)
     assert verdict.outcome is Outcome.INVALID
 
 
@@ -74,12 +76,13 @@ def test_measure__lost_answers_are_missed(tmp_path):
     index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ("block 2, base, start 4: measured but never asked the equivalence prompts; measure again",)
+    [problem] = list_problems(session)
+    assert problem == "block 2, base, start 4: measured but never asked the equivalence prompts; measure again"
 
 
 def test_measure__asks_nobody_where_the_scenario_says_so(tmp_path):
     off = {"[warmup]": "[equivalence]\nenabled = false\n\n[warmup]"}
-    _, session, _ = run(tmp_path / "out", "wrong", **off)
+    scenario, session, _ = run(tmp_path / "out", "wrong", **off)
 
-    assert (session.problems, session.equivalence) == ((), "")
+    assert (list_problems(session), describe_answers(session, scenario.equivalence)) == ((), "")
     assert not (tmp_path / "out" / ANSWERS_FILE).exists()

@@ -16,12 +16,12 @@ from perfgate.results.results import load_results
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.startup import find_line
 from perfgate.serving.measure import measure, read_expect
 from perfgate.serving.proof import SUM_FUSED, SUM_REDUCED, find_expect
-from perfgate.verdict.validity.expectations import find_line
-from perfgate.verdict.validity.kernel_proof import KernelProof
-from perfgate_moe.proof.values import Build, Exam, KernelFinding
-from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
+from perfgate.verdict.validity.kernel_proof import describe_proof
+from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
+from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
 
 FUSED = {"FAKE_KERNELS": "fused_moe_kernel:33,attention:20"}
 
@@ -65,8 +65,8 @@ def test_measure__right_kernels_stand_in_the_report(tmp_path):
     measure(build_request(tmp_path / "out", fields={"kernels": make_kernels()}), Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
-    assert "; sglang right in 9 of 9 cases" in session.kernels
+    assert list_problems(session) == ()
+    assert "; sglang right in 9 of 9 cases" in describe_proof(session.kernels)
 
 
 def test_measure__another_proof_does_not_go_on(tmp_path):
@@ -86,7 +86,7 @@ def test_measure__path_under_test_is_seen(tmp_path):
     _, session = run(tmp_path / "out", expect)
     profiles = load_profiles(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert {window.block for window in session.windows} == {1, 2}
     assert [(profile.arm.value, profile.block) for profile in profiles] == [("base", 1), ("candidate", 1)]
 
@@ -112,7 +112,7 @@ def test_measure__path_under_test_did_not_run(tmp_path, expect, words):
     """One block is enough to know it; no second one is measured."""
     scenario, session = run(tmp_path / "out", expect)
 
-    [problem] = session.problems
+    [problem] = list_problems(session)
     assert problem.startswith(words)
     assert {window.block for window in session.windows} == {1}
     assert judge(session, scenario, None).outcome is Outcome.INVALID
@@ -122,7 +122,7 @@ def test_measure__line_of_the_log_is_seen(tmp_path):
     _, session = run(tmp_path / "out", Expect(log=("active: .*down",)), env={"FAKE_LOG": "perfgate moe active: fused down-sum"})
     [event] = [event for event in list_events(tmp_path / "out") if event["event"] == "log_expected"]
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert event["line"] == "perfgate moe active: fused down-sum"
 
 
@@ -135,7 +135,7 @@ def test_measure__variable_of_the_moe_path_brings_its_expectation(tmp_path):
     measure(build_request(tmp_path / "out", candidate=candidate), progress)
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert read_record(tmp_path / "out").expect == Expect(log=("perfgate moe active",))
     [told] = [line for line in progress.lines if "must show" in line]
     assert told.startswith("the candidate asks for another MoE path, so it must show a line 'perfgate moe active' in its log;")
@@ -147,7 +147,7 @@ def test_measure__variable_that_nobody_reads_is_found_before_the_windows_that_co
     verdict = judge(session, scenario, None)
 
     assert {window.role for window in session.windows if window.arm is Arm.CANDIDATE} == {Role.WARMUP}
-    [problem] = session.problems
+    [problem] = list_problems(session)
     assert problem.startswith("candidate: no line of its log matches 'perfgate moe active': what was measured is not what was")
     assert problem.endswith(
         "a branch of SGLang that reads SGLANG_MOE_FUSE_DOWN_SUM_REDUCE itself needs its own --expect-log or --expect-kernel"
@@ -163,7 +163,7 @@ def test_measure__what_the_user_expects_replaces_it(tmp_path):
     measure(build_request(tmp_path / "out", candidate=candidate, fields={"expect": expect}), progress)
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert read_record(tmp_path / "out").expect == expect
     assert not any("must show" in line for line in progress.lines)
 
@@ -187,8 +187,8 @@ def test_measure__fused_sum_shows_by_what_differs_from_the_base(tmp_path, kernel
 
     expect = read_record(tmp_path / "out").expect
     assert (expect.kernels, expect.removed, expect.added) == ((), (SUM_REDUCED,), (SUM_FUSED,))
-    assert len(session.problems) == len(words)
-    assert all(problem.startswith(start) for problem, start in zip(session.problems, words, strict=True))
+    assert len(list_problems(session)) == len(words)
+    assert all(problem.startswith(start) for problem, start in zip(list_problems(session), words, strict=True))
     assert any(line.startswith("the candidate asks for another MoE path, so it must show that") for line in progress.lines)
 
 
@@ -226,7 +226,7 @@ def test_read_expect__calibration_has_no_path_under_test(tmp_path):
 def test_measure__profile_that_proves_nothing(tmp_path, fault):
     scenario, session = run(tmp_path / "out", Expect(kernels=("fused_moe",)), env={"FAKE_PROFILE": fault})
 
-    assert len(session.problems) == 1
+    assert len(list_problems(session)) == 1
     assert judge(session, scenario, None).outcome is Outcome.INVALID
 
 
@@ -235,7 +235,7 @@ def test_measure__lost_profile_is_missed(tmp_path):
     (tmp_path / "out" / "profiles.jsonl").unlink()
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == (
+    assert list_problems(session) == (
         "candidate: it was never profiled, so nobody knows whether the path under test ran; measure again",
     )
 
@@ -244,7 +244,7 @@ def test_measure__scenario_says_what_to_expect(tmp_path):
     expected = {"[warmup]": '[expect]\nkernels = ["fused_down_sum"]\n\n[warmup]'}
     _, session = run(tmp_path / "out", Expect(), **expected)
 
-    assert "no kernel matches 'fused_down_sum' among 2" in session.problems[0]
+    assert "no kernel matches 'fused_down_sum' among 2" in list_problems(session)[0]
 
 
 def test_measure__profiler_that_fails_where_nothing_is_expected(tmp_path):
@@ -252,7 +252,7 @@ def test_measure__profiler_that_fails_where_nothing_is_expected(tmp_path):
     measure(request, Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert [event["arm"] for event in list_events(tmp_path / "out") if event["event"] == "profile_failed"] == ["candidate"]
 
 

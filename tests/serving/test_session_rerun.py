@@ -11,7 +11,7 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.verdict.validity.pairing import group_starts
-from tests.fakes.requests import Silent, build_request, build_text, use_fake_engine
+from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
 
 # Two warm-up windows come first, so that the fourth is the second measured one.
 STALLS = ArmSpec(env={"FAKE_ENGINE": "stall:4"})
@@ -46,7 +46,7 @@ def test_measure__noise_that_explains_the_stall_asks_for_no_rerun(tmp_path):
     measure(build_request(tmp_path / "out", candidate=STALLS, fields={"fix_noise": lambda _: noise}), Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert Role.RERUN not in {window.role for window in session.windows}
 
 

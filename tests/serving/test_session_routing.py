@@ -9,10 +9,11 @@ from perfgate.cli import main
 from perfgate.core import Arm, Outcome
 from perfgate.expert_use import Unknown
 from perfgate.results.expert_use import INDEX_FILE
+from perfgate.results.records import SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def test_measure__mixture_of_experts_is_told(tmp_path, capsys):
     main(["report", str(folder), "--html", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text()
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert [layer.layer for layer in base.layers] == [0, 1, 2]
     assert {layer.differs_from_base_ratio for layer in candidate.layers} == {0.0}
     assert {layer.differs_from_base_ratio for layer in base.layers} == {None}
@@ -68,14 +69,14 @@ def test_measure__router_in_name_only_costs_no_window_that_counts(tmp_path, rout
 def test_measure__collapsed_candidate_is_named(tmp_path):
     _, session = run(tmp_path / "out", "mixture", "collapsed")
 
-    assert session.problems[0].startswith("this model cannot measure a MoE kernel: as the candidate serves it")
+    assert list_problems(session)[0].startswith("this model cannot measure a MoE kernel: as the candidate serves it")
 
 
 @pytest.mark.parametrize("router", ["shifted", "wide"])
 def test_measure__arms_that_route_differently_are_void(tmp_path, router):
     scenario, session = run(tmp_path / "out", "mixture", router)
 
-    assert session.problems[0].startswith("the arms route differently: ")
+    assert list_problems(session)[0].startswith("the arms route differently: ")
     assert judge(session, scenario, None).outcome is Outcome.INVALID
 
 
@@ -84,7 +85,7 @@ def test_measure__what_cannot_be_known_is_said(tmp_path, router, unknown, capsys
     _, session = run(tmp_path / "out", router, router)
     main(["check", str(tmp_path / "out")])
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert {use.unknown for use in session.expert_use.values()} == {unknown}
     assert "expert use unknown: " in capsys.readouterr().out
 
@@ -92,10 +93,22 @@ def test_measure__what_cannot_be_known_is_said(tmp_path, router, unknown, capsys
 def test_load_results__folder_from_before_it_was_measured(tmp_path):
     run(tmp_path / "out", "", "")
     (tmp_path / "out" / INDEX_FILE).unlink()
+    record = json.loads((tmp_path / "out" / SESSION_FILE).read_text())
+    (tmp_path / "out" / SESSION_FILE).write_text(json.dumps({**record, "checks": ["equivalence"]}))
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert {use.unknown for use in session.expert_use.values()} == {Unknown.NOT_MEASURED}
+
+
+def test_load_results__lost_expert_use_is_missed(tmp_path):
+    """Where the engine cannot be asked, too: the index says why, and without it nothing is known."""
+    run(tmp_path / "out", "", "")
+    (tmp_path / "out" / INDEX_FILE).unlink()
+    _, session = load_results(tmp_path / "out")
+
+    [problem] = list_problems(session)
+    assert problem.startswith("base and candidate: expert use was measured, and expert_use.jsonl does not tell it")
 
 
 def test_load_results__changed_choices_void_the_session(tmp_path):
@@ -104,7 +117,7 @@ def test_load_results__changed_choices_void_the_session(tmp_path):
     first.write_bytes(first.read_bytes() + b" ")
     _, session = load_results(tmp_path / "out")
 
-    assert any("expert_use/start-01.json.gz does not match its digest" in problem for problem in session.problems)
+    assert any("expert_use/start-01.json.gz does not match its digest" in problem for problem in list_problems(session))
 
 
 def test_load_results__damaged_index_is_bad_input(tmp_path, capsys):

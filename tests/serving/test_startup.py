@@ -13,7 +13,7 @@ from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.startup import count_cached, read_cache, read_phases
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, make_launch, use_fake_engine
+from tests.fakes.requests import Silent, build_request, list_problems, make_launch, use_fake_engine
 
 # As SGLang 0.5.15 writes them; the older form of the last line is that of 0.5.9.
 SGLANG = """[2026-11-21 10:00:00 TP0] Load weight begin. avail mem=138.59 GB
@@ -74,7 +74,7 @@ def test_measure__keeps_what_each_start_took_and_resolved_to(tmp_path, monkeypat
     _, session = load_results(tmp_path / "out")
     infos = load_infos(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert [info.start for info in infos] == [1, 2, 3, 4]
     assert list(compare_infos(infos)) == [("attention_backend", "triton", "fa3")]
     told = [window.run.values.get("weights_s") for window in session.windows if window.arm is Arm.CANDIDATE]
@@ -88,7 +88,7 @@ def test_measure__a_server_that_tells_no_settings_is_measured_all_the_same(tmp_p
     measure(build_request(tmp_path / "out", candidate=ArmSpec(env={"FAKE_ENGINE": "no_info"})), Silent())
     _, session = load_results(tmp_path / "out")
 
-    assert session.problems == ()
+    assert list_problems(session) == ()
     assert {info.arm for info in load_infos(tmp_path / "out")} == {Arm.BASE}
 
 

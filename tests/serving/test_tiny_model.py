@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfgate.errors import InputError
-from perfgate.scenario.schema import load_scenario
+from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.model import tiny_model
 from perfgate.serving.model.model_guard import read_config, read_model_facts, verify_model
 from perfgate.serving.model.tiny_model import main, vocabulary, write_tiny, write_tiny_model

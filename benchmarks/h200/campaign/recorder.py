@@ -22,7 +22,9 @@ from typing import Any
 import httpx
 
 from perfgate.errors import PerfgateError
-from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.machine.folder_lock import lock_folder
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engines import ENGINES
@@ -31,7 +33,6 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.engine.startup import read_phases
 from perfgate.serving.measure import locate_model, raise_on_signals
 from perfgate.serving.progress import show_progress
-from perfgate.storage.journal import lock_folder
 
 VARIABLE = "SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR"
 MARKERS = ("perfgate", "Load weight", "graph", "moe_runner_backend", "Using default MoE", "compil")

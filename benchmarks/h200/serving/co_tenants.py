@@ -19,12 +19,14 @@ from pathlib import Path
 from statistics import median
 
 from perfgate.check import judge
-from perfgate.core import Outcome, Session, Window
+from perfgate.core import Outcome, Window
+from perfgate.evidence import Session
+from perfgate.results.readings import FOREIGN_CPU, FOREIGN_PROCESSES
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate, bound_rate_below
-from perfgate.verdict.validity.admission import FOREIGN_CPU, FOREIGN_PROCESSES, MAX_LOST_CPU_SHARE, check_windows
+from perfgate.verdict.validity.admission import MAX_LOST_CPU_SHARE, check_windows
 from perfgate.verdict.validity.structure import AdmissionLimits
 
 UNSURE_S = 1.0

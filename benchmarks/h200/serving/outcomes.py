@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfgate.check import judge
 from perfgate.core import Outcome
-from perfgate.gate.case import choose_baseline
+from perfgate.gate.case import load_case
 from perfgate.metrics import METRICS
-from perfgate.results.results import load_results
 from perfgate.verdict.policy import RULE
 
 RESULTS = Path(__file__).with_name("results")
@@ -47,8 +45,7 @@ def build_section(results: Path) -> str:
 
 def list_outcome(folder: Path) -> Iterator[str]:
     """A row of the table."""
-    scenario, session = load_results(folder)
-    verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
+    verdict = load_case(folder).verdict
     yield f"`{folder.name}`"
     yield verdict.outcome.value
     yield str(verdict.outcome.exit_code)

@@ -15,12 +15,11 @@ from pathlib import Path
 from statistics import NormalDist, correlation, median, pvariance
 
 from benchmarks.h200.serving.outcomes import list_outcome
-from perfgate.check import judge
-from perfgate.core import Arm, Outcome, Role, Session, Verdict, Window
-from perfgate.gate.case import choose_baseline
+from perfgate.core import Arm, Outcome, Role, Verdict, Window
+from perfgate.evidence import Session
+from perfgate.gate.case import load_case
 from perfgate.results.raw.raw_files import read_raw
 from perfgate.results.records import INDEX_FILE
-from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate
 from perfgate.verdict.policy import fix_policy
@@ -73,9 +72,8 @@ def read_stored() -> list[Stored]:
 
 
 def _read(folder: Path) -> Stored:
-    scenario, session = load_results(folder)
-    verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
-    return Stored(name=folder.name, scenario=scenario, session=session, verdict=verdict)
+    case = load_case(folder)
+    return Stored(name=folder.name, scenario=case.scenario, session=case.session, verdict=case.verdict)
 
 
 def main() -> None:

@@ -12,9 +12,7 @@ import click
 import orjson
 
 from perfgate.cli.ci.handoff import FILE, build_subject
-from perfgate.cli.keeping.baseline import add_sessions
 from perfgate.cli.output import add_format_option, print_json, print_result
-from perfgate.cli.reading.html_report import write_html
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.client import GitHub, connect, find_server
 from perfgate.github.comment.commands import start_measurement
@@ -162,12 +160,14 @@ def pass_unmeasured(action: str, options: Mapping[str, Any], style: str) -> int:
 
 def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
     """Say what hand-offs are judged by."""
-    known = load_settings(settings).list_jobs()
+    rules = load_settings(settings)
+    known = rules.list_jobs()
     return JudgingOptions(
         scenarios=options["scenarios"],
         baselines=options["baselines"],
         scenarios_in_pr=len(known),
         machines=len(name_machines(known)),
+        uncalibrated=rules.uncalibrated,
     )
 
 
@@ -237,9 +237,7 @@ def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...]
     """
     subjects = ((job, build_subject({**options, "pr": 0, "hardware": job.hardware})) for job in parse_jobs(matrix))
     shown = []
-    for lesson in learn_from(
-        subjects, artifacts, scenarios, lambda folder: str(add_sessions((folder,), target, commit=options["head_sha"]))
-    ):
+    for lesson in learn_from(subjects, artifacts, scenarios, target):
         click.echo(lesson.message, err=style == "json")
         shown.append(lesson.facts)
     if style == "json":
@@ -319,7 +317,7 @@ def report(event: Path, settings: Path, pages: Path | None, run_id: int, style: 
 
 def print_pages(results: Iterable[MachineResult], judging: JudgingOptions, pages: Path) -> None:
     """Write the pages, with a line in the log for each as soon as it is written."""
-    for line in write_pages(results, judging, pages, lambda folder, file, baselines: write_html(folder, file, baselines, ())):
+    for line in write_pages(results, judging, pages):
         click.echo(line, err=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from difflib import unified_diff
 from pathlib import Path
@@ -11,17 +11,14 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
-from perfgate.core import Arm, Fingerprint
-from perfgate.errors import BaselineError, InputError
-from perfgate.gate.baseline_growth import build_baseline, expire_baseline, extend_baseline, pin_anchor
+from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.errors import InputError
+from perfgate.gate.baseline_files import load_baseline, save_baseline, verify_baseline
+from perfgate.gate.baseline_growth import expire_baseline
+from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.metrics import METRICS
-from perfgate.results.records import read_record
-from perfgate.results.results import load_results
-from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
-from perfgate.verdict.baselines import Baseline, find_path, load_baseline, save_baseline, verify_baseline
-from perfgate.verdict.recorded import Recorded
+from perfgate.verdict.baselines import Baseline
 
 FILE = click.Path(path_type=Path)
 # A day count that a date can hold.
@@ -52,66 +49,8 @@ def add(  # noqa: PLR0913 - click hands over one argument an option
     if accept_slower is not None and not accept_slower.strip():
         raise InputError("--accept-slower: the reason is empty; say why the slower level is right")
     added = add_sessions(folders, target, accept_slower=accept_slower, commit=commit, release=release or "")
-    if style == "json":
-        print_json(asdict(added))
-    else:
-        click.echo(added)
+    print_result(style, asdict(added), added)
     return 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddedSessions:
-    """What a baseline took in: how many sessions, and how many A/A blocks its `file` holds since."""
-
-    file: Path
-    action: str
-    sessions: int
-    aa_blocks: int
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.action} ({self.sessions} session(s), {self.aa_blocks} A/A blocks stored)"
-
-
-def add_sessions(
-    folders: tuple[Path, ...], target: Path, *, accept_slower: str | None = None, commit: str = "", release: str = ""
-) -> AddedSessions:
-    """Add the sessions of result folders to their baseline below `target`, creating it if there is none."""
-    scenario, recorded = read_sessions(folders, commit)
-    fingerprint = find_fingerprint(recorded)
-    path = find_path(target, fingerprint, scenario.name)
-    if path.exists():
-        baseline = extend_baseline(load_baseline(path), scenario, recorded, accept_slower=accept_slower)
-        if release:
-            baseline = pin_anchor(baseline, max(one.at for one in recorded), release, baseline.metrics)
-    else:
-        baseline = build_baseline(scenario, fingerprint, recorded, release=release)
-    save_baseline(baseline, path)
-    return AddedSessions(file=path, action=baseline.history[-1].action, sessions=len(recorded), aa_blocks=baseline.blocks)
-
-
-def read_sessions(folders: tuple[Path, ...], commit: str) -> tuple[Scenario, list[Recorded]]:
-    """Read result folders of one scenario. Raise InputError when they belong to several."""
-    recorded = []
-    scenarios: dict[tuple[str, str], Scenario] = {}
-    for folder in folders:
-        scenario, session = load_results(folder)
-        scenarios.setdefault((scenario.name, scenario.workload_hash), scenario)
-        facts = session.fingerprints[Arm.BASE].facts if Arm.BASE in session.fingerprints else {}
-        environment = ", ".join(f"{key} {facts[key]}" for key in ("sglang", "torch", "driver") if key in facts)
-        at = read_record(folder).begun_utc
-        recorded.append(Recorded(session=session, name=folder.name, at=at, commit=commit, environment=environment))
-    if len(scenarios) > 1:
-        names = " and ".join(f"{name} ({workload})" for name, workload in sorted(scenarios))
-        raise InputError(f"the result folders belong to several workloads, {names}; add them one by one")
-    return next(iter(scenarios.values())), recorded
-
-
-def find_fingerprint(recorded: list[Recorded]) -> Fingerprint:
-    """The machine of the newest session's base arm. Raise BaselineError when it has none."""
-    newest = max(recorded, key=lambda one: one.at)
-    if Arm.BASE not in newest.session.fingerprints:
-        raise BaselineError(f"{newest.name}: has no base arm, so it says nothing of the level; give sessions of main")
-    return newest.session.fingerprints[Arm.BASE]
 
 
 @command.command()

@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perfgate.check import judge
 from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past
-from perfgate.cli.output import add_format_option, print_result
-from perfgate.cli.reading.check import write
+from perfgate.cli.output import add_format_option, print_result, write_file, write_output
 from perfgate.errors import InputError
-from perfgate.gate.case import choose_baseline
+from perfgate.gate.case import load_case
 from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
 from perfgate.history.listing import describe_events, describe_ledger, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
 from perfgate.report.table import print_table
-from perfgate.results.records import read_record
-from perfgate.results.results import load_results
-from perfgate.verdict.policy import fix_policy
 
 if TYPE_CHECKING:
     from perfgate.history.database import HistoryQuestion
@@ -75,18 +70,9 @@ def _describe_appended(one: dict[str, Any]) -> str:
 
 
 def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenance) -> SessionRows:
-    from perfgate.history.entries import JudgedFolder, enter_session  # noqa: PLC0415
+    from perfgate.history.entries import enter_session  # noqa: PLC0415
 
-    scenario, session = load_results(folder)
-    baseline = choose_baseline(folder, baselines, scenario, session)
-    judged = JudgedFolder(
-        folder=folder,
-        record=read_record(folder),
-        session=session,
-        policy=fix_policy(session, scenario, baseline),
-        verdict=judge(session, scenario, baseline),
-    )
-    return enter_session(judged, provenance)
+    return enter_session(folder, load_case(folder, baselines), provenance)
 
 
 @command.command()
@@ -111,9 +97,9 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
         raise InputError("--output: is for --format json; a table is printed, --html FILE writes a page")
     history = read_history(Store(store), _build_question(asked))
     if html is not None:
-        write(render_dashboard(history).encode(), html)
+        write_file(render_dashboard(history).encode(), html, "--html ")
     if style == "json":
-        write(format_history(history), output)
+        write_output(format_history(history), output)
     else:
         _print_history(history)
     return 0

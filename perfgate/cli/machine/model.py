@@ -12,8 +12,8 @@ from perfgate.errors import InputError, ModelError
 from perfgate.expert_use import ExpertUse, Unknown, find_faults, measure_use
 from perfgate.report.expert_use import REASONS, tabulate_use
 from perfgate.report.table import print_table
-from perfgate.results.expert_use import describe_fault, unpack
-from perfgate.scenario.schema import load_scenario
+from perfgate.results.expert_use import unpack
+from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.experts.attached import ask_routing
 from perfgate.serving.experts.expert_recorder import VARIABLE
 from perfgate.serving.model.generated_model import Drawn, write_chosen
@@ -21,6 +21,7 @@ from perfgate.serving.model.model_guard import ModelFacts, find_config, read_con
 from perfgate.serving.model.routed_recipe import DEFAULT_IMBALANCE, DEFAULT_SEED
 from perfgate.serving.model.routed_shapes import FORMATS, Choice, Format
 from perfgate.serving.model.served_model import digest_weights
+from perfgate.verdict.validity.routing import describe_fault
 
 
 @click.group(name="model")

@@ -15,8 +15,9 @@ from perfgate.cli.machine.runner_cache import cache
 from perfgate.cli.machine.runner_host import init_host
 from perfgate.cli.machine.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
 from perfgate.cli.output import add_format_option
-from perfgate.errors import InputError, RunnerError
+from perfgate.errors import InputError, RunnerError, TelemetryError
 from perfgate.machine.lock import find_lock_folder
+from perfgate.machine.tools import Tool
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.runner.gpus import read_gpus, read_kernel_log
@@ -26,7 +27,7 @@ from perfgate.runner.slots import Held, Wish, hold
 from perfgate.runner.status import format_json, format_metrics, read_status
 
 KERNEL_LOG = click.option("--kernel-log", type=FILE, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
-DIAG_TIMEOUT_S = 1800.0
+_DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 
 
 @click.group(name="runner")
@@ -56,7 +57,7 @@ def doctor(  # noqa: PLR0913 - click hands over one argument an option
     try:
         readings = read_gpus()
         findings = judge_health(readings, expected=expect, kernel_log=log or "")
-    except RunnerError as error:
+    except (RunnerError, TelemetryError) as error:
         readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
     findings = (*findings, *(diagnose() if deep else ()))
     if as_json or style == "json":
@@ -75,17 +76,13 @@ def doctor(  # noqa: PLR0913 - click hands over one argument an option
 def diagnose() -> tuple[Finding, ...]:
     """Run DCGM's second level, which loads every GPU for a moment; it must not run beside a measurement."""
     try:
-        done = subprocess.run(["dcgmi", "diag", "-r", "2"], capture_output=True, text=True, timeout=DIAG_TIMEOUT_S, check=False)  # noqa: S607 - where it is installed is the distribution's business
-    except FileNotFoundError:
+        _DCGM.call(["dcgmi", "diag", "-r", "2"], name="DCGM's diagnosis")
+    except InputError:
         message = "dcgmi is not installed, so nothing was looked at in depth; install datacenter-gpu-manager"
         return (Finding(severity=Severity.DEGRADED, where="host", message=message),)
-    except subprocess.TimeoutExpired:
-        message = f"DCGM's diagnosis did not end within {DIAG_TIMEOUT_S:.0f} s"
-        return (Finding(severity=Severity.BROKEN, where="host", message=message),)
-    if done.returncode == 0:
-        return ()
-    last = (done.stdout.strip() or done.stderr.strip() or "no message").splitlines()[-1]
-    return (Finding(severity=Severity.BROKEN, where="host", message=f"DCGM's diagnosis failed: {last[:300]}"),)
+    except RunnerError as error:
+        return (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
+    return ()
 
 
 def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:

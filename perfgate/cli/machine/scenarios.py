@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.scenario.catalog import list_scenarios
-from perfgate.scenario.schema import load_scenario
+from perfgate.scenario.catalog import list_scenarios, load_scenario
 
 
 @click.command(name="scenarios")

@@ -22,10 +22,10 @@ from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, print_text
 from perfgate.cli.measuring.searching import plan_commanded, plan_served
 from perfgate.errors import InputError
+from perfgate.machine.folder_lock import lock_folder
 from perfgate.metrics import METRICS
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.progress import show_progress
-from perfgate.storage.journal import lock_folder
 
 FOLDER = click.Path(path_type=Path)
 _WHAT = (
@@ -147,8 +147,7 @@ def _open(line: Line, options: dict[str, Any]) -> Iterator[SearchLoop]:
         lock = stack.enter_context(lock_folder(folder))
         record = begin(folder, _fix(line, options) | plan.facts, resume=options["resume"])
         progress = stack.enter_context(show_progress())
-        reaper = Reaper(lock)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock))
         checkouts = plan.build_checkouts(Guard(reaper=reaper))
         bench = plan.build_bench(checkouts, progress)
         yield SearchLoop(line=line, rules=plan.rules, record=record, checkouts=checkouts, bench=bench, progress=progress)

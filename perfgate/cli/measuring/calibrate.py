@@ -11,12 +11,14 @@ from perfgate.cli.options import add_arm_options, build_arms, choose_folder
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.core import Arm
 from perfgate.errors import InputError
+from perfgate.gate.baseline_files import find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.recorded_calibration import calibrate_from, parse_slowed
-from perfgate.scenario.schema import Scenario, parse_scenario, read_scenario_text
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.serving.progress import show_progress
 from perfgate.storage.state import find_machine_baselines
-from perfgate.verdict.baselines import Baseline, find_path, save_baseline
+from perfgate.verdict.baselines import Baseline
 
 MAX_PERCENT = 1000.0
 """Of a decode step: what slows it more is a fault and no effect to calibrate by."""

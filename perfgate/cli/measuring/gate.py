@@ -14,6 +14,7 @@ from perfgate.cli.options import (
     add_profile_option,
     add_proof_options,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -22,10 +23,12 @@ from perfgate.cli.options import (
 from perfgate.cli.output import add_format_option
 from perfgate.core import Arm
 from perfgate.gate.gate import Job, run_gate
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.report.render import render_as
+from perfgate.report.table import choose_layout
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.progress import show_progress
-from perfgate.storage.rounding import format_verdict
 
 
 @click.command(name="gate")
@@ -35,6 +38,7 @@ from perfgate.storage.rounding import format_verdict
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_arm_options
 @add_format_option
 def command(*, scenario: str, **options: Any) -> int:
@@ -65,10 +69,7 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
         kernels=read_proof(options),
     )
     with show_progress() as progress:
-        result = run_gate(job, progress)
-    if options["style"] == "json":
-        click.echo(format_verdict(result.verdict), nl=False)
-    else:
-        click.echo(result.text)
+        report = run_gate(job, progress)
+    click.echo(render_as(options["style"], report, choose_layout()), nl=options["style"] == "text")
     click.echo(f"report folder: {folder}", err=options["style"] == "json")
-    return result.verdict.outcome.exit_code
+    return report.verdict.find_exit_code(options["uncalibrated"])

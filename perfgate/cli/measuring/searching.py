@@ -18,7 +18,8 @@ from perfgate.bisection.trial import CommitBench
 from perfgate.core import Better
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.scenario.catalog import read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec, parse_environment
 from perfgate.serving.progress import Progress
 from perfgate.stats.looks import LookPlan

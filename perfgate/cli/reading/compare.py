@@ -10,12 +10,12 @@ import click
 
 from perfgate.core import Run
 from perfgate.errors import InputError
+from perfgate.gate.baseline_files import load_baseline
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs
 from perfgate.report.comparison import format_comparison, format_comparison_as_json, format_comparison_as_markdown
 from perfgate.serving.model.model_guard import read_config, verify_moe_config
 from perfgate.stats.moderated import Prior
-from perfgate.verdict.baselines import load_baseline
 from perfgate.verdict.compare import compare_runs
 from perfgate.verdict.compare_metrics import Rule
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER

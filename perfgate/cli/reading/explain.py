@@ -8,15 +8,13 @@ from pathlib import Path
 
 import click
 
-from perfgate.check import judge
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_result
 from perfgate.core import Judgement
 from perfgate.errors import InputError
-from perfgate.gate.case import choose_baseline
+from perfgate.gate.case import load_case
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.explanation import explain_metric
-from perfgate.results.results import load_results
 
 
 def complete_metric(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
@@ -34,15 +32,10 @@ def command(folder: Path, metric: str, baselines: tuple[Path, ...], style: str) 
 
     The exit code is 0 whatever the verdict says; `perfgate check` tells.
     """
-    scenario, session = load_results(folder)
-    verdict = judge(session, scenario, choose_baseline(folder, baselines, scenario, session))
-    judgement = find_judgement(metric, verdict.judgements)
-    sentences = explain_metric(judgement, verdict, session)
-    if style == "json":
-        print_json({"metric": judgement.metric, "outcome": judgement.outcome, "sentences": sentences})
-        return 0
-    for sentence in sentences:
-        click.echo(sentence)
+    case = load_case(folder, baselines)
+    judgement = find_judgement(metric, case.verdict.judgements)
+    sentences = explain_metric(judgement, case.verdict, case.session)
+    print_result(style, {"metric": judgement.metric, "outcome": judgement.outcome, "sentences": sentences}, *sentences)
     return 0
 
 

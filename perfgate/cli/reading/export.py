@@ -9,16 +9,15 @@ import click
 import orjson
 from pandas import DataFrame
 
-from perfgate.check import judge
+from perfgate.cli.output import write_file
 from perfgate.errors import InputError
-from perfgate.gate.case import choose_baseline
+from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
 from perfgate.report.openmetrics import ExportedSession, format_openmetrics, read_begun
 from perfgate.results.frame import frame_of_runs, frame_of_sessions, write_csv, write_parquet
 from perfgate.results.machine_samples import read_machine_samples
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
-from perfgate.storage.journal import write_atomically
 
 
 @click.command(name="export")
@@ -69,7 +68,6 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 
 def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | None) -> None:
-
     frame = _read_frame(sources)
     for path, write in ((csv, write_csv), (parquet, write_parquet)):
         if path is not None:
@@ -78,26 +76,22 @@ def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | N
 
 
 def _write_openmetrics(sources: tuple[Path, ...], path: Path) -> None:
-
     judged = []
     for folder in sources:
         if not folder.is_dir():
             raise InputError(f"{folder}: OpenMetrics needs result folders; a load generator's output does not say when it ran")
         begun = read_begun(read_record(folder).begun_utc)
-        scenario, session = load_results(folder)
-        verdict = judge(session, scenario, choose_baseline(folder, (), scenario, session))
-        judged.append(ExportedSession(name=folder.resolve().name, session=session, begun=begun, verdict=verdict))
-    _write(path, format_openmetrics(judged))
+        judged.append(ExportedSession(name=folder.resolve().name, begun=begun, case=load_case(folder)))
+    write_file(format_openmetrics(judged), path)
     click.echo(f"{path}: {len(judged)} sessions", err=True)
 
 
 def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
-
     if len(sources) != 1:
         raise InputError("--samples: takes one result folder at a time; export them one after the other")
     read_record(sources[0])
     found = read_machine_samples(sources[0])
-    _write(path, b"".join(orjson.dumps(window) + b"\n" for window in found.windows))
+    write_file(b"".join(orjson.dumps(window) + b"\n" for window in found.windows), path)
     click.echo(f"{path}: {found.count} samples of {len(found.windows)} windows", err=True)
     if found.torn:
         click.echo(
@@ -108,7 +102,6 @@ def _write_samples(sources: tuple[Path, ...], path: Path) -> None:
 
 
 def _write_expert_use(sources: tuple[Path, ...], path: Path) -> None:
-
     lines: list[dict[str, object]] = []
     for folder in sources:
         if not folder.is_dir():
@@ -116,20 +109,11 @@ def _write_expert_use(sources: tuple[Path, ...], path: Path) -> None:
         _, session = load_results(folder)
         place = {"session": folder.resolve().name, "scenario": session.scenario}
         lines.extend({**place, "arm": arm, **asdict(use)} for arm, use in session.expert_use.items())
-    _write(path, b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    write_file(b"".join(orjson.dumps(line) + b"\n" for line in lines), path)
     click.echo(f"{path}: {len(lines)} arms", err=True)
 
 
-def _write(path: Path, content: bytes) -> None:
-
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
-
-
 def _read_frame(sources: tuple[Path, ...]) -> DataFrame:
-
     folders = [source for source in sources if source.is_dir()]
     if folders and len(folders) != len(sources):
         raise InputError("result folders and files do not mix in one table; export them one after the other")

@@ -11,14 +11,15 @@ from typing import Any
 import click
 
 from perfgate.errors import BaselineError, InputError
+from perfgate.gate.baseline_files import load_baseline
 from perfgate.metrics import METRICS
 from perfgate.report.chart.picture import save_power_plot
 from perfgate.report.table import Table, choose_layout, lay_out
-from perfgate.scenario.catalog import list_scenarios
-from perfgate.scenario.schema import Scenario, load_scenario
+from perfgate.scenario.catalog import list_scenarios, load_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
-from perfgate.verdict.baselines import Baseline, load_baseline
+from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.power import CheapestSize, Cost, Curve, Study, describe, draw_curves, find_all_cheapest
 
 

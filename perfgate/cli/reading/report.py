@@ -8,13 +8,12 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from perfgate.check import judge
-from perfgate.cli.reading.check import build_case, render
-from perfgate.cli.reading.html_report import write_html
+from perfgate.cli.output import write_output
 from perfgate.errors import InputError
-from perfgate.gate.case import choose_baseline
-from perfgate.results.results import load_results
-from perfgate.storage.journal import write_atomically
+from perfgate.gate.case import load_case
+from perfgate.gate.reports import build_report, write_page
+from perfgate.report.render import render_as
+from perfgate.report.table import choose_layout, lay_out
 
 
 @click.command(name="report")
@@ -61,23 +60,14 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     if html is not None and output is None:
         refuse_what_only_a_comment_takes(link)
     if html is not None:
-        write_html(folder, html, baselines, layers)
+        write_page(folder, html, baselines, layers)
         if output is None:
             return 0
     elif layers:
         raise InputError("--layers: only a page shows timings of layers; give --html FILE too")
 
-    scenario, session = load_results(folder)
-    baseline = choose_baseline(folder, baselines, scenario, session)
-    judged = (judge(session, scenario, baseline), session, scenario, baseline)
-    content = render(style, build_case(folder, judged, check_link(link)), output)
-    if output is None:
-        click.echo(content, nl=False)
-        return 0
-    try:
-        write_atomically(output, content)
-    except OSError as error:
-        raise InputError(f"--output {output}: cannot be written ({error.strerror}); choose another file") from None
+    report = build_report(folder, load_case(folder, baselines), check_link(link))
+    write_output(render_as(style, report, choose_layout() if output is None else lay_out), output)
     return 0
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from perfgate.errors import HandoffError
 from perfgate.github.handoff.handoff import Handoff
 from perfgate.github.handoff.packing import unpack_folder
-from perfgate.scenario.catalog import list_scenarios
-from perfgate.scenario.schema import parse_scenario, read_scenario_text
+from perfgate.scenario.catalog import list_scenarios, read_scenario_text
+from perfgate.scenario.schema import parse_scenario
 
 
 def unpack_handoffs(

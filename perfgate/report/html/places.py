@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from perfgate.core import Arm, Role, Session, Verdict, Window
-from perfgate.scenario.schema import Scenario
-from perfgate.verdict.baselines import Baseline
-from perfgate.verdict.policy import fix_policy
+from perfgate.core import Arm, Role, Window
+from perfgate.verdict.case import Case
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.structure import name, sort_by_time
 
@@ -52,11 +50,11 @@ class Placed:
         return f"{name(self.window)}{again}: {self.fate}"
 
 
-def place_windows(session: Session, scenario: Scenario, baseline: Baseline | None, verdict: Verdict) -> tuple[Placed, ...]:
+def place_windows(case: Case) -> tuple[Placed, ...]:
     """All windows in the order of time, those of blocks that were cut off among them."""
-    policy = fix_policy(session, scenario, baseline)
+    session, policy = case.session, case.policy
     rules = policy.limits.rules
-    blocks = read_blocks(session, policy)[: verdict.blocks]
+    blocks = read_blocks(session, policy)[: case.verdict.blocks]
     judged = {window.run.source for block in blocks for window in (*block.base, *block.candidate)}
     decided = {block.number for block in blocks}
     cut = {window.run.source for window in session.superseded}

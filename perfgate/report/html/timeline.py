@@ -30,7 +30,7 @@ from perfgate.report.chart.svg import (
     write_label,
 )
 from perfgate.report.html.places import OUTLINES, Fate, Placed
-from perfgate.verdict.validity.admission import SM_CLOCK_MHZ, THROTTLED_SHARE
+from perfgate.results.readings import SM_CLOCK_MHZ, THROTTLED_SHARE
 
 ABOVE, BELOW = 46.0, 48.0
 GAP = 34.0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.errors import EvidenceError
+from perfgate.machine.folder_lock import lock_folder
 from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
 from perfgate.results.expert_use import RAW_DIR as USE_DIR
 from perfgate.results.machine_samples import TELEMETRY_FILE, read_machine_samples
@@ -18,7 +19,7 @@ from perfgate.results.raw.raw_files import find_damage, read_raw
 from perfgate.results.records import read_entries, read_record
 from perfgate.results.resumption import read_progressed
 from perfgate.results.server_info import SERVER_DIR
-from perfgate.storage.journal import WINDOW_DIR, lock_folder, read_bytes, read_lines, write_atomically
+from perfgate.storage.journal import WINDOW_DIR, read_bytes, read_lines, write_atomically
 
 PATTERNS = (
     f"{WINDOW_DIR}/[0-9]*.jsonl.gz",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from perfgate.errors import EngineError
+from perfgate.machine.tools import Tool
 
 # Step 2 of 2. Step 1 is the extra `cpu-engine`, whose pins these packages run with although they ask for others.
 PACKAGES = ("sglang==0.5.15.post1", "triton==3.6.0", "torchvision==0.15.2")
+_PIP = Tool(timeout_s=3600.0, missing=EngineError, failed=EngineError)
 REQUIRED = ("torch", "transformers", "xgrammar")
 
 
@@ -36,6 +37,5 @@ def install_engine() -> list[str]:
     missing = list_missing()
     if missing:
         argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", *missing]
-        if subprocess.run(argv, check=False).returncode:
-            raise EngineError(f"pip could not install {', '.join(missing)}; its message is above")
+        _PIP.call(argv, name=f"pip install {' '.join(missing)}")
     return missing

@@ -108,3 +108,12 @@ def flatten(content: Mapping[str, Any]) -> dict[str, str]:
         for name, value in sorted(content.items())
         if name != "internal_states" and not isinstance(value, Mapping)
     }
+
+
+def find_line(log: Path, pattern: str) -> str | None:
+    """The first line of a log that matches; None when there is none, or no log."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.strip() for line in lines if re.search(pattern, line)), None)

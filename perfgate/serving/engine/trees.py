@@ -8,12 +8,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from perfgate.errors import InputError
+from perfgate.machine.tools import Tool
 from perfgate.serving.engine.environments import build_arm
 
 PACKAGES = ("python", ".")
@@ -23,6 +23,7 @@ PACKAGES = ("python", ".")
 PASSED_OVER = {"__pycache__", ".git", "build", "dist"}
 READY = "ready"
 LETTERS = 12
+_GIT = Tool(timeout_s=60.0)
 
 
 def find_package(tree: Path, names: tuple[str, ...] = PACKAGES) -> Path:
@@ -63,9 +64,8 @@ def _lock(place: Path) -> Iterator[None]:
 
 def _read_commit(tree: Path) -> str:
     """The tree's commit in short, for people who read paths; `tree` where git knows none."""
-    command = ["git", "-C", str(tree), "rev-parse", f"--short={LETTERS}", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "tree"
+    done = _GIT.run(["git", "-C", str(tree), "rev-parse", f"--short={LETTERS}", "HEAD"])
+    return "tree" if done.code else done.text.strip()
 
 
 def _digest(package: Path, engine: Path) -> str:

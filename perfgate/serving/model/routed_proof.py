@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from perfgate.errors import InputError, ServerError
 from perfgate.serving.engine.server import Server
+from perfgate.serving.engine.startup import find_line
 from perfgate.serving.model.model_guard import find_config, read_config
 from perfgate.serving.model.routed_recipe import describe_marker, read_recipe
 from perfgate.serving.model.served_model import is_drawn_by_server
-from perfgate.verdict.validity.expectations import find_line
 
 
 def require_routed(server: Server) -> None:

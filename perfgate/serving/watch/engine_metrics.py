@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from perfgate.results.readings import REQUESTS_RETRACTED
 from perfgate.serving.engine.loopback import open_http
-from perfgate.verdict.validity.same_work import REQUESTS_RETRACTED
 
 # Our name -> the engine's, without its prefix; a sum over the labels (data parallel ranks) unless it is a share.
 _SUMS = {

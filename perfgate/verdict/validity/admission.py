@@ -10,12 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from statistics import median
 
-from perfgate.core import Arm, Role, Session, Window
-from perfgate.machine.fingerprint import hardware_differences, host_differences
+from perfgate.core import Arm, Role, Window
+from perfgate.evidence import Session
+from perfgate.results.readings import CACHE_HIT_RATE, FOREIGN_CPU, FOREIGN_PROCESSES, SM_CLOCK_MHZ, STOLEN_CPU, THROTTLED_SHARE
 from perfgate.scenario.load import Load
+from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
-from perfgate.verdict.differences import describe_arms
+from perfgate.verdict.differences import describe_arms, hardware_differences, host_differences
+from perfgate.verdict.validity.equivalence import check_answered, check_equivalence
+from perfgate.verdict.validity.expectations import check_expectations
+from perfgate.verdict.validity.gsm8k import check_gsm8k
+from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate.verdict.validity.pairing import ServerStart, group_starts
+from perfgate.verdict.validity.routing import check_asked, check_use
 from perfgate.verdict.validity.structure import (
     AdmissionLimits,
     check_blocks,
@@ -26,21 +33,6 @@ from perfgate.verdict.validity.structure import (
     name,
     sort_by_time,
 )
-
-FOREIGN_PROCESSES = "foreign_processes"
-"""Telemetry: the largest number of processes seen on the GPU that are not the session's own."""
-
-THROTTLED_SHARE = "throttled_share"
-"""Telemetry: the share of samples in which the GPU held its clocks back for heat or a failing supply of power."""
-
-SM_CLOCK_MHZ = "sm_clock_mhz"
-"""Telemetry: the median SM clock while the window ran."""
-
-FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
-"""Telemetry: the shares of the machine's CPU time that went to other processes, and to other machines on the same host."""
-
-CACHE_HIT_RATE = "cache_hit_rate"
-"""Telemetry: prompt tokens that were served from the prefix cache, as a share of all prompt tokens."""
 
 MAX_THROTTLED_SHARE = 0.02
 MIN_CLOCK_RATIO = 0.97
@@ -61,7 +53,7 @@ def admit(session: Session, limits: AdmissionLimits) -> tuple[str, ...]:
     """Name every reason why `session` is no evidence, in a stable order; empty when it may be judged."""
     starts = group_starts(session)
     checks = (
-        iter(session.problems),
+        iter(find_problems(session, limits.scenario)),
         check_identity(session, limits),
         check_windows(session, limits),
         check_copies(session),
@@ -72,6 +64,34 @@ def admit(session: Session, limits: AdmissionLimits) -> tuple[str, ...]:
         check_arms(starts),
     )
     return tuple(dict.fromkeys(problem for check in checks for problem in check))
+
+
+def find_problems(session: Session, scenario: Scenario) -> tuple[str, ...]:
+    """Name what voids `session` beside its judged windows: what its driver wrote, its files, and all that was held against."""
+    rules = scenario.equivalence
+    checks = (
+        iter(session.problems),
+        check_kernels(session.kernels),
+        iter(session.damage),
+        check_superseded(session, scenario),
+        check_use(session.expert_use),
+        check_asked(session.windows, session.expert_use) if "expert_use" in session.checks else iter(()),
+        check_equivalence(session.answers, rules),
+        check_answered(session.windows, session.answers) if "equivalence" in session.checks else iter(()),
+        check_expectations(session.expect, session.shown) if session.shown else iter(()),
+        check_gsm8k(session.marks, rules.gsm8k) if session.shown and "gsm8k" in session.checks else iter(()),
+    )
+    return tuple(dict.fromkeys(problem for check in checks for problem in check))
+
+
+def check_superseded(session: Session, scenario: Scenario) -> Iterator[str]:
+    """What a cut block showed before it was cut: a break must not wash away a request that failed."""
+    wanted = scenario.load.num_prompts
+    for window in session.superseded:
+        found = list(window.run.problems)
+        if window.run.completed != wanted:
+            found.append(f"{window.run.completed} of {wanted} requests completed; measure again")
+        yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
 
 
 def check_identity(session: Session, limits: AdmissionLimits) -> Iterator[str]:

@@ -16,8 +16,7 @@ from math import pi, sqrt
 from statistics import fmean, pstdev
 
 from perfgate.core import Arm, Role, Window
-from perfgate.readers.replies import Reply
-from perfgate.results.answers import Answers
+from perfgate.evidence import Answers, Reply
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.storage.rounding import format_percent
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from perfgate.core import Arm
-from perfgate.errors import EvidenceError
-from perfgate.readers.traces import KernelTrace
-from perfgate.results.profiles import Profile, load_profiles
+from perfgate.evidence import KernelProfile, KernelTrace, Shown
 from perfgate.scenario.safeguards import Expect
 from perfgate_moe.engines.switch import PROOF, VARIABLE
-
-LOG_EVENT = "log_expected"
-"""Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
 
 _ADVICE = "what was measured is not what was asked for; check the candidate's options and its log"
 _BRANCH_ADVICE = f"a branch of SGLang that reads {VARIABLE} itself needs its own --expect-log or --expect-kernel"
@@ -26,17 +19,15 @@ MIN_ADDED_RATIO = 1.5
 share of prefill among them moves by a few percent."""
 
 
-def check_expectations(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Name every expectation that the candidate did not meet, as the result folder shows it after the first block."""
-    seen = {str(event.get("pattern")) for event in events if event.get("event") == LOG_EVENT and event.get("line")}
+def check_expectations(expect: Expect, shown: Shown) -> Iterator[str]:
+    """Name every expectation that the candidate did not meet, by what it showed after the first block."""
     for pattern in expect.log:
-        if pattern not in seen:
+        if pattern not in shown.log:
             yield describe_missing(pattern)
-    if expect.needs_profile:
-        try:
-            yield from _check_kernels(expect, load_profiles(folder))
-        except EvidenceError as error:
-            yield f"candidate: {error}"
+    if expect.needs_profile and shown.problem:
+        yield f"candidate: {shown.problem}"
+    elif expect.needs_profile:
+        yield from _check_kernels(expect, shown.profiles)
 
 
 def describe_missing(pattern: str) -> str:
@@ -45,17 +36,23 @@ def describe_missing(pattern: str) -> str:
     return f"candidate: no line of its log matches {pattern!r}: {advice}"
 
 
-def _check_kernels(expect: Expect, profiles: Sequence[Profile]) -> Iterator[str]:
-    # Block 0 is a server that was started afterwards: it proves nothing of those that were measured.
-    found = {profile.arm: profile for profile in profiles if profile.block > 0}
+def _check_kernels(expect: Expect, profiles: Sequence[KernelProfile]) -> Iterator[str]:
+    found = {profile.arm: profile for profile in profiles}
     for arm in Arm:
         if arm not in found and (arm is Arm.CANDIDATE or expect.is_difference):
             yield f"{arm.value}: it was never profiled, so nobody knows whether the path under test ran; measure again"
             return
     profile = found[Arm.CANDIDATE]
-    trace = profile.read()
+    trace = profile.trace
+    if trace is None:
+        yield f"candidate: {profile.problem}"
+        return
     if expect.is_difference:
-        yield from _check_difference(expect, found[Arm.BASE], profile)
+        base = found[Arm.BASE]
+        if base.trace is None:
+            yield f"candidate: {base.problem}"
+            return
+        yield from _check_difference(expect, (base, base.trace), (profile, trace))
     for pattern in expect.kernels:
         if not _match(pattern, trace):
             ran = f"{len(trace.spent)} (most time: {_rank(trace)})"
@@ -67,8 +64,10 @@ def _check_kernels(expect: Expect, profiles: Sequence[Profile]) -> Iterator[str]
             yield f"{profile.name}: {trace.kind} {shown} ran {count} times where {pattern!r} must not run: {_ADVICE}"
 
 
-def _check_difference(expect: Expect, base: Profile, candidate: Profile) -> Iterator[str]:
-    before, after = base.read(), candidate.read()
+def _check_difference(
+    expect: Expect, bases: tuple[KernelProfile, KernelTrace], candidates: tuple[KernelProfile, KernelTrace]
+) -> Iterator[str]:
+    (base, before), (candidate, after) = bases, candidates
     for pattern in expect.removed:
         if not _match(pattern, before):
             yield (
@@ -98,12 +97,3 @@ def _match(pattern: str, trace: KernelTrace) -> list[str]:
 def _rank(trace: KernelTrace) -> str:
     names = sorted(trace.spent, key=lambda name: -trace.spent[name].time_us)
     return ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_SHOWN_KERNELS])
-
-
-def find_line(log: Path, pattern: str) -> str | None:
-    """The first line of a log that matches; None when there is none, or no log."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    return next((line.strip() for line in lines if re.search(pattern, line)), None)

@@ -7,25 +7,15 @@ counts once it is more than the scenario allows and more than flips without a di
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import comb
-from typing import Any
 
 from perfgate.core import Arm
 from perfgate.scenario.safeguards import Gsm8k
 from perfgate.storage.rounding import format_percent
 
-GSM8K_EVENT = "gsm8k"
-"""Event: a server of `arm` was asked; `marks` has a digit for each question, 1 where the answer is right."""
-
 # A loss that fair flips would give more often than this is none.
 CHANCE = 0.01
-
-
-def read_marks(events: Iterable[Mapping[str, Any]]) -> dict[Arm, str]:
-    """The marks of each arm; of one that was asked again after a break, the last."""
-    found = (event for event in events if event.get("event") == GSM8K_EVENT)
-    return {Arm(event["arm"]): str(event.get("marks")) for event in found if event.get("arm") in set(Arm)}
 
 
 def check_gsm8k(marks: Mapping[Arm, str], rules: Gsm8k) -> Iterator[str]:

@@ -7,36 +7,16 @@ the candidate gets wrong and the base does not voids a session, as a fast kernel
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, TypeVar
-
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from typing import TypeVar
 
 from perfgate.core import Arm
 from perfgate.storage.rounding import format_percent
-from perfgate_moe.proof.values import Build, Exam, KernelFinding, Line
-
-_STRICT = ConfigDict(extra="forbid", defer_build=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class KernelProof:
-    """The builds and exams of both arms.
-
-    `wheel` names the candidate's own wheel of compiled kernels, where the sources of the arms differ and both were built.
-    `failure` says why nothing could be asked.
-    """
-
-    builds: Annotated[tuple[Build, ...], Field(max_length=16)] = ()
-    exams: Annotated[tuple[Exam, ...], Field(max_length=16)] = ()
-    wheel: Line = ""
-    failure: Line = ""
-
+from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
 
 One = TypeVar("One", Build, Exam)
 
 
-def find_problems(proof: KernelProof | None) -> Iterator[str]:
+def check_kernels(proof: KernelProof | None) -> Iterator[str]:
     """Say what the candidate's kernels do wrong that the base's do not; each voids the session. Nothing without a proof."""
     if proof is None:
         return

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from math import expm1, inf
 from statistics import median
 
-from perfgate.core import Arm, Role, Run, Session, Window
+from perfgate.core import Arm, Role, Run, Window
+from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.components import measure_variance

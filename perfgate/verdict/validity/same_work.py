@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-KERNELS_COMPILED = "kernels_compiled"
-"""Telemetry: entries that compilers added to the server's caches in the window, or compilations that its log tells of."""
-
-GRAPHS_CAPTURED = "graphs_captured"
-"""Telemetry: captures of graphs that the server's log tells of."""
-
-REQUESTS_RETRACTED = "requests_retracted"
-"""Telemetry: running requests that the engine put back because its token pool was full; they are computed anew."""
+from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
 
 _STOP = "raise warmup.max_discards, or find out from the server's log why it does so in every window"
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 
-from perfgate.core import Arm, Session, Window
+from perfgate.core import Arm, Window
+from perfgate.evidence import Session
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.steady import is_steady
 from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe_curve, fix_rules, read_badness

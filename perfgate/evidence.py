@@ -1,0 +1,217 @@
+"""What was measured, as values: a session with everything that its folder tells, and timings of layers.
+
+A reader fills them and concludes nothing; `perfgate.verdict` judges them. They know no files, processes or clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked
+
+from perfgate.core import Arm, Fingerprint, Window
+from perfgate.expert_use import ExpertUse
+from perfgate.scenario.safeguards import Check, Expect
+from perfgate_moe.proof.values import KernelProof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a start was asked, in the dialect of its engine: `prompts` times `input_len` tokens of a vocabulary of `vocab`, each
+    for `output_len` more.
+    """
+
+    prompts: int
+    input_len: int
+    output_len: int
+    vocab: int
+    seed: int
+    dialect: Literal["sglang", "openai"] = "sglang"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to one prompt: generated tokens, their log-probs, and those of the prompt's own tokens from the second on.
+
+    `text` is what the server's tokenizer made of the generated tokens; empty where the engine's form has none.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    prompt_logprobs: tuple[float, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What one start answered. `problem` says why that is no answer; then there are no replies."""
+
+    arm: Arm
+    block: int
+    start: int
+    question: Question
+    replies: tuple[Reply, ...] = ()
+    problem: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Say whose answers these are."""
+        return f"block {self.block}, {self.arm.value}, start {self.start}"
+
+
+TraceKind = Literal["kernel", "operator"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTime:
+    """What all calls under one name took together."""
+
+    time_us: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTrace:
+    """Time by name. `kind` is "kernel" where anything ran on a GPU: the operators that launched it are then left out."""
+
+    kind: TraceKind
+    spent: Mapping[str, KernelTime]
+
+    @property
+    def total_us(self) -> float:
+        """All names together."""
+        return sum(spent.time_us for spent in self.spent.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelProfile:
+    """Where the time of `steps` forward steps of one start went. `problem` says why there is no trace."""
+
+    arm: Arm
+    block: int
+    start: int
+    steps: int
+    trace: KernelTrace | None = None
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """Say which start was profiled."""
+        return f"block {self.block}, {self.arm.value}, start {self.start}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the arms showed of themselves after the first block, for the expectations to be held against.
+
+    `log` are the patterns that a line of the candidate's log matched. `profiles` are the profiles that were asked for, the last
+    of each arm; `problem` says why they cannot be read.
+    """
+
+    log: frozenset[str] = frozenset()
+    profiles: tuple[KernelProfile, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How a session spent its machine time, in seconds.
+
+    That is in all, starting servers, in windows that warm up, in windows that count or replace one that stalled, and in windows
+    of blocks that were cut off. What is missing from the sum went between them.
+    """
+
+    took_s: float
+    starting_s: float
+    warming_s: float
+    measuring_s: float
+    superseded_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Everything that one `perfgate run` measured, in the order in which it happened.
+
+    `problems` are what its driver wrote down while it ran, facts that void the whole session (a refused model, a server that
+    died); each says what to do. `damage` names each file that is missing or was changed.
+    `is_complete` is False while a session runs or when it was cut off. `is_aa` says that both arms ran the same build with the
+    same settings, so that their difference is noise by construction. `has_base` is False when no base can be built at all, so
+    that a candidate measured alone is the last word. `scenarios_in_pr` share one error budget. `source` is the folder that a
+    reader finds it in, empty where he cannot have it; `reproduce` are the words after `perfgate gate` that measure the same
+    again. `superseded` are windows of blocks that were cut off by a break and measured anew: they are kept, and not
+    judged. `timing` is absent where nothing but windows is known.
+
+    Besides windows: `checks` names what servers were to be put to, `expect` what was to be seen of the candidate. `answers` are
+    those to the fixed prompts, in the order of the starts. `marks` has for each arm a digit for each GSM8K question, 1 where
+    the answer is right. `kernels` is what was found out of both arms' kernels beforehand. `shown` is absent until a whole block
+    was measured. `expert_use` tells how each arm's router uses the experts; an arm that is missing was never asked.
+    `is_handed_over` says that another job measured it.
+    """
+
+    source: str
+    scenario: str
+    workload_hash: str
+    fingerprints: Mapping[Arm, Fingerprint]
+    windows: tuple[Window, ...]
+    problems: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+    is_complete: bool = True
+    is_aa: bool = False
+    has_base: bool = True
+    scenarios_in_pr: int = 1
+    reproduce: tuple[str, ...] = ()
+    superseded: tuple[Window, ...] = ()
+    timing: Timing | None = None
+    checks: tuple[Check, ...] = ()
+    expect: Expect = field(default_factory=Expect)
+    answers: tuple[Answers, ...] = ()
+    marks: Mapping[Arm, str] = field(default_factory=dict)
+    kernels: KernelProof | None = None
+    shown: Shown | None = None
+    expert_use: Mapping[Arm, ExpertUse] = field(default_factory=dict)
+    is_handed_over: bool = False
+
+
+_STORED = ConfigDict(extra="ignore", defer_build=True)
+# Beyond these no layer was timed, and ratios of two leave the range of doubles.
+Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]
+MIN_ROUNDS = 10
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=_STORED)
+class LayerSamples:
+    """Microseconds of one layer per round: candidate, base, and base once more as the control."""
+
+    base: Annotated[tuple[Microseconds, ...], Field(min_length=MIN_ROUNDS)]
+    again: tuple[Microseconds, ...]
+    candidate: tuple[Microseconds, ...]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=_STORED)
+class Layer:
+    """One shape at one number of tokens. `floor_us` is its roofline; absent where the card's ceilings were not measured."""
+
+    format: Literal[1]
+    shape: str
+    tokens: Annotated[int, Field(ge=1)]
+    samples_us: LayerSamples
+    floor_us: Microseconds | None = None
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        return f"{self.shape} M={self.tokens}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBlock:
+    """One process: its layers by name, and the facts (device, versions, both sides) that blocks judged together must share."""
+
+    source: str
+    digest: str
+    begun: str
+    facts: Mapping[str, str]
+    layers: Mapping[str, Layer]

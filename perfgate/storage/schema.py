@@ -1,0 +1,44 @@
+"""JSON of our own, checked: what is read is what the type says, or one line that names the file, the field and what to do."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from perfgate.errors import EvidenceError, PerfgateError
+
+T = TypeVar("T")
+
+
+def parse_json(
+    content: bytes, adapter: TypeAdapter[T], source: object, hint: str, error: type[PerfgateError] = EvidenceError
+) -> T:
+    """Turn the content of `source` into what `adapter` describes. Raise `error`, which ends with `hint`, where it is not."""
+    return check_value(parse_any(content, source, hint, error), adapter, source, hint, error)
+
+
+def parse_any(content: bytes, source: object, hint: str, error: type[PerfgateError] = EvidenceError) -> Any:
+    """Turn the content of `source` into plain values. Raise `error`, which ends with `hint`, where it is no JSON."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as broken:
+        raise error(f"{source}: not valid JSON ({broken}); {hint}") from None
+
+
+def check_value(
+    value: object, adapter: TypeAdapter[T], source: object, hint: str, error: type[PerfgateError] = EvidenceError
+) -> T:
+    """Turn plain values of `source` into what `adapter` describes. Raise `error` naming the first field that is wrong."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as broken:
+        raise error(f"{source}: {describe_first(broken)}; {hint}") from None
+
+
+def describe_first(error: ValidationError, whole: str = "content") -> str:
+    """Turn the first of pydantic's complaints into `field: reason`; `whole` stands for a field where all is wrong."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or whole
+    return f"{field}: {first['msg']}"
