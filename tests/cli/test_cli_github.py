@@ -995,7 +995,7 @@ def test_report__requests_of_an_event_on_two_machines(server, tmp_path, pull, ac
         counts.append(sum(not entry["path"].startswith("/store/") for entry in server.get()["log"]))
     server.set(rights=None)
 
-    assert counts == most
+    assert all(count <= limit for count, limit in zip(counts, most, strict=True)), counts
 
 
 def test_attack__two_commits_with_the_same_first_twelve_digits(server, tmp_path, capsys):

@@ -235,7 +235,8 @@ def test_load_settings__jobs(tmp_path):
     settings = load_settings(tmp_path / "s.toml")
 
     assert [(job.hardware, job.scenario) for job in settings.list_jobs()] == [("h100", "a"), ("h20", "a"), ("h20", "b")]
-    assert settings.list_jobs(is_smoke=True) == (MatrixJob(hardware="h20", scenario="a"),)
+    (smoke,) = settings.list_jobs(is_smoke=True)
+    assert (smoke.hardware, smoke.scenario, smoke.runs_on) == ("h20", "a", ("self-hosted", "linux", "perfgate", "h20"))
 
 
 @pytest.mark.parametrize(
