@@ -127,6 +127,16 @@ def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(repo
     assert section.body.startswith("- other: no job ran\n\n")
 
 
+def test_judge_machines__a_regression_on_an_uncalibrated_machine_may_be_only_reported(reporter, tmp_path):
+    options = replace(make_options(write_scenario(tmp_path, "unit")), uncalibrated="report")
+
+    (section,) = judge_machines(reporter, [make_result(measure(tmp_path, "unit", worse=0.2))], options)
+
+    assert section.entry.state is State.REPORTED
+    assert section.entry.state.commit_status == "success"
+    assert section.heading.startswith("## \N{CROSS MARK} REGRESSION (uncalibrated): ")
+
+
 def test_publish__says_of_each_machine_what_became_of_it(reporter, process):
     """The status comes first, and knows which run has answered; of that machine the comment is left as it is."""
     later = {

@@ -70,7 +70,7 @@ def test_pull_request__is_measured_and_passes(place, server):
     trees = "--checkout head --base-checkout base --output proof.json --caches caches"
     pythons = "--python arms/head/bin/python --base-python arms/base/bin/python"
     assert commands[5:7] == [f"runner lock -- perfgate kernels prove {trees} {pythons}", "runner clean"]
-    run = f"perfgate run {SCENARIO} --out results --caches caches --kernel-proof proof.json"
+    run = f"perfgate run {SCENARIO} --out results --profile auto --caches caches --kernel-proof proof.json"
     assert commands[7] == f"runner lock -- {run} {arms}"
     assert not (place / "store" / "offered").exists()
     # Both arms start where the pull request left the main branch; what the main branch did since is not its doing.
