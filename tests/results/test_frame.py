@@ -119,5 +119,5 @@ def test_dump_parquet__reads_back_with_types():
 def test_dump_parquet__without_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
-    with pytest.raises(InputError, match=r"Parquet needs pyarrow; pip install 'sglang-perfgate\[history\]'"):
+    with pytest.raises(InputError, match=r"Parquet needs pyarrow; pip install pyarrow, or use CSV"):
         dump_parquet(frame_of_runs([make_run()]))
