@@ -68,10 +68,7 @@ def test_judge__only_what_is_open_is_called_open():
 
 def test_judge__a_pass_says_with_what_confidence_it_excludes_a_loss():
     assert _judge().reasons == (
-        (
-            "3 gating metrics after 2 blocks: each excludes a loss of its margin, with 95 % confidence at this look and at "
-            "least 80 % over all 4"
-        ),
+        "3 gating metrics after 2 blocks: each excludes a loss of its margin, with 95 % confidence over all 4 looks",
     )
 
 
