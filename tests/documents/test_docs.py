@@ -12,10 +12,10 @@ import pytest
 from perfgate.cli import main, program
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 # These start servers or name files of the reader's own; their options are checked, they are not run.
 NOT_RUN = {"ab", "bisect", "gate", "run", "matrix", "calibrate", "engine", "kernels", "github", "handoff", "pack", "runner"}
-OWN_FILES = ("docs/compare.md", "docs/history.md")  # test_docs_history.py runs the latter in one go
+OWN_FILES = ("docs/how-to/compare.md", "docs/how-to/history.md")  # test_docs_history.py runs the latter in one go
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
     "perfgate check benchmarks/h200/serving/results/closed-gpu-3": 1,
