@@ -1,4 +1,4 @@
-"""Count what the mutants that `mutmut run` made have told, and write it down: `results.json` here and `docs/evidence/mutation.md`.
+"""Count what the mutants that `mutmut run` made have told, and write it down in `results.json` and `docs/evidence/mutation.md`.
 
 `reasons.toml` says of survivors why no test can or should notice them; a survivor without a reason is a hole in the tests.
 Files of which no mutant was run this time stay as they were, with the commit at which they were run; files that are gone leave.

@@ -22,7 +22,9 @@ def list_documents():
         check=False,
     )
     names = done.stdout.splitlines() or [str(path.relative_to(ROOT)) for path in ROOT.rglob("docs/**/*.md")]
-    return sorted(name for name in names if not name.startswith(("tests/golden/", "benchmarks/ux/")) and (ROOT / name).is_file())
+    return sorted(
+        name for name in names if not name.startswith(("tests/golden/", "benchmarks/ux/")) and (ROOT / name).is_file()
+    )
 
 
 @cache

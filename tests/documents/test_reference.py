@@ -12,7 +12,11 @@ from tests.documents.command_line import PAGE, render
 
 ROOT = Path(__file__).parents[2]
 TROUBLES = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-PHRASES = [phrase for line in re.findall(r"^Messages: (.+)$", TROUBLES, flags=re.MULTILINE) for phrase in re.findall(r"`((?:\\`|[^`])+)`", line)]
+PHRASES = [
+    phrase
+    for line in re.findall(r"^Messages: (.+)$", TROUBLES, flags=re.MULTILINE)
+    for phrase in re.findall(r"`((?:\\`|[^`])+)`", line)
+]
 MODULES = sorted((ROOT / "perfgate" / "verdict" / "validity").glob("*.py"))
 MIN_LENGTH = 30
 
@@ -22,7 +26,9 @@ def read_static(node):
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(read_static(part) if isinstance(part, ast.Constant) else f"{{{ast.unparse(part)[2:12]}" for part in node.values)
+        return "".join(
+            read_static(part) if isinstance(part, ast.Constant) else f"{{{ast.unparse(part)[2:12]}" for part in node.values
+        )
     return ""
 
 
