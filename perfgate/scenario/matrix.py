@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
+from perfgate.core import Arm
 from perfgate.errors import ScenarioError
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence
-from perfgate.scenario.schema import Gate, Model, Name, Scenario, Server, Warmup
+from perfgate.scenario.schema import Blocks, Gate, Model, Name, Scenario, Server, Warmup
 from perfgate.scenario.toml import parse_toml
 
 MATRIX_DIR = Path(__file__).parents[1] / "matrices"
@@ -60,9 +61,18 @@ class Matrix:
             load=self.loads[load],
             gates={"output_tok_per_s": Gate()},
             warmup=self.warmup,
+            blocks=Blocks(windows=self.windows),
             equivalence=self.equivalence,
             allow_retraction=self.allow_retraction,
         )
+
+    def choose_arm(self, server: str) -> Arm:
+        """In whose place a server stands where two are compared: the first of the file is the base of each other one."""
+        return Arm.BASE if server == next(iter(self.servers)) else Arm.CANDIDATE
+
+    def list_bases(self) -> tuple[str, ...]:
+        """The first server, which the others' answers and routing are held against; none where they are meant to differ."""
+        return (next(iter(self.servers)),) if self.equivalence.enabled else ()
 
     def order(self) -> Iterator[tuple[int, str, tuple[str, ...]]]:
         """Yield (round, server, loads) in the order in which servers are started; every other round goes backwards.

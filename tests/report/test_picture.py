@@ -4,13 +4,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from perfgate.core import Role
+from perfgate.core import Arm, Role, Window
 from perfgate.errors import InputError
 from perfgate.report.chart.curves import trace_servers
 from perfgate.report.chart.picture import render_picture, save_curve_plot
 from perfgate.report.chart.svg import Drawing, LegendEntry
-from perfgate.results.matrix_records import MatrixEntry
-from perfgate.results.matrix_results import CellResult
+from perfgate.verdict.cells import CellResult
 from tests.fakes.sessions import make_run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,20 +20,17 @@ def parse(content):
 
 
 def build_cell(server, load, **values):
-    entry = MatrixEntry(
-        server=server,
-        load=load,
-        round=1,
+    window = Window(
+        run=make_run({"output_tok_per_s": 1.0} | values, "run"),
+        arm=Arm.BASE,
+        block=1,
         start=1,
         index=2,
         role=Role.MEASURED,
         begun_s=0.0,
         ended_s=1.0,
-        file="windows/0000.jsonl.gz",
-        sha256="0" * 64,
     )
-    runs = ((entry, make_run({"output_tok_per_s": 1.0} | values, "run")),) if values else ()
-    return CellResult(server=server, load=load, runs=runs, problems=())
+    return CellResult(server=server, load=load, windows=(window,) if values else ())
 
 
 CELLS = [
