@@ -30,9 +30,14 @@ class Metric:
     headline: bool = False
     decimals: int = 2
 
+    @property
+    def sign(self) -> float:
+        """What turns a logarithm of the metric into log badness, and back."""
+        return -1.0 if self.better is Better.HIGHER else 1.0
+
     def badness(self, value: float) -> float:
         """Map a positive value to the log scale on which larger is worse."""
-        return -log(value) if self.better is Better.HIGHER else log(value)
+        return self.sign * log(value)
 
 
 _ROWS = (

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules
 from perfgate.errors import EvidenceError
 from perfgate.results.resumption import require_equal
 from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, read_lines, write_atomically
-from perfgate.storage.schema import describe_first
+from perfgate.storage.schema import check_value, parse_any
+
+DAMAGED = "the folder was damaged, search again"
 
 SEARCH_FILE = "search.json"
 JOURNAL_FILE = "journal.jsonl"
@@ -71,12 +73,8 @@ class Record:
         return tuple(str(line.get("folder", "")) for line in _pick(self._lines, "measured") if line["place"] == place)
 
     def _read_measured(self, line: Mapping[str, Any]) -> Measured:
-        try:
-            metrics = TypeAdapter(dict[str, CommitReading]).validate_python(
-                _rename_margin(line.get("metrics"), JOURNAL_MARGIN, MARGIN)
-            )
-        except ValidationError as error:
-            raise EvidenceError(f"{self._path}: {describe_first(error)}; the folder was damaged, search again") from None
+        values = _rename_margin(line.get("metrics"), JOURNAL_MARGIN, MARGIN)
+        metrics = check_value(values, TypeAdapter(dict[str, CommitReading]), self._path, DAMAGED)
         return Measured(place=line["place"], minutes=line["minutes"], metrics=metrics)
 
 
@@ -93,17 +91,14 @@ def begin(folder: Path, facts: Mapping[str, Any], *, resume: bool) -> Record:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        found = orjson.loads(read_bytes(path))
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{path}: not valid JSON ({error}); the folder was damaged, search again") from None
+    found = parse_any(read_bytes(path), path, DAMAGED)
     return found if isinstance(found, dict) else {}
 
 
 def _check(line: Mapping[str, Any], path: Path, number: int, places: int) -> Mapping[str, Any]:
     place, minutes = line.get("place"), line.get("minutes")
     if not isinstance(place, int) or not 0 <= place <= places or not isinstance(minutes, int | float):
-        raise EvidenceError(f"{path}:{number}: place or minutes are no numbers; the folder was damaged, search again")
+        raise EvidenceError(f"{path}:{number}: place or minutes are no numbers; {DAMAGED}")
     return line
 
 

@@ -106,6 +106,19 @@ def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def add_uncalibrated_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that judges the option that says what a REGRESSION on an uncalibrated machine does."""
+    return click.option(
+        "--uncalibrated",
+        type=click.Choice(["fail", "report"]),
+        default="fail",
+        show_default=True,
+        envvar="PERFGATE_UNCALIBRATED",
+        show_envvar=True,
+        help="A REGRESSION on a machine with fewer than 20 stored A/A blocks fails (exit code 1), or is only reported (0).",
+    )(command)
+
+
 def build_expect(options: Mapping[str, Any]) -> Any:
     """Turn them into an Expect. Raise InputError for what is no regular expression."""
     try:

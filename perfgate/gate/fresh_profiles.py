@@ -9,14 +9,15 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from perfgate.core import Arm
+from perfgate.core import Arm, Outcome
 from perfgate.errors import RunnerError, ServerError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles
+from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles, read_attribution
 from perfgate.results.records import read_record
 from perfgate.results.resumption import read_progressed
 from perfgate.results.writer import ResultWriter
+from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import Request, raise_on_signals
@@ -43,8 +44,7 @@ def profile_arms(request: Request, progress: Progress) -> bool:
         except RunnerError as error:
             progress.step(f"no profile: {error}")
             return False
-        reaper = Reaper(lock, *machine)
-        stack.callback(reaper.close)
+        reaper = stack.enter_context(Reaper(lock, *machine))
         used = [int(path.name.removeprefix("start-")) for path in (request.folder / PROFILE_DIR).glob("start-*")]
         for number, arm in enumerate(list_missing(request.folder), start=max([found.starts, *used]) + 1):
             log = writer.logs / f"server-{number:02d}-{arm.value}.log"
@@ -60,6 +60,11 @@ def profile_arms(request: Request, progress: Progress) -> bool:
                 return False
             progress.step(f"{arm.value} profiled")
     return True
+
+
+def is_profile_due(folder: Path, engine: str, outcome: Outcome) -> bool:
+    """Whether a verdict asks for profiles of both arms that the folder does not hold, and the engine can give."""
+    return ENGINES[engine].is_profiled and outcome is Outcome.REGRESSION and read_attribution(folder) is None
 
 
 def list_missing(folder: Path) -> list[Arm]:

@@ -18,6 +18,7 @@ from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
 from perfgate.github.settings import MatrixJob
 from perfgate.report.render import ReportedCase
+from perfgate.results.profiles import read_attribution
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""
@@ -25,12 +26,16 @@ NOTHING_TO_JUDGE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingOptions:
-    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment."""
+    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment.
+
+    `uncalibrated` is the repository's setting: "fail" or "report".
+    """
 
     scenarios: tuple[str, ...]
     baselines: tuple[Path, ...]
     scenarios_in_pr: int
     machines: int
+    uncalibrated: str = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +45,16 @@ class JobVerdict:
     job: MatrixJob
     cases: tuple[ReportedCase, ...] = ()
     problem: str = ""
+    uncalibrated: str = "fail"
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
         """One for each case."""
-        return tuple(case.verdict.outcome.exit_code for case in self.cases) if not self.problem else (NOTHING_TO_JUDGE,)
+        return (
+            tuple(case.verdict.find_exit_code(self.uncalibrated) for case in self.cases)
+            if not self.problem
+            else (NOTHING_TO_JUDGE,)
+        )
 
     @property
     def annotations(self) -> tuple[str, ...]:
@@ -73,7 +83,8 @@ def judge_job(job: MatrixJob, artifacts: Path, reproduction: Reproduction, optio
     """Judge what one job left in its folder of `artifacts`."""
     try:
         handoffs = open_artifact(find_handoff(artifacts, job), reproduction.subject)
-        return JobVerdict(job=job, cases=judge_handoffs(handoffs, reproduction, options))
+        cases = judge_handoffs(handoffs, reproduction, options)
+        return JobVerdict(job=job, cases=cases, uncalibrated=options.uncalibrated)
     except HandoffError as error:
         return JobVerdict(job=job, problem=str(error))
 
@@ -104,8 +115,10 @@ def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) ->
         verdict=case.verdict,
         link=reproduction.address,
         link_title=reproduction.title,
+        attribution=read_attribution(folder),
         trees=reproduction.trees if words else "",
         fetch=reproduction.fetch,
+        span=reproduction.span,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfgate.core import Outcome
 from perfgate.errors import HandoffError, InputError, StaleError
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget, publish, set_skip_status, set_status
@@ -147,13 +148,17 @@ def _judge_machine(
     state = find_state([case.verdict.outcome for case in cases])
     if remarks and state is not State.REGRESSION:
         state = result.state or State.INVALID
+    if state is State.REGRESSION and all(
+        case.verdict.is_only_reported(options.uncalibrated) for case in cases if case.verdict.outcome is Outcome.REGRESSION
+    ):
+        state = State.REPORTED
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
     if cases:
         comment = build_comment(cases, find_room(options.machines) - len(lines) - 2)
         # The verdict speaks for the section. Where something is missing too, only a loss may.
-        is_verdict = not remarks or state is State.REGRESSION
+        is_verdict = not remarks or state in (State.REGRESSION, State.REPORTED)
         headline, body = (comment.headline, comment.body) if is_verdict else ("", comment.render())
     whole = "\n\n".join((lines, body.strip("\n"))).strip()
     return build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)

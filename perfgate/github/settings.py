@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -37,9 +37,13 @@ class MatrixJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Settings:
-    """The machines by their label."""
+    """The machines by their label.
+
+    `uncalibrated` says what a REGRESSION does on a machine that stores too few A/A blocks: it fails, or is only reported.
+    """
 
     hardware: Annotated[Mapping[Label, MachineSettings], Field(min_length=1, max_length=8)]
+    uncalibrated: Literal["fail", "report"] = "fail"
 
     def list_jobs(self, *, is_smoke: bool = False) -> tuple[MatrixJob, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""

@@ -55,8 +55,9 @@ def _frame(series: LevelSeries) -> Panel:
 
 
 def _summarise(series: LevelSeries) -> str:
-    text = f"{len(series.points)} sessions, now {show_value(series, series.level)}, {len(series.changes)} changes of level"
-    return text.replace(" 1 changes", " 1 change")
+    count = len(series.changes)
+    changes = f"{count} change{'' if count == 1 else 's'} of level"
+    return f"{len(series.points)} sessions, now {show_value(series, series.level)}, {changes}"
 
 
 def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[SvgElement]:

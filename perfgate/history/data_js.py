@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Better
-from perfgate.errors import EvidenceError
 from perfgate.history.entries import COMMIT, Provenance
 from perfgate.history.imports import ForeignNumber, Past, PastRun, name_hardware
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
-from perfgate.storage.schema import describe_first
+from perfgate.storage.schema import parse_json
 
 ORIGIN = "github-action-benchmark"
 HIGHER = ("benchmarkjs", "pytest", "customBiggerIsBetter")
@@ -73,13 +71,7 @@ def read_data_js(path: Path, past: Past) -> Iterator[PastRun]:
 
 def _parse(path: Path) -> _File:
     content = _ASSIGNMENT.sub(b"", read_bytes(path)).rstrip().removesuffix(b";")
-    try:
-        data: Any = orjson.loads(content)
-        return TypeAdapter(_File).validate_python(data)
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{path}: not the data.js of github-action-benchmark ({error}); copy it again") from None
-    except ValidationError as error:
-        raise EvidenceError(f"{path}: {describe_first(error)}; give data.js as github-action-benchmark wrote it") from None
+    return parse_json(content, TypeAdapter(_File), path, "give data.js as github-action-benchmark wrote it")
 
 
 def _read_result(path: Path, suite: str, result: _Result, past: Past) -> PastRun:

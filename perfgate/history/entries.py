@@ -171,7 +171,7 @@ def _describe_verdict(case: Case) -> dict[str, Any]:
     return {
         "rule": str(verdict.policy.get("rule", "")),
         "outcome": str(verdict.outcome),
-        "advisory": verdict.advisory,
+        "advisory": verdict.uncalibrated,
         "blocks": verdict.blocks,
         "windows": len(session.windows),
         "machine_s": spent_s,

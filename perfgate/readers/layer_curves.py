@@ -11,14 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
-from perfgate.errors import EvidenceError
 from perfgate.evidence import LayerBlock, Microseconds
-from perfgate.storage.journal import read_bytes
-from perfgate.storage.schema import describe_first
+from perfgate.storage.journal import read_bytes, read_json
+from perfgate.storage.schema import parse_any
 
 # The same implementation timed twice is a control, and no line of its own.
 CONTROL = "-again"
@@ -62,19 +60,13 @@ class LayerCurve:
 
 def is_survey(file: Path) -> bool:
     """Whether a JSON file is a survey. Raise EvidenceError where it is no JSON or cannot be read."""
-    try:
-        content = orjson.loads(read_bytes(file))
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{file}: not valid JSON ({error}); measure again") from None
+    content = parse_any(read_bytes(file), file, "measure again")
     return isinstance(content, dict) and "cells" in content
 
 
 def read_survey(file: Path) -> tuple[LayerCurve, ...]:
     """The curves of a survey. Raise EvidenceError naming the field that cannot be used."""
-    try:
-        survey = _adapter().validate_json(read_bytes(file))
-    except ValidationError as error:
-        raise EvidenceError(f"{file}: {describe_first(error)}; make it with benchmarks/kernels/layer.py") from None
+    survey = read_json(file, _adapter(), "make it with benchmarks/kernels/layer.py")
     return _sort(
         (
             cell.shape,

@@ -6,13 +6,13 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Layer, LayerBlock
 from perfgate.results.records import SESSION_FILE
 from perfgate.storage.journal import read_bytes
+from perfgate.storage.schema import describe_first, parse_any
 
 SUFFIX = ".json"
 
@@ -37,19 +37,15 @@ def read_timings(files: tuple[Path, ...]) -> tuple[LayerBlock, ...]:
 
 def _read(file: Path) -> LayerBlock:
     content = read_bytes(file)
-    try:
-        stored = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{file}: not valid JSON ({error}); measure again") from None
+    stored = parse_any(content, file, "measure again")
     if not isinstance(stored, dict) or not isinstance(stored.get("benchmarks"), list):
         raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
     try:
         facts = _FACTS.validate_python(_find_own(stored.get("machine_info")))
         layers = [_read_layer(entry) for entry in stored["benchmarks"]]
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "machine_info.perfgate"
-        raise EvidenceError(f"{file}: {field}: {first['msg']}; make it with benchmarks/kernels/test_layers.py") from None
+        found = describe_first(error, whole="machine_info.perfgate")
+        raise EvidenceError(f"{file}: {found}; make it with benchmarks/kernels/test_layers.py") from None
     uneven = [layer.name for layer in layers if len({len(layer.samples_us.base), *_lengths(layer)}) > 1]
     if uneven:
         raise EvidenceError(f"{file}: {uneven[0]}: samples_us: sides of different lengths; measure again")

@@ -11,10 +11,10 @@ from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
 
 _BECAUSE = {
-    Outcome.PASS: "all of it ends before the margin, so a loss that large is less likely than 5 %",
+    Outcome.PASS: "all of it ends before the margin, and the estimate stays within half of it",
     Outcome.IMPROVED: "all of it is a gain, beyond half a margin at every look",
-    Outcome.REGRESSION: "it proves a loss of more than half the margin, so it is called slower",
-    Outcome.INCONCLUSIVE: "it neither ends before the margin nor proves a loss of more than half of it",
+    Outcome.REGRESSION: "the loss is surely above zero, and estimated at more than half the margin",
+    Outcome.INCONCLUSIVE: "it neither ends before the margin nor is it surely a loss of about half of it or more",
 }
 _NEXT = {
     Outcome.PASS: "Nothing has to be done about it.",
@@ -57,8 +57,14 @@ def _tell_bounds(judgement: Judgement) -> str:
     if judgement.low is None or judgement.high is None:
         return f"There is no interval to hold against {limits}."
     because = _BECAUSE.get(judgement.outcome, "the evidence cannot be trusted")
-    chance = "" if judgement.p_value is None else f" (noise alone looks this bad with p = {judgement.p_value:.1g})"
-    return f"Its 95 % bounds, {wording.interval(judgement)}, stand against {limits}: {because}{chance}."
+    line = "" if judgement.fails_from is None else f" It fails from {wording.line(judgement)}"
+    found = (
+        ""
+        if judgement.smallest_effect is None
+        else f", and a loss is found nine times in ten from {wording.found_from(judgement)}"
+    )
+    more = f"{line}{found}." if line else ""
+    return f"Its 95 % bounds, {wording.interval(judgement)}, stand against {limits}: {because}.{more}"
 
 
 def _tell_evidence(verdict: Verdict) -> str:

@@ -32,7 +32,7 @@ from perfgate.expert_use import (
     compare_with_base,
     measure_use,
 )
-from perfgate.results.raw.raw_files import find_damage, read_raw
+from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
 from perfgate.storage.journal import DAMAGED, append_line, cut_torn_line, read_records, write_atomically
 from perfgate.storage.schema import describe_first
 
@@ -123,10 +123,25 @@ def load_use(
             uses[arm] = ExpertUse(unknown=Unknown.INCOMPLETE)
             damage.append(trace)
             continue
-        traces[arm], uses[arm] = trace, measure_use(trace)
+        traces[arm], uses[arm] = trace[1], measure_use(trace[1])
     if len(traces) == len(Arm):
         uses[Arm.CANDIDATE] = compare_with_base(uses[Arm.CANDIDATE], traces[Arm.CANDIDATE], traces[Arm.BASE])
     return uses, damage
+
+
+def list_use(folder: Path) -> list[tuple[UseRecord, RawTrace | None]]:
+    """What is stored of each arm: its line, and its choices where there are some and they are as they were written.
+
+    Raise EvidenceError for a damaged index.
+    """
+    records = {record.arm: record for record in read_records(folder / INDEX_FILE, _index_adapter(), DAMAGED)}
+    found = [(record, None if record.unknown else _read(folder, record)) for _, record in sorted(records.items())]
+    return [(record, read[0] if isinstance(read, tuple) else None) for record, read in found]
+
+
+def has_use(folder: Path) -> bool:
+    """Whether choices of some start are stored, whatever the index says."""
+    return bool(list_raw(folder, f"{RAW_DIR}/start-*.json.gz"))
 
 
 def parse_raw(content: Mapping[str, Any]) -> RawTrace:
@@ -178,12 +193,12 @@ def _unpack_layer(layer: str, raw: RawTrace, length: int) -> Iterator[frozenset[
         yield choice
 
 
-def _read(folder: Path, record: UseRecord) -> Trace | str:
-    """The choices of one start, or what is wrong with their file."""
+def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | str:
+    """The choices of one start, as stored and as values, or what is wrong with their file."""
     if damage := find_damage(folder, record.file, record.sha256):
         return damage
     try:
-        content = orjson.loads(read_raw(folder / record.file))
-        return unpack(parse_raw(content))
+        raw = parse_raw(orjson.loads(read_raw(folder / record.file)))
+        return raw, unpack(raw)
     except (OSError, EOFError, zlib.error, orjson.JSONDecodeError, EvidenceError) as error:
         return f"{record.file}: {error}; {DAMAGED}"

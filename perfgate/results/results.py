@@ -13,13 +13,14 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import Session, Timing
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
-from perfgate.results.expert_use import load_use
+from perfgate.results.expert_use import has_use, load_use
 from perfgate.results.footprint import add_footprint, read_starts
 from perfgate.results.profiles import read_shown
 from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import (
     EVENTS_FILE,
     SCENARIO_FILE,
+    SessionRecord,
     WindowRecord,
     find_superseded,
     is_handed_over,
@@ -29,6 +30,7 @@ from perfgate.results.records import (
     read_record,
 )
 from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.safeguards import Check
 from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.journal import read_bytes, read_lines
 
@@ -103,7 +105,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         has_base=record.has_base,
         scenarios_in_pr=record.scenarios_in_pr,
         reproduce=(name_scenario(folder, record.scenario), *list_options(record)),
-        checks=record.checks,
+        checks=_list_checks(folder, record),
         expect=record.expect,
         answers=tuple(load_answers(folder)),
         marks=read_marks(events),
@@ -131,6 +133,11 @@ def load_windows(
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
     return tuple(windows), tuple(superseded), damage
+
+
+def _list_checks(folder: Path, record: SessionRecord) -> tuple[Check, ...]:
+    """What servers were put to; older records do not say that expert use was measured, but what was stored of it does."""
+    return record.checks if "expert_use" in record.checks or not has_use(folder) else (*record.checks, "expert_use")
 
 
 def name_scenario(folder: Path, name: str) -> str:

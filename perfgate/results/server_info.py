@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import orjson
+from pydantic import TypeAdapter
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.results.raw.raw_files import list_raw, read_raw
 from perfgate.storage.journal import write_atomically
+from perfgate.storage.schema import parse_json
 
 SERVER_DIR = "servers"
 
@@ -23,6 +26,11 @@ class ServerInfo:
     arm: Arm
     start: int
     settings: Mapping[str, str]
+
+
+@cache
+def _adapter() -> TypeAdapter[ServerInfo]:
+    return TypeAdapter(ServerInfo)
 
 
 def store_info(folder: Path, info: ServerInfo) -> None:
@@ -39,16 +47,7 @@ def load_infos(folder: Path) -> tuple[ServerInfo, ...]:
 
 
 def _read(path: Path) -> ServerInfo:
-    try:
-        content = orjson.loads(_read_raw(path))
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{path}: not valid JSON ({error}); delete it, nothing is judged by it") from None
-    settings = content.get("settings") if isinstance(content, dict) else None
-    if not isinstance(settings, dict) or content.get("arm") not in set(Arm) or not isinstance(content.get("start"), int):
-        raise EvidenceError(f"{path}: arm, start or settings: not as they were written; delete it, nothing is judged by it")
-    return ServerInfo(
-        arm=Arm(content["arm"]), start=content["start"], settings={str(name): str(value) for name, value in settings.items()}
-    )
+    return parse_json(_read_raw(path), _adapter(), path, "delete it, nothing is judged by it")
 
 
 def _read_raw(path: Path) -> bytes:

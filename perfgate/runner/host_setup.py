@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from perfgate.runner.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.runner.settings import Runner
 from perfgate.storage.journal import write_atomically
 
-SHIPPED = ("hooks", "systemd", "tmpfiles.d")
+SHIPPED = ("hooks", "polkit", "systemd", "tmpfiles.d")
 _SYSTEM = Tool(timeout_s=120.0, missing=RunnerError, failed=RunnerError, hint="a machine is prepared with systemd's own tools")
 _UNINSTALLED = "is not executable"
 """What `systemd-analyze verify` says of a command that is not there yet: a thing to do, no fault of a unit."""
@@ -54,6 +55,7 @@ def set_up(plan: HostPlan, root: Path) -> Iterator[str]:
         yield _put(planned, root)
     for command in list_commands(plan, root):
         yield _run(command)
+    yield from mask_managers(plan, root)
     yield verify_units(plan, root)
 
 
@@ -63,6 +65,7 @@ def describe(plan: HostPlan, root: Path) -> Iterator[str]:
         yield f"{_compare(planned, root)} {_below(root, planned.path)}"
     for command in list_commands(plan, root):
         yield f"run {' '.join(command)}"
+    yield f"mask the user managers of {', '.join(plan.users)}"
 
 
 def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
@@ -71,10 +74,19 @@ def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
     reload = [] if where else [["systemctl", "daemon-reload"]]
     return [
         ["systemd-sysusers", *where, "perfgate.conf"],
-        ["systemd-tmpfiles", *where, "--create", "perfgate.conf"],
+        ["systemd-tmpfiles", *where, "--create", "perfgate.conf", "perfgate-slots.conf"],
         *reload,
         ["systemctl", *where, "--quiet", "enable", *plan.units],
     ]
+
+
+def mask_managers(plan: HostPlan, root: Path) -> Iterator[str]:
+    """Make the user managers of the slots' users unstartable: they would run what a job wrote, outside of the slot's unit."""
+    where = [] if root == Path("/") else [f"--root={root}"]
+    lines = _below(root, "/etc/passwd").read_text(encoding="utf-8").splitlines()
+    numbers = {words[0]: words[2] for line in lines if len(words := line.split(":")) > 2}
+    for user in plan.users:
+        yield _run(["systemctl", *where, "--quiet", "mask", f"user@{numbers[user]}.service"])
 
 
 def _below(root: Path, path: object) -> Path:
@@ -122,13 +134,30 @@ def verify_units(plan: HostPlan, root: Path) -> str:
     return f"verify {len(units)} units: systemd understands them"
 
 
+def read_resolvers(path: Path = Path("/etc/resolv.conf")) -> tuple[str, ...]:
+    """The addresses of this machine's name servers, those on the machine itself left out."""
+    try:
+        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ()
+    named = [words[1].partition("%")[0] for words in lines if words[:1] == ["nameserver"] and len(words) > 1]
+    return tuple(name for name in named if _is_elsewhere(name))
+
+
+def _is_elsewhere(name: str) -> bool:
+    try:
+        return not ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 def list_missing(root: Path) -> Iterator[str]:
     """What only a person can put there, in the order in which it is wanted."""
     wanted = (
         ("/opt/perfgate/bin/perfgate", "perfgate itself, in an environment of root's"),
         ("/opt/actions-runner/run.sh", "GitHub's runner, unpacked and not configured"),
         ("/etc/perfgate/app.pem", "the key of the app that registers runners, mode 0400"),
-        ("/srv/models", "the models"),
+        ("/srv/models/hub", "the models: `HF_HOME=/srv/models hf download NAME`, for each that a scenario names"),
     )
     for name, what in wanted:
         if not _below(root, name).exists():

@@ -12,8 +12,8 @@ from perfgate.scenario.load import Positive, Seconds
 
 Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 
-# What a server start, or for GSM8K each arm once, is put to besides its windows.
-Check = Literal["equivalence", "gsm8k"]
+# What a server start, or for GSM8K and expert use each arm once, is put to besides its windows.
+Check = Literal["equivalence", "gsm8k", "expert_use"]
 
 # A misspelt key must not silently become a default.
 _STRICT = ConfigDict(extra="forbid")

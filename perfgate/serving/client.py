@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from perfgate.errors import ClientError, InputError
-from perfgate.machine.processes import end_session
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.engines import Engine
-from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
 
 WORKER = Path(__file__).with_name("client_worker.py")
@@ -98,18 +96,8 @@ class Client:
         """Start the worker; its import goes on while the first server loads."""
         # The worker is a script beside our modules: they must not shadow the arm's own packages.
         quiet = {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
-        environment = {**os.environ, **self._engine.env, **quiet, **self._reaper.mark}
-        with INTERRUPTION.defer(), self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [self.python, str(WORKER)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-                text=True,
-            )
-            self._reaper.add(self._process.pid)
+        environment = {**os.environ, **self._engine.env, **quiet}
+        self._process = self._reaper.start([self.python, str(WORKER)], environment, self._log, is_asked=True)
         threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
         return self
 
@@ -121,9 +109,7 @@ class Client:
         """End the worker now; a server whose requests have lost their client need not drain them."""
         if self._process is not None:
             process, self._process = self._process, None
-            end_session(process.pid, grace_s=2.0)
-            process.wait(timeout=10)
-            self._reaper.drop(process.pid)
+            self._reaper.end(process, grace_s=2.0)
             for pipe in (process.stdin, process.stdout):
                 # Closing writes what a worker that died never read.
                 with contextlib.suppress(BrokenPipeError):

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.errors import ClientError
-from perfgate.machine.processes import end_session
 from perfgate.scenario.safeguards import Gsm8k
-from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.storage.rounding import format_percent
@@ -61,9 +59,7 @@ class Evaluator:
         except subprocess.TimeoutExpired:
             raise ClientError(f"GSM8K: not answered within {timeout_s:.0f} s; raise equivalence.gsm8k.timeout_s") from None
         finally:
-            end_session(process.pid, grace_s=2.0)
-            process.wait(timeout=10)
-            self.reaper.drop(process.pid)
+            self.reaper.end(process, grace_s=2.0)
         server.raise_if_dead()
         if process.returncode != 0 or not told.strip():
             raise ClientError(f"GSM8K: SGLang's evaluation failed; its last words are in {self.log}")
@@ -72,15 +68,5 @@ class Evaluator:
     def _start(self, server: Server) -> subprocess.Popen[str]:
         # The worker is a script beside our modules: they must not shadow the arm's own packages.
         quiet = {"PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore"}
-        with INTERRUPTION.defer(), self.log.open("ab") as output:
-            process = subprocess.Popen(
-                [self.python, str(WORKER)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env={**os.environ, **server.launch.engine.env, **quiet, **self.reaper.mark},
-                start_new_session=True,
-                text=True,
-            )
-            self.reaper.add(process.pid)
-        return process
+        environment = {**os.environ, **server.launch.engine.env, **quiet}
+        return self.reaper.start([self.python, str(WORKER)], environment, self.log, is_asked=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -123,7 +123,7 @@ def open_drive(
 
     `locks` are descriptors of the locks that are held until nothing is left of a crash.
     """
-    with raise_on_signals(), telemetry, closing(Reaper(*locks)) as reaper:
+    with raise_on_signals(), telemetry, Reaper(*locks) as reaper:
         yield StartDriver(writer=writer, reaper=reaper, progress=progress, telemetry=telemetry)
 
 
@@ -145,7 +145,7 @@ def build_record(request: Request, model: Path) -> SessionRecord:
         begun_utc=write_utc(),
         arms={arm: spec.build_record(scenario, model, fingerprints[arm], labels[arm]) for arm, spec in request.arms.items()},
         model=describe_model(model, scenario.model),
-        checks=scenario.equivalence.list_checks(request.purpose),
+        checks=(*scenario.equivalence.list_checks(request.purpose), "expert_use"),
         expect=read_expect(request),
         notes=request.notes,
         rule=RULE,

@@ -16,11 +16,15 @@ def parse_json(
     content: bytes, adapter: TypeAdapter[T], source: object, hint: str, error: type[PerfgateError] = EvidenceError
 ) -> T:
     """Turn the content of `source` into what `adapter` describes. Raise `error`, which ends with `hint`, where it is not."""
+    return check_value(parse_any(content, source, hint, error), adapter, source, hint, error)
+
+
+def parse_any(content: bytes, source: object, hint: str, error: type[PerfgateError] = EvidenceError) -> Any:
+    """Turn the content of `source` into plain values. Raise `error`, which ends with `hint`, where it is no JSON."""
     try:
-        found: Any = orjson.loads(content)
+        return orjson.loads(content)
     except orjson.JSONDecodeError as broken:
         raise error(f"{source}: not valid JSON ({broken}); {hint}") from None
-    return check_value(found, adapter, source, hint, error)
 
 
 def check_value(

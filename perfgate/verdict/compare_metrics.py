@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import exp, expm1, fsum, isfinite, log1p
+from math import exp, expm1, fsum, inf, log1p
 
 from perfgate.core import Arm, Judgement, Outcome, Run
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS, Metric
-from perfgate.stats import looks as holm
 from perfgate.stats import welch
-from perfgate.stats.looks import CONFIDENCE, POWER, judge_metric
+from perfgate.stats.looks import SeriesFinding, judge_family
 from perfgate.stats.moderated import Estimate, Prior
+from perfgate.verdict.conclusion import add_estimate
 from perfgate.verdict.workloads import ColdRun, Facts
 
 MIN_RUNS = 3
 # A finite rate says how fast requests are sent; only a server that answers at half of it or less sets the pace itself.
 SATURATED_RATIO = 0.5
-DECIMALS = 12
 # A smallest effect beyond ten times says only that nothing could have been found.
 MAX_EFFECT = 10.0
 AS_PRINTED = "the load generator"
@@ -60,32 +59,23 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
     defects = {name: _find_defect(name, arms) for name in chosen}
     values = {name: _read_values(name, arms) for name in chosen if not defects[name]}
     estimates = {name: _estimate(name, *values[name], rule) for name in values}
-    family = {name for name in estimates if not advisories[name]}
-    level = rule.alpha / max(len(family), 1)
-    worse = _reject({name: found.p_worse for name, found in estimates.items()}, family, rule.alpha)
-    better = _reject({name: found.p_better for name, found in estimates.items()}, family, rule.alpha)
+    margins = {name: log1p(rule.margin_ratio(name)) for name in estimates}
+    gating = [not advisories[name] for name in estimates]
+    findings = dict(
+        zip(estimates, judge_family(list(estimates.values()), list(margins.values()), gating, rule.alpha), strict=True)
+    )
+    level = rule.alpha / max(sum(gating), 1)
     is_enough = min(len(runs.kept) for runs in arms.values()) >= MIN_RUNS
     judged: list[tuple[Judgement, int | None]] = []
     for name in chosen:
         blank = _blank(name, rule, advisories[name], defects[name])
-        if name not in estimates:
+        if name not in findings:
             judged.append((blank, None))
             continue
-        decided = judge_metric(
-            estimates[name], log1p(rule.margin_ratio(name)), is_worse=name in worse, is_better=name in better
-        )
-        filled = _fill(blank, values[name], estimates[name], level)
-        outcome = decided if is_enough else Outcome.INCONCLUSIVE
-        judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level)))
+        filled = _fill(blank, values[name], findings[name])
+        outcome = findings[name].outcome if is_enough else Outcome.INCONCLUSIVE
+        judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level, estimates[name].mean)))
     return judged
-
-
-def _reject(p_values: Mapping[str, float], family: set[str], alpha: float) -> set[str]:
-    """Holm over the gating metrics; one that only informs meets the strictest level and does not weigh on the others."""
-    gating = [name for name in p_values if name in family]
-    rejected = holm.reject([p_values[name] for name in gating], alpha)
-    informing = {name for name in p_values if name not in family and p_values[name] <= alpha / max(len(family), 1)}
-    return informing | {name for name, is_rejected in zip(gating, rejected, strict=True) if is_rejected}
 
 
 def _choose_metrics(arms: Mapping[Arm, ArmRuns], rule: Rule) -> list[str]:
@@ -149,48 +139,38 @@ def _blank(name: str, rule: Rule, advisory: str | None, defect: str | None) -> J
         metric=name,
         outcome=Outcome.INVALID,
         gating=advisory is None,
-        base=None,
-        candidate=None,
-        change=None,
-        low=None,
-        high=None,
-        worse=None,
         margin_ratio=rule.margin_ratio(name),
         notes=tuple(note for note in (advisory, defect) if note),
     )
 
 
-def _fill(blank: Judgement, values: tuple[list[float], list[float]], estimate: Estimate, level: float) -> Judgement:
+def _fill(blank: Judgement, values: tuple[list[float], list[float]], finding: SeriesFinding) -> Judgement:
     """Translate from the log scale, where larger is worse, to the metric's own sense."""
-    sign = METRICS[blank.metric].badness(exp(1.0))
-    reach = estimate.reach(CONFIDENCE)
-    ends = sorted(_change(sign, estimate.mean + side) for side in (-reach, reach)) if isfinite(reach) else [None, None]
+    sign, found = METRICS[blank.metric].sign, finding.estimate
     base, candidate = (exp(sign * fsum(arm) / len(arm)) for arm in values)
-    found = max(estimate.reach(1 - level), log1p(blank.margin_ratio) / 2) + estimate.reach(POWER)
     return replace(
-        blank,
-        base=round(base, DECIMALS),
-        candidate=round(candidate, DECIMALS),
-        change=_change(sign, estimate.mean),
-        low=ends[0],
-        high=ends[1],
-        worse=round(estimate.mean, DECIMALS),
-        p_value=round(estimate.p_worse, DECIMALS),
-        smallest_effect=round(expm1(found), DECIMALS) if found < log1p(MAX_EFFECT) else None,
+        # A few runs may scatter without bound, and then their interval says so.
+        add_estimate(blank, found, sign=sign, widest=inf),
+        base=base,
+        candidate=candidate,
+        p_value=found.p_worse,
+        fails_from=expm1(finding.line) if finding.line < log1p(MAX_EFFECT) else None,
+        smallest_effect=expm1(finding.smallest) if finding.smallest < log1p(MAX_EFFECT) else None,
     )
 
 
-def _change(sign: float, badness: float) -> float:
-    return round(expm1(min(sign * badness, 50.0)), DECIMALS)
+def _plan(name: str, values: tuple[list[float], list[float]], rule: Rule, level: float, seen: float) -> int | None:
+    """How many further runs an arm, or further starts where the spread of starts is known, would settle this metric.
 
-
-def _plan(name: str, values: tuple[list[float], list[float]], rule: Rule, level: float) -> int | None:
-    """How many further runs an arm, or further starts where the spread of starts is known, would settle this metric."""
+    `seen` is the loss that these runs show. One beyond half the margin is planned for as it is: should it be true, so many find
+    it. What lies within passes, which takes the room that is left to the margin.
+    """
     margin_log = log1p(rule.margin_ratio(name))
+    aim = min(seen, margin_log) if seen > margin_log / 2 else min(margin_log - seen, margin_log)
     prior = rule.priors.get(name)
     if prior is not None:
-        blocks = welch.plan_blocks(prior, margin_log, level)
+        blocks = welch.plan_blocks(prior, aim, level)
         return None if blocks is None else max(blocks - 1, 1)
     spread = welch.bound_spread(*welch.pool_spread(*values))
-    runs = welch.plan_runs(spread, margin_log, level, MIN_RUNS)
+    runs = welch.plan_runs(spread, aim, level, MIN_RUNS)
     return None if runs is None else max(runs - min(map(len, values)), 1)

@@ -10,6 +10,7 @@ from perfgate.core import Arm, Better, Judgement, Outcome, Verdict
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
+from perfgate.stats.moderated import Estimate
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.differences import describe_arms, software_differences
@@ -24,12 +25,15 @@ NOISY_RATIO = 2.0
 MAX_LOG = 5.0
 """Effects beyond exp(5) are no effects but the absence of evidence."""
 
+MAX_EXPONENT = 50.0
+"""Beyond exp(50) two numbers have nothing to do with each other, and further on doubles end."""
+
 MAX_LOSS = 1.0
 """Evidence that finds nothing below twice the time cannot size a loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionConclusion:
+class Conclusion:
     """What was concluded, from how many blocks."""
 
     outcome: Outcome
@@ -38,10 +42,39 @@ class SessionConclusion:
     blocks: int = 0
 
 
+def add_estimate(judgement: Judgement, found: Estimate, *, sign: float = 1.0, widest: float = MAX_LOG) -> Judgement:
+    """Put an estimate of log badness into the reader's terms: the change with its bounds, signed as the metric is.
+
+    There are none where the interval reaches as far as `widest`, and no p-value without degrees of freedom.
+    """
+    reach = found.reach(CONFIDENCE)
+    ends = sorted(_change(sign * (found.mean + step)) for step in (-reach, reach)) if reach < widest else (None, None)
+    return replace(
+        judgement,
+        change=_change(sign * found.mean),
+        low=ends[0],
+        high=ends[1],
+        worse=found.mean,
+        p_value=found.p_worse if found.df else None,
+    )
+
+
+def _change(log_ratio: float) -> float:
+    return expm1(min(log_ratio, MAX_EXPONENT))
+
+
+def explain_loss(subject: str, verb: str, judgement: Judgement, line: str) -> str:
+    """Say of a metric or layer that failed how much it lost, and of `line`, as it is shown, that it fails from there."""
+    return (
+        f"{subject} is {verb} by {format_percent(abs(judgement.change or 0.0))}: it fails from {line}, where a loss is surely "
+        "above zero and more than half its margin"
+    )
+
+
 def conclude_invalid(session: Session, policy: Policy, problems: tuple[str, ...]) -> Verdict:
     """Conclude INVALID, with the problems as reasons."""
     judgements = tuple(_describe_unjudged(metric, policy, Outcome.INVALID) for metric in policy.metrics)
-    return _build(session, policy, SessionConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+    return _build(session, policy, Conclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 
 
 def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries], decision: SeriesDecision) -> Verdict:
@@ -61,7 +94,7 @@ def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries],
         judgements = tuple(_withhold(judgement) for judgement in judgements)
     reasons = explain(outcome, policy, judgements, decision.look, measured)
     blocks = decision.look or measured
-    return _build(session, policy, SessionConclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
+    return _build(session, policy, Conclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
 
 
 def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
@@ -79,28 +112,20 @@ def _withhold(judgement: Judgement) -> Judgement:
 
 def _describe(reading: MetricSeries, policy: Policy, finding: SeriesFinding | None, blocks: int) -> Judgement:
     """Put one metric into the reader's terms: levels in its unit, changes signed as the metric is."""
-    metric, estimate = METRICS[reading.metric], reading.series.estimate(blocks)
-    sign = -1.0 if metric.better is Better.HIGHER else 1.0
-    reach = estimate.reach(CONFIDENCE)
-    ends = sorted(expm1(sign * (estimate.mean + step)) for step in (-reach, reach)) if reach < MAX_LOG else (None, None)
+    sign, estimate = METRICS[reading.metric].sign, reading.series.estimate(blocks)
     base, candidate = reading.average(blocks)
     outcome = finding.outcome if finding else Outcome.INCONCLUSIVE
     smallest = expm1(finding.smallest) if finding and finding.smallest <= log1p(MAX_LOSS) else None
+    line = expm1(finding.line) if finding and finding.line <= log1p(MAX_LOSS) else None
+    bound = estimate.mean + estimate.reach(policy.plan.confidence_look)
     phi = reading.series.phi[blocks - 1] if reading.series.phi else 1.0
-    return Judgement(
-        metric=reading.metric,
-        outcome=outcome,
-        gating=reading.series.gating,
+    return replace(
+        add_estimate(_describe_unjudged(reading.metric, policy, outcome), estimate, sign=sign),
         base=exp(sign * base),
         candidate=exp(sign * candidate),
-        change=expm1(sign * estimate.mean),
-        low=ends[0],
-        high=ends[1],
-        worse=estimate.mean,
-        margin_ratio=policy.scenario.margin_ratio(reading.metric),
-        band=find_band(reading.metric, policy),
-        p_value=estimate.p_worse if estimate.df else None,
         smallest_effect=smallest,
+        fails_from=line,
+        excluded=expm1(bound) if bound < MAX_LOG else None,
         notes=tuple(_note(reading.metric, policy, outcome, smallest, phi)),
     )
 
@@ -120,8 +145,7 @@ def _size(metric: str, smallest: float | None) -> str:
     """Say what could have been found, in the sense of the table: 25 % more time is 20 % less throughput."""
     if smallest is None:
         return "cannot size a loss yet"
-    loss = smallest / (1 + smallest) if METRICS[metric].better is Better.HIGHER else smallest
-    return f"reliably finds no loss below {format_percent(loss)} (9 times in 10)"
+    return f"reliably finds no loss below {describe_loss(metric, smallest)} (9 times in 10)"
 
 
 def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgement:
@@ -129,12 +153,6 @@ def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgeme
         metric=metric,
         outcome=outcome,
         gating=metric not in policy.not_gating,
-        base=None,
-        candidate=None,
-        change=None,
-        low=None,
-        high=None,
-        worse=None,
         margin_ratio=policy.scenario.margin_ratio(metric),
         band=find_band(metric, policy),
         notes=(policy.not_gating[metric],) if metric in policy.not_gating else (),
@@ -157,20 +175,24 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
     if outcome is Outcome.INCONCLUSIVE:
         return _explain_inconclusive(policy, gating, look, measured)
     gains = [METRICS[judgement.metric].title for judgement in gating if judgement.outcome is Outcome.IMPROVED]
-    reason = f"{len(gating)} gating metrics after {_count(look)}: a loss beyond its margin is less likely than 5 % for each"
+    at_look, over_all = (format_percent(share, 0) for share in (CONFIDENCE, policy.plan.confidence_over_looks))
+    reason = (
+        f"{len(gating)} gating metrics after {_count(look)}: each excludes a loss of its margin, with {at_look} confidence at "
+        f"this look and at least {over_all} over all {len(policy.plan.looks)}"
+    )
     return (reason, f"beyond half a margin better: {', '.join(gains)}") if gains else (reason,)
 
 
 def _explain_loss(judgement: Judgement) -> str:
     """In the metric's own sense, as the table says it: throughput that halved is 50 % worse, a latency that doubled 100 %."""
     row = METRICS[judgement.metric]
-    margin_ratio = (
-        judgement.margin_ratio if row.better is Better.LOWER else judgement.margin_ratio / (1 + judgement.margin_ratio)
-    )
-    return (
-        f"{row.title} is worse by {format_percent(abs(judgement.change or 0.0))}: more than half of its "
-        f"{format_percent(margin_ratio)} margin, and noise alone does that with p = {judgement.p_value or 0.0:.1g}"
-    )
+    line = describe_loss(judgement.metric, judgement.fails_from or 0.0)
+    return explain_loss(row.title, "worse", judgement, line)
+
+
+def describe_loss(metric: str, ratio: float) -> str:
+    """A loss without its sign in the metric's own sense: 25 % more time is 20 % less throughput."""
+    return format_percent(ratio / (1 + ratio) if METRICS[metric].better is Better.HIGHER else ratio)
 
 
 def _explain_inconclusive(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
@@ -191,7 +213,7 @@ def _count(blocks: int) -> str:
     return f"{blocks} block{'' if blocks == 1 else 's'}"
 
 
-def _build(session: Session, policy: Policy, answer: SessionConclusion) -> Verdict:
+def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:
     fingerprint = session.fingerprints.get(Arm.CANDIDATE) or session.fingerprints.get(Arm.BASE)
     return Verdict(
         outcome=answer.outcome,
@@ -200,7 +222,7 @@ def _build(session: Session, policy: Policy, answer: SessionConclusion) -> Verdi
         judgements=answer.judgements,
         reasons=answer.reasons,
         warnings=tuple(_warn(session, policy)),
-        advisory=policy.calibrated_blocks < CALIBRATED_BLOCKS,
+        uncalibrated=policy.calibrated_blocks < CALIBRATED_BLOCKS,
         blocks=answer.blocks,
         windows=answer.blocks * policy.scenario.blocks.windows * policy.design,
         policy=policy.describe(),
@@ -208,9 +230,6 @@ def _build(session: Session, policy: Policy, answer: SessionConclusion) -> Verdi
 
 
 def _warn(session: Session, policy: Policy) -> Iterator[str]:
-    stored = policy.calibrated_blocks
-    if stored < CALIBRATED_BLOCKS:
-        yield f"calibrating: {stored} of {CALIBRATED_BLOCKS} A/A blocks are stored, so this verdict is advisory"
     yield from policy.warnings
     if not session.is_complete:
         yield "the session was cut off or is still running: whole blocks are judged"

@@ -7,15 +7,16 @@ control of the base against itself stands in every block, and evidence whose con
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import exp, expm1, log, log1p
 from statistics import fmean, median
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.evidence import Layer, LayerBlock
-from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
+from perfgate.stats.looks import LookPlan, Series, SeriesDecision, SeriesFinding, decide
 from perfgate.storage.rounding import DECIMALS, format_percent
-from perfgate.verdict.policy import RULE
+from perfgate.verdict.conclusion import MAX_LOG, Conclusion, add_estimate, explain_loss
+from perfgate.verdict.policy import describe_plan
 
 MARGIN_RATIO = 0.02
 """What a layer may lose: twice what one power-capped card moved between two timings of the same kernel."""
@@ -24,18 +25,7 @@ LOOKS = (4, 8)
 """Without stored noise, the family of some twenty layers needs degrees of freedom more than it needs early looks."""
 
 ALPHA = 0.01
-MAX_LOG = 5.0
 SIDES = ("base", "candidate")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerConclusion:
-    """What was concluded, from how many blocks."""
-
-    outcome: Outcome
-    judgements: tuple[Judgement, ...]
-    reasons: tuple[str, ...]
-    blocks: int = 0
 
 
 def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> Verdict:
@@ -44,8 +34,8 @@ def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> V
     problems = tuple(_find_problems(blocks))
     if problems:
         names = sorted({name for block in blocks for name in block.layers})
-        judgements = tuple(_describe_unjudged(name) for name in names)
-        return _build(blocks, plan, LayerConclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
+        judgements = tuple(_describe_unjudged(name, Outcome.INVALID) for name in names)
+        return _build(blocks, plan, Conclusion(outcome=Outcome.INVALID, judgements=judgements, reasons=problems))
 
     names = list(blocks[0].layers)
     differences = (tuple(difference(block.layers[name]) for block in blocks) for name in names)
@@ -53,12 +43,12 @@ def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> V
     decision = decide(series, plan)
 
     used = decision.look or len(blocks)
-    outcomes = [finding.outcome for finding in decision.findings] or [Outcome.INCONCLUSIVE] * len(names)
+    findings = decision.findings or (None,) * len(names)
     judgements = tuple(
-        _describe(name, blocks[:used], one, outcome) for name, one, outcome in zip(names, series, outcomes, strict=True)
+        _describe(name, blocks[:used], one, finding) for name, one, finding in zip(names, series, findings, strict=True)
     )
     reasons = tuple(_explain(decision, judgements, len(blocks)))
-    return _build(blocks, plan, LayerConclusion(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
+    return _build(blocks, plan, Conclusion(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
 
 
 def difference(layer: Layer) -> float:
@@ -97,50 +87,24 @@ def _find_problems(blocks: Sequence[LayerBlock]) -> Iterator[str]:
             yield f"{name}: the base against itself moved by {size}: quiet the machine and measure again"
 
 
-def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, outcome: Outcome) -> Judgement:
-    estimate = series.estimate(len(blocks))
-    reach = estimate.reach(CONFIDENCE)
-    is_bounded = reach < MAX_LOG
+def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, finding: SeriesFinding | None) -> Judgement:
     levels = {side: exp(fmean(log(median(getattr(block.layers[name].samples_us, side))) for block in blocks)) for side in SIDES}
-    return Judgement(
-        metric=name,
-        outcome=outcome,
-        gating=True,
-        base=levels["base"],
-        candidate=levels["candidate"],
-        change=expm1(estimate.mean),
-        low=expm1(estimate.mean - reach) if is_bounded else None,
-        high=expm1(estimate.mean + reach) if is_bounded else None,
-        worse=estimate.mean,
-        margin_ratio=MARGIN_RATIO,
-        p_value=estimate.p_worse if estimate.df else None,
-    )
+    outcome = finding.outcome if finding else Outcome.INCONCLUSIVE
+    judgement = add_estimate(_describe_unjudged(name, outcome), series.estimate(len(blocks)))
+    line = expm1(finding.line) if finding and finding.line < MAX_LOG else None
+    return replace(judgement, base=levels["base"], candidate=levels["candidate"], fails_from=line)
 
 
-def _describe_unjudged(name: str) -> Judgement:
-    return Judgement(
-        metric=name,
-        outcome=Outcome.INVALID,
-        gating=True,
-        base=None,
-        candidate=None,
-        change=None,
-        low=None,
-        high=None,
-        worse=None,
-        margin_ratio=MARGIN_RATIO,
-    )
+def _describe_unjudged(name: str, outcome: Outcome) -> Judgement:
+    return Judgement(metric=name, outcome=outcome, gating=True, margin_ratio=MARGIN_RATIO)
 
 
 def _explain(decision: SeriesDecision, judgements: Sequence[Judgement], measured: int) -> Iterator[str]:
     if decision.outcome is Outcome.REGRESSION:
         for judgement in judgements:
             if judgement.outcome is Outcome.REGRESSION:
-                yield (
-                    f"{judgement.metric} is slower by {format_percent(judgement.change or 0.0)}: more than half of its "
-                    f"{format_percent(MARGIN_RATIO, 0)} margin, and noise alone does that with "
-                    f"p = {judgement.p_value or 0.0:.1g}"
-                )
+                line = format_percent(judgement.fails_from or 0.0)
+                yield explain_loss(judgement.metric, "slower", judgement, line)
     elif decision.outcome is Outcome.INCONCLUSIVE:
         following = next((look for look in LOOKS if look > measured), None)
         undecided = ", ".join(judgement.metric for judgement in judgements if judgement.outcome is Outcome.INCONCLUSIVE)
@@ -153,7 +117,7 @@ def _explain(decision: SeriesDecision, judgements: Sequence[Judgement], measured
             yield f"beyond half a margin faster: {', '.join(gains)}"
 
 
-def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: LayerConclusion) -> Verdict:
+def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: Conclusion) -> Verdict:
     facts = blocks[0].facts
     rounds = sum(len(layer.samples_us.base) for block in blocks[: answer.blocks] for layer in block.layers.values())
     return Verdict(
@@ -163,16 +127,11 @@ def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: LayerConclusion
         judgements=answer.judgements,
         reasons=answer.reasons,
         warnings=(),
-        advisory=False,
+        uncalibrated=False,
         blocks=answer.blocks,
         windows=len(SIDES) * rounds,
         policy={
-            "rule": RULE,
-            "alpha": plan.alpha,
-            "alpha_look": plan.alpha_look,
-            "looks": ", ".join(map(str, plan.looks)),
-            "scenarios_in_pr": plan.scenarios,
-            "confidence": CONFIDENCE,
+            **describe_plan(plan),
             "margin": MARGIN_RATIO,
             **{name: str(value) for name, value in facts.items()},
         },

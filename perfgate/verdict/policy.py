@@ -23,7 +23,7 @@ RULE = "2026-11.8"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
-"""Fewer stored A/A blocks than this and a verdict is advisory."""
+"""Fewer stored A/A blocks than this and a verdict is uncalibrated."""
 
 MAX_PRIOR_DF = 9
 """Degrees of freedom that stored noise weighs at most. More find more losses, and give more false alarms when the noise was
@@ -97,19 +97,26 @@ class Policy:
     def describe(self) -> dict[str, str | int | float]:
         """The rule in numbers, for the verdict."""
         return {
-            "rule": RULE,
+            **describe_plan(self.plan),
             "stage": int(self.design),
-            "alpha": self.plan.alpha,
-            "alpha_look": self.plan.alpha_look,
-            "looks": ", ".join(map(str, self.plan.looks)),
-            "scenarios_in_pr": self.plan.scenarios,
-            "confidence": CONFIDENCE,
             "windows_per_start": self.scenario.blocks.windows,
             "max_prior_df": self.max_prior_df,
             "usual_ratio": USUAL_RATIO,
             "aa_blocks": self.calibrated_blocks,
             "baseline": self.checksum,
         }
+
+
+def describe_plan(plan: LookPlan) -> dict[str, str | int | float]:
+    """The part of the rule in numbers that sessions and layers share."""
+    return {
+        "rule": RULE,
+        "alpha": plan.alpha,
+        "alpha_look": plan.alpha_look,
+        "looks": ", ".join(map(str, plan.looks)),
+        "scenarios_in_pr": plan.scenarios,
+        "confidence": CONFIDENCE,
+    }
 
 
 def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) -> Policy:

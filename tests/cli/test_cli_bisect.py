@@ -12,7 +12,7 @@ import pytest
 from perfgate.cli import main
 from tests.fakes.commands import kill_at, start_perfgate
 from tests.fakes.repositories import commit, git, grow, make_repository
-from tests.fakes.requests import build_text, use_fake_engine
+from tests.fakes.requests import build_text, use_fake_processes
 
 # The package of a commit sets what the fake engine takes for its speed, in each Python that it is installed into.
 SETUP = """import os, sys, sysconfig
@@ -235,7 +235,7 @@ def read_windows(folder):
 
 
 def test_bisect__commits_of_an_engine_with_a_kill_on_the_way(monkeypatch, tmp_path, capsys):
-    use_fake_engine(monkeypatch, tmp_path)
+    use_fake_processes(monkeypatch, tmp_path)
     folder = make_repository(tmp_path / "repo")
     for number in range(4):
         slow = "import os; os.environ['FAKE_SLOW'] = '2.0'\n" if number >= 2 else "import os\n"

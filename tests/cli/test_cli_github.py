@@ -130,21 +130,19 @@ def test_publish__names_what_a_stranger_can_type(server, tmp_path, link):
     assert main([*PUBLISH, "--link", link]) == 0
     (comment,) = server.get()["comments"]
     body = comment["body"]
-    (command,) = re.findall(r"\*\*Reproduce:\*\* `perfgate gate (.+?)`", body)
+    (command,) = re.findall(r"^perfgate gate (.+?)  # measure again$", body, re.MULTILINE)
     assert command == "unit.toml --checkout sglang-base --candidate-checkout sglang-head"
     for tree in ("sglang-base", "sglang-head"):
         (tmp_path / tree).mkdir()
     program.get_command(click.Context(program), "gate").make_context("gate", shlex.split(command))
     trees = f"git worktree add sglang-base {LEFT_AT} && git worktree add sglang-head {HEAD}"
-    assert f"after `git fetch origin {LEFT_AT} {HEAD} && {trees}`" in body
+    assert f"\ngit fetch origin {LEFT_AT} {HEAD} && {trees}\n" in body
     assert "opened/" not in body
     assert ("gh run download 12 --repo o/r --name perfgate-report --dir report" in body) is bool(link)
     assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(link)
     shown = f"[report]({ARTIFACT})" if link else "[run's summary](https://github.com/o/r/actions/runs/11)"
-    assert f"or read the {shown}" in body
-    assert re.search(
-        r"\n## ❌ test-gpu: REGRESSION \(advisory\): slower in .+\. Output throughput -.+ \(margin .+\); P99 ITL \+", body
-    )
+    assert f"Everything: {shown}." in body
+    assert re.search(r"\n## ❌ REGRESSION \(uncalibrated\): .+ \(.+ to .+\), fails from .+ \(test-gpu\)\n", body)
 
 
 def test_publish__writes_pages_and_says_nothing(server, tmp_path, capsys):

@@ -16,7 +16,7 @@ from perfgate.results.server_info import load_infos
 from perfgate.verdict.cells import judge_cells
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
-from tests.fakes.requests import use_fake_engine
+from tests.fakes.requests import use_fake_engine, use_fake_processes
 
 FILE = Path(__file__).parents[1] / "fakes" / "matrix.toml"
 
@@ -163,11 +163,14 @@ def test_matrix__failed_requests_are_no_level(write, tmp_path, monkeypatch, caps
     assert "one start of each server: the offset of a start looks like a difference" in out
 
 
-@pytest.mark.parametrize("lines", [3, 14, 26])
-def test_matrix__killed_and_resumed(write, tmp_path, lines):
+@pytest.mark.parametrize(("lines", "use"), [(3, use_fake_engine), (14, use_fake_processes), (26, use_fake_engine)])
+def test_matrix__killed_and_resumed(*, write, monkeypatch, tmp_path, lines, use):
+    use(monkeypatch, tmp_path)
     folder = tmp_path / "out"
     command = ("matrix", write(), "--out", folder)
-    kill_at(start_perfgate(tmp_path / "state", *command), folder, lines)
+    # However late it is killed, it has not ended: its last server does not come up.
+    limit = {"FAKE_SERVERS": f"{tmp_path / 'servers'}:3"}
+    kill_at(start_perfgate(tmp_path / "state", *command, **limit), folder, lines)
     refused = run_perfgate(tmp_path / "state", *command)
     code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
     again = run_perfgate(tmp_path / "state", *command, "--resume")
@@ -299,7 +302,8 @@ def test_matrix__a_server_whose_arguments_make_another_model(write, tmp_path, ca
 
 def test_tabulate_cells__a_cell_that_was_not_measured_yet(write, tmp_path):
     folder = tmp_path / "out"
-    process = start_perfgate(tmp_path / "state", "matrix", write(), "--out", folder)
+    limit = {"FAKE_SERVERS": f"{tmp_path / 'servers'}:1"}
+    process = start_perfgate(tmp_path / "state", "matrix", write(), "--out", folder, **limit)
     kill_at(process, folder, 3)
     cells = judge(folder)
 

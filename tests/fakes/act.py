@@ -76,7 +76,7 @@ def run_git(folder, *words):
     return subprocess.run([shutil.which("git"), "-C", folder, *words], check=True, capture_output=True, text=True).stdout
 
 
-def measure(place, monkeypatch, *, worse=0.0, blocks=4, noise=0.001, problem=None):
+def measure(place, *, worse=0.0, blocks=4, noise=0.001, problem=None):
     """Record a session of the shipped scenario on an H20, with answers."""
     text, source = read_scenario_text(SCENARIO)
     scenario = parse_scenario(text, source)
@@ -87,10 +87,8 @@ def measure(place, monkeypatch, *, worse=0.0, blocks=4, noise=0.001, problem=Non
     question = Question(
         prompts=rules.prompts, input_len=rules.input_len, output_len=rules.output_len, vocab=4096, seed=rules.seed
     )
-    monkeypatch.setattr(fake_answers, "FAULT", "ok")
-    raw = fake_answers.generate({"input_ids": draw_prompts(question), "sampling_params": {"max_new_tokens": rules.output_len}})[
-        1
-    ]
+    asked = {"input_ids": draw_prompts(question), "sampling_params": {"max_new_tokens": rules.output_len}}
+    raw = fake_answers.generate(asked)[1]
     for arm, block, start in sorted({(window.arm, window.block, window.start) for window in session.windows}):
         store_answers(folder, raw, Answers(arm=arm, block=block, start=start, question=question))
     if problem:

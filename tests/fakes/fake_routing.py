@@ -7,43 +7,44 @@ plug-in runs.
 
 import base64
 import json
-import os
 import pathlib
 import random
 import zlib
 from array import array
 
-ROUTER = os.environ.get("FAKE_ROUTING", "")
 LAYERS, TOP_K = 3, 2
-EXPERTS = 16 if ROUTER == "wide" else 8
-FOLDER = pathlib.Path(os.environ.get("PERFGATE_EXPERTS", "."))
 
 
-def choose(layer, place, token):
-    if ROUTER == "collapsed":
-        return [0, 1]
-    if ROUTER == "cycling":
-        return [(place * TOP_K + slot) % EXPERTS for slot in range(TOP_K)]
-    draw = random.Random(zlib.crc32(repr((layer, token)).encode()))
-    return [(expert + (ROUTER == "shifted")) % EXPERTS for expert in draw.sample(range(EXPERTS), TOP_K)]
+class Router:
+    """The router of one engine with the variables `env`."""
 
+    def __init__(self, env):
+        self.kind = env.get("FAKE_ROUTING", "")
+        self.experts = 16 if self.kind == "wide" else 8
+        self.folder = pathlib.Path(env.get("PERFGATE_EXPERTS", "."))
 
-def start():
-    """A server has computed a first layer by the time that it is ready."""
-    if ROUTER:
-        (FOLDER / "hooked").touch()
+    def start(self):
+        """A server has computed a first layer by the time that it is ready."""
+        if self.kind:
+            (self.folder / "hooked").touch()
 
+    def is_recorded(self, question):
+        """Whether the plug-in is switched on and the question is one text."""
+        return bool(self.kind) and (self.folder / "on").exists() and isinstance(question["input_ids"][0], int)
 
-def is_recorded(question):
-    """Whether the plug-in is switched on and the question is one text."""
-    return bool(ROUTER) and (FOLDER / "on").exists() and isinstance(question["input_ids"][0], int)
+    def record(self, text):
+        """One forward pass over `text`, as lines."""
+        tokens = text + [0] * (self.kind == "padded")
+        with (self.folder / "experts.jsonl").open("a") as file:
+            for layer in range(LAYERS):
+                ids = array("H", [expert for place, token in enumerate(tokens) for expert in self.choose(layer, place, token)])
+                line = {"layer": layer, "experts": self.experts, "top_k": TOP_K, "placed": False}
+                file.write(json.dumps({**line, "ids": base64.b64encode(ids.tobytes()).decode()}) + "\n")
 
-
-def record(text):
-    """One forward pass over `text`, as lines."""
-    tokens = text + [0] * (ROUTER == "padded")
-    with (FOLDER / "experts.jsonl").open("a") as file:
-        for layer in range(LAYERS):
-            ids = array("H", [expert for place, token in enumerate(tokens) for expert in choose(layer, place, token)])
-            line = {"layer": layer, "experts": EXPERTS, "top_k": TOP_K, "placed": False}
-            file.write(json.dumps({**line, "ids": base64.b64encode(ids.tobytes()).decode()}) + "\n")
+    def choose(self, layer, place, token):
+        if self.kind == "collapsed":
+            return [0, 1]
+        if self.kind == "cycling":
+            return [(place * TOP_K + slot) % self.experts for slot in range(TOP_K)]
+        draw = random.Random(zlib.crc32(repr((layer, token)).encode()))
+        return [(expert + (self.kind == "shifted")) % self.experts for expert in draw.sample(range(self.experts), TOP_K)]

@@ -10,7 +10,7 @@ import json
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import fake_answers
+from tests.fakes import fake_answers
 
 BEHAVIOUR = os.environ.get("FAKE_VLLM", "ok")
 parser = argparse.ArgumentParser()
@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
 def complete(question):
     prompts = question["prompt"] if isinstance(question["prompt"][0], list) else [question["prompt"]]
     body = {"input_ids": prompts, "sampling_params": {"max_new_tokens": question["max_tokens"]}}
-    answers = json.loads(fake_answers.generate(body)[1])
+    answers = json.loads(fake_answers.generate(body, os.environ.get("FAKE_ANSWER", "ok"))[1])
     choices = [build_choice(index, answer) for index, answer in enumerate(answers)]
     tokens = sum(len(answer["output_ids"]) for answer in answers)
     cached = sum(answer["meta_info"]["cached_tokens"] for answer in answers)

@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.machine.fingerprint import read_software
@@ -15,8 +14,10 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.server import Launch
 from perfgate.serving.measure import Request
 from perfgate.verdict.validity.admission import find_problems
+from tests.fakes.in_process import ENGINE_MODULE, FAKES, THREADED
 
-FAKES = Path(__file__).parent
+FAKE_PATH = {"PYTHONPATH": f"{FAKES.parents[1]}:{FAKES / 'bench'}"}
+"""Where a Python finds the fake engines, and the fake load generator before the real one."""
 
 
 class Silent:
@@ -52,8 +53,17 @@ def make_launch(engine="sglang", **env):
 
 
 def use_fake_engine(monkeypatch, tmp_path):
-    """Serve every scenario of the CPU engine by the fake one, with a machine state below `tmp_path`."""
+    """Serve every scenario of the CPU engine by the fake one, with a machine state below `tmp_path`; both fakes are threads."""
+    use_fake_processes(monkeypatch, tmp_path)
+    monkeypatch.delenv("FAKE_PROCESSES")
+    for name, part in THREADED.items():
+        monkeypatch.setattr(name, part)
+
+
+def use_fake_processes(monkeypatch, tmp_path):
+    """The same with real processes: for what only they can do, and for one session of each kind."""
     monkeypatch.setitem(engines.ENGINES, "sglang-cpu", build_fake_engine())
+    monkeypatch.setenv("FAKE_PROCESSES", "1")
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
     monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
     # A fake is ready at once, and the packages beside it stay what they are.
@@ -72,8 +82,9 @@ def _read_own_software():
 
 
 def build_fake_engine():
-    env = {"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"}
-    return engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine", env=env, caches=engines.NAMED_CACHES)
+    return engines.Engine(
+        name="sglang-cpu", package="pytest", module=ENGINE_MODULE, env=FAKE_PATH, caches=engines.NAMED_CACHES, uses_gpu=False
+    )
 
 
 def build_text(**changes):

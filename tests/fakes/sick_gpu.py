@@ -49,7 +49,7 @@ def run_with_gpu(library: Path, folder: Path, code: str, **env: str) -> subproce
         **os.environ,
         "LD_LIBRARY_PATH": str(library.parent),
         "FAKE_NVML": str(folder / "state"),
-        "PYTHONPATH": f"{ROOT}:{FAKES}:{FAKES / 'bench'}",
+        "PYTHONPATH": f"{ROOT}:{FAKES / 'bench'}",
         **env,
     }
     return subprocess.run(

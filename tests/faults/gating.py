@@ -61,7 +61,7 @@ class Gate:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.run_perfgate", *command],
             cwd=ROOT,
-            env={**os.environ, "PERFGATE_STATE": str(self.state), **self.env},
+            env={**os.environ, "PERFGATE_STATE": str(self.state), "FAKE_PROCESSES": "1", **self.env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

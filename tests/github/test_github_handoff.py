@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import stat
@@ -30,6 +31,7 @@ from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, wri
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "benchmarks/h200/serving"
+ROUTED = MEASURED / "routed" / "mxfp4-closed-c16-aa-1"
 SCENARIO = make_scenario()
 # Sessions made of numbers have no answers; one that was asked has them below.
 UNASKED = SCENARIO_TEXT + "[equivalence]\nenabled = false\n"
@@ -147,6 +149,82 @@ def test_handoff__what_was_found_of_the_kernels_is_judged_by_the_reader(
     told = capsys.readouterr().out
     assert told.startswith(outcome)
     assert f"sglang right in {9 - len(wrong)} of 9 cases" in told
+
+
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory):
+    """A recorded session of the H200 with its expert use, and its scenario without the prompts for answers."""
+    place = tmp_path_factory.mktemp("routed")
+    text = (ROUTED / "scenario.toml").read_text()
+    (place / "s.toml").write_text(text + "\n[equivalence]\nenabled = false\n")
+    assert main(["handoff", "pack", str(ROUTED), "-o", str(place), *subject(hardware="h200")]) == 0
+    [path] = place.glob("handoff-*.json")
+    return place / "s.toml", path.name, path.read_bytes()
+
+
+def judge_routed(tmp_path, capsys, routed, change=lambda _: None):
+    scenario, name, content = routed
+    document = orjson.loads(content)
+    change(document)
+    assert open_document(tmp_path, document, scenario, name=name, hardware="h200") == 0
+    capsys.readouterr()
+    main(["check", str(tmp_path / "out" / document["scenario"]), "--format", "json"])
+    return orjson.loads(capsys.readouterr().out), load_results(tmp_path / "out" / document["scenario"])[1]
+
+
+def test_handoff__expert_use_is_the_same_on_the_other_side(tmp_path, capsys, routed):
+    verdict, session = judge_routed(tmp_path, capsys, routed)
+
+    assert verdict["outcome"] != "INVALID"
+    assert session.expert_use == load_results(ROUTED)[1].expert_use
+    assert all(use.is_known for use in session.expert_use.values())
+
+
+def collapse(document):
+    """Let every token of the candidate take the first four experts."""
+    for text in (*document["expert_use"][1]["found"]["texts"], *document["expert_use"][1]["found"]["again"]):
+        same = base64.b64encode(bytes((0, 0, 1, 0, 2, 0, 3, 0)) * len(text["tokens"])).decode()
+        text["layers"] = [same for _ in text["layers"]]
+
+
+def cut(document):
+    document["expert_use"][0]["found"]["texts"][0]["layers"].pop()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda document: document.update(expert_use=[]), "base and candidate: expert use was measured, and"),
+        (lambda document: document["expert_use"].pop(), "candidate: expert use was measured, and"),
+        (collapse, "this model cannot measure a MoE kernel: as the candidate serves it, a decode step of 16 tokens"),
+        (cut, "expert_use/start-01.json.gz: expert use: texts of different lengths, or of different numbers of layers"),
+    ],
+)
+def test_attack__expert_use_left_out_or_changed(tmp_path, capsys, routed, change, words):
+    verdict, _ = judge_routed(tmp_path, capsys, routed, change)
+
+    assert verdict["outcome"] == "INVALID"
+    assert any(reason.startswith(words) for reason in verdict["reasons"]), verdict["reasons"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda use: use.update(found="because"), "expert_use.0.found"),
+        (lambda use: use["found"].update(top_k=0), "expert_use.0.found"),
+        (lambda use: use["found"].update(texts=use["found"]["texts"][:1]), "expert_use.0.found"),
+        (lambda use: use["found"]["texts"][0]["layers"].append("<b>"), "expert_use.0.found"),
+        (lambda use: use["found"]["texts"][0].update(tokens=[-1]), "expert_use.0.found"),
+        (lambda use: use["found"]["texts"][0].update(tokens=[1] * 129), "expert_use.0.found"),
+    ],
+)
+def test_attack__expert_use_that_is_none(tmp_path, capsys, routed, change, field):
+    scenario, name, content = routed
+    document = orjson.loads(content)
+    change(document["expert_use"][0])
+
+    assert open_document(tmp_path, document, scenario, name=name, hardware="h200") == 2
+    assert field in refused(tmp_path, capsys)
 
 
 def test_handoff__a_proof_that_was_left_out_shows(tmp_path, capsys, scenario_file, document):
@@ -501,14 +579,14 @@ QUESTION = Question(prompts=16, input_len=48, output_len=32, vocab=4096, seed=1)
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
+def asked(tmp_path):
     """Pack a session whose starts answered the fixed prompts, the last one with a fault; return the document."""
 
     def pack(fault="ok"):
         folder = write_folder(tmp_path / f"asked-{fault}", make_session(SCENARIO))
         for start in range(1, 5):
-            monkeypatch.setattr(fake_answers, "FAULT", fault if start == 3 else "ok")
-            raw = fake_answers.generate({"input_ids": draw_prompts(QUESTION), "sampling_params": {"max_new_tokens": 32}})[1]
+            asked = {"input_ids": draw_prompts(QUESTION), "sampling_params": {"max_new_tokens": 32}}
+            raw = fake_answers.generate(asked, fault if start == 3 else "ok")[1]
             arm = Arm.BASE if start in {1, 4} else Arm.CANDIDATE
             store_answers(folder, raw, Answers(arm=arm, block=(start + 1) // 2, start=start, question=QUESTION))
         assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / f"packed-{fault}"), *subject()]) == 0

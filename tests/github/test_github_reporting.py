@@ -96,17 +96,17 @@ def test_judge_machines__a_section_is_dated_and_headed_by_values(reporter, tmp_p
     (section,) = judge_machines(reporter, [result], make_options(write_scenario(tmp_path, "unit")))
 
     assert (section.entry.state, section.entry.at) == (State.REGRESSION, AT)
-    assert section.heading.startswith("## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in ")
+    assert section.heading.startswith("## \N{CROSS MARK} REGRESSION (uncalibrated): ")
     assert "[run's summary](https://github.com/o/r/actions/runs/11)" in section.body
     assert len(summaries) == 1
-    assert summaries[0].startswith("### \N{CROSS MARK} REGRESSION (advisory): slower in ")
+    assert summaries[0].startswith("### \N{CROSS MARK} REGRESSION (uncalibrated): ")
 
 
 @pytest.mark.parametrize(
     ("worse", "state", "heading"),
     [
-        (0.0, State.INVALID, "## \N{NO ENTRY SIGN} test-gpu: invalid (the measurement cannot be trusted"),
-        (0.2, State.REGRESSION, "## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in "),
+        (0.0, State.INVALID, "## \N{NO ENTRY SIGN} invalid: the measurement cannot be trusted"),
+        (0.2, State.REGRESSION, "## \N{CROSS MARK} REGRESSION (uncalibrated): "),
     ],
 )
 def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(reporter, tmp_path, worse, state, heading):

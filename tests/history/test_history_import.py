@@ -120,7 +120,7 @@ def test_read_data_js__a_file_that_grew_adds_what_is_new(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("window.BENCHMARK_DATA = {", "not the data.js of github-action-benchmark"),
+        ("window.BENCHMARK_DATA = {", "not valid JSON .*; give data.js as github-action-benchmark wrote it"),
         ("window.BENCHMARK_DATA = {}", "entries: Field required"),
         (
             "window.BENCHMARK_DATA = " + json.dumps({"entries": {"s": [{**make_result(1, 1.0), "date": -1}]}}),

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.profiling import profile_server
+from tests.fakes.requests import ENGINE_MODULE, FAKE_PATH
 
-FAKES = Path(__file__).parents[1] / "fakes"
 LOAD = Load(num_prompts=8, input_len=16, output_len=12, max_concurrency=4)
 
 
@@ -29,7 +28,7 @@ def reaper():
 def profile(folder, reaper, *, arm=Arm.BASE, start=1, load=LOAD, **env):
     """Profile a fresh fake server into `folder`."""
     (folder / "config.json").write_text('{"vocab_size": 4096}')
-    engine = Engine(name="fake", package="fake", module="fake_engine", env={"PYTHONPATH": str(FAKES)})
+    engine = Engine(name="fake", package="fake", module=ENGINE_MODULE, env=FAKE_PATH)
     launch = Launch(
         engine=engine, python=sys.executable, model=folder, args=(), env=env, ready_timeout_s=20.0, stop_timeout_s=0.5
     )

@@ -27,28 +27,27 @@ RULES = Equivalence()
 QUESTION = Question(prompts=6, input_len=16, output_len=12, vocab=4096, seed=1)
 
 
-def ask(monkeypatch, fault, question=QUESTION):
+def ask(fault, question=QUESTION):
     """The body that the fake engine replies with."""
-    monkeypatch.setattr(fake_answers, "FAULT", fault)
     sampling = {"max_new_tokens": question.output_len}
-    return fake_answers.generate({"input_ids": draw_prompts(question), "sampling_params": sampling})[1]
+    return fake_answers.generate({"input_ids": draw_prompts(question), "sampling_params": sampling}, fault)[1]
 
 
-def store(folder, monkeypatch, faults, question=QUESTION):
+def store(folder, faults, question=QUESTION):
     """Store starts 1, 2, ... that answer with `faults`, base and candidate in turn, and load them."""
     for number, fault in enumerate(faults):
         arm = Arm.CANDIDATE if number % 2 else Arm.BASE
         asked = Answers(arm=arm, block=number // 2 + 1, start=number + 1, question=question)
-        store_answers(folder, ask(monkeypatch, fault, question), asked)
+        store_answers(folder, ask(fault, question), asked)
     return load_answers(folder)
 
 
-def check(folder, monkeypatch, *faults, **rules):
-    return list(check_equivalence(store(folder, monkeypatch, faults), replace(RULES, **rules)))
+def check(folder, *faults, **rules):
+    return list(check_equivalence(store(folder, faults), replace(RULES, **rules)))
 
 
-def test_check_equivalence__same_answers(tmp_path, monkeypatch):
-    answers = store(tmp_path, monkeypatch, ["ok", "ok", "ok", "ok"])
+def test_check_equivalence__same_answers(tmp_path):
+    answers = store(tmp_path, ["ok", "ok", "ok", "ok"])
 
     assert list(check_equivalence(answers, RULES)) == []
     assert describe_equivalence(answers, RULES) == (
@@ -57,15 +56,15 @@ def test_check_equivalence__same_answers(tmp_path, monkeypatch):
     )
 
 
-def test_check_equivalence__last_bits_and_flipped_tokens_are_no_fault(tmp_path, monkeypatch):
-    answers = store(tmp_path, monkeypatch, ["noisy", "near"])
+def test_check_equivalence__last_bits_and_flipped_tokens_are_no_fault(tmp_path):
+    answers = store(tmp_path, ["noisy", "near"])
 
     assert list(check_equivalence(answers, RULES)) == []
     assert "6 of 6 prompts have other tokens, the earliest at token 5 of prompt 0" in describe_equivalence(answers, RULES)
 
 
-def test_check_equivalence__wrong_but_fast(tmp_path, monkeypatch):
-    [problem] = check(tmp_path, monkeypatch, "ok", "ok", "ok", "wrong")
+def test_check_equivalence__wrong_but_fast(tmp_path):
+    [problem] = check(tmp_path, "ok", "ok", "ok", "wrong")
 
     assert problem.startswith(
         "block 2, candidate, start 4: its answers are wrong, however fast: log-probs differ from the base's by 1"
@@ -73,33 +72,33 @@ def test_check_equivalence__wrong_but_fast(tmp_path, monkeypatch):
     assert "(limit 10.0 %; the base against itself 0.00 %); 6 of 6 prompts have other tokens" in problem
 
 
-def test_check_equivalence__same_tokens_and_another_tokenizer(tmp_path, monkeypatch):
-    [problem] = check(tmp_path, monkeypatch, "ok", "other_text")
+def test_check_equivalence__same_tokens_and_another_tokenizer(tmp_path):
+    [problem] = check(tmp_path, "ok", "other_text")
 
     assert problem.startswith("block 1, candidate, start 2: prompt 0: the base's tokens, and another text")
 
 
-def test_check_equivalence__one_prompt_is_wrong(tmp_path, monkeypatch):
-    [problem] = check(tmp_path, monkeypatch, "ok", "one_prompt", max_mean_drift=0.5)
+def test_check_equivalence__one_prompt_is_wrong(tmp_path):
+    [problem] = check(tmp_path, "ok", "one_prompt", max_mean_drift=0.5)
 
     assert "its answers are wrong, however fast: in prompt 5 log-probs differ" in problem
     assert "one base start, so its own noise is not known" in problem
 
 
-def test_check_equivalence__agreement_is_asked_for(tmp_path, monkeypatch):
-    [problem] = check(tmp_path, monkeypatch, "ok", "near", min_agreement=0.9)
+def test_check_equivalence__agreement_is_asked_for(tmp_path):
+    [problem] = check(tmp_path, "ok", "near", min_agreement=0.9)
 
     assert "0 % of them are the base's token by token, the scenario wants 90 %" in problem
 
 
-def test_check_equivalence__gives_way_to_the_bases_own_noise(tmp_path, monkeypatch):
-    noisy = check(tmp_path, monkeypatch, "ok", "near", "near", "near", max_mean_drift=0.01, min_agreement=0.9)
+def test_check_equivalence__gives_way_to_the_bases_own_noise(tmp_path):
+    noisy = check(tmp_path, "ok", "near", "near", "near", max_mean_drift=0.01, min_agreement=0.9)
 
     assert noisy == []
 
 
-def test_compare_answers__noise_never_excuses_unrelated_answers(tmp_path, monkeypatch):
-    compared = compare_answers(store(tmp_path, monkeypatch, ["ok", "ok", "wrong", "ok"]), RULES)
+def test_compare_answers__noise_never_excuses_unrelated_answers(tmp_path):
+    compared = compare_answers(store(tmp_path, ["ok", "ok", "wrong", "ok"]), RULES)
 
     assert compared.max_mean == UNRELATED_DRIFT / 2
     assert compared.drift.mean > compared.max_mean
@@ -121,25 +120,25 @@ def test_compare_answers__noise_never_excuses_unrelated_answers(tmp_path, monkey
         ("other", "answered the equivalence prompts in an unknown form: output_ids: Field required"),
     ],
 )
-def test_check_equivalence__each_fault_in_its_own_words(tmp_path, monkeypatch, fault, words):
-    [problem] = check(tmp_path, monkeypatch, "ok", fault)
+def test_check_equivalence__each_fault_in_its_own_words(tmp_path, fault, words):
+    [problem] = check(tmp_path, "ok", fault)
 
     assert problem.startswith(f"block 1, candidate, start 2: {words}")
     assert "\n" not in problem
 
 
-def test_check_equivalence__constant_log_probs_tell_nothing(tmp_path, monkeypatch):
-    answers = store(tmp_path, monkeypatch, ["constant", "ok"])
+def test_check_equivalence__constant_log_probs_tell_nothing(tmp_path):
+    answers = store(tmp_path, ["constant", "ok"])
     [problem] = check_equivalence(answers, RULES)
 
     assert "block 1, base, start 1: gives every token the same log-prob" in problem
     assert describe_equivalence(answers, RULES) == ""
 
 
-def test_check_equivalence__different_questions_are_not_compared(tmp_path, monkeypatch):
+def test_check_equivalence__different_questions_are_not_compared(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    answers = [*store(tmp_path, monkeypatch, ["ok"]), *store(other, monkeypatch, ["ok"], replace(QUESTION, seed=2))]
+    answers = [*store(tmp_path, ["ok"]), *store(other, ["ok"], replace(QUESTION, seed=2))]
     [problem] = check_equivalence(answers, RULES)
 
     assert "were asked different equivalence prompts" in problem
@@ -199,8 +198,8 @@ def test_check_answered__measured_and_never_asked():
         (lambda path: path.write_bytes(path.read_bytes()[:-40]), "answers/start-02.json.gz does not match its digest"),
     ],
 )
-def test_load_answers__damaged_file(tmp_path, monkeypatch, spoil, words):
-    store(tmp_path, monkeypatch, ["ok", "ok"])
+def test_load_answers__damaged_file(tmp_path, spoil, words):
+    store(tmp_path, ["ok", "ok"])
     spoil(tmp_path / "answers" / "start-02.json.gz")
     good, bad = load_answers(tmp_path)
 
@@ -211,13 +210,13 @@ def test_load_answers__damaged_file(tmp_path, monkeypatch, spoil, words):
 def test_load_answers__file_that_was_never_whole(tmp_path, monkeypatch):
     """Truncated before its digest was taken, as a broken disk or a foreign tool would leave it."""
     monkeypatch.setattr("perfgate.results.answers.gzip.compress", lambda raw, **_: gzip.zlib.compress(raw)[:20])
-    [found] = store(tmp_path, monkeypatch, ["ok"])
+    [found] = store(tmp_path, ["ok"])
 
     assert "start-01.json.gz cannot be read" in found.problem
 
 
-def test_load_answers__torn_and_damaged_index(tmp_path, monkeypatch):
-    store(tmp_path, monkeypatch, ["ok", "ok"])
+def test_load_answers__torn_and_damaged_index(tmp_path):
+    store(tmp_path, ["ok", "ok"])
     index = tmp_path / ANSWERS_FILE
     whole = index.read_bytes()
     index.write_bytes(whole[:-30])

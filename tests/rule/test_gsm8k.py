@@ -61,7 +61,7 @@ def test_measure__equal_arms_solve_the_same_questions(tmp_path):
         "GSM8K: 20 of 20 answers of the candidate right, 20 of 20 of the base (limit 2.0 % less)"
     )
     assert verdict.outcome is not Outcome.INVALID
-    assert read_record(tmp_path / "out").checks == ("equivalence", "gsm8k")
+    assert read_record(tmp_path / "out").checks == ("equivalence", "gsm8k", "expert_use")
 
 
 def test_measure__candidate_that_solves_half(tmp_path):
@@ -110,7 +110,7 @@ def test_measure__calibration_asks_nothing(tmp_path):
     said = name_questions(write_questions(tmp_path / "questions.jsonl", 30))
     measure(build_request(tmp_path / "out", fields={"purpose": "calibration"}, **said), Silent())
 
-    assert read_record(tmp_path / "out").checks == ("equivalence",)
+    assert read_record(tmp_path / "out").checks == ("equivalence", "expert_use")
     assert '"gsm8k"' not in (tmp_path / "out" / "events.jsonl").read_text()
 
 

@@ -21,7 +21,7 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
 from perfgate.serving.measure import measure, require_engine
 from perfgate.serving.profiling import profile_server
-from tests.fakes.requests import FAKES, Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import FAKE_PATH, Silent, build_request, build_text, list_problems, use_fake_engine
 
 VLLM = {'engine = "sglang-cpu"': 'engine = "vllm"', "num_prompts = 8": 'backend = "vllm"\nnum_prompts = 8'}
 # What the CPU engine is told does not concern the other one.
@@ -32,7 +32,7 @@ PLAIN = {
     '  "--max-total-tokens", "16384",\n': "",
     '  "--max-running-requests", "16",\n': "",
 }
-FAKE = replace(ENGINES["vllm"], module="fake_vllm", env={"PYTHONPATH": f"{FAKES}:{FAKES / 'bench'}"}, caches=())
+FAKE = replace(ENGINES["vllm"], module="tests.fakes.fake_vllm", env=FAKE_PATH, caches=())
 
 
 @pytest.fixture

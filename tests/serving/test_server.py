@@ -26,6 +26,7 @@ from perfgate.serving.engine.server import (
     read_telling_lines,
     wait_all_ready,
 )
+from tests.fakes.requests import ENGINE_MODULE, FAKE_PATH
 
 GATE = """
 import subprocess, sys, time
@@ -39,7 +40,6 @@ time.sleep(600)
 # Killed after it started a process and before it could say so.
 UNTOLD = GATE.replace("reaper.add(server.pid)\n", "").replace(", start_new", ", env={**os.environ, **reaper.mark}, start_new")
 UNTOLD = "import os" + UNTOLD
-FAKES = Path(__file__).parents[1] / "fakes"
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def reaper():
 
 
 def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=20.0, stop_timeout_s=0.5, **env):
-    env = {"PYTHONPATH": str(FAKES), "FAKE_ENGINE": behaviour, **env}
-    engine = Engine(name="fake", package="fake", module="fake_engine", env=env)
+    env = {**FAKE_PATH, "FAKE_ENGINE": behaviour, **env}
+    engine = Engine(name="fake", package="fake", module=ENGINE_MODULE, env=env)
     launch = Launch(
         engine=engine,
         python=python,

@@ -20,7 +20,7 @@ from perfgate.serving.engine.server import HOST, Server
 from perfgate.serving.window import blame
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import read_lines, run_perfgate, start_perfgate, wait_for_lines
-from tests.fakes.requests import Silent, build_fake_engine, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import Silent, build_fake_engine, build_text, list_problems, use_fake_engine, use_fake_processes
 
 STOP = {"stop_timeout_s = 2.0": "stop_timeout_s = 0.2"}
 
@@ -44,6 +44,12 @@ def run_job(tmp_path, candidate=None, **changes):
     return verdict, session
 
 
+@pytest.fixture
+def processes(monkeypatch, tmp_path):
+    use_fake_processes(monkeypatch, tmp_path)
+
+
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("behaviour", ["deaf", "child"])
 def test_run_gate__an_engine_that_will_not_end(tmp_path, behaviour):
     verdict, session = run_job(tmp_path, ArmSpec(env={"FAKE_ENGINE": behaviour, "FAKE_SLOW": "3.0"}), **STOP)
@@ -88,7 +94,7 @@ def test_run_gate__a_verdict_that_cannot_be_written(tmp_path, monkeypatch):
     def write(path, _content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("perfgate.gate.gate.write_atomically", write)
+    monkeypatch.setattr("perfgate.gate.reports.write_atomically", write)
 
     with pytest.raises(
         EvidenceError, match=r"stopped, No space left on device \(.*report.md\); mend that, then go on with --r"
@@ -154,6 +160,7 @@ def test_run_gate__one_token_of_a_session_stalls_for_ten_seconds(tmp_path):
     assert verdict.warnings.count("block 1, candidate: a window stalled and was measured again") == 1
 
 
+@pytest.mark.usefixtures("processes")
 def test_gate__stopped_while_both_servers_load(tmp_path):
     """Each is waited for by a thread of its own, and none of them may keep the gate from its end."""
     path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"
@@ -174,6 +181,7 @@ def test_gate__stopped_while_both_servers_load(tmp_path):
     assert wait_for_leftovers(state) == []
 
 
+@pytest.mark.usefixtures("processes")
 def test_gate__a_disk_that_is_full_costs_no_line(tmp_path):
     """The gate's own files may grow no further: what a full disk does, at an instant of our choice."""
     path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"

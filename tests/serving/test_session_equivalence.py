@@ -1,4 +1,4 @@
-"""Sessions whose candidate answers otherwise: real processes, real HTTP, judged from the folder that they leave."""
+"""Sessions whose candidate answers otherwise: real HTTP, judged from the folder that they leave."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Outcome
-from perfgate.report.render import render_markdown, render_text
+from perfgate.report.render import ReportedCase, render_case, render_text
 from perfgate.report.view import describe_answers
 from perfgate.results.answers import ANSWERS_FILE
 from perfgate.results.results import load_results
@@ -44,12 +44,13 @@ def test_measure__asks_each_start_once(tmp_path):
 def test_measure__wrong_but_fast_is_invalid(tmp_path):
     scenario, session, verdict = run(tmp_path / "out", "wrong")
     again = judge(load_results(tmp_path / "out")[1], scenario, None)
+    case = ReportedCase(session=session, scenario=scenario, baseline=None, verdict=verdict)
 
     assert verdict.outcome is Outcome.INVALID
     assert "candidate, start 2: its answers are wrong, however fast" in verdict.reasons[0]
     assert again == verdict
-    assert "- Same answers: log-probs of the candidate differ" in render_markdown(verdict, session, scenario, None)
-    assert "\nanswers   log-probs of the candidate differ" in render_text(verdict, session, scenario, None)
+    assert "- Same answers: log-probs of the candidate differ" in render_case(case)
+    assert "\nanswers   log-probs of the candidate differ" in render_text(case)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from perfgate.serving.measure import measure
 from perfgate.storage.rounding import format_verdict
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import copy_without_break, kill_at, read_lines, run_perfgate, start_perfgate
-from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine, use_fake_processes
 
 # Two blocks of two starts each; two windows of a start warm it up.
 MEASURED = load_scenario("cpu-moe").blocks.windows
@@ -253,11 +253,17 @@ def test_require_cut_off__ended(tmp_path):
 
 
 # From before the first server to after the last window; each is another instant of the session.
-@pytest.mark.parametrize("lines", [1, 4, 9, 17, 24])
-def test_gate__killed_and_resumed_judges_as_the_same_windows_undisturbed(tmp_path, scenario, lines):
+@pytest.mark.parametrize(
+    ("lines", "use"),
+    [(1, use_fake_processes), (4, use_fake_engine), (9, use_fake_processes), (17, use_fake_engine), (24, use_fake_engine)],
+)
+def test_gate__killed_and_resumed_judges_as_the_same_windows_undisturbed(*, tmp_path, monkeypatch, scenario, lines, use):
+    use(monkeypatch, tmp_path)
     folder = tmp_path / "out"
     command = ("gate", scenario, "--out", folder, "--candidate-env", "FAKE_SLOW=2.0")
-    kill_at(start_perfgate(tmp_path / "state", *command), folder, lines)
+    # However late it is killed, it has not ended: its last servers, which are to be profiled, do not come up.
+    limit = {"FAKE_SERVERS": f"{tmp_path / 'servers'}:4"}
+    kill_at(start_perfgate(tmp_path / "state", *command, **limit), folder, lines)
     code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
     _, session = load_results(folder)
     parsed, undisturbed = load_results(copy_without_break(folder, tmp_path / "undisturbed"))
@@ -276,7 +282,8 @@ def test_gate__resumes_its_calibration(tmp_path):
     path = tmp_path / "scenario.toml"
     path.write_text(build_text())
     command = ("gate", path, "--out", tmp_path / "out")
-    kill_at(start_perfgate(tmp_path / "state", *command), tmp_path / "out-calibration" / "aa", 9)
+    limit = {"FAKE_SERVERS": f"{tmp_path / 'servers'}:2"}
+    kill_at(start_perfgate(tmp_path / "state", *command, **limit), tmp_path / "out-calibration" / "aa", 9)
     refused = run_perfgate(tmp_path / "state", *command)
     # What is left of a gate that was killed before its comparison had a name.
     (tmp_path / "out").mkdir()
@@ -296,16 +303,18 @@ def test_calibrate__effects_go_on_where_they_were_cut_off(tmp_path, monkeypatch)
     path, out, stored = tmp_path / "scenario.toml", tmp_path / "raw", tmp_path / "baselines"
     path.write_text(build_text())
     command = ("calibrate", path, "--blocks", "2", "--effects", "5,10", "--out", out, "--to", stored)
-    kill_at(start_perfgate(tmp_path / "state", *command), out / "injected-step-0.05", 9)
+    # Four servers of equal arms, then those of one block.
+    limit = {"FAKE_SERVERS": f"{tmp_path / 'servers'}:6"}
+    kill_at(start_perfgate(tmp_path / "state", *command, **limit), out / "injected-step-0.05", 9)
     quiet = (out / "aa" / "windows.jsonl").read_bytes()
     refused = run_perfgate(tmp_path / "state", *command)
     code, told, err = run_perfgate(tmp_path / "state", *command, "--resume")
+    assert code == 0, told + err
     baseline = json.loads(Path(told.strip()).read_text())
     injected = {found["injected_ratio"] for metric in baseline["metrics"].values() for found in metric["sensitivity"]}
 
     assert refused[0] == 2
     assert "go on with --resume" in refused[2]
-    assert code == 0, told + err
     assert (out / "aa" / "windows.jsonl").read_bytes() == quiet
     assert injected == {0.05, 0.1}
 
@@ -329,7 +338,8 @@ def test_gate__killed_between_the_last_window_and_the_report(tmp_path, scenario)
 def test_gate__killed_between_the_verdict_and_the_profile_of_an_arm(tmp_path, scenario, profiled):
     folder = tmp_path / "out"
     command = ("gate", scenario, "--out", folder, "--candidate-env", "FAKE_SLOW=2.0")
-    process = start_perfgate(tmp_path / "state", *command)
+    # Four servers measure two blocks, the next two are profiled.
+    process = start_perfgate(tmp_path / "state", *command, FAKE_SERVERS=f"{tmp_path / 'servers'}:{4 + profiled}")
     while len(read_profiles(folder)) < profiled or not (folder / "verdict.json").exists():
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
@@ -364,7 +374,7 @@ def test_run__resume_of_what_was_never_begun(tmp_path, scenario):
 
 def test_run__two_at_once_in_one_folder(tmp_path, scenario):
     command = ("run", scenario, "--out", tmp_path / "out")
-    first = start_perfgate(tmp_path / "state", *command)
+    first = start_perfgate(tmp_path / "state", *command, FAKE_ENGINE="hang:3")
     while not (tmp_path / "out" / "windows.jsonl").exists():
         time.sleep(0.01)
     code, _, err = run_perfgate(tmp_path / "state", *command, "--resume")

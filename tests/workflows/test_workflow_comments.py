@@ -62,9 +62,9 @@ def report(place, server, action="completed", owner="o"):
 
 
 @pytest.mark.parametrize("state", MEASURED)
-def test_report__what_was_measured(place, server, monkeypatch, state):
+def test_report__what_was_measured(place, server, state):
     measured, status, words = MEASURED[state]
-    measure(place, monkeypatch, **measured)
+    measure(place, **measured)
     measure_and_upload(place, server)
     found = report(place, server)
 
@@ -74,18 +74,18 @@ def test_report__what_was_measured(place, server, monkeypatch, state):
     assert (place / "store" / "perfgate-report" / "h20" / f"{SCENARIO}.html").exists()
 
 
-def test_report__from_planned_to_pass(place, server, monkeypatch):
+def test_report__from_planned_to_pass(place, server):
     """One comment that is edited, and a status that follows."""
     states = [report(place, server, action)[:2] for action in ("requested", "in_progress")]
-    measure(place, monkeypatch)
+    measure(place)
     measure_and_upload(place, server)
     states.append(report(place, server)[:2])
 
     assert states == [("planned", "pending"), ("running", "pending"), ("pass", "success")]
 
 
-def test_report__a_sick_machine(place, server, monkeypatch):
-    measure(place, monkeypatch)
+def test_report__a_sick_machine(place, server):
+    measure(place)
     measure_and_upload(place, server, DOCTOR="30")
     state, status, body = report(place, server)
 

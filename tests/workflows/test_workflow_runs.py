@@ -56,8 +56,8 @@ def open_pull(place, server, pull=None, **environment):
     return run_act(place, "perfgate-pr.yml", "pull_request", payload, GITHUB_API_URL=server.url, **environment)
 
 
-def test_pull_request__is_measured_and_passes(place, server, monkeypatch):
-    measure(place, monkeypatch)
+def test_pull_request__is_measured_and_passes(place, server):
+    measure(place)
     outcome = open_pull(place, server)
 
     assert (find_job(outcome, "plan"), find_job(outcome, "verdict")) == ("success", "success"), outcome.output[-4000:]
@@ -78,8 +78,8 @@ def test_pull_request__is_measured_and_passes(place, server, monkeypatch):
     assert f"checkout ref={HEAD} into head" in outcome.output
 
 
-def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server, monkeypatch):
-    measure(place, monkeypatch)
+def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server):
+    measure(place)
     server.set(merge_bases={})
     outcome = open_pull(place, server)
 
@@ -90,17 +90,17 @@ def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server,
 
 
 @pytest.mark.parametrize(("proved", "measured"), [("1", "success"), ("2", None)])
-def test_pull_request__wrong_kernels_are_handed_over_and_broken_ones_end_the_job(place, server, monkeypatch, proved, measured):
+def test_pull_request__wrong_kernels_are_handed_over_and_broken_ones_end_the_job(place, server, proved, measured):
     """1 says that the candidate's answers are wrong, which the session takes over; 2 that they could not be asked."""
-    measure(place, monkeypatch)
+    measure(place)
     outcome = open_pull(place, server, PROVED=proved)
 
     assert outcome.steps.get("Measure") == measured, outcome.output[-4000:]
     assert (place / "store" / f"perfgate-h20-{SCENARIO}").exists() is (measured is not None)
 
 
-def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, server, monkeypatch):
-    measure(place, monkeypatch, worse=0.2)
+def test_pull_request__a_regression_fails_the_check_and_is_uploaded(place, server):
+    measure(place, worse=0.2)
     outcome = open_pull(place, server)
 
     assert (find_job(outcome, "bench"), find_job(outcome, "verdict")) == ("success", "failure"), outcome.output[-4000:]
@@ -141,9 +141,9 @@ def test_merge_group__without_a_smoke_suite(place):
     assert not (place / "store" / "commands").exists()
 
 
-def test_merge_group__is_measured_by_its_smoke_suite(tmp_path, monkeypatch):
+def test_merge_group__is_measured_by_its_smoke_suite(tmp_path):
     place = make_place(tmp_path, f'smoke = ["{SCENARIO}"]\n')
-    measure(place, monkeypatch)
+    measure(place)
     payload = {"action": "checks_requested", "merge_group": {"head_sha": HEAD, "base_sha": BASE}}
     outcome = run_act(place, "perfgate-pr.yml", "merge_group", payload)
 
@@ -152,8 +152,8 @@ def test_merge_group__is_measured_by_its_smoke_suite(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("doctor", "canary"), [("0", "success"), ("20", None)])
-def test_schedule__machines_are_looked_at(place, monkeypatch, doctor, canary):
-    measure(place, monkeypatch)
+def test_schedule__machines_are_looked_at(place, doctor, canary):
+    measure(place)
     outcome = run_act(place, "perfgate-runners.yml", "schedule", {"ref": "refs/heads/main"}, DOCTOR=doctor)
 
     assert find_step(outcome, "The same build against itself") == canary, outcome.output[-4000:]
@@ -165,7 +165,7 @@ echo "$*" >> "$STORE/gh"
 """
 
 
-def test_schedule__the_main_branch_is_measured_and_what_it_taught_is_proposed(place, monkeypatch):
+def test_schedule__the_main_branch_is_measured_and_what_it_taught_is_proposed(place):
     """GitHub is a folder here, and `gh` a file that remembers; plan, hand-off, learning and the script are real."""
     tree, remote = place / "tree", place / "remote" / "o" / "r.git"
     (tree / "perfgate").unlink()
@@ -178,7 +178,7 @@ def test_schedule__the_main_branch_is_measured_and_what_it_taught_is_proposed(pl
     (place / "bin" / "gh").write_text(GH)
     (place / "bin" / "gh").chmod(0o755)
     (place / ".gitconfig").write_text(f'[url "{place}/remote/"]\n\tinsteadOf = https://github.com/\n')
-    measure(place, monkeypatch)
+    measure(place)
     settings = {"GIT_CONFIG_GLOBAL": place / ".gitconfig"}
     outcome = run_act(place, "perfgate-baseline.yml", "schedule", {"ref": "refs/heads/main"}, **settings)
 
@@ -200,8 +200,8 @@ def test_schedule__another_branch_teaches_nothing(place):
     assert not (place / "store" / "commands").exists()
 
 
-def test_pull_request__a_sick_machine_measures_nothing(place, server, monkeypatch):
-    measure(place, monkeypatch)
+def test_pull_request__a_sick_machine_measures_nothing(place, server):
+    measure(place)
     outcome = open_pull(place, server, DOCTOR="30")
 
     assert outcome.steps["The machine is fit to measure"] == "failure"
@@ -209,8 +209,8 @@ def test_pull_request__a_sick_machine_measures_nothing(place, server, monkeypatc
     assert (place / "store" / "commands").read_text() == "runner doctor --expect h20\n"
 
 
-def test_attack__a_hostile_title_and_branch(place, server, monkeypatch):
-    measure(place, monkeypatch)
+def test_attack__a_hostile_title_and_branch(place, server):
+    measure(place)
     evil = f'"; touch {place}/pwned; $(touch {place}/pwned) `touch {place}/pwned` \n::set-output name=action::run'
     pull = make_pull(title=evil, branch=evil)
     outcome = open_pull(place, server, pull)
@@ -223,8 +223,8 @@ def make_inputs(**changes):
     return {"inputs": {"pr": "7", "head_sha": HEAD, "hardware": "", "scenario": "", **changes}}
 
 
-def test_dispatch__admits_measures_and_publishes(place, server, monkeypatch):
-    measure(place, monkeypatch, worse=0.2)
+def test_dispatch__admits_measures_and_publishes(place, server):
+    measure(place, worse=0.2)
     server.set(jobs={"1": [{"name": f"gpu / bench h20 {SCENARIO}", "steps": []}]})
     outcome = run_act(
         place,

@@ -147,12 +147,14 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
 
 def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
     """Say what hand-offs are judged by."""
-    known = load_settings(settings).list_jobs()
+    rules = load_settings(settings)
+    known = rules.list_jobs()
     return JudgingOptions(
         scenarios=options["scenarios"],
         baselines=options["baselines"],
         scenarios_in_pr=len(known),
         machines=len(name_machines(known)),
+        uncalibrated=rules.uncalibrated,
     )
 
 

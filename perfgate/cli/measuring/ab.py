@@ -15,6 +15,7 @@ from perfgate.cli.options import (
     add_profile_option,
     add_proof_options,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
 )
 from perfgate.cli.output import add_format_option
@@ -52,6 +53,7 @@ _CHANGES = {
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_folder_options
 @add_format_option
 def command(scenario: str, base_python: str | None, **options: Any) -> int:

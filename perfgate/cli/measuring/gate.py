@@ -14,6 +14,7 @@ from perfgate.cli.options import (
     add_profile_option,
     add_proof_options,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -37,6 +38,7 @@ from perfgate.serving.progress import show_progress
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_arm_options
 @add_format_option
 def command(*, scenario: str, **options: Any) -> int:
@@ -70,4 +72,4 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
         report = run_gate(job, progress)
     click.echo(render_as(options["style"], report, choose_layout()), nl=options["style"] == "text")
     click.echo(f"report folder: {folder}", err=options["style"] == "json")
-    return report.verdict.outcome.exit_code
+    return report.verdict.find_exit_code(options["uncalibrated"])

@@ -18,7 +18,8 @@ from perfgate.cli.options import (
     read_proof,
 )
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.gate.case import fix_noise, is_decided
+from perfgate.gate.case import fix_noise, is_decided, load_case
+from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
 from perfgate.results.results import load_results
 from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.catalog import read_scenario_text
@@ -34,6 +35,13 @@ from perfgate.verdict.validity.admission import find_problems
 @click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
 @add_proof_options
 @add_share_option
+@click.option(
+    "--profile",
+    type=click.Choice(["auto", "never"]),
+    default="never",
+    show_default=True,
+    help="After a regression, profile both arms in fresh servers, so that a comment can say which kernel it is.",
+)
 @add_arm_options
 @add_format_option
 def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
@@ -65,6 +73,8 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     )
     with show_progress() as progress:
         measure(request, progress)
+        if options["profile"] == "auto" and is_profile_due(folder, parsed.server.engine, load_case(folder).verdict.outcome):
+            profile_arms(request, progress)
     _, session = load_results(folder)
     problems = find_problems(session, parsed)
     if options["style"] == "json":

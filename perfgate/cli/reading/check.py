@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from perfgate.cli.options import add_uncalibrated_option
 from perfgate.cli.output import write_output
 from perfgate.core import Verdict
 from perfgate.errors import InputError
@@ -41,7 +42,10 @@ from perfgate.verdict.layers import judge_layers
     default=None,
     help="Whether a base can be built at all; without one a candidate alone is the last word (default: what RESULT_DIR says).",
 )
-def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, **facts: Any) -> int:
+@add_uncalibrated_option
+def command(
+    *, folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, uncalibrated: str, **facts: Any
+) -> int:
     """Judge a result folder again, from raw windows alone: the same bytes on any machine.
 
     RESULT_DIR may also hold timings of MoE layers, stored by pytest-benchmark: one file is one block.
@@ -61,7 +65,7 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
     if recorded.is_file() and recorded.read_bytes() != format_verdict(report.verdict):
         click.echo(f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or options", err=True)
     write_output(render_as(style, report, choose_layout() if output is None else lay_out), output)
-    return report.verdict.outcome.exit_code
+    return report.verdict.find_exit_code(uncalibrated)
 
 
 def render_layer_verdict(style: str, verdict: Verdict) -> bytes:

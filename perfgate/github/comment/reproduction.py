@@ -54,6 +54,11 @@ class Reproduction:
         return " && ".join(join(step) for step in steps)
 
     @property
+    def span(self) -> tuple[str, str] | None:
+        """The commits of base and candidate, between which a slow one is searched; None where the base is not known."""
+        return (self.base_sha, self.subject.head_sha) if self.base_sha else None
+
+    @property
     def fetch(self) -> str:
         """The command that fetches the result folders; empty where they were not kept."""
         match = _ARTIFACT.fullmatch(self.link)

@@ -86,8 +86,8 @@ def build_section(subject: HandoffSubject, state: State, at: str, *, headline: s
 
 
 def _write_heading(hardware: str, state: State, headline: str = "") -> str:
-    words = " ".join(_disarm(headline).splitlines()) or f"{state.value} ({state.sentence})"
-    return f"## {state.icon} {hardware}: {words}"
+    words = " ".join(_disarm(headline).splitlines()) or f"{state.value}: {state.sentence}"
+    return f"## {state.icon} {words} ({hardware})"
 
 
 def put(sections: Mapping[str, MachineSection], new: MachineSection) -> dict[str, MachineSection]:

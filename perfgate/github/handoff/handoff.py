@@ -17,7 +17,9 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
+from perfgate.expert_use import Unknown
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
+from perfgate.results.attribution import TOP
 from perfgate.scenario.schema import Name
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
@@ -31,6 +33,10 @@ MAX_PROBLEMS = 50
 MAX_PROMPTS = 64
 MAX_ANSWER = 4096
 MAX_TEXT = MAX_LINE
+MAX_TEXTS = 32
+MAX_TRACED = 128
+MAX_LAYERS = 128
+MAX_CHOICES = 4096
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -48,6 +54,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 SmallCount = Annotated[int, Field(ge=0, lt=100_000)]
 Ordinal = Annotated[int, Field(ge=1, lt=100_000)]
 Logprob = Annotated[float, Field(ge=-1e6, le=1e-3, allow_inf_nan=False)]
+Choices = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=MAX_CHOICES)]
 Rate = Number | Literal["Infinity", "inf"]
 
 
@@ -117,8 +124,64 @@ class AnswerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class KernelEntry:
+    """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
+
+    Such a one crosses as the digest of its name alone: no text that a change chose is shown to anybody.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.~]{0,72}$")]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    base_us: Number
+    candidate_us: Number
+    base_count: Number
+    candidate_count: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ProfileEntry:
+    """What profiles of both arms said: sums over all kernels or operators, and those that differ most."""
+
+    kind: Literal["kernel", "operator"]
+    base_us: Number
+    candidate_us: Number
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=TOP)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class TextEntry:
+    """The token ids of a random text, and for each layer the experts that were chosen for them, as base64."""
+
+    tokens: Annotated[tuple[Count, ...], Field(max_length=MAX_TRACED)]
+    layers: Annotated[tuple[Choices, ...], Field(min_length=1, max_length=MAX_LAYERS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class TraceEntry:
+    """Which experts a server chose: texts, and some of them a second time."""
+
+    experts: Ordinal
+    top_k: Ordinal
+    prompt_len: Ordinal
+    tokens_a_step: Ordinal
+    texts: Annotated[tuple[TextEntry, ...], Field(min_length=2, max_length=MAX_TEXTS)]
+    again: Annotated[tuple[TextEntry, ...], Field(min_length=1, max_length=MAX_TEXTS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class UseEntry:
+    """The expert use of one arm: what its server chose, or why that is not known."""
+
+    arm: Arm
+    block: Ordinal
+    start: Ordinal
+    found: TraceEntry | Unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Handoff:
-    """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` itself.
+    """A whole session as it crosses the border. `problems` are facts that void it; the reader judges `kernels` and `expert_use`
+    itself. `measures_expert_use` says that it was asked for: where it is missing then, the session is void.
 
     `ended_s` is the last moment that its folder knows of, as `WindowEntry.ended_s` counts: servers stop after the last window.
     """
@@ -136,6 +199,9 @@ class Handoff:
     windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
     answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
     kernels: KernelProof | None = None
+    profile: ProfileEntry | None = None
+    measures_expert_use: bool = False
+    expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
     ended_s: Number = 0.0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 
 from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question, Session
+from perfgate.expert_use import Unknown
 from perfgate.github.handoff.handoff import (
     MAX_PROBLEMS,
     MAX_TEXT,
@@ -22,7 +24,12 @@ from perfgate.github.handoff.handoff import (
     ArmFacts,
     Handoff,
     HandoffSubject,
+    KernelEntry,
+    ProfileEntry,
     ReplyEntry,
+    TextEntry,
+    TraceEntry,
+    UseEntry,
     WindowEntry,
     describe,
     dump_handoff,
@@ -31,10 +38,13 @@ from perfgate.github.handoff.handoff import (
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
+from perfgate.results.attribution import Attribution, KernelDifference, rank, summarise
+from perfgate.results.expert_use import RawText, RawTrace, list_use, parse_raw, store_use
+from perfgate.results.profiles import read_attribution, store_numbers
 from perfgate.results.records import ArmRecord, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
-from perfgate.scenario.safeguards import Equivalence
+from perfgate.scenario.safeguards import Check, Equivalence
 from perfgate.scenario.schema import parse_scenario
 from perfgate.verdict.validity.admission import find_problems
 
@@ -91,6 +101,36 @@ def _write_reply(reply: ReplyEntry, prompt: list[int]) -> dict[str, Any]:
     }
 
 
+def pack_use(folder: Path) -> Iterator[UseEntry]:
+    """Keep of each arm which experts it chose; of one whose choices were damaged nothing, so that it is missed."""
+    for record, raw in list_use(folder):
+        found = record.unknown if raw is None else _pack_trace(raw)
+        if found is not None:
+            yield UseEntry(arm=record.arm, block=record.block, start=record.start, found=found)
+
+
+def _pack_trace(raw: RawTrace) -> TraceEntry:
+    return TraceEntry(
+        experts=raw.experts,
+        top_k=raw.top_k,
+        prompt_len=raw.prompt_len,
+        tokens_a_step=raw.tokens_a_step,
+        texts=tuple(map(_pack_text, raw.texts)),
+        again=tuple(map(_pack_text, raw.again)),
+    )
+
+
+def _pack_text(text: RawText) -> TextEntry:
+    return TextEntry(tokens=tuple(text.tokens), layers=tuple(text.layers))
+
+
+def unpack_use(entry: UseEntry, folder: Path) -> None:
+    """Write an arm's choices into a result folder, where they are judged as if they had been made here."""
+    found = entry.found if isinstance(entry.found, Unknown) else parse_raw(asdict(entry.found))
+    store_use(folder, found, arm=entry.arm, block=entry.block, start=entry.start)
+
+
+_NOT_KERNEL = re.compile(r"[^A-Za-z0-9_:.~]")
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
 
 
@@ -121,8 +161,52 @@ def _build_handoff(folder: Path, subject: HandoffSubject) -> Handoff:
         windows=tuple(_pack_window(folder, entry.file, _place(entry)) for entry in _readable(folder, session)),
         answers=tuple(pack_answers(found) for found in session.answers if found.problem is None),
         kernels=record.kernels,
+        profile=pack_profile(read_attribution(folder)),
+        measures_expert_use="expert_use" in session.checks,
+        expert_use=tuple(pack_use(folder)),
         ended_s=session.timing.took_s if session.timing else 0.0,
     )
+
+
+def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
+    """Reduce profiles to numbers under the base's own names; None where both arms' cannot be read."""
+    if not isinstance(found, Attribution):
+        return None
+    return ProfileEntry(
+        kind=found.kind,
+        base_us=found.base_us,
+        candidate_us=found.candidate_us,
+        parts=tuple(
+            KernelEntry(
+                name=_NOT_KERNEL.sub("_", part.name)[:72] if part.base_count else "",
+                digest=hashlib.sha256(part.name.encode()).hexdigest()[:12],
+                base_us=part.base_us,
+                candidate_us=part.candidate_us,
+                base_count=part.base_count,
+                candidate_count=part.candidate_count,
+            )
+            for part in summarise(found).parts
+        ),
+    )
+
+
+def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
+    """Write the numbers into a result folder; a kernel that the base does not call is named by its digest."""
+    parts = tuple(
+        KernelDifference(
+            name=part.name or f"new {entry.kind} {part.digest}",
+            base_us=part.base_us,
+            candidate_us=part.candidate_us,
+            base_count=part.base_count,
+            candidate_count=part.candidate_count,
+            share=0.0,
+        )
+        for part in entry.parts
+    )
+    found = Attribution(
+        kind=entry.kind, parts=tuple(sorted(parts, key=rank)), base_us=entry.base_us, candidate_us=entry.candidate_us
+    )
+    store_numbers(folder, found)
 
 
 def _readable(folder: Path, session: Session) -> list[Any]:
@@ -200,7 +284,7 @@ def unpack_folder(
         arms=arms,
         model={},
         # Whether answers are asked for is this side's say, like everything else in the scenario.
-        checks=("equivalence",) if rules.enabled else (),
+        checks=_list_checks(handoff, rules),
         scenarios_in_pr=scenarios_in_pr,
         has_base=has_base,
         kernels=handoff.kernels,
@@ -211,8 +295,18 @@ def unpack_folder(
         writer.add_window(orjson.dumps(window.record, option=orjson.OPT_SORT_KEYS) + b"\n", **window.place)
     for entry in handoff.answers:
         unpack_answers(entry, folder)
+    for used in handoff.expert_use:
+        unpack_use(used, folder)
     last_s = max((window.ended_s for window in handoff.windows), default=0.0)
     last_s = max(last_s, handoff.ended_s)
     for problem in handoff.problems:
         writer.add_problem(problem, last_s)
+    if handoff.profile is not None:
+        unpack_profile(handoff.profile, folder)
     writer.add_event("session_ended" if handoff.is_complete else "handed_over", last_s)
+
+
+def _list_checks(handoff: Handoff, rules: Equivalence) -> tuple[Check, ...]:
+    """What must be there to be judged. Whether expert use was measured is the other side's say; what is left out shows."""
+    answers: tuple[Check, ...] = ("equivalence",) if rules.enabled else ()
+    return (*answers, "expert_use") if handoff.measures_expert_use else answers

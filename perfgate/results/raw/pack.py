@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Annotated
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
 from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
-from perfgate.storage.schema import describe_first
+from perfgate.storage.schema import parse_json
 
 PACK_FILE = "raw.tar.xz"
 INDEX_MEMBER = "files.jsonl"
@@ -108,12 +108,8 @@ def _read(path: Path, changed_ns: int, size_bytes: int) -> Pack:
     lines = members.pop(INDEX_MEMBER, None)
     if lines is None:
         raise EvidenceError(f"{path}: damaged or no packed session: {INDEX_MEMBER} cannot be read; copy it again")
-    try:
-        files = [_adapter().validate_python(orjson.loads(line)) for line in lines.splitlines()]
-    except orjson.JSONDecodeError as error:
-        raise EvidenceError(f"{path}: {INDEX_MEMBER}: not valid JSON ({error}); copy it again") from None
-    except ValidationError as error:
-        raise EvidenceError(f"{path}: {INDEX_MEMBER}: {describe_first(error)}; copy it again") from None
+    where = f"{path}: {INDEX_MEMBER}"
+    files = [parse_json(line, _adapter(), where, "copy it again") for line in lines.splitlines()]
     return Pack(path=path, files={found.file: found for found in files}, members=members)
 
 

@@ -13,10 +13,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Self
 
-from perfgate.machine.processes import list_marked, signal_session, wait_for_end
+from perfgate.machine.processes import end_session, list_marked, signal_session, wait_for_end
+from perfgate.serving.engine.interruption import INTERRUPTION
 
 VARIABLE = "PERFGATE_GATE"
 BYE = "close 0"
@@ -25,7 +27,7 @@ BIRTH_S = 1.0
 
 
 class Reaper:
-    """The gate's end of the pipe."""
+    """The gate's end of the pipe: it starts and ends the processes of a session. Use `with`: no process outlives the gate."""
 
     def __init__(self, *locks: int) -> None:
         """Start the reaper in a session of its own, so that a Ctrl-C at the terminal does not reach it.
@@ -44,6 +46,41 @@ class Reaper:
             text=True,
             pass_fds=locks,
         )
+
+    def __enter__(self) -> Self:
+        """Nothing to begin: it runs already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the reaper end, on every path."""
+        self.close()
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], log: Path, *, is_asked: bool = False) -> subprocess.Popen[Any]:
+        """Start a process as the leader of a session of its own, on the list before a signal may end the run.
+
+        It writes to `log`; one that `is_asked` takes and gives lines through pipes, and only its errors go there. Raise OSError
+        where the program is not there.
+        """
+        with INTERRUPTION.defer(), log.open("ab") as output:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE if is_asked else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if is_asked else output,
+                stderr=output,
+                env={**env, **self.mark},
+                start_new_session=True,
+                text=True,
+            )
+            self.add(process.pid)
+        return process
+
+    def end(self, process: subprocess.Popen[Any], grace_s: float) -> list[int]:
+        """End what `start` started, with its whole session; return the processes that survive even SIGKILL."""
+        survivors = end_session(process.pid, grace_s)
+        process.wait(timeout=10)
+        if not survivors:
+            self.drop(process.pid)
+        return survivors
 
     def add(self, leader: int) -> None:
         """End the session of `leader` should the gate die."""

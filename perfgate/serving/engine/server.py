@@ -18,10 +18,8 @@ from typing import Self
 import httpx
 
 from perfgate.errors import ServerError
-from perfgate.machine.processes import end_session
 from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.inheritance import inherit
-from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
@@ -143,22 +141,11 @@ class Server:
         self._begun = time.monotonic()
         self.expert_folder.mkdir(parents=True, exist_ok=True)
         own = {EXPERTS: str(self.expert_folder)}
-        environment = {**inherit(), **self.launch.engine.env, **own, **self.launch.env, **self._reaper.mark}
-        with INTERRUPTION.defer(), self.log.open("ab") as output:
-            try:
-                self._process = subprocess.Popen(
-                    self.launch.argv(self.port),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise ServerError(
-                    f"{self.launch.python}: cannot be started ({error.strerror}); check the arm's Python"
-                ) from None
-            self._reaper.add(self._process.pid)
+        environment = {**inherit(), **self.launch.engine.env, **own, **self.launch.env}
+        try:
+            self._process = self._reaper.start(self.launch.argv(self.port), environment, self.log)
+        except OSError as error:
+            raise ServerError(f"{self.launch.python}: cannot be started ({error.strerror}); check the arm's Python") from None
 
     def wait_ready(
         self, on_wait: Callable[[float], None] = lambda _: None, is_given_up: Callable[[], bool] = lambda: False
@@ -240,14 +227,12 @@ class Server:
         if self._process is None:
             return
         leader, self._process = self._process, None
-        survivors = end_session(leader.pid, self.launch.stop_timeout_s)
-        leader.wait(timeout=10)
+        survivors = self._reaper.end(leader, self.launch.stop_timeout_s)
         for segment in _list_segments() - self._segments:
             segment.unlink(missing_ok=True)
         shutil.rmtree(self.expert_folder, ignore_errors=True)
         if survivors:
             raise ServerError(f"processes {survivors} survived SIGKILL; the machine needs a restart")
-        self._reaper.drop(leader.pid)
 
     def _tell(self) -> str:
         lines = read_telling_lines(self.log, self.launch.engine.fault_words)

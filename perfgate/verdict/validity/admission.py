@@ -22,7 +22,7 @@ from perfgate.verdict.validity.expectations import check_expectations
 from perfgate.verdict.validity.gsm8k import check_gsm8k
 from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate.verdict.validity.pairing import ServerStart, group_starts
-from perfgate.verdict.validity.routing import check_use
+from perfgate.verdict.validity.routing import check_asked, check_use
 from perfgate.verdict.validity.structure import (
     AdmissionLimits,
     check_blocks,
@@ -75,6 +75,7 @@ def find_problems(session: Session, scenario: Scenario) -> tuple[str, ...]:
         iter(session.damage),
         check_superseded(session, scenario),
         check_use(session.expert_use),
+        check_asked(session.windows, session.expert_use) if "expert_use" in session.checks else iter(()),
         check_equivalence(session.answers, rules),
         check_answered(session.windows, session.answers) if "equivalence" in session.checks else iter(()),
         check_expectations(session.expect, session.shown) if session.shown else iter(()),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from perfgate.core import Arm
+from perfgate.core import Arm, Role, Window
 from perfgate.errors import CANNOT_MEASURE
-from perfgate.expert_use import ExpertUse, Fault, FaultKind, find_faults
+from perfgate.expert_use import NOT_MEASURED, ExpertUse, Fault, FaultKind, find_faults
 from perfgate.storage.rounding import format_percent
 
 
@@ -16,6 +16,16 @@ def check_use(uses: Mapping[Arm, ExpertUse]) -> Iterator[str]:
     for arm, use in sorted(uses.items()):
         for fault in find_faults(use, base if arm is Arm.CANDIDATE else None):
             yield describe_fault(fault, use, f"as the {arm.value} serves it")
+
+
+def check_asked(windows: Iterable[Window], uses: Mapping[Arm, ExpertUse]) -> Iterator[str]:
+    """Name the arms whose windows count and whose expert use, which was measured before them, is not there."""
+    measured = {window.arm for window in windows if window.role is Role.MEASURED}
+    if lost := [arm.value for arm in Arm if arm in measured and uses.get(arm, NOT_MEASURED) == NOT_MEASURED]:
+        yield (
+            f"{' and '.join(lost)}: expert use was measured, and expert_use.jsonl does not tell it: the folder was changed "
+            "after the run; measure again"
+        )
 
 
 def describe_fault(fault: Fault, use: ExpertUse, who: str) -> str:

@@ -12,47 +12,63 @@ import sys
 import time
 import urllib.request
 
-BEHAVIOUR = os.environ.get("FAKE_BENCH", "ok")
 # A shorter wait for the engine's answer is this machine's; a longer one is the engine's stall, in the midst of an answer.
 MIN_STALL_S = 2.0
-calls = 0
+OPTIONS = ("--base-url", "--output-file", "--backend", "--model", "--dataset-name", "--request-rate")
+NUMBERS = ("--num-prompts", "--random-input-len", "--random-output-len", "--max-concurrency", "--seed")
 
 
 def get_tokenizer(name):
     return name
 
 
+class Bench:
+    """The load generator of one session with the variables `env`; `wait` is how it waits."""
+
+    def __init__(self, env, wait=time.sleep):
+        self.behaviour = env.get("FAKE_BENCH", "ok")
+        self.wait = wait
+        self.calls = 0
+
+    def run(self, argv):
+        """Take one window."""
+        self.calls += 1
+        args = parse(argv)
+        if self.behaviour == "fail_third" and self.calls == 3:
+            sys.exit(1)
+        if self.behaviour == "hang":
+            self.wait(600)
+        begun = time.monotonic()
+        with urllib.request.urlopen(args.base_url + "/slow") as answer:
+            slow = float(answer.headers["X-Slow"])
+        waited = time.monotonic() - begun
+        if self.behaviour == "unsteady":
+            slow *= 2.0**self.calls
+        line = build_line(args, slow, waited if waited >= MIN_STALL_S else 0.0, lost=int(self.behaviour == "drop_one"))
+        with open(args.output_file, "a") as file:
+            file.write("<html>502</html>\n" if self.behaviour == "garbage" else json.dumps(line) + "\n")
+
+
+BENCH = Bench(os.environ)
+
+
 def cli_main():
-    global calls
-    calls += 1
+    BENCH.run(sys.argv[1:])
+
+
+def parse(argv):
     parser = argparse.ArgumentParser()
-    for option in ("--base-url", "--output-file", "--backend", "--model", "--dataset-name", "--request-rate"):
+    for option in OPTIONS:
         parser.add_argument(option)
-    for option in ("--num-prompts", "--random-input-len", "--random-output-len", "--max-concurrency", "--seed"):
+    for option in NUMBERS:
         parser.add_argument(option, type=int)
     parser.add_argument("--random-range-ratio", type=float)
     parser.add_argument("--output-details", action="store_true")
     parser.add_argument("--disable-tqdm", action="store_true")
-    args = parser.parse_args()
-    if BEHAVIOUR == "fail_third" and calls == 3:
-        sys.exit(1)
-    if BEHAVIOUR == "hang":
-        time.sleep(600)
-    begun = time.monotonic()
-    with urllib.request.urlopen(args.base_url + "/slow") as answer:
-        slow = float(answer.headers["X-Slow"])
-    waited = time.monotonic() - begun
-    if BEHAVIOUR == "unsteady":
-        slow *= 2.0**calls
-    with open(args.output_file, "a") as file:
-        file.write(
-            "<html>502</html>\n"
-            if BEHAVIOUR == "garbage"
-            else json.dumps(build_line(args, slow, waited if waited >= MIN_STALL_S else 0.0)) + "\n"
-        )
+    return parser.parse_args(argv)
 
 
-def build_line(args, slow, stalled):
+def build_line(args, slow, stalled, lost):
     count, length = args.num_prompts, args.random_output_len
     itls = [[0.010 * slow * random.uniform(0.98, 1.02) for _ in range(length - 1)] for _ in range(count)]
     itls[0][0] += stalled
@@ -62,7 +78,6 @@ def build_line(args, slow, stalled):
     duration = (sum(e2e_ms) / 1000 - stalled) / args.max_concurrency + stalled
     tokens = count * length
     flat = [1000 * gap for gaps in itls for gap in gaps]
-    lost = 1 if BEHAVIOUR == "drop_one" else 0
     return {
         "backend": args.backend,
         "dataset_name": args.dataset_name,
