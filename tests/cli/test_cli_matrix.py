@@ -10,6 +10,7 @@ from perfgate.cli import main
 from perfgate.core import Arm, Role
 from perfgate.report.cells import remark, tabulate_cells
 from perfgate.results.answers import load_answers
+from perfgate.results.expert_use import list_use
 from perfgate.results.matrix_records import read_entries
 from perfgate.results.matrix_results import load_matrix
 from perfgate.results.server_info import load_infos
@@ -77,6 +78,7 @@ def test_matrix__each_start_is_asked_and_keeps_its_settings(write, tmp_path, cap
     code = main(["matrix", write(), "--out", str(tmp_path / "out")])
     out = capsys.readouterr().out
     answers, infos = load_answers(tmp_path / "out"), load_infos(tmp_path / "out")
+    frozen = [event["server"] for event in read_events(tmp_path / "out") if event["event"] == "gc_freeze"]
     [ready] = [event for event in read_events(tmp_path / "out") if event["event"] == "server_ready" and event["start"] == 1]
 
     assert code == 0
@@ -88,6 +90,8 @@ def test_matrix__each_start_is_asked_and_keeps_its_settings(write, tmp_path, cap
     ]
     assert [(info.arm, info.start) for info in infos] == [(found.arm, found.start) for found in answers]
     assert all(info.settings for info in infos)
+    assert [(record.arm, record.start) for record, _ in list_use(tmp_path / "out")] == [(Arm.BASE, 1), (Arm.CANDIDATE, 2)]
+    assert frozen == ["plain", "slowed", "slowed", "plain"]
     assert ready["ready_s"] > 0
     assert "answers of slowed held against plain: log-probs of the candidate differ from the base's by 0.00 %" in out
     assert "answers of plain" not in out

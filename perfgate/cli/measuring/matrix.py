@@ -13,7 +13,8 @@ from perfgate.report.table import lay_out_markdown, print_table
 from perfgate.results.frame import frame_of_cells, write_csv
 from perfgate.results.matrix_records import require_matrix
 from perfgate.results.matrix_results import load_matrix
-from perfgate.scenario.matrix import find_matrix, parse_matrix, read_matrix_text
+from perfgate.scenario.catalog import find_matrix, read_matrix_text
+from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.matrix_run import MatrixRequest, measure_matrix
 from perfgate.serving.progress import show_progress
 from perfgate.storage.journal import write_atomically
