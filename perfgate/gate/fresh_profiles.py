@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from perfgate.core import Arm, Outcome
+from perfgate.engines.table import ENGINES
 from perfgate.errors import RunnerError, ServerError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
@@ -17,7 +18,6 @@ from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles
 from perfgate.results.records import read_record
 from perfgate.results.resumption import read_progressed
 from perfgate.results.writer import ResultWriter
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import Request, raise_on_signals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from perfgate.readers.request_details import Details, detail_findings, detail_va
 from perfgate.readers.run_checks import NO_LIMIT, Totals, as_count, as_number, as_run, read_rate
 from perfgate.results.raw.raw_files import read_raw
 
+STREAM = "-"
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Python writes a closed loop's rate as a bare Infinity, which is no JSON. A quote inside a string is escaped, so this pattern
@@ -63,15 +65,18 @@ def read_runs(path: Path | str) -> tuple[Run, ...]:
     Raise EvidenceError naming file and line when the file is none of these. A run that contradicts itself is returned with its
     problems.
     """
-    path = Path(path)
-    content = read_bytes(path)
+    return parse_runs(read_bytes(Path(path)), str(path))
+
+
+def parse_runs(content: bytes, path: str) -> tuple[Run, ...]:
+    """Read every run of a file's content, as `read_runs` does; `path` is what messages call it."""
     if content.lstrip()[:1] == b"{":
-        return _parse_lines(content, str(path))
+        return _parse_lines(content, path)
     text = decode(content)
     if is_matrix_log(text):
-        return tuple(cell.run for cell in parse_matrix_log(text, str(path)))
+        return tuple(cell.run for cell in parse_matrix_log(text, path))
     if has_table(text):
-        return parse_tables(text, str(path))
+        return parse_tables(text, path)
     raise EvidenceError(f"{path}: no bench_serving JSONL line, printed result or matrix log in it; give one of these")
 
 
@@ -96,7 +101,7 @@ def _read_only_line(path: Path) -> tuple[bytes, str]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, unpacked if gzip'ed or packed.
+    """Return the content of a file, unpacked if gzip'ed or packed; of standard input for `-`.
 
     Raise EvidenceError when it is missing, no file, empty or damaged.
     """
@@ -105,7 +110,7 @@ def read_bytes(path: Path) -> bytes:
             raise EvidenceError(f"{path}: is a directory; give the files in it")
         if path.is_char_device() or path.is_block_device():
             raise EvidenceError(f"{path}: is a device; give a file")
-        content = read_raw(path)
+        content = sys.stdin.buffer.read() if str(path) == STREAM else read_raw(path)
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file; check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

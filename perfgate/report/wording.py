@@ -6,7 +6,7 @@ from math import isfinite
 
 from perfgate.core import Better, Judgement
 from perfgate.metrics import METRICS
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_interval, format_percent
 
 MISSING = "n/a"
 UNMEASURED = "not measured"
@@ -33,7 +33,7 @@ def percent(ratio: float | None) -> str:
 
 def magnitude(ratio: float | None) -> str:
     """Write a size without direction, for example "2.4 %"."""
-    return percent(ratio).lstrip("+")
+    return MISSING if ratio is None or not isfinite(ratio) else format_percent(ratio)
 
 
 def value(metric: str, number: float | None, *, has_unit: bool = True) -> str:
@@ -48,7 +48,7 @@ def interval(judgement: Judgement) -> str:
     """Write both ends of the interval of the change."""
     if judgement.low is None or judgement.high is None:
         return MISSING
-    return f"{percent(judgement.low).removesuffix(' %')} to {percent(judgement.high)}"
+    return format_interval(judgement.low, judgement.high)
 
 
 def sense(judgement: Judgement) -> str:

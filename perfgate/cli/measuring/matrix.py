@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.output import add_format_option, print_result, write_file
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
-from perfgate.results.frame import frame_of_cells, write_csv
+from perfgate.results.frame import dump_csv, frame_of_cells
 from perfgate.results.matrix_records import require_matrix
 from perfgate.results.matrix_results import load_matrix
 from perfgate.scenario.catalog import find_matrix, read_matrix_text
@@ -54,7 +54,7 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     table, remarks = tabulate_cells(cells), list(remark(cells, matrix.rounds))
     write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
     windows = [(cell.server, cell.load, window) for cell in cells for window in cell.windows]
-    write_csv(frame_of_cells(windows, str(out)), out / "table.csv")
+    write_file(dump_csv(frame_of_cells(windows, str(out))), out / "table.csv")
     if style == "text":
         print_table(table)
     print_result(style, {"cells": [describe_cell(cell) for cell in cells], "remarks": remarks}, *remarks)

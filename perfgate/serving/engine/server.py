@@ -17,8 +17,8 @@ from typing import Self
 
 import httpx
 
+from perfgate.engines.engine import Engine
 from perfgate.errors import ServerError
-from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.reaper import Reaper
