@@ -106,7 +106,8 @@ class Tuning:
         case = find_shape(shape)
         if case.dtype == "float32":
             raise InputError(f"--shape {shape}: plans are tuned for layers of 16 bits, add dtype=bfloat16")
-        path = out or table_path(require_gpu())
+        device = require_gpu()
+        path = out or table_path(device)
         versions, weights = describe_device(), weight_sets(case, "cuda")
         key = shape_key(weights[0])
         left = [count for count in counts if is_again or not is_tuned(read_table(path), key, count, versions)]
