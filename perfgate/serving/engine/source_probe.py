@@ -34,9 +34,9 @@ def has_name(root: Path, place: str) -> bool:
 def _defines(body: list[ast.stmt], names: list[str]) -> bool:
     wanted, *rest = names
     for node in _flatten(body):
-        is_named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == wanted
-        if is_named and (not rest or _defines(node.body, rest)):
-            return True
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == wanted:
+            if not rest or _defines(node.body, rest):
+                return True
         if isinstance(node, ast.ImportFrom) and not rest and wanted in {alias.asname or alias.name for alias in node.names}:
             return True
     return False
