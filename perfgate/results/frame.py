@@ -43,6 +43,8 @@ COLUMNS = {
     "estimator": "string",
     "value": "float64",
 }
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet takes for a formula."""
 
 
 def frame_of_sessions(sessions: Iterable[Session]) -> DataFrame:
@@ -135,8 +137,16 @@ def _describe(run: Run) -> dict[str, Any]:
 
 
 def dump_csv(frame: DataFrame) -> bytes:
-    """Write the frame as CSV."""
-    return frame.to_csv(index=False).encode()
+    """Write the frame as CSV.
+
+    A word that a spreadsheet would run as a formula gets an apostrophe before it: names of folders and files are a stranger's.
+    """
+    texts = {name: frame[name].map(_disarm_formula, na_action="ignore") for name, kind in COLUMNS.items() if kind == "string"}
+    return frame.assign(**texts).to_csv(index=False).encode()
+
+
+def _disarm_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def dump_parquet(frame: DataFrame) -> bytes:
