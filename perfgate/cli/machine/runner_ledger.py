@@ -56,7 +56,7 @@ def _read(runner: Runner, name: str) -> tuple[Note | None, Sequence[Mapping[str,
         return None, ()
     path = f"/repos/{note.repository}/actions/runs/{note.run_id}/attempts/{note.run_attempt}/jobs"
     try:
-        return note, connect_app(build_app()).list_all(path)
+        return note, tuple(connect_app(build_app()).list_all(path))
     except GitHubError:
         return note, None
 
