@@ -13,9 +13,10 @@ from perfgate.errors import HandoffError
 from perfgate.gate.case import load_case
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
-from perfgate.github.handoff.handoff import Handoff
+from perfgate.github.handoff.handoff import Handoff, HandoffSubject
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
+from perfgate.github.runs import name_artifact
 from perfgate.github.settings import MatrixJob
 from perfgate.report.render import ReportedCase
 from perfgate.results.profiles import read_attribution
@@ -82,16 +83,23 @@ class JobVerdict:
 def judge_job(job: MatrixJob, artifacts: Path, reproduction: Reproduction, options: JudgingOptions) -> JobVerdict:
     """Judge what one job left in its folder of `artifacts`."""
     try:
-        handoffs = open_artifact(find_handoff(artifacts, job), reproduction.subject)
+        handoffs = open_artifact(*find_handoff(artifacts, job, reproduction.subject))
         cases = judge_handoffs(handoffs, reproduction, options)
         return JobVerdict(job=job, cases=cases, uncalibrated=options.uncalibrated)
     except HandoffError as error:
         return JobVerdict(job=job, problem=str(error))
 
 
-def find_handoff(artifacts: Path, job: MatrixJob) -> Path:
-    """The file that a measuring job hands over, in a folder that holds one folder an artifact."""
-    return artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
+def find_handoff(artifacts: Path, job: MatrixJob, subject: HandoffSubject) -> tuple[Path, HandoffSubject]:
+    """The file that a measuring job handed over, and what it must say of itself; `artifacts` holds one folder an artifact.
+
+    A later attempt runs the jobs again that failed and keeps the others, so the last attempt that left something speaks.
+    """
+    attempts = range(max(subject.run_attempt, 1), 0, -1)
+    left = (attempt for attempt in attempts if (artifacts / name_artifact(job, attempt)).is_dir())
+    attempt = next(left, subject.run_attempt)
+    path = artifacts / name_artifact(job, attempt) / f"handoff-{job.scenario}.json"
+    return path, replace(subject, run_attempt=attempt)
 
 
 def judge_handoffs(

@@ -21,9 +21,26 @@ _NEXT = {
     Outcome.IMPROVED: "Nothing has to be done about it; `perfgate baseline add` keeps the gain as the new level.",
     Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
     "(`perfgate baseline add --accept-slower`).",
-    Outcome.INCONCLUSIVE: "Give the scenario more blocks: `perfgate power` says how many it takes.",
+    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes.",
     Outcome.INVALID: "Mend what voided the session, then measure again.",
 }
+
+
+TROUBLESHOOTING = "docs/troubleshooting.md"
+SHOWN_REASONS = 3
+
+
+def explain_invalid(verdict: Verdict) -> tuple[str, ...]:
+    """Why a session is INVALID, for a terminal: the cause, what else was found, and where the remedy stands."""
+    first, *others = verdict.reasons or ("nothing was said of why",)
+    more = f" (and {len(others) - SHOWN_REASONS} more)" if len(others) > SHOWN_REASONS else ""
+    also = (f"Also found{more}: {'; '.join(others[:SHOWN_REASONS])}.",) if others else ()
+    return (
+        f"{verdict.outcome}: the measurement cannot be trusted, so it says nothing of the change.",
+        f"Cause: {first}.",
+        *also,
+        f"Remedies for each message: {TROUBLESHOOTING}.",
+    )
 
 
 def explain_metric(judgement: Judgement, verdict: Verdict, session: Session) -> tuple[str, ...]:

@@ -93,8 +93,9 @@ def _say_pass(family: Family, _count: int) -> str:
 
 def _say_doubt(family: Family, count: int) -> str:
     judgement = family.judgement
+    line = "" if judgement.fails_from is None else f", fails from {wording.line(judgement)}"
     more = f"; {count - 1} more undecided" if count > 1 else ""
-    return f"{wording.title(judgement)} undecided, {wording.interval(judgement)}, fails from {wording.line(judgement)}{more}"
+    return f"{wording.title(judgement)} undecided, {wording.interval(judgement)}{line}{more}"
 
 
 _FINDINGS: dict[Outcome, Callable[[Family, int], str]] = {

@@ -16,6 +16,7 @@ from perfgate.report.breakdown import Breakdown, build_breakdown
 from perfgate.report.escape import Safe
 from perfgate.report.figure import LEGEND
 from perfgate.report.headline import Headline
+from perfgate.report.junit import format_junit
 from perfgate.report.layers import summarise_layers, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import MetricRow, View, build_view
@@ -157,9 +158,11 @@ def _say_where(breakdown: Breakdown | None, verdict: Verdict) -> str:
 
 
 def render_as(style: str, report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> bytes:
-    """Write a report as "json", "text" or "markdown"; `lay` lays out the table of a text."""
+    """Write a report as "json", "junit", "text" or "markdown"; `lay` lays out the table of a text."""
     if style == "json":
         return format_verdict(report.verdict)
+    if style == "junit":
+        return format_junit(report.verdict)
     return (render_text(report, lay) if style == "text" else render_case(report)).encode()
 
 

@@ -151,20 +151,33 @@ def _is_elsewhere(name: str) -> bool:
         return False
 
 
-def list_missing(root: Path) -> Iterator[str]:
-    """What only a person can put there, in the order in which it is wanted."""
+def list_steps(plan: HostPlan, root: Path) -> Iterator[str]:
+    """What is left for a person to do, in the order in which it is wanted, each with the command or the place."""
     wanted = (
-        ("/opt/perfgate/bin/perfgate", "perfgate itself, in an environment of root's"),
-        ("/opt/actions-runner/run.sh", "GitHub's runner, unpacked and not configured"),
-        ("/etc/perfgate/app.pem", "the key of the app that registers runners, mode 0400"),
-        ("/srv/models/hub", "the models: `HF_HOME=/srv/models hf download NAME`, for each that a scenario names"),
+        ("/opt/perfgate/bin/perfgate", "perfgate itself: deploy/install.sh COMMIT RUNNER_VERSION RUNNER_SHA256"),
+        ("/opt/actions-runner/run.sh", "GitHub's runner: deploy/install.sh brings it"),
+        ("/srv/models/hub", "the models: HF_HOME=/srv/models hf download NAME, for each hub id that a scenario names"),
+        ("/etc/perfgate/app.pem", "the key of the app that registers runners: install -m 400 KEY /etc/perfgate/app.pem"),
     )
     for name, what in wanted:
         if not _below(root, name).exists():
             yield f"missing {name}: {what}"
+    yield from _judge_engine(root)
     key = _below(root, "/etc/perfgate/app.pem")
     if key.exists() and key.stat().st_mode & 0o077:
         yield f"open {key}: others may read it; chmod 400 it, and make a new key if anybody else has an account here"
     config = _below(root, CONFIG)
     if config.exists() and "\n[registration]" not in config.read_text(encoding="utf-8"):
-        yield f"missing [registration] in {config}: without it no runner registers"
+        yield f"missing [registration] in {config}: its comment says where the numbers stand"
+    yield f"start: systemctl start {' '.join(reversed(plan.units))}"
+    yield "see that it is fit: perfgate runner doctor --deep && perfgate runner status"
+    yield "calibrate: start the workflow perfgate-baseline by hand, three times, and merge what it proposes"
+
+
+def _judge_engine(root: Path) -> Iterator[str]:
+    """Whether the engine is there: asked of the machine itself alone, for another root's Python need not run here."""
+    python = _below(root, "/opt/perfgate/bin/python")
+    if root == Path("/") and python.exists():
+        code = "import importlib.metadata as found; found.version('sglang')"
+        if _SYSTEM.run([str(python), "-c", code]).code:
+            yield f"missing the engine in {python.parent.parent}: {python} -m pip install sglang==VERSION"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -33,6 +34,8 @@ else:
 
 # A misspelt key must not silently become a default.
 _STRICT = ConfigDict(extra="forbid")
+_LOOKS = re.compile(r"^looks\s*=\s*\[[^\]]*\]", re.MULTILINE)
+_BLOCKS = re.compile(r"^\[blocks\][^\n]*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +175,16 @@ class Scenario:
 @functools.cache
 def _adapter() -> TypeAdapter[Scenario]:
     return TypeAdapter(Scenario)
+
+
+def replace_looks(text: str, blocks: int) -> str:
+    """The text of a scenario whose one look comes after `blocks`, all else as it was."""
+    looks = f"looks = [{blocks}]"
+    if _LOOKS.search(text):
+        return _LOOKS.sub(looks, text, count=1)
+    if _BLOCKS.search(text):
+        return _BLOCKS.sub(lambda found: f"{found[0]}\n{looks}", text, count=1)
+    return f"{text.rstrip()}\n\n[blocks]\n{looks}\n"
 
 
 def parse_scenario(text: str, source: str) -> Scenario:

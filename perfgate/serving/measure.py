@@ -101,6 +101,7 @@ def measure(request: Request, progress: Progress) -> None:
         launches = [spec.build_launch(request.scenario, model) for spec in request.arms.values()]
         machine = stack.enter_context(hold_machine(find_measured(launches), find_lock_folder()))
         writer = open_writer(request, record, found, progress)
+        progress.step(describe_plan(request))
         plan = build_plan(request, model)
         if read_given_expect(request).is_empty and not plan.expect.is_empty:
             progress.step(describe_expect(plan.expect))
@@ -118,6 +119,13 @@ def measure(request: Request, progress: Progress) -> None:
         driver = Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress, telemetry=telemetry)
         driver.go_on(found)
         driver.run()
+
+
+def describe_plan(request: Request) -> str:
+    """Say what is about to be measured, and where it goes."""
+    looks, windows = ", ".join(map(str, request.looks)), request.scenario.blocks.windows
+    what = f"{request.scenario.name}: blocks of one fresh server per arm with {windows} windows each"
+    return f"{what}; looks after {looks} blocks; results in {request.folder}"
 
 
 def build_record(request: Request, model: Path) -> SessionRecord:

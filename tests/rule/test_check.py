@@ -349,7 +349,8 @@ def test_format_verdict__rounds_and_sorts():
     text = format_verdict(judge(make_session(SCENARIO), SCENARIO, BASELINE)).decode()
 
     assert text.index('"blocks"') < text.index('"uncalibrated"') < text.index('"warnings"')
-    assert '"margin": 0.03,' in text
+    assert '"margin": -0.0291262,' in text
+    assert '"schema": 2,' in text
     assert "NaN" not in text
 
 

@@ -168,13 +168,18 @@ def test_init_host__says_what_a_person_has_to_bring(library, tmp_path, root):
     (root / "etc/perfgate/app.pem").chmod(0o644)
     done = prepare(library, tmp_path, "--repository", "o/r")
 
-    missing = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith(("missing", "open"))]
+    numbered = [line.partition(". ") for line in done.stdout.splitlines() if line[:1].isdecimal()]
+    assert [number for number, _, _ in numbered] == [str(number) for number in range(1, 9)]
+    missing = [line.split(":")[0] for _, _, line in numbered]
     assert missing == [
         "missing /opt/perfgate/bin/perfgate",
         "missing /opt/actions-runner/run.sh",
         "missing /srv/models/hub",
         f"open {root}/etc/perfgate/app.pem",
         f"missing [registration] in {root}/etc/perfgate/runner.toml",
+        "start",
+        "see that it is fit",
+        "calibrate",
     ]
 
 

@@ -11,7 +11,7 @@ from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 from perfgate.runner.gpus import list_boards
 from perfgate.runner.host import CONFIG, Board, Site, plan_host
-from perfgate.runner.host_setup import choose_slots, describe, list_missing, read_resolvers, read_shipped, set_up
+from perfgate.runner.host_setup import choose_slots, describe, list_steps, read_resolvers, read_shipped, set_up
 from perfgate.runner.settings import Network, Repository, Runner, load_runner
 from perfgate.runner.topology import read_shares
 
@@ -44,7 +44,8 @@ def init_host(  # noqa: PLR0913 - click hands over one argument an option
 ) -> int:
     """Prepare this machine, as root, as often as wanted: a user and a unit for each GPU, folders, hooks, the admission policy.
 
-    Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started.
+    Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started:
+    what is left for a person is told last, numbered, with the command for each.
     """
     root = root.resolve()
     configured = load_configured(root)
@@ -59,15 +60,15 @@ def init_host(  # noqa: PLR0913 - click hands over one argument an option
     )
     plan = plan_host(read_shipped(), site)
     # Each step is told when it is done: the one that fails is then the next one.
-    done, missing = [], []
+    done, left = [], []
     for line in (describe if dry_run else set_up)(plan, root):
         done.append(line)
         click.echo(line, err=style == "json")
-    for line in list_missing(root):
-        missing.append(line)
-        click.echo(line, err=style == "json")
+    for number, line in enumerate(list_steps(plan, root), 1):
+        left.append(line)
+        click.echo(f"{number}. {line}", err=style == "json")
     if style == "json":
-        print_json({"dry_run": dry_run, "steps": done, "missing": missing})
+        print_json({"dry_run": dry_run, "steps": done, "left": left})
     return 0
 
 

@@ -139,7 +139,7 @@ def _draw_shift(pooled: Sequence[float], pairs: Sequence[Sequence[float]], width
     low, high = find_span([*pooled, *(value for pair in pairs for value in pair), 0.0])
     bottom = ABOVE + HEIGHT
     panel = Panel(
-        x=Scale(low=0.0, high=1.0, start=64.0, end=width - 14),
+        x=Scale(low=0.0, high=1.0, start=64.0, end=width - 28),
         y=Scale(low=low, high=high, start=bottom, end=ABOVE),
         title="candidate minus base, %",
         x_title="share of the samples",
