@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 def find_root(package: str) -> Path:
     """The folder that holds the package's folder. SystemExit where there is none."""
     spec = importlib.util.find_spec(package)
@@ -34,9 +37,8 @@ def has_name(root: Path, place: str) -> bool:
 def _defines(body: list[ast.stmt], names: list[str]) -> bool:
     wanted, *rest = names
     for node in _flatten(body):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == wanted:
-            if not rest or _defines(node.body, rest):
-                return True
+        if isinstance(node, _NAMED) and node.name == wanted and (not rest or _defines(node.body, rest)):
+            return True
         if isinstance(node, ast.ImportFrom) and not rest and wanted in {alias.asname or alias.name for alias in node.names}:
             return True
     return False
