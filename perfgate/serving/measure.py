@@ -26,6 +26,7 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Model, Scenario
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.engine_facts import verify_facts
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
@@ -90,6 +91,8 @@ def measure(request: Request, progress: Progress) -> None:
     record = build_record(request, model)
     require_apart(record.arms, inherit())
     require_memory(request.scenario, read_config(model), record.arms)
+    for line in verify_facts(request.scenario, record.arms, {arm: spec.python for arm, spec in request.arms.items()}):
+        progress.step(line)
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         found = find_progressed(request, record)

@@ -24,7 +24,7 @@ LAYERS = (
     {"serving", "runner", "report"},
     {"gate", "bisection", "history"},
     {"github"},
-    {"cli", "__main__"},
+    {"cli", "api", "__main__"},
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The effects at the rim are wired together by the command line, never by each other.
