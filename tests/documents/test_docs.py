@@ -35,6 +35,12 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def places(model, demos):
+    """Where the reader of a page has got to: the model at its path, the demos at theirs."""
+    return {"model": model, "demos": demos}
+
+
+@pytest.fixture(scope="module")
 def demos(tmp_path_factory):
     """What the tutorials have made before: each recording, as `perfgate demo` leaves it."""
     folder = tmp_path_factory.mktemp("demos")
@@ -76,17 +82,17 @@ def test_docs__options_exist(page, line, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("line", [line for page, line in COMMANDS if page not in OWN_FILES and line.split()[1] not in NOT_RUN])
-def test_docs__command_runs(line, model, demos, tmp_path, monkeypatch, capsys):
+def test_docs__command_runs(line, places, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("webbrowser.open", lambda _: True)
     if not line.startswith("perfgate demo"):
-        (tmp_path / "perfgate-demo").symlink_to(demos)
-        (tmp_path / "perfgate-results").symlink_to(demos)
+        (tmp_path / "perfgate-demo").symlink_to(places["demos"])
+        (tmp_path / "perfgate-results").symlink_to(places["demos"])
     for name in ("tests", "benchmarks", "perfgate"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
     if not line.startswith("perfgate model make"):
-        shutil.copytree(model, tmp_path / "build" / "tiny", copy_function=os.link)
+        shutil.copytree(places["model"], tmp_path / "build" / "tiny", copy_function=os.link)
     words = shlex.split(line, comments=True)[1:]
     code = main([found for word in words for found in (sorted(map(str, Path().glob(word))) or [word])])
 
