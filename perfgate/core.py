@@ -145,6 +145,11 @@ class Window:
     ended_s: float
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """Say where the window stands."""
+        return f"block {self.block}, {self.arm.value}, start {self.start}, window {self.index}"
+
 
 ABSENT = "absent"
 """The value of a fact that a machine has not."""

@@ -70,7 +70,7 @@ def _prepare(folder: Path) -> None:
         shutil.copytree(ROOT / source, folder / name)
     for arm in ("off", "on"):
         shutil.copy(ROOT / f"tests/fixtures/runs/fusion_{arm}_1.txt", folder / f"{arm}_1.txt")
-    shutil.copy(ROOT / "benchmarks/ux/inputs/guidellm.json", folder / "guidellm.json")
+    shutil.copy(ROOT / "tests/fixtures/runs/guidellm.json", folder / "guidellm.json")
     (folder / "mine.toml").write_text(build_text(**{"calibrate_first = true": "calibrate_first = false"}))
     programs = folder.parent / "bin"
     programs.mkdir()

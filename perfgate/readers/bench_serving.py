@@ -14,6 +14,7 @@ import orjson
 
 from perfgate.core import Run
 from perfgate.errors import EvidenceError
+from perfgate.readers.documents import is_document, parse_document
 from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
 from perfgate.readers.printed_table import has_table, parse_tables
 from perfgate.readers.request_details import Details, detail_findings, detail_values, parse_details
@@ -60,7 +61,9 @@ DATASET_FIELDS = {
 
 
 def read_runs(path: Path | str) -> tuple[Run, ...]:
-    """Read every run of a file: JSONL (also gzip'ed), one or several printed tables, or a matrix log, distinguished by content.
+    """Read every run of a file, told apart by content: JSONL (also gzip'ed), printed tables, a matrix log, a JSON document.
+
+    A document is what vLLM, guidellm, aiperf, genai-perf, or SGLang's one-batch and nightly benchmarks wrote.
 
     Raise EvidenceError naming file and line when the file is none of these. A run that contradicts itself is returned with its
     problems.
@@ -70,6 +73,9 @@ def read_runs(path: Path | str) -> tuple[Run, ...]:
 
 def parse_runs(content: bytes, path: str) -> tuple[Run, ...]:
     """Read every run of a file's content, as `read_runs` does; `path` is what messages call it."""
+    whole = _quote_non_numbers(content) if content.lstrip()[:1] in {b"{", b"["} else content
+    if is_document(whole):
+        return parse_document(whole, path, lambda record, where: _as_run(record, where, where))
     if content.lstrip()[:1] == b"{":
         return _parse_lines(content, path)
     text = decode(content)

@@ -38,14 +38,20 @@ class Advice:
     for_maintainers: tuple[Command, ...] = ()
 
 
-def advise(
-    verdict: Verdict, session: Session, families: Sequence[Family], *, is_profiled: bool, span: tuple[str, str] | None = None
-) -> Advice:
-    """Say what to do after `verdict`. `span` are the commits between which a change was made, where they are known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a search for the commit takes: the commits around the change, where they are known, and the scenario's words."""
+
+    span: tuple[str, str] | None
+    scenario: tuple[str, ...]
+
+
+def advise(verdict: Verdict, session: Session, families: Sequence[Family], *, is_profiled: bool, search: Search) -> Advice:
+    """Say what to do after `verdict`."""
     if verdict.outcome is Outcome.REGRESSION:
         return Advice(
             sentence="find the cause; measuring again does not undo it.",
-            commands=tuple(_list_diagnoses(session, families, is_profiled=is_profiled, span=span)),
+            commands=tuple(_list_diagnoses(session, families, is_profiled=is_profiled, search=search)),
             for_maintainers=tuple(_list_keeps(session, "accept the loss in review", "--accept-slower", "the reason")),
         )
     if verdict.outcome is Outcome.IMPROVED:
@@ -70,38 +76,38 @@ def write_command(*words: str) -> str:
     return join(("perfgate", *words))
 
 
+def give_model(scenario: Scenario) -> tuple[str, ...]:
+    """What a command that serves needs besides: a model that a scenario only describes has to be given by the reader."""
+    return ("--model", "PATH_TO_MODEL") if " " in scenario.model.path else ()
+
+
 def reproduce(session: Session, scenario: Scenario) -> Command:
-    """The command that measures again. A model that a scenario only describes has to be given by the reader."""
-    words = session.reproduce or (session.scenario,)
-    if " " in scenario.model.path:
-        words = (*words, "--model", "PATH_TO_MODEL")
-        return Command(line=write_command("gate", *words), purpose=f"measure again; the model: {scenario.model.path}")
-    return Command(line=write_command("gate", *words), purpose="measure again")
+    """The command that measures again."""
+    words = (*(session.reproduce or (session.scenario,)), *give_model(scenario))
+    remark = f"; the model: {scenario.model.path}" if give_model(scenario) else ""
+    return Command(line=write_command("gate", *words), purpose=f"measure again{remark}")
 
 
-def calibrate(verdict: Verdict, session: Session) -> Command | None:
+def calibrate(verdict: Verdict, session: Session, scenario: Scenario) -> Command | None:
     """What an uncalibrated machine lacks, and the command that mends it; None where that has no meaning."""
     if not verdict.uncalibrated or verdict.outcome is Outcome.INVALID:
         return None
     stored = verdict.policy.get("aa_blocks", 0)
-    command = write_command("calibrate", name_scenario(session), "--blocks", str(CALIBRATED_BLOCKS))
+    command = write_command("calibrate", name_scenario(session), "--blocks", str(CALIBRATED_BLOCKS), *give_model(scenario))
     minutes = _measure_block(session)
     costs = "" if minutes is None else f", about {max(round(minutes * CALIBRATED_BLOCKS), 1)} minutes"
     lack = f"uncalibrated, {stored} of {CALIBRATED_BLOCKS} blocks of equal arms stored; the remedy{costs}"
     return Command(line=command, purpose=lack)
 
 
-def _list_diagnoses(
-    session: Session, families: Sequence[Family], *, is_profiled: bool, span: tuple[str, str] | None
-) -> Iterator[Command]:
+def _list_diagnoses(session: Session, families: Sequence[Family], *, is_profiled: bool, search: Search) -> Iterator[Command]:
     lost = next((one.judgement for one in families if one.judgement.outcome is Outcome.REGRESSION), None)
     if session.source and is_profiled:
         yield Command(line=write_command("profile", session.source), purpose="which kernels take longer")
     if session.source and lost is not None:
         yield Command(line=write_command("explain", session.source, lost.metric), purpose="why it was judged so")
-    good, bad = span or ("GOOD", "BAD")
-    scenario = ("--scenario", name_scenario(session), "--budget", str(BISECT_MINUTES), "--out", "bisect")
-    yield Command(line=write_command("bisect", good, bad, *scenario), purpose="which commit")
+    words = ("--scenario", *search.scenario, "--budget", str(BISECT_MINUTES), "--out", "bisect")
+    yield Command(line=write_command("bisect", *(search.span or ("GOOD", "BAD")), *words), purpose="which commit")
 
 
 def _list_keeps(session: Session, purpose: str, *options: str) -> Iterator[Command]:

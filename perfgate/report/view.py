@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from perfgate.core import Arm, Judgement, Outcome, Verdict
 from perfgate.evidence import Session
 from perfgate.report import wording
-from perfgate.report.advice import Advice, Command, advise, calibrate, reproduce, write_command
+from perfgate.report.advice import (
+    Advice,
+    Command,
+    Search,
+    advise,
+    calibrate,
+    give_model,
+    name_scenario,
+    reproduce,
+    write_command,
+)
 from perfgate.report.confidence import describe_evidence, describe_exclusion, describe_rate, describe_spent
 from perfgate.report.expert_use import describe_use
 from perfgate.report.families import Family, list_families
@@ -120,14 +130,20 @@ def build_view(
         hardware=verdict.hardware,
         evidence=describe_evidence(verdict, session),
         rate="" if is_void else describe_rate(verdict.hardware),
-        calibration=calibrate(verdict, session),
+        calibration=calibrate(verdict, session, scenario),
         sameness=wording.SAME_BUILD if _is_same_build(session) and not is_void else "",
         exclusion=describe_exclusion(verdict, families),
         spent=describe_spent(session),
         equivalence=describe_answers(session, scenario.equivalence),
         expert_use=describe_use(session),
         kernels=describe_proof(session.kernels) or (UNPROVEN if session.is_handed_over else ""),
-        advice=advise(verdict, session, families, is_profiled=is_profiled, span=span),
+        advice=advise(
+            verdict,
+            session,
+            families,
+            is_profiled=is_profiled,
+            search=Search(span=span, scenario=(name_scenario(session), *give_model(scenario))),
+        ),
         labels=_labels(verdict, scenario, session),
         reasons=_shorten(verdict.reasons),
         base_title="base" if Arm.BASE in session.fingerprints else "stored base",

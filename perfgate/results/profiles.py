@@ -19,7 +19,7 @@ from perfgate.evidence import KernelProfile, KernelTrace, Shown
 from perfgate.readers.traces import read_traces
 from perfgate.results.attribution import Attribution, attribute
 from perfgate.scenario.safeguards import Expect
-from perfgate.storage.journal import append_line, cut_torn_line, read_records, write_atomically
+from perfgate.storage.journal import append_record, read_records, write_atomically
 
 LOG_EVENT = "log_expected"
 """Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
@@ -98,8 +98,7 @@ def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Pro
         prompts=profile.prompts,
         traces=named,
     )
-    cut_torn_line(folder / PROFILES_FILE)
-    append_line(folder / PROFILES_FILE, _adapter().dump_python(record, mode="json"))
+    append_record(folder / PROFILES_FILE, _adapter(), record)
     return replace(profile, traces=files)
 
 
