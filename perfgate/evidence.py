@@ -175,6 +175,18 @@ class Session:
     is_handed_over: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEvidence:
+    """A server of a matrix under one load, as a session of one arm in which a round is a block.
+
+    The first server of a matrix is a base, each other one a candidate, whose session has the base's answers too.
+    """
+
+    server: str
+    load: str
+    session: Session
+
+
 _STORED = ConfigDict(extra="ignore", defer_build=True)
 # Beyond these no layer was timed, and ratios of two leave the range of doubles.
 Microseconds = Annotated[float, Field(ge=1e-6, le=1e12)]

@@ -86,7 +86,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     record = read_record(folder)
     scenario = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
     events = list(read_lines(folder / EVENTS_FILE))
-    windows, superseded, damage = _load_windows(folder, scenario, events)
+    windows, superseded, damage = load_windows(folder, read_entries(folder), scenario, events)
     expert_use, lost = load_use(folder, tuple(record.arms))
     has_block = any(event.get("event") == "block_ended" for event in events)
     session = Session(
@@ -116,11 +116,11 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     return scenario, session
 
 
-def _load_windows(
-    folder: Path, scenario: Scenario, events: Sequence[Mapping[str, Any]]
+def load_windows(
+    folder: Path, index: Sequence[WindowRecord], scenario: Scenario, events: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[Window, ...], tuple[Window, ...], list[str]]:
     """The windows that are judged, those that were measured anew after a break, and what is missing or was changed."""
-    index, gone, starts = read_entries(folder), find_superseded(events), read_starts(events)
+    gone, starts = find_superseded(events), read_starts(events)
     windows: list[Window] = []
     superseded: list[Window] = []
     damage: list[str] = []

@@ -80,7 +80,8 @@ sys.exit(main(["runner", "status", "--prometheus", "--kernel-log", "/none"]))
 def test_status__as_prometheus_reads_it(tmp_path, settings):
     from prometheus_client.parser import text_string_to_metric_families
 
-    done = run_with_gpu(build_library(tmp_path), tmp_path, SCRAPE, PERFGATE_RUNNER_CONFIG=str(settings))
+    (tmp_path / "gpu").mkdir()
+    done = run_with_gpu(build_library(tmp_path), tmp_path / "gpu", SCRAPE, PERFGATE_RUNNER_CONFIG=str(settings))
     found = {sample.name: sample for family in text_string_to_metric_families(done.stdout) for sample in family.samples}
 
     assert found["perfgate_runner_ready"].value == 0

@@ -266,7 +266,7 @@ def test_units__a_job_is_never_root_and_dies_with_its_unit():
     assert "Environment=HOME=/var/lib/perfgate/slots/%i" in text
     assert text.count("ExecStartPre=+") == 2
     last = [line.partition("perfgate runner ")[2] for line in text.splitlines() if line.startswith("ExecStopPost=")]
-    assert last == ["scrub --slot %i --processes", "cache harvest --slot %i", "scrub --slot %i"]
+    assert last == ["scrub --slot %i --processes", "ledger add --slot %i", "cache harvest --slot %i", "scrub --slot %i"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -13,6 +13,7 @@ import click
 
 from perfgate.cli.machine.runner_cache import cache
 from perfgate.cli.machine.runner_host import init_host
+from perfgate.cli.machine.runner_ledger import ledger
 from perfgate.cli.machine.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
 from perfgate.cli.output import add_format_option
 from perfgate.errors import InputError, RunnerError, TelemetryError
@@ -35,7 +36,7 @@ def command() -> None:
     """Keep a machine fit, locked, closed to strangers and clean. Its settings are in /etc/perfgate/runner.toml."""
 
 
-for part in (arm, cache, clean, enlist, hook, init_host, prepare, run_once, scrub):
+for part in (arm, cache, clean, enlist, hook, init_host, ledger, prepare, run_once, scrub):
     command.add_command(part)
 
 
