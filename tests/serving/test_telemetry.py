@@ -304,7 +304,7 @@ from perfgate.serving import measure as module
 from perfgate.engines import table as engines
 from perfgate.engines.sglang import SGLANG
 from perfgate.serving.watch.telemetry import Telemetry
-fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine", args=(), env={})
+fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine", args=(), env={}, insides=None)
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready
