@@ -15,7 +15,7 @@ from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
 from perfgate.results.footprint import add_footprint, read_starts
-from perfgate.results.profiles import read_shown
+from perfgate.results.profiles import read_seen
 from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import (
     EVENTS_FILE,
@@ -110,7 +110,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         answers=tuple(load_answers(folder)),
         marks=read_marks(events),
         kernels=record.kernels,
-        shown=read_shown(folder, record.expect, events) if has_block else None,
+        seen=read_seen(folder, record.expect, events) if has_block else None,
         expert_use=expert_use,
     )
     return scenario, session

@@ -11,7 +11,7 @@ from typing import Any
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.results.profiles import LOG_EVENT, Profile, read_shown
+from perfgate.results.profiles import LOG_EVENT, Profile, read_seen
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.writer import FolderWriter
 from perfgate.scenario.safeguards import Expect
@@ -58,8 +58,8 @@ def prove(plan: Plan, writer: FolderWriter[Any], start: Start, elapsed_s: float)
         for pattern in plan.expect.log:
             line = find_line(start.server.log, pattern)
             writer.add_event(LOG_EVENT, elapsed_s, start=start.number, pattern=pattern, line=line)
-        shown = read_shown(writer.folder, plan.expect, read_lines(writer.folder / EVENTS_FILE))
-        for problem in check_expectations(plan.expect, shown):
+        seen = read_seen(writer.folder, plan.expect, read_lines(writer.folder / EVENTS_FILE))
+        for problem in check_expectations(plan.expect, seen):
             raise ServerError(problem)
 
 
