@@ -102,7 +102,7 @@ def list_steps(repository: str, server_url: str, machines: Sequence[str], *, has
         (f"A machine of each kind: {', '.join(machines)}", f"{server_url}/{SOURCE}/blob/main/docs/runners.md"),
         ("Look at the machines once", f"{site}/actions/workflows/perfgate-runners.yml"),
         (
-            "Measure the main branch on three nights, and merge what is proposed",
+            "Measure the main branch thrice, and merge what is proposed",
             f"{site}/actions/workflows/perfgate-baseline.yml",
         ),
         (f"Require the check '{CHECK}' and the statuses {statuses} of the default branch", f"{site}/settings/rules"),

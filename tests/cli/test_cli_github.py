@@ -1153,19 +1153,8 @@ def test_command__nothing_to_accept(server, tmp_path):
 
 
 def adopt(tmp_path, *more, commit=NEW, scenario="gpt-oss-20b-shape-mxfp4-mixed-c16"):
-    options = [
-        "--repository",
-        "sgl/sglang",
-        "--commit",
-        commit,
-        "--hardware",
-        "h20",
-        "--hardware",
-        "h100",
-        "--to",
-        str(tmp_path),
-    ]
-    return main(["github", "init", *options, "--scenario", scenario, *more])
+    options = ["--repository", "sgl/sglang", "--commit", commit, "--hardware", "h20", "--hardware", "h100"]
+    return main(["github", "init", *options, "--to", str(tmp_path), "--scenario", scenario, *more])
 
 
 @pytest.mark.parametrize("rights", [{"issues": "write"}, {}], ids=["may", "may not"])

@@ -86,11 +86,8 @@ def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str
     known = Settings(hardware={name: check_machine(name, scenarios) for name in machines})
     files = plan_files(root, commit, sorted(known.hardware), scenarios)
     save_files(files)
-    label = (
-        create_label(connect(), repository)
-        if os.environ.get("GITHUB_TOKEN")
-        else "label perfgate: no GITHUB_TOKEN, not created"
-    )
+    has_token = bool(os.environ.get("GITHUB_TOKEN"))
+    label = create_label(connect(), repository) if has_token else "label perfgate: not created: GITHUB_TOKEN is not set"
     steps = list_steps(repository, find_server(), sorted(known.hardware), has_label="not created" not in label)
     lines = [*map(str, files), label, "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
     print_result(style, {"files": [str(path) for path in files], "label": label, "steps": steps}, *lines)
