@@ -105,4 +105,4 @@ def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
 
 def load_settings(path: Path) -> Settings:
     """Read the file. Raise InputError naming the field that is wrong."""
-    return read_settings(path, _adapter(), "docs/github.md")
+    return read_settings(path, _adapter(), "docs/how-to/github.md")

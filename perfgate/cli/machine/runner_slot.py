@@ -161,7 +161,7 @@ def build_app() -> App:
     """The app of this machine's settings. Raise InputError when they name none."""
     found = load_runner().registration
     if found is None:
-        raise InputError("registration: is missing in the runner's settings; docs/runners.md shows it")
+        raise InputError("registration: is missing in the runner's settings; docs/how-to/runners.md shows it")
     return App(
         app_id=found.app_id,
         installation=found.installation,
