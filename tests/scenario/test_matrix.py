@@ -7,8 +7,8 @@ import pytest
 
 from perfgate.errors import ScenarioError
 from perfgate.readers.matrix_log import parse_matrix_log
-from perfgate.scenario.catalog import load_scenario
-from perfgate.scenario.matrix import find_matrix, list_matrices, parse_matrix, read_matrix_text
+from perfgate.scenario.catalog import find_matrix, list_matrices, load_scenario, read_matrix_text
+from perfgate.scenario.matrix import parse_matrix
 
 FILE = Path(__file__).parents[1] / "fakes" / "matrix.toml"
 TEXT = FILE.read_text()
