@@ -48,8 +48,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def frame_of_sessions(sessions: Iterable[Session]) -> DataFrame:
     """One row for each window and metric, and for each window and telemetry reading (`kind` tells them apart).
 
-    `index`, `block` and `start` place the window in its session; `problems` counts what is wrong with it. `docs/compare.md`
-    shows how to make it wide.
+    `index`, `block` and `start` place the window in its session; `problems` counts what is wrong with it.
+    `docs/how-to/compare.md`     shows how to make it wide.
     """
     return _build(row for session in sessions for window in session.windows for row in _rows_of_window(session, window))
 

@@ -112,4 +112,4 @@ def load_runner(path: Path | None = None) -> Runner:
     Raise InputError naming what is wrong.
     """
     path = path or Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
-    return read_settings(path, _adapter(), "docs/runners.md")
+    return read_settings(path, _adapter(), "docs/how-to/runners.md")

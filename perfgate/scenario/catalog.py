@@ -133,6 +133,6 @@ def read_matrix_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read ({error.strerror}); give a matrix file, see docs/matrix.md") from None
+        raise ScenarioError(f"{path}: cannot be read ({error.strerror}); give a matrix file: docs/how-to/matrix.md") from None
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: cannot be read as text ({error})") from None

@@ -12,9 +12,12 @@ import yaml
 
 from perfgate.cli import main
 from perfgate.errors import RunnerError
+from perfgate.github.settings import format_jobs, load_settings, parse_jobs
+from perfgate.machine.accelerators import PRIORITIES
 from perfgate.runner.admission import Job
 from perfgate.runner.fleet.ledger import Entry, Note, Span, append, build_note, leave_note, read_entries, read_note, settle
 from perfgate.runner.fleet.limits import find_excess
+from perfgate.runner.fleet.priority import choose_priorities
 from perfgate.runner.health import Reading
 from perfgate.runner.settings import Limits
 from perfgate.runner.status import Status, format_metrics
@@ -184,3 +187,31 @@ def test_alerts__of_metrics_that_are_written(rule):
     assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"\d+[mhd]", rule["for"])
     assert {"summary", "action"} == rule["annotations"].keys()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [
+        ([], PRIORITIES),
+        ([["perfgate", "h20"]], PRIORITIES),
+        ([["perfgate", "h20", "perfgate-night"]], ("perfgate-night",)),
+        ([["h20", "perfgate-night"], ["h20", "perfgate-queue"], ["h20", "perfgate-pull"]], ("perfgate-queue",)),
+        ([["h100", "perfgate-queue"], ["h20", "perfgate-pull"]], ("perfgate-pull",)),
+    ],
+)
+def test_choose_priorities__of_what_this_slot_may_take(waiting, expected):
+    assert choose_priorities(waiting, ["perfgate", "h20"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [("", ([], [], [])), ("priorities = true\n", (["perfgate-pull"], ["perfgate-queue"], ["perfgate-night"]))],
+)
+def test_list_jobs__ask_for_how_urgent_they_are(tmp_path, text, kinds):
+    (tmp_path / "p.toml").write_text(text + '[hardware.h20]\nscenarios = ["a"]\nsmoke = ["a"]\n')
+    found = load_settings(tmp_path / "p.toml")
+    asked = [found.list_jobs(), found.list_jobs(is_smoke=True), found.list_jobs(is_night=True)]
+
+    usual = ["self-hosted", "linux", "perfgate", "h20"]
+    assert [json.loads(format_jobs(jobs))[0]["runs_on"] for jobs in asked] == [[*usual, *kind] for kind in kinds]
+    assert [list(job.labels) for jobs in asked for job in parse_jobs(format_jobs(jobs))] == [[*usual, *kind] for kind in kinds]

@@ -288,7 +288,7 @@ def test_summarize_engine__counters_begin_when_somebody_increases_them():
 
 
 def test_docs__table_of_readings_is_the_codes():
-    text = (ROOT / "docs" / "telemetry.md").read_text()
+    text = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
     rows = [f"| `{name}` | {reading.unit} | {reading.meaning} |" for name, reading in READINGS.items()]
 
     assert "\n".join(rows) in text

@@ -70,8 +70,8 @@ def command() -> None:
 @SETTINGS
 @add_format_option
 def jobs(settings: Path, style: str) -> int:
-    """Write every job of the settings as the output matrix."""
-    wanted = load_settings(settings).list_jobs()
+    """Write every job of the settings as the output matrix, for a workflow that the clock starts."""
+    wanted = load_settings(settings).list_jobs(is_night=True)
     matrix = format_jobs(wanted)
     write_outputs({"matrix": matrix})
     print_result(style, {"matrix": wanted}, f"matrix={matrix}")

@@ -27,7 +27,9 @@ from perfgate.runner.settings import load_runner
 from perfgate.runner.slots import Held, Wish, hold
 from perfgate.runner.status import format_json, format_metrics, read_status
 
-KERNEL_LOG = click.option("--kernel-log", type=FILE, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
+# Not `readable`, which click takes for a condition: a slot's user may not read the log, and the doctor says so.
+LOG = click.Path(path_type=Path, readable=False)
+KERNEL_LOG = click.option("--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
 _DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 
 
