@@ -17,7 +17,6 @@ from perfgate.cli import main, program
 from perfgate.github.comment.sections import build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
-from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 HEAD, BASE, NEW, LEFT_AT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -36,17 +35,11 @@ def make_pull(repository="o/r", head=HEAD, label="perfgate"):
     }
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process, monkeypatch, tmp_path):
-    process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(limit=None, rights=None)
-    process.set(
+def server(fake_github, monkeypatch, tmp_path):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    fake_github.set(limit=None, rights=None)
+    fake_github.set(
         pulls={"7": make_pull()},
         permissions={"ada": "write", "eve": "read", "mia": "maintain"},
         reactions=[],
@@ -55,7 +48,7 @@ def server(process, monkeypatch, tmp_path):
         merge_bases={f"main...{HEAD}": LEFT_AT},
     )
     for name, value in {
-        "GITHUB_API_URL": process.url,
+        "GITHUB_API_URL": fake_github.url,
         "GITHUB_TOKEN": "t0ken",
         "GITHUB_REPOSITORY": "o/r",
         "GITHUB_RUN_ID": "11",
@@ -71,7 +64,7 @@ def server(process, monkeypatch, tmp_path):
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
     (tmp_path / "unit.toml").write_text(SCENARIO_TEXT + "[equivalence]\nenabled = false\n")
-    return process
+    return fake_github
 
 
 def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):
