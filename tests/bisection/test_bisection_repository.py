@@ -112,7 +112,7 @@ def test_copy_commit__leaves_the_repository_as_it_was(repo, tmp_path):
 
 
 def test_copy_commit__what_fails_leaves_nothing(repo, tmp_path):
-    with pytest.raises(InputError, match="git checkout failed"):
+    with pytest.raises(InputError, match="git checkout: failed"):
         copy_commit(repo, "0" * 40, tmp_path / "copy")
 
     assert not (tmp_path / "copy").exists()
