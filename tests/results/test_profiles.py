@@ -30,7 +30,7 @@ def profile(folder, reaper, *, arm=Arm.BASE, start=1, load=LOAD, **env):
     (folder / "config.json").write_text('{"vocab_size": 4096}')
     engine = Engine(name="fake", package="fake", module=ENGINE_MODULE, env=FAKE_PATH)
     launch = Launch(
-        engine=engine, python=sys.executable, model=folder, args=(), env=env, ready_timeout_s=20.0, stop_timeout_s=0.5
+        engine=engine, python=sys.executable, model=folder, args=(), env=env, ready_timeout_s=120.0, stop_timeout_s=0.5
     )
     with Server(launch, folder / "server.log", reaper) as server:
         server.wait_ready()

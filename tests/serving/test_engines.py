@@ -48,7 +48,7 @@ def fake_vllm(monkeypatch, tmp_path):
     monkeypatch.setitem(ENGINES, "vllm", FAKE)
 
 
-def build_launch(tmp_path, ready_timeout_s=20.0, **env):
+def build_launch(tmp_path, ready_timeout_s=120.0, **env):
     (tmp_path / "config.json").write_text('{"vocab_size": 4096}')
     return Launch(
         engine=FAKE,

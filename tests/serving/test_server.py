@@ -49,7 +49,7 @@ def reaper():
     reaper.close()
 
 
-def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=20.0, stop_timeout_s=0.5, **env):
+def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=120.0, stop_timeout_s=0.5, **env):
     env = {**FAKE_PATH, "FAKE_ENGINE": behaviour, **env}
     engine = Engine(name="fake", package="fake", module=ENGINE_MODULE, env=env)
     launch = Launch(

@@ -22,7 +22,7 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Launch, Server
 module.FREE_TIMEOUT_S = 1.0
 engine = Engine(name="fake", package="fake", module="tests.fakes.fake_engine", env={"FAKE_ENGINE": "ok"})
-launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=60, stop_timeout_s=5)
+launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=300, stop_timeout_s=5)
 folder = STATE.parent
 reaper = Reaper()
 told = {}
