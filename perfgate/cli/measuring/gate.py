@@ -21,7 +21,7 @@ from perfgate.cli.options import (
 )
 from perfgate.cli.output import add_format_option
 from perfgate.core import Arm
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout
 from perfgate.scenario.catalog import read_scenario_text
@@ -53,7 +53,7 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
     text, source = read_scenario_text(scenario)
     parsed = parse_scenario(text, source)
     folder = choose_folder(parsed.name, options["out"], options["parent"], resume=options["resume"])
-    job = Job(
+    job = GateJob(
         scenario=parsed,
         text=text,
         arms=arms,
