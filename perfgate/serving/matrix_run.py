@@ -31,8 +31,9 @@ from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.engine.startup import note_start
 from perfgate.serving.equivalence import ask
 from perfgate.serving.measure import locate_model, raise_on_signals, require_engine, write_utc

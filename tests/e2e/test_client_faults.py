@@ -16,8 +16,9 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server, wait_all_ready
+from perfgate.serving.engine.server import Server, wait_all_ready
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.stats.steady import SENTINEL_METRICS, find_stalled
 from perfgate.verdict.validity.pairing import read_run_badness

@@ -11,7 +11,7 @@ from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.server import Launch
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.measure import Request
 from perfgate.verdict.validity.admission import find_problems
 from tests.fakes.in_process import ENGINE_MODULE, FAKES, THREADED

@@ -10,8 +10,9 @@ from perfgate.errors import EvidenceError, ServerError
 from perfgate.results.profiles import PROFILES_FILE, Profile, attribute_profiles, load_profiles
 from perfgate.scenario.schema import Load
 from perfgate.serving.engine.engines import Engine
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.profiling import profile_server
 from tests.fakes.requests import ENGINE_MODULE, FAKE_PATH
 

@@ -15,11 +15,10 @@ import pytest
 from perfgate.errors import InterruptedRunError, ServerError
 from perfgate.machine.processes import end_session, list_session
 from perfgate.serving.engine.engines import Engine
+from perfgate.serving.engine.launch import HOST, Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import (
-    HOST,
     SECOND_PORT,
-    Launch,
     Server,
     find_free_port,
     is_free,
@@ -65,7 +64,7 @@ def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_ti
 
 
 def get_pid(server):
-    return server._process.pid
+    return server.leaders[0]
 
 
 def test_server__starts_flushes_and_stops(tmp_path, reaper):

@@ -16,7 +16,8 @@ from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.server import HOST, Server
+from perfgate.serving.engine.launch import HOST
+from perfgate.serving.engine.server import Server
 from perfgate.serving.window import blame
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import read_lines, run_perfgate, start_perfgate, wait_for_lines

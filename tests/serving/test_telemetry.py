@@ -19,7 +19,8 @@ from perfgate.errors import PerfgateError
 from perfgate.serving.watch import telemetry as module
 from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.launch import Launch
+from perfgate.serving.engine.server import Server
 module.FREE_TIMEOUT_S = 1.0
 engine = Engine(name="fake", package="fake", module="tests.fakes.fake_engine", env={"FAKE_ENGINE": "ok"})
 launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=300, stop_timeout_s=5)
@@ -47,7 +48,7 @@ def measure(body, before=lambda: None, after=lambda: None):
 """
 OWN = """
 def ready(server):
-    set_gpu(pids=server.leader)
+    set_gpu(pids=server.leaders[0])
 """
 
 
@@ -80,7 +81,7 @@ def test_watch__sick_gpu(library, tmp_path):
     body = """
 def body(server):
     wait_samples()
-    set_gpu(pids=f"{server.leader} 4000001", sm_clock=1200, reasons=0x41, celsius=90)
+    set_gpu(pids=f"{server.leaders[0]} 4000001", sm_clock=1200, reasons=0x41, celsius=90)
     wait_samples()
 """
     readings = run(library, tmp_path, body)["readings"]
