@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 RESULTS := perfgate-results
 ENGINE := $(VENV)/.engine
 TESTS := $(VENV)/.tests
+# Where the index of wheels for the CPU is named, torch alone comes from it: no other package may be taken from a second index.
+TORCH_INDEX ?=
+TORCH := $(shell grep -om1 'torch==[0-9.]*' pyproject.toml)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
@@ -39,7 +42,8 @@ mutants: $(TESTS) ## break the rule's code in every small way and write down wha
 
 lint: $(TESTS) ## check style, types, workflows and scripts
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
-	$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
+	$(BIN)/zizmor --offline --no-progress --quiet --persona auditor .github/workflows
+	$(BIN)/actionlint -shellcheck $(BIN)/shellcheck .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/shellcheck .ci/run .github/*.sh deploy/hooks/*.sh benchmarks/kernels/*.sh
 
@@ -52,6 +56,7 @@ $(BIN)/python:
 # The engine's pins and the package itself; pip says that SGLang's CUDA pins are unmet, which is the point.
 $(ENGINE): pyproject.toml | $(BIN)/python
 	@echo "setting up $(VENV): real SGLang for the CPU, about 2.5 GB, once"
+	$(if $(TORCH_INDEX),$(PIP) --index-url "$(TORCH_INDEX)" "$(TORCH)")
 	$(PIP) --editable '.[cpu-engine]'
 	$(BIN)/perfgate engine install
 	touch $@

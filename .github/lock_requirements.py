@@ -1,4 +1,4 @@
-"""Write .github/requirements.txt anew: run with Python 3.11 on x86-64 Linux, read the difference, commit it."""
+"""Write both lists of requirements anew: run with Python 3.11 on x86-64 Linux, read the difference, commit it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,27 @@ ROOT = Path(__file__).parents[1]
 HEAD = """# What the jobs that may write install: exact files for Python 3.11 on x86-64 Linux, by hash.
 # Made by .github/lock_requirements.py from the dependencies in pyproject.toml.
 """
+BUILD_HEAD = """# What builds perfgate on a machine, by hash; deploy/install.sh installs these files beside requirements.txt.
+# Made by .github/lock_requirements.py from build-system.requires in pyproject.toml.
+"""
 
 
 def main() -> None:
+    """Write both lists."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    write("requirements.txt", HEAD, project["project"]["dependencies"])
+    write("requirements-build.txt", BUILD_HEAD, project["build-system"]["requires"])
+
+
+def write(name: str, head: str, wanted: list[str]) -> None:
     """Let pip resolve the dependencies without installing them, and keep the digest of each file that it would take."""
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     options = ["--dry-run", "--ignore-installed", "--quiet", "--only-binary", ":all:", "--report", "-"]
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", *options, *wanted], capture_output=True, text=True, check=True
     )
     chosen = [(one["metadata"], one["download_info"]["archive_info"]["hashes"]) for one in json.loads(done.stdout)["install"]]
     lines = sorted(f"{meta['name'].lower()}=={meta['version']} --hash=sha256:{hashes['sha256']}" for meta, hashes in chosen)
-    (ROOT / ".github" / "requirements.txt").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    (ROOT / ".github" / name).write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

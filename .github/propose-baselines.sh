@@ -12,8 +12,10 @@ git checkout --quiet -B "$branch"
 git add -- perfgate/baselines
 git commit --quiet --message "baselines: add last night's measurements of the main branch"
 gh auth setup-git
-git push --quiet --force "https://github.com/${GITHUB_REPOSITORY:?}.git" "HEAD:refs/heads/$branch"
-if [ -z "$(gh pr list --head "$branch" --state open --json number --jq '.[].number')" ]; then
+git push --quiet --force "${GITHUB_SERVER_URL:-https://github.com}/${GITHUB_REPOSITORY:?}.git" "HEAD:refs/heads/$branch"
+# By owner and branch: a fork may have a pull request from a branch of the same name, which is no proposal of this repository.
+open="repos/$GITHUB_REPOSITORY/pulls?state=open&head=${GITHUB_REPOSITORY%%/*}:$branch"
+if [ -z "$(gh api "$open" --jq '.[].number')" ]; then
   gh pr create --head "$branch" --base main --title "baselines: what the main branch measured" \
     --body "Noise bands and levels from the nightly run ${GITHUB_RUN_ID:?}. Review them as code: \`perfgate baseline diff\` shows what changed. Checks of a pull request that a workflow opened start when somebody approves them; where no button asks for that, close and reopen it."
 fi

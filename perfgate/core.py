@@ -145,6 +145,11 @@ class Window:
     ended_s: float
     telemetry: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """Say where the window stands."""
+        return f"block {self.block}, {self.arm.value}, start {self.start}, window {self.index}"
+
 
 ABSENT = "absent"
 """The value of a fact that a machine has not."""
@@ -182,7 +187,9 @@ class Judgement:
     more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs).
     `worse` is the same change on the log scale with positive meaning worse. `margin_ratio` is the practical margin Delta as a
     positive ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what
-    this run could have found, as a positive ratio.
+    this run could have found, as a positive ratio; `fails_from` is the smallest estimate that this look calls a REGRESSION.
+    `excluded` is the loss that the interval rules out with 95 % confidence over all planned looks together; a negative one says
+    that a gain is sure. Both are ratios of the metric as `margin_ratio` is, positive for a loss.
     """
 
     metric: str
@@ -198,12 +205,18 @@ class Judgement:
     band: float | None = None
     p_value: float | None = None
     smallest_effect: float | None = None
+    fails_from: float | None = None
+    excluded: float | None = None
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The answer to "may this change merge?", with everything that was fixed before looking."""
+    """The answer to "may this change merge?", with everything that was fixed before looking.
+
+    `uncalibrated` says that too few A/A blocks are stored for this kind of machine to vouch for the rate of false alarms. A
+    REGRESSION fails all the same, unless a setting has such a one only reported.
+    """
 
     outcome: Outcome
     scenario: str
@@ -211,7 +224,15 @@ class Verdict:
     judgements: tuple[Judgement, ...]
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
-    advisory: bool
+    uncalibrated: bool
     blocks: int
     windows: int
     policy: Mapping[str, str | int | float]
+
+    def is_only_reported(self, uncalibrated: str) -> bool:
+        """Whether it is a REGRESSION that the setting `uncalibrated`, "fail" or "report", keeps from failing the change."""
+        return uncalibrated == "report" and self.uncalibrated and self.outcome is Outcome.REGRESSION
+
+    def find_exit_code(self, uncalibrated: str = "fail") -> int:
+        """The exit code of a command that judges, under the setting `uncalibrated`."""
+        return 0 if self.is_only_reported(uncalibrated) else self.outcome.exit_code

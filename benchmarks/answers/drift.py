@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.errors import ServerError
 from perfgate.evidence import Answers
 from perfgate.results.answers import load_answers, store_answers
@@ -26,7 +27,6 @@ from perfgate.results.profiles import Profile, load_profiles
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server

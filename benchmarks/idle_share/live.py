@@ -28,6 +28,7 @@ import psutil
 
 from benchmarks.idle_share.shares import Idle, Stay, summarize
 from perfgate.core import Arm, Role
+from perfgate.engines.table import ENGINES
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.readers.bench_serving import read_window
 from perfgate.scenario.catalog import load_scenario
@@ -35,7 +36,6 @@ from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import WORKER, Client, build_argv
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import locate_model

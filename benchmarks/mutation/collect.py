@@ -1,7 +1,7 @@
 """Count what the mutants that `mutmut run` made have told, and write it down: `results.json` here and `docs/mutation.md`.
 
 `reasons.toml` says of survivors why no test can or should notice them; a survivor without a reason is a hole in the tests.
-Files of which no mutant was run this time stay as they were, with the commit at which they were run.
+Files of which no mutant was run this time stay as they were, with the commit at which they were run; files that are gone leave.
 """
 
 from __future__ import annotations
@@ -83,12 +83,21 @@ def collect() -> dict[str, Any]:
         "tool": f"mutmut {version('mutmut')}",
         "python": f"Python {platform.python_version()}",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "files": before["files"] | {path: {"commit": commit, **counts} for path, counts in sorted(asked.items())},
+        "files": drop_gone(before["files"]) | {path: {"commit": commit, **counts} for path, counts in sorted(asked.items())},
         "survivors": [
-            *(one for one in before["survivors"] if find_file(one["mutant"]) not in asked),
+            *(
+                one
+                for one in before["survivors"]
+                if (path := find_file(one["mutant"])) not in asked and (ROOT / path).is_file()
+            ),
             *(asdict(survivor) for survivor in survivors),
         ],
     }
+
+
+def drop_gone(files: Mapping[str, Any]) -> dict[str, Any]:
+    """The files that are still in the tree: what replaced another one has not been asked yet."""
+    return {path: counts for path, counts in files.items() if (ROOT / path).is_file()}
 
 
 def find_file(mutant: str) -> str:

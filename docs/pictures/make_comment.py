@@ -23,6 +23,7 @@ table { border-collapse: collapse; font-size: 13px; }
 th, td { border: 1px solid #d1d9e0; padding: 5px 11px; white-space: nowrap; }
 tr:nth-child(2n) td { background: #f6f8fa; }
 code { background: #eff1f3; padding: 2px 5px; border-radius: 5px; font-size: 85%; }
+pre { background: #f6f8fa; border-radius: 6px; padding: 12px 14px; } pre code { background: none; padding: 0; }
 blockquote { border-left: 4px solid #d1d9e0; margin: 0; padding: 0 14px; color: #59636e; }
 .bad { color: #d1242f; }
 h3 { font-size: 17px; } sub { color: #59636e; vertical-align: baseline; } ol { color: #59636e; font-size: 13px; }

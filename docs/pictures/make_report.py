@@ -1,4 +1,4 @@
-"""Photograph the page of a result folder, from its table of metrics to the end of its windows: a PNG made by headless Chromium.
+"""Photograph the page of a result folder, from its head to the end of its table of metrics: a PNG made by headless Chromium.
 
 Beside it goes a line with the digest of that part of the page, by which a test knows that the picture is of today's page.
 
@@ -29,9 +29,9 @@ def draw(folder: str, picture: Path) -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
         page = browser.new_page(viewport={"width": WIDTH, "height": 900})
         page.goto(page_file.as_uri())
-        first, last = page.locator("#metrics").bounding_box(), page.locator("#timeline").bounding_box()
+        first, last = page.locator("header").bounding_box(), page.locator("#metrics").bounding_box()
         if first is None or last is None:
-            sys.exit(f"{folder}: its page has no metrics or no windows to photograph")
+            sys.exit(f"{folder}: its page has no head or no metrics to photograph")
         top, bottom = first["y"] - MARGIN, last["y"] + last["height"] + MARGIN
         clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
         page.screenshot(path=picture, full_page=True, clip=clip)

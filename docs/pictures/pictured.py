@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 def cut_page(page: str) -> str:
-    """Return what decides how the pictured part of a report page looks: its style, and the sections of metrics and windows.
+    """Return what decides how the pictured part of a report page looks: its style, its head and its section of metrics.
 
     Addresses are left out, as they depend on where the page lies. Raise ValueError for a page without these parts.
     """
     style = re.search(r"<style>.*?</style>", page, flags=re.DOTALL)
-    body = re.search(r'<section id="metrics">.*?<section id="time">.*?</section>', page, flags=re.DOTALL)
+    body = re.search(r'<header.*?<section id="metrics">.*?</section>', page, flags=re.DOTALL)
     if style is None or body is None:
-        raise ValueError("the page has no style, or no sections of metrics and windows")
+        raise ValueError("the page has no style, or no head and section of metrics")
     return style[0] + re.sub(r'href="[^"]*"', "", body[0])
 
 

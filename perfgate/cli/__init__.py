@@ -3,50 +3,77 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from types import TracebackType
 
 import click
 
 from perfgate import __version__
+from perfgate.cli.examples import add_examples
 from perfgate.errors import PerfgateError
 from perfgate_moe.errors import MoeError
 
 DEFECT = 70
 """The exit code of what nobody foresaw: EX_SOFTWARE of sysexits.h."""
 
-# Sub-command -> (module that holds a click command named `command`, one-line help). Importing only the one that runs keeps
-# `perfgate --help` far under a third of a second.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "ab": ("perfgate.cli.measuring.ab", "Measure one change against the same server without it, judge and report."),
-    "baseline": ("perfgate.cli.keeping.baseline", "Add to, show, diff, expire and verify stored noise bands."),
-    "bisect": ("perfgate.cli.measuring.bisect", "Find the commit that made it slower, for a noisy measurement."),
-    "calibrate": ("perfgate.cli.measuring.calibrate", "Measure A/A blocks and store this machine's noise."),
-    "check": ("perfgate.cli.reading.check", "Judge a result folder again: the same bytes on any machine."),
-    "compare": ("perfgate.cli.reading.compare", "Compare bench_serving outputs of two arms: benchstat for serving."),
-    "completion": ("perfgate.cli.completion", "Print what makes a shell complete commands and options."),
-    "engine": ("perfgate.cli.machine.engine", "Install or describe the CPU serving engine."),
-    "explain": ("perfgate.cli.reading.explain", "Say in five sentences why a metric was judged as it was."),
-    "export": ("perfgate.cli.reading.export", "Write windows as a tidy CSV or Parquet table."),
-    "gate": ("perfgate.cli.measuring.gate", "Calibrate if need be, measure, judge and report: the whole gate."),
-    "github": ("perfgate.cli.ci.github", "Plan, judge and publish measurements of pull requests."),
-    "handoff": ("perfgate.cli.ci.handoff", "Carry a session from an untrusted job to one that may comment."),
-    "history": (
-        "perfgate.cli.keeping.history",
-        "Keep results in a store that grows: trends, change points, false alarms, costs.",
-    ),
-    "kernels": ("perfgate.cli.moe.kernels", "Judge fused MoE implementations and build ours ahead of time."),
-    "matrix": ("perfgate.cli.measuring.matrix", "Measure every server under every load: one table, no verdict."),
-    "model": ("perfgate.cli.machine.model", "Verify that a model is the mixture of experts it should be; make the tiny one."),
-    "pack": ("perfgate.cli.keeping.pack", "Pack the raw files of finished sessions into one file each."),
-    "power": ("perfgate.cli.reading.power", "Show what a baseline's noise lets the gate find, and at what cost."),
-    "profile": ("perfgate.cli.measuring.profile", "Rank the kernels that the arms of a profiled session differ by."),
-    "report": ("perfgate.cli.reading.report", "Render a verdict as the pull request comment."),
-    "run": ("perfgate.cli.measuring.run", "Measure a scenario in A/B blocks into a result folder."),
-    "runner": ("perfgate.cli.machine.runner", "Keep a GPU machine fit, locked, closed to strangers and clean."),
-    "scenarios": ("perfgate.cli.machine.scenarios", "List the scenarios that ship with perfgate."),
-    "show": ("perfgate.cli.reading.show", "Print bench_serving output or a matrix log as a table."),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A sub-command: the module that holds a click command named `command`, and its line in `--help`."""
+
+    module: str
+    summary: str
+
+
+# Importing only the one that runs keeps `perfgate --help` far under a third of a second. The order is the one of `--help`.
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Start here": {
+        "demo": Entry(module="reading.demo", summary="Judge a session recorded on an H200: no GPU and no server needed."),
+        "gate": Entry(module="measuring.gate", summary="Calibrate if need be, measure, judge and report: the whole gate."),
+        "ab": Entry(module="measuring.ab", summary="Measure one change against the same server without it, judge and report."),
+        "compare": Entry(module="reading.compare", summary="Compare logs of a load generator, or result folders: A B."),
+        "doctor": Entry(module="machine.doctor", summary="Say what this machine can measure, and what to type for it."),
+    },
+    "Measure": {
+        "scenarios": Entry(module="machine.scenarios", summary="List the scenarios that ship, show one, or begin your own."),
+        "run": Entry(module="measuring.run", summary="Measure a scenario in A/B blocks into a result folder."),
+        "matrix": Entry(module="measuring.matrix", summary="Measure every server under every load: one table, no verdict."),
+        "calibrate": Entry(module="measuring.calibrate", summary="Measure A/A blocks and store this machine's noise."),
+        "bisect": Entry(module="measuring.bisect", summary="Find the commit that made it slower, for a noisy measurement."),
+    },
+    "Read results": {
+        "list": Entry(module="reading.list", summary="List the results below a folder, the newest first."),
+        "check": Entry(module="reading.check", summary="Judge a result folder again: the same bytes on any machine."),
+        "explain": Entry(module="reading.explain", summary="Say in five sentences why a metric was judged as it was."),
+        "report": Entry(module="reading.report", summary="Write a verdict as a comment, or as a page with figures."),
+        "profile": Entry(module="measuring.profile", summary="Rank the kernels that the arms of a profiled session differ by."),
+        "show": Entry(module="reading.show", summary="Print outputs of a load generator as a table."),
+        "export": Entry(module="reading.export", summary="Write windows as a tidy CSV or Parquet table."),
+        "schema": Entry(module="reading.schema", summary="Print the JSON schema of verdict.json."),
+    },
+    "Keep results": {
+        "baseline": Entry(module="keeping.baseline", summary="List, show, add to, diff, expire and verify stored noise bands."),
+        "history": Entry(
+            module="keeping.history", summary="Keep results in a store that grows: trends, change points, false alarms, costs."
+        ),
+        "power": Entry(module="reading.power", summary="Show what a baseline's noise lets the gate find, and at what cost."),
+        "pack": Entry(module="keeping.pack", summary="Pack the raw files of finished sessions into one file each."),
+    },
+    "Engines, models and kernels": {
+        "engine": Entry(module="machine.engine", summary="Install or describe the CPU serving engine."),
+        "model": Entry(module="machine.model", summary="Verify that a model is the mixture of experts it should be; make one."),
+        "kernels": Entry(module="moe.kernels", summary="Judge fused MoE implementations and build ours ahead of time."),
+        "completion": Entry(module="completion", summary="Print what makes a shell complete commands and options."),
+    },
+    "CI plumbing": {
+        "github": Entry(module="ci.github", summary="Plan, judge and publish measurements of pull requests."),
+        "handoff": Entry(module="ci.handoff", summary="Carry a session from an untrusted job to one that may comment."),
+        "runner": Entry(module="machine.runner", summary="Keep a GPU machine fit, locked, closed to strangers and clean."),
+    },
 }
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class LazyGroup(click.Group):
@@ -58,18 +85,28 @@ class LazyGroup(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name`; None for a name that is no command."""
+        """Import the module of `cmd_name` and give its help its examples; None for a name that is no command."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(COMMANDS[cmd_name][0]).command
-        return command if isinstance(command, click.Command) else None
+        command = import_module(f"perfgate.cli.{COMMANDS[cmd_name].module}").command
+        return add_examples(command, cmd_name) if isinstance(command, click.Command) else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; of a name that is none, say which are near."""
+        name = args[0]
+        near = get_close_matches(name, COMMANDS, n=2)
+        if near and name not in COMMANDS:
+            ctx.fail(f"No such command '{name}'. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, without importing one."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in sorted(COMMANDS.items())])
+        width = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in section.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -77,8 +114,8 @@ class LazyGroup(click.Group):
 def program() -> None:
     """Judge whether a change made LLM serving slower, and say how sure the answer is.
 
-    Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or invalid, 70 a defect of perfgate
-    itself, 130 interrupted.
+    Begin with `perfgate demo`. Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or
+    invalid, 70 a defect of perfgate itself, 130 interrupted.
     """
 
 

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from perfgate.core import Arm
 from perfgate.errors import InputError
+from perfgate.results.recent import RESULTS, find_cut_off
 from perfgate.results.records import load_proof
+from perfgate.scenario.catalog import list_scenarios, read_scenario_text
 from perfgate.scenario.safeguards import Expect
+from perfgate.scenario.schema import Scenario, parse_scenario, replace_looks
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
 from perfgate.serving.engine.trees import ready_python
 from perfgate.serving.measure import name_folder
@@ -35,9 +39,11 @@ _ARM_OPTIONS = (
     click.option(
         "--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine."
     ),
-    click.option("--arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
+    click.option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     click.option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
-    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
+    click.option(
+        "--both-env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."
+    ),
     click.option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
     add_caches_option,
     click.option(
@@ -48,8 +54,12 @@ _ARM_OPTIONS = (
 
 _FOLDER_OPTIONS = (
     click.option("--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent)."),
-    click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True),
-    click.option("--resume", is_flag=True, help="Go on in the folder --out, where a run with the same options was cut off."),
+    click.option("--parent", type=click.Path(path_type=Path), default=RESULTS, show_default=True),
+    click.option(
+        "--resume",
+        is_flag=True,
+        help="Go on where a run with the same options was cut off: in --out, or in the newest such folder below --parent.",
+    ),
 )
 
 
@@ -103,6 +113,19 @@ def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
         default="auto",
         show_default=True,
         help="Profile both arms: in fresh servers after a regression, after the first block always, or never.",
+    )(command)
+
+
+def add_uncalibrated_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that judges the option that says what a REGRESSION on an uncalibrated machine does."""
+    return click.option(
+        "--uncalibrated",
+        type=click.Choice(["fail", "report"]),
+        default="fail",
+        show_default=True,
+        envvar="PERFGATE_UNCALIBRATED",
+        show_envvar=True,
+        help="A REGRESSION on a machine with fewer than 20 stored A/A blocks fails (exit code 1), or is only reported (0).",
     )(command)
 
 
@@ -166,7 +189,41 @@ def _find_python(engine: str, tree: Path | None) -> str:
 
 
 def choose_folder(scenario: str, out: Path | None, parent: Path, *, resume: bool = False) -> Path:
-    """The result folder: the one asked for, else a new one below `parent`. Raise InputError when none is there to resume."""
+    """The result folder: the one asked for, else a new one below `parent`, or to resume the newest that was cut off there.
+
+    Raise InputError when none is there to resume.
+    """
     if resume and out is None:
-        raise InputError("--resume: needs --out FOLDER, the folder in which the run was cut off")
+        return find_cut_off(parent, scenario)
     return out or name_folder(scenario, parent)
+
+
+def complete_scenario(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Name the scenarios that ship and begin like what was typed; a scenario may be a file too."""
+    shipped = [CompletionItem(name) for name in list_scenarios() if name.startswith(begun)]
+    return shipped or [CompletionItem(begun, type="file")]
+
+
+def add_scenario_argument(default: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the scenario that it measures: the name of one that ships, or a file."""
+    if default is None:
+        return click.argument("scenario", shell_complete=complete_scenario)
+    return click.argument("scenario", default=default, shell_complete=complete_scenario)
+
+
+def read_scenario(name: str, blocks: int | None = None) -> tuple[str, Scenario]:
+    """The text of a scenario and what it says; with `blocks`, its one look comes after so many."""
+    text, source = read_scenario_text(name)
+    if blocks is not None:
+        text = replace_looks(text, blocks)
+    return text, parse_scenario(text, source)
+
+
+def add_blocks_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that judges the number of blocks after which it looks, once."""
+    return click.option(
+        "--blocks",
+        type=click.IntRange(min=2),
+        metavar="N",
+        help="Look once, after N blocks, instead of at the scenario's looks; fixed before the first block.",
+    )(command)

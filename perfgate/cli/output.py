@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,11 @@ import click
 import orjson
 
 from perfgate.errors import InputError
+from perfgate.report.screen import fit_screen
 from perfgate.storage.journal import write_atomically
+
+STREAM = Path("-")
+"""What names standard output, or standard input, in place of a file."""
 
 
 def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,20 +33,35 @@ def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def write_output(content: bytes, output: Path | None) -> None:
-    """Print a document, or write it to the file of `--output`. Raise InputError where that cannot be written."""
-    if output is None:
-        click.echo(content, nl=False)
-    else:
-        write_file(content, output, "--output ")
+def write_output(content: bytes, output: Path | None, *, is_text: bool = False) -> None:
+    """Print a document, or write it to the file of `--output`. Raise InputError where that cannot be written.
+
+    A text for people is folded to the terminal, and its outcomes are coloured there.
+    """
+    if is_text and output is None and sys.stdout.isatty():
+        click.echo(fit_screen(content.decode(), shutil.get_terminal_size().columns, has_colour="NO_COLOR" not in os.environ))
+        return
+    write_file(content, output or STREAM, "--output ")
 
 
 def write_file(content: bytes, file: Path, option: str = "") -> None:
-    """Write a file whole or not at all. Raise InputError, with the `option` that named the file, where it cannot be written."""
+    """Write a file whole or not at all, or standard output for `-`.
+
+    Raise InputError, with the `option` that named the file, where it cannot be written.
+    """
+    if file == STREAM:
+        click.echo(content, nl=False)
+        return
     try:
         write_atomically(file, content)
     except OSError as error:
         raise InputError(f"{option}{file}: cannot be written ({error.strerror}); choose another file") from None
+
+
+def open_page(file: Path) -> None:
+    """Show a page in the reader's browser; say so where none can be started."""
+    if not webbrowser.open(file.resolve().as_uri()):
+        click.echo(f"perfgate: no browser can be started here; open {file} yourself", err=True)
 
 
 def print_result(style: str, content: Any, *lines: object) -> None:

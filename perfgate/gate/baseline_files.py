@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
 
 from perfgate.core import Fingerprint
-from perfgate.errors import BaselineError
-from perfgate.scenario.schema import Scenario
+from perfgate.errors import BaselineError, InputError
+from perfgate.scenario.schema import NAME, Scenario
 from perfgate.storage.journal import write_atomically
 from perfgate.verdict.baselines import Baseline, describe_baseline, format_baseline, parse_baseline
 
 
 def find_path(folder: Path, fingerprint: Fingerprint, scenario: str) -> Path:
-    """Where below `folder` the baseline of `scenario` on this hardware lies."""
+    """Where below `folder` the baseline of `scenario` on this hardware lies.
+
+    Both names come from a result folder that a stranger may have written. Raise InputError for one that is no plain name, which
+    could lead out of `folder`.
+    """
+    for what, name in (("hardware", fingerprint.hardware), ("scenario", scenario)):
+        if not re.fullmatch(NAME, name):
+            raise InputError(f"{what} {name[:80]!r}: no plain name; a baseline is kept under one like nvidia-h20-96gb")
     return folder / fingerprint.hardware / f"{scenario}.json"
 
 

@@ -10,6 +10,7 @@ from statistics import median
 
 from perfgate.check import judge
 from perfgate.core import Arm, Better, Judgement, Outcome, Role
+from perfgate.engines.table import ENGINES
 from perfgate.errors import CalibrationError
 from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import add_responses, build_baseline
@@ -19,7 +20,6 @@ from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.injection.injection import VARIABLE, Injection, folder_name, parse_injection
 from perfgate.serving.injection.injection_log import INJECTED, Spent, add_up, read_spent
 from perfgate.serving.measure import Request, measure

@@ -9,11 +9,12 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from perfgate.core import Arm
+from perfgate.core import Arm, Outcome
+from perfgate.engines.table import ENGINES
 from perfgate.errors import RunnerError, ServerError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles
+from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles, read_attribution
 from perfgate.results.records import read_record
 from perfgate.results.resumption import read_progressed
 from perfgate.results.writer import ResultWriter
@@ -59,6 +60,11 @@ def profile_arms(request: Request, progress: Progress) -> bool:
                 return False
             progress.step(f"{arm.value} profiled")
     return True
+
+
+def is_profile_due(folder: Path, engine: str, outcome: Outcome) -> bool:
+    """Whether a verdict asks for profiles of both arms that the folder does not hold, and the engine can give."""
+    return ENGINES[engine].is_profiled and outcome is Outcome.REGRESSION and read_attribution(folder) is None
 
 
 def list_missing(folder: Path) -> list[Arm]:

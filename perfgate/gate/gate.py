@@ -7,21 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from perfgate.core import Arm, Outcome, Verdict
+from perfgate.core import Arm, Verdict
 from perfgate.gate.baseline_files import find_baseline, find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.case import fix_noise, is_decided, load_case
-from perfgate.gate.fresh_profiles import profile_arms
+from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
 from perfgate.gate.reports import write_report
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.report.render import ReportedCase
-from perfgate.results.profiles import read_attribution
 from perfgate.results.records import SESSION_FILE, read_record
 from perfgate.results.resumption import require_cut_off
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 from perfgate.storage.journal import explain_stop
@@ -109,8 +107,7 @@ def require_unfinished(job: GateJob) -> None:
 
 def is_profile_missing(job: GateJob, verdict: Verdict) -> bool:
     """Whether `verdict` asks for a profile of both arms that the folder does not hold."""
-    is_wanted = job.profile == "auto" and ENGINES[job.scenario.server.engine].is_profiled
-    return is_wanted and verdict.outcome is Outcome.REGRESSION and read_attribution(job.folder) is None
+    return job.profile == "auto" and is_profile_due(job.folder, job.scenario.server.engine, verdict.outcome)
 
 
 def name_calibration(folder: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -29,6 +29,7 @@ class Action(StrEnum):
     RUN = "run"
     SKIP = "skip"
     AWAIT = "await"
+    REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +96,23 @@ def find_number(payload: Mapping[str, Any], path: str) -> int:
     return value
 
 
-def plan_event(event: str, payload: Mapping[str, Any]) -> EventPlan:
+def plan_event(event: str, payload: Mapping[str, Any], base_branches: Collection[str] = ()) -> EventPlan:
     """Decide what becomes of an event of the pull request workflow."""
     if event == "merge_group":
         head, base = find_sha(payload, "merge_group.head_sha"), find_sha(payload, "merge_group.base_sha")
         return EventPlan(action=Action.RUN, reason="in the merge queue", head_sha=head, base_sha=base, is_smoke=True)
     if event != "pull_request":
         raise InputError(f"event {event[:40]!r}: this workflow plans pull_request and merge_group only")
-    return plan_pull(find(payload, "pull_request"))
+    return plan_pull(find(payload, "pull_request"), base_branches)
 
 
-def plan_pull(pull: Mapping[str, Any]) -> EventPlan:
-    """Decide from a pull request as GitHub describes it, in an event or through the interface."""
-    action, reason = _decide(pull)
+def plan_pull(pull: Mapping[str, Any], base_branches: Collection[str] = ()) -> EventPlan:
+    """Decide from a pull request as GitHub describes it, in an event or through the interface.
+
+    What goes into the default branch is measured, and what goes into one of `base_branches`: a result against any other branch
+    would stand on the commit as if it were one against these.
+    """
+    action, reason = _decide(pull, base_branches)
     return EventPlan(
         action=action,
         reason=reason,
@@ -117,7 +122,7 @@ def plan_pull(pull: Mapping[str, Any]) -> EventPlan:
     )
 
 
-def _decide(pull: Mapping[str, Any]) -> tuple[Action, str]:
+def _decide(pull: Mapping[str, Any], base_branches: Collection[str]) -> tuple[Action, str]:
     labels = [find(entry, "name") for entry in find(pull, "labels") or () if isinstance(entry, dict)]
     if find(pull, "state") not in (None, "open"):
         return Action.SKIP, "the pull request is closed"
@@ -125,9 +130,25 @@ def _decide(pull: Mapping[str, Any]) -> tuple[Action, str]:
         return Action.SKIP, "the pull request is a draft"
     if LABEL not in labels:
         return Action.SKIP, f"the label {LABEL} is not set"
+    if fault := find_base_fault(pull, base_branches):
+        return Action.REFUSE, fault
     if is_fork(pull):
         return Action.AWAIT, "the code comes from a fork: a maintainer reads it, then starts the measurement"
     return Action.RUN, f"the label {LABEL} is set"
+
+
+def find_base_fault(pull: Mapping[str, Any], base_branches: Collection[str]) -> str:
+    """Why a pull request into its base branch is not measured; empty where it is."""
+    branch = find(pull, "base.ref")
+    if isinstance(branch, str) and branch and branch in {find(pull, "base.repo.default_branch"), *base_branches}:
+        return ""
+    return f"it goes into {str(branch)[:80]!r}, which is neither the default branch nor one of base_branches in perfgate.toml"
+
+
+def find_branch(pull: Mapping[str, Any]) -> str:
+    """The base branch as a status names it: empty for the repository's default branch."""
+    branch = find(pull, "base.ref")
+    return "" if branch == find(pull, "base.repo.default_branch") else str(branch)
 
 
 def is_fork(pull: Mapping[str, Any]) -> bool:
@@ -150,7 +171,8 @@ class Command:
 def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> Command | None:
     """Read `/perfgate run [HARDWARE] [SCENARIO] [COMMIT]` from the first line of a comment; None when it is no command.
 
-    Raise InputError for a command with a word that is neither known nor a commit of at least 12 digits.
+    Raise InputError for a command with a word that is neither known nor a commit with all its digits: whoever writes the code
+    makes two commits with the same first twelve in seconds, and shows one of them.
     """
     line = comment.strip().splitlines()[0].strip() if comment.strip() else ""
     if not line.startswith("/perfgate"):
@@ -172,9 +194,10 @@ def _classify(word: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) 
         return "hardware"
     if word in scenarios:
         return "scenario"
-    if re.fullmatch(r"[0-9a-f]{12,40}", word):
+    if re.fullmatch(r"[0-9a-f]{40}", word):
         return "sha"
-    raise InputError(f"{word} is no machine ({', '.join(hardware)}), scenario ({', '.join(scenarios)}) or commit of 12 digits")
+    known = f"machine ({', '.join(hardware)}), scenario ({', '.join(scenarios)})"
+    raise InputError(f"{word} is no {known} or commit, all 40 digits of it")
 
 
 def find_merge_base(github: GitHub, pull: Mapping[str, Any]) -> str:

@@ -13,11 +13,13 @@ from perfgate.errors import HandoffError
 from perfgate.gate.case import load_case
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
-from perfgate.github.handoff.handoff import Handoff
+from perfgate.github.handoff.handoff import Handoff, HandoffSubject
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
+from perfgate.github.runs import name_artifact
 from perfgate.github.settings import MatrixJob
 from perfgate.report.render import ReportedCase
+from perfgate.results.profiles import read_attribution
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""
@@ -25,12 +27,16 @@ NOTHING_TO_JUDGE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgingOptions:
-    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment."""
+    """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment.
+
+    `uncalibrated` is the repository's setting: "fail" or "report".
+    """
 
     scenarios: tuple[str, ...]
     baselines: tuple[Path, ...]
     scenarios_in_pr: int
     machines: int
+    uncalibrated: str = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +46,16 @@ class JobVerdict:
     job: MatrixJob
     cases: tuple[ReportedCase, ...] = ()
     problem: str = ""
+    uncalibrated: str = "fail"
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
         """One for each case."""
-        return tuple(case.verdict.outcome.exit_code for case in self.cases) if not self.problem else (NOTHING_TO_JUDGE,)
+        return (
+            tuple(case.verdict.find_exit_code(self.uncalibrated) for case in self.cases)
+            if not self.problem
+            else (NOTHING_TO_JUDGE,)
+        )
 
     @property
     def annotations(self) -> tuple[str, ...]:
@@ -72,15 +83,23 @@ class JobVerdict:
 def judge_job(job: MatrixJob, artifacts: Path, reproduction: Reproduction, options: JudgingOptions) -> JobVerdict:
     """Judge what one job left in its folder of `artifacts`."""
     try:
-        handoffs = open_artifact(find_handoff(artifacts, job), reproduction.subject)
-        return JobVerdict(job=job, cases=judge_handoffs(handoffs, reproduction, options))
+        handoffs = open_artifact(*find_handoff(artifacts, job, reproduction.subject))
+        cases = judge_handoffs(handoffs, reproduction, options)
+        return JobVerdict(job=job, cases=cases, uncalibrated=options.uncalibrated)
     except HandoffError as error:
         return JobVerdict(job=job, problem=str(error))
 
 
-def find_handoff(artifacts: Path, job: MatrixJob) -> Path:
-    """The file that a measuring job hands over, in a folder that holds one folder an artifact."""
-    return artifacts / f"perfgate-{job.hardware}-{job.scenario}" / f"handoff-{job.scenario}.json"
+def find_handoff(artifacts: Path, job: MatrixJob, subject: HandoffSubject) -> tuple[Path, HandoffSubject]:
+    """The file that a measuring job handed over, and what it must say of itself; `artifacts` holds one folder an artifact.
+
+    A later attempt runs the jobs again that failed and keeps the others, so the last attempt that left something speaks.
+    """
+    attempts = range(max(subject.run_attempt, 1), 0, -1)
+    left = (attempt for attempt in attempts if (artifacts / name_artifact(job, attempt)).is_dir())
+    attempt = next(left, subject.run_attempt)
+    path = artifacts / name_artifact(job, attempt) / f"handoff-{job.scenario}.json"
+    return path, replace(subject, run_attempt=attempt)
 
 
 def judge_handoffs(
@@ -104,8 +123,10 @@ def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) ->
         verdict=case.verdict,
         link=reproduction.address,
         link_title=reproduction.title,
+        attribution=read_attribution(folder),
         trees=reproduction.trees if words else "",
         fetch=reproduction.fetch,
+        span=reproduction.span,
     )
 
 

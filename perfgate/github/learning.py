@@ -50,7 +50,7 @@ def learn_from(
     """
     for job, subject in subjects:
         try:
-            yield Lesson(job=job, line=_learn(find_handoff(artifacts, job), subject, scenarios, target))
+            yield Lesson(job=job, line=_learn(*find_handoff(artifacts, job, subject), scenarios, target))
         except PerfgateError as error:
             yield Lesson(job=job, problem=str(error))
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from perfgate.errors import InputError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, require_head
-from perfgate.github.events import Action, find_merge_base, plan_event
-from perfgate.github.runs import WorkflowRun, fetch_run
+from perfgate.github.events import Action, find, find_base_fault, find_merge_base, plan_event
+from perfgate.github.runs import WorkflowRun
 from perfgate.github.settings import MatrixJob, Settings, format_jobs
 
 
@@ -46,7 +45,7 @@ def plan_measurement(
 
     `connect` is called only where GitHub is asked for the merge base: a pull request that is measured.
     """
-    found = plan_event(event, payload)
+    found = plan_event(event, payload, settings.base_branches)
     jobs = settings.list_jobs(is_smoke=found.is_smoke)
     base = found.base_sha
     if found.action is Action.RUN and not found.is_smoke:
@@ -72,13 +71,19 @@ def choose_jobs(settings: Settings, hardware: str, scenarios: str) -> tuple[Matr
     return chosen
 
 
-def admit_run(
-    github: GitHub, target: CommentTarget, head_sha: str, *, run_id: int, run_attempt: int
-) -> tuple[WorkflowRun, str]:
-    """Return the run that measures `head_sha` and the commit to compare with. Raise StaleError when it is not the head."""
-    require_head(github, target, head_sha)
-    run = fetch_run(github, target, head_sha, run_id=run_id, run_attempt=run_attempt)
-    return run, find_merge_base(github, run.pull or {})
+def admit_run(github: GitHub, run: WorkflowRun, settings: Settings) -> str:
+    """Return the commit to compare `run` with. Raise InputError for a pull request that `require_open` refuses."""
+    pull = run.pull or {}
+    require_open(pull, settings)
+    return find_merge_base(github, pull)
+
+
+def require_open(pull: Mapping[str, Any], settings: Settings) -> None:
+    """Raise InputError for a pull request that is closed, or that goes into a branch which is not measured."""
+    if find(pull, "state") != "open":
+        raise InputError(f"pull request {find(pull, 'number')} is closed; a measurement of it would decide nothing")
+    if fault := find_base_fault(pull, settings.base_branches):
+        raise InputError(f"pull request {find(pull, 'number')}: {fault}")
 
 
 def name_machines(jobs: Sequence[MatrixJob]) -> tuple[str, ...]:

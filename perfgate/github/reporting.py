@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfgate.errors import HandoffError, InputError, StaleError
+from perfgate.core import Outcome
+from perfgate.errors import HandoffError, InputError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, publish, set_skip_status, set_status
+from perfgate.github.comment.publisher import CommentTarget, upsert
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room
 from perfgate.github.comment.states import State, find_state
-from perfgate.github.events import Action, find_merge_base, find_sha, plan_pull
+from perfgate.github.events import Action, EventPlan, find, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.judging import JudgingOptions, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
-from perfgate.github.runs import MachineResult, WorkflowRun, collect, was_nothing_planned
+from perfgate.github.runs import MachineResult, WorkflowRun, collect, fetch_jobs, was_nothing_planned
 from perfgate.github.settings import Settings
+from perfgate.github.statuses import describe_skip, describe_state, name_context, set_statuses
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
 
 NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"
+OUTRANKED = "a later run has answered for this commit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
     """Where a run is reported, and the effects that takes.
 
-    `summarise` adds markdown to the page of this job's own run, `now` returns the time in UTC as `Time` writes it, and `note`
-    takes a line for the log. `link` is the address of the pages, empty where none were kept.
+    `summarise` adds markdown to the page of this job's own run, `now` returns the time in UTC as `Time` writes it, `note` takes
+    a line for the log, and `keep` what was read, to make pages of. `link` leads to the pages; empty where none are kept.
     """
 
     github: GitHub
@@ -38,16 +41,27 @@ class Reporter:
     summarise: Callable[[str], None]
     now: Callable[[], str]
     note: Callable[[str], None]
+    keep: Callable[[Iterable[MachineResult]], None]
     link: str = ""
 
     @property
     def run_url(self) -> str:
-        """The address of the run that is reported."""
-        return f"{self.target.runs_url}/{self.run.run_id}"
+        """The address of the attempt that is reported."""
+        return f"{self.target.runs_url}/{self.run.run_id}/attempts/{self.run.run_attempt}"
+
+    def name_context(self, hardware: str) -> str:
+        """What a machine's status is called for the base branch of this run."""
+        return name_context(hardware, self.run.branch)
 
     def announce(self, hardware: str, state: State, body: str = "") -> MachineSection:
         """Make a section without a verdict."""
         return build_section(self.run.subject(hardware), state, self.now(), body=body)
+
+    def set_statuses(self, states: Mapping[str, State]) -> set[str]:
+        """Set each machine's status on the measured commit; return the machines of which it then stands there."""
+        wanted = {name: describe_state(self.name_context(name), state, self.run_url) for name, state in states.items()}
+        shown = set_statuses(self.github, self.run.repository, self.run.head_sha, tuple(wanted.values()))
+        return {name for name, status in wanted.items() if status in shown}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,50 +89,82 @@ class MachineReport:
 def report_run(
     reporter: Reporter, payload: Mapping[str, Any], settings: Settings, options: JudgingOptions
 ) -> Iterator[MachineReport]:
-    """Report a run of the pull request workflow by its `workflow_run` event; yield what was said as soon as it was."""
-    run = reporter.run
+    """Report a run of the pull request workflow by its `workflow_run` event; yield what was said as soon as it was.
+
+    What a run measured is judged by what GitHub says that it did. Whether the label is still there, or the pull request has
+    become a draft meanwhile, changes nothing of that.
+    """
+    run, is_done = reporter.run, payload.get("action") == "completed"
     if run.pull is None:
-        yield from _report_queue(reporter, payload, settings, options)
+        yield from _report_queue(reporter, settings, options, is_done=is_done)
         return
-    action = plan_pull(run.pull).action
-    if action is not Action.SKIP:
-        yield from publish_all(reporter, _list_sections(reporter, action, payload, settings, options))
-    elif payload.get("action") == "completed":
-        yield from _skip_machines(reporter, settings.hardware)
-
-
-def publish_all(reporter: Reporter, sections: Iterable[MachineSection]) -> Iterator[MachineReport]:
-    """Publish each section, and yield what became of it before the next; one that is out of date is left."""
-    for section in sections:
-        try:
-            comment = publish(reporter.github, reporter.target, section)
-        except StaleError as error:
-            yield MachineReport(hardware=section.hardware, left=str(error))
-        else:
-            yield MachineReport(hardware=section.hardware, state=section.entry.state.value, comment=comment)
-
-
-def _list_sections(
-    reporter: Reporter,
-    action: Action,
-    payload: Mapping[str, Any],
-    settings: Settings,
-    options: JudgingOptions,
-) -> Iterator[MachineSection]:
-    """A run that awaits a maintainer belongs to a fork: nothing that it left is read."""
-    if action is Action.AWAIT:
-        for hardware in sorted(settings.hardware):
-            how = f"    /perfgate run {hardware} {reporter.run.head_sha}"
-            yield reporter.announce(hardware, State.AWAITING, f"A maintainer who has read this commit writes\n\n{how}")
-    elif payload.get("action") in {"requested", "in_progress"}:
-        state = State.PLANNED if payload["action"] == "requested" else State.RUNNING
-        yield from (reporter.announce(hardware, state) for hardware in sorted(settings.hardware))
-    elif was_nothing_planned(reporter.github, reporter.run):
-        # The pull request was labelled since, or this run was about another label: a run of its own answers for that.
-        reporter.note(NOT_TO_MEASURE)
+    plan = plan_pull(run.pull, settings.base_branches)
+    if not is_done:
+        yield from _report_begun(reporter, plan.action, settings.hardware)
+    elif is_fork(run.pull):
+        # Nothing that its workflow left is read, its jobs' names neither.
+        yield from _report_unmeasured(reporter, plan, settings.hardware)
+    elif was_nothing_planned(jobs := fetch_jobs(reporter.github, run), is_asked=plan.action is not Action.SKIP):
+        yield from _report_unmeasured(reporter, plan, settings.hardware)
     else:
-        results = collect(reporter.github, reporter.run, settings.list_jobs())
-        yield from judge_machines(reporter, results, options)
+        results = collect(reporter.github, run, settings.list_jobs(), jobs)
+        yield from publish(reporter, tuple(judge_machines(reporter, results, options)))
+        reporter.keep(results)
+
+
+def _report_begun(reporter: Reporter, action: Action, machines: Iterable[str]) -> Iterator[MachineReport]:
+    """A measurement that begins takes a success back that says "not asked for". The comment waits for a result."""
+    if action is Action.AWAIT:
+        yield from _ask_maintainer(reporter, machines)
+    elif action is Action.RUN:
+        yield from announce(reporter, dict.fromkeys(sorted(machines), State.RUNNING))
+
+
+def announce(reporter: Reporter, states: Mapping[str, State]) -> Iterator[MachineReport]:
+    """Set statuses alone."""
+    shown = reporter.set_statuses(states)
+    for name, state in states.items():
+        yield MachineReport(hardware=name, state=state.value) if name in shown else MachineReport(hardware=name, left=OUTRANKED)
+
+
+def _report_unmeasured(reporter: Reporter, plan: EventPlan, machines: Iterable[str]) -> Iterator[MachineReport]:
+    reporter.note(plan.reason)
+    if plan.action is Action.AWAIT:
+        yield from _ask_maintainer(reporter, machines)
+    elif plan.action is Action.REFUSE:
+        yield from publish(
+            reporter, [reporter.announce(name, State.INVALID, markdown(plan.reason)) for name in sorted(machines)]
+        )
+    elif plan.action is Action.SKIP and not find(reporter.run.pull or {}, "draft"):
+        # A draft cannot be merged, so nothing need be said of one, and a success would stand when it is a draft no more.
+        yield from _skip_machines(reporter, machines)
+    else:
+        reporter.note(NOT_TO_MEASURE)
+
+
+def _ask_maintainer(reporter: Reporter, machines: Iterable[str]) -> Iterator[MachineReport]:
+    """A run that awaits a maintainer belongs to a fork."""
+    sections = []
+    for hardware in sorted(machines):
+        how = f"    /perfgate run {hardware} {reporter.run.head_sha}"
+        sections.append(reporter.announce(hardware, State.AWAITING, f"A maintainer who has read this commit writes\n\n{how}"))
+    yield from publish(reporter, sections)
+
+
+def publish(reporter: Reporter, sections: Sequence[MachineSection]) -> Iterator[MachineReport]:
+    """Set the statuses, then write the comment; yield what became of each section. What a later run has answered is left.
+
+    The statuses come first: a limit on comments, or one that another workflow forged, must not keep a verdict back.
+    """
+    shown = reporter.set_statuses({section.hardware: section.entry.state for section in sections})
+    mine = [section for section in sections if section.hardware in shown]
+    address = upsert(reporter.github, reporter.target, mine) if mine else ""
+    for section in sections:
+        name = section.hardware
+        if name in shown:
+            yield MachineReport(hardware=name, state=section.entry.state.value, comment=address)
+        else:
+            yield MachineReport(hardware=name, left=OUTRANKED)
 
 
 def judge_machines(reporter: Reporter, results: Iterable[MachineResult], options: JudgingOptions) -> Iterator[MachineSection]:
@@ -147,13 +193,17 @@ def _judge_machine(
     state = find_state([case.verdict.outcome for case in cases])
     if remarks and state is not State.REGRESSION:
         state = result.state or State.INVALID
+    if state is State.REGRESSION and all(
+        case.verdict.is_only_reported(options.uncalibrated) for case in cases if case.verdict.outcome is Outcome.REGRESSION
+    ):
+        state = State.REPORTED
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
     if cases:
         comment = build_comment(cases, find_room(options.machines) - len(lines) - 2)
         # The verdict speaks for the section. Where something is missing too, only a loss may.
-        is_verdict = not remarks or state is State.REGRESSION
+        is_verdict = not remarks or state in (State.REGRESSION, State.REPORTED)
         headline, body = (comment.headline, comment.body) if is_verdict else ("", comment.render())
     whole = "\n\n".join((lines, body.strip("\n"))).strip()
     return build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
@@ -175,27 +225,24 @@ def _find_base(reporter: Reporter) -> str:
 
 def _skip_machines(reporter: Reporter, hardware: Iterable[str]) -> Iterator[MachineReport]:
     """Say of each machine that it was not asked for, so that a branch may require its status of every pull request."""
-    for name in sorted(hardware):
-        is_set = set_skip_status(reporter.github, reporter.target, name, reporter.run.head_sha, reporter.run_url)
-        yield MachineReport(hardware=name, state="not asked for" if is_set else "has an answer already, which stays")
+    wanted = {name: describe_skip(reporter.name_context(name), reporter.run_url) for name in sorted(hardware)}
+    shown = set_statuses(reporter.github, reporter.run.repository, reporter.run.head_sha, tuple(wanted.values()))
+    for name, status in wanted.items():
+        yield MachineReport(hardware=name, state="not asked for" if status in shown else "has an answer already, which stays")
 
 
-def _report_queue(
-    reporter: Reporter, payload: Mapping[str, Any], settings: Settings, options: JudgingOptions
-) -> Iterator[MachineReport]:
+def _report_queue(reporter: Reporter, settings: Settings, options: JudgingOptions, *, is_done: bool) -> Iterator[MachineReport]:
     """Set the statuses of a commit of the merge queue, which has no pull request to comment on.
 
     Machines with `smoke` scenarios get their verdicts, and all others that they are not asked for.
     """
     expected = settings.list_jobs(is_smoke=True)
     asked = {job.hardware for job in expected}
-    if payload.get("action") == "completed":
-        yield from _skip_machines(reporter, set(settings.hardware) - asked)
-        results = collect(reporter.github, reporter.run, expected)
-        # Pages are made for pull requests alone.
-        sections = list(judge_machines(replace(reporter, link=""), results, options))
-    else:
-        sections = [reporter.announce(name, State.RUNNING) for name in sorted(asked)]
-    for section in sections:
-        set_status(reporter.github, reporter.target, section, reporter.run_url)
-        yield MachineReport(hardware=section.hardware, state=section.entry.state.value)
+    if not is_done:
+        yield from announce(reporter, dict.fromkeys(sorted(asked), State.RUNNING))
+        return
+    yield from _skip_machines(reporter, set(settings.hardware) - asked)
+    results = collect(reporter.github, reporter.run, expected, fetch_jobs(reporter.github, reporter.run))
+    # Pages are made for pull requests alone.
+    sections = judge_machines(replace(reporter, link=""), results, options)
+    yield from announce(reporter, {section.hardware: section.entry.state for section in sections})

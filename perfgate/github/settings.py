@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -16,38 +17,59 @@ from perfgate.github.handoff.handoff import Label
 from perfgate.scenario.settings import read_settings
 
 DEFAULT_PATH = Path(".github/perfgate.toml")
+RunnerLabel = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Branch = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=60)]
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class MachineSettings:
-    """What is measured on one kind of machine, by a pull request and, `smoke`, in a merge queue."""
+    """What is measured on one kind of machine, by a pull request and, `smoke`, in a merge queue.
+
+    `runs_on` are the labels that find its runners; empty for self-hosted, linux, perfgate and the machine's own.
+    """
 
     scenarios: Annotated[tuple[Label, ...], Field(min_length=1, max_length=8)]
     smoke: tuple[Label, ...] = ()
+    runs_on: Annotated[tuple[RunnerLabel, ...], Field(max_length=8)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class MatrixJob:
-    """One scenario on one kind of machine: an entry of a workflow's matrix."""
+    """One scenario on one kind of machine: an entry of a workflow's matrix. `runs_on` is empty for the usual labels."""
 
     hardware: Label
     scenario: Label
+    runs_on: Annotated[tuple[RunnerLabel, ...], Field(max_length=8)] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the job asks of a runner; GitHub's word on the job must name all of them."""
+        return self.runs_on or _name_labels(self.hardware)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Settings:
-    """The machines by their label."""
+    """The machines by their label. `base_branches` are measured beside the default branch, each under statuses of its own.
+
+    `uncalibrated` says what a REGRESSION does on a machine that stores too few A/A blocks: it fails, or is only reported.
+    """
 
     hardware: Annotated[Mapping[Label, MachineSettings], Field(min_length=1, max_length=8)]
+    base_branches: Annotated[tuple[Branch, ...], Field(max_length=8)] = ()
+    uncalibrated: Literal["fail", "report"] = "fail"
 
     def list_jobs(self, *, is_smoke: bool = False) -> tuple[MatrixJob, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""
         return tuple(
-            MatrixJob(hardware=name, scenario=scenario)
+            MatrixJob(hardware=name, scenario=scenario, runs_on=machine.runs_on or _name_labels(name))
             for name, machine in sorted(self.hardware.items())
             for scenario in (machine.smoke if is_smoke else machine.scenarios)
         )
+
+
+def _name_labels(hardware: str) -> tuple[str, ...]:
+    return ("self-hosted", "linux", "perfgate", hardware)
 
 
 @cache
@@ -57,7 +79,7 @@ def _adapter() -> TypeAdapter[Settings]:
 
 def format_jobs(jobs: Sequence[MatrixJob]) -> str:
     """Write jobs as the JSON that `strategy.matrix.include` takes."""
-    return orjson.dumps(jobs).decode()
+    return orjson.dumps([{**asdict(job), "runs_on": job.labels} for job in jobs]).decode()
 
 
 def parse_jobs(text: str) -> tuple[MatrixJob, ...]:

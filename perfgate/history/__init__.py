@@ -17,6 +17,6 @@ def require_extra() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise InputError(
-            f"perfgate history needs {', '.join(missing)}: pip install 'sglang-perfgate[history]'"
+            f"perfgate history needs {', '.join(missing)}: pip install '.[history]' in perfgate's checkout"
             " (beside the CPU engine as docs/history.md says)"
         )

@@ -1,10 +1,12 @@
-"""A series as one picture: sessions side by side in the order of time, their levels, and what changed between them."""
+"""A series as one picture: sessions over time, their levels, and what changed between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
+from math import ceil, floor
 from statistics import fmean
 
 from perfgate.history.listing import HASH_DIGITS, UNKNOWN, describe_change, describe_mark, show_value
@@ -14,7 +16,9 @@ from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, fi
 WIDTH, HEIGHT = 560.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 74.0, 44.0, 22.0, 26.0
 DAYS = 5
-"""So many sessions at most have their day written beneath them."""
+"""So many days at most are written beneath the axis."""
+LEAST_S = 86_400.0
+"""Seconds that the axis spans at least, so that the sessions of one day do not look like a trend over years."""
 COLOURS = 7
 """So many runners have a colour of their own; further ones share them."""
 
@@ -40,28 +44,43 @@ def build_chart(series: LevelSeries, runners: Sequence[str]) -> Chart:
 
 
 def _frame(series: LevelSeries) -> Panel:
-    """Sessions stand side by side whatever time lies between them, so that a burst of them stays legible."""
-    points = series.points
-    low, high = find_span((point.value for point in points), pad=0.1)
-    last = len(points) - 1
-    picked = sorted({round(step * last / (DAYS - 1)) for step in range(DAYS)})
+    """Sessions stand at their time, in seconds since 1970."""
+    low, high = find_span((point.value for point in series.points), pad=0.1)
+    first, last = (series.points[place].at.timestamp() for place in (0, -1))
+    edge = max((last - first) * 0.02, (LEAST_S - (last - first)) / 2)
+    x = Scale(low=first - edge, high=last + edge, start=find_left(map(show_number, (low, high)), LEFT), end=WIDTH - RIGHT)
     return Panel(
-        x=Scale(low=-0.5, high=last + 0.5, start=find_left(map(show_number, (low, high)), LEFT), end=WIDTH - RIGHT),
+        x=x,
         y=Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP),
         title="",
-        ticks_x=tuple(map(float, picked)),
-        show_x=lambda index: f"{points[int(index)].at:%Y-%m-%d}",
+        ticks_x=_list_days(x),
+        show_x=lambda second: f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d}",
     )
 
 
+def _list_days(x: Scale) -> tuple[float, ...]:
+    """Midnights within the scale, evenly apart, at most DAYS of them; the middle of the scale where it holds none."""
+    first, last = ceil(x.low / LEAST_S), floor(x.high / LEAST_S)
+    step = max(ceil((last - first + 1) / DAYS), 1)
+    return tuple(day * LEAST_S for day in range(first, last + 1, step)) or ((x.low + x.high) / 2,)
+
+
+def _when(series: LevelSeries, index: float) -> float:
+    """The time of a session; of half an index the middle between two, and at the ends that of the first or the last."""
+    last = len(series.points) - 1
+    around = (series.points[min(max(place, 0), last)].at.timestamp() for place in (floor(index), ceil(index)))
+    return sum(around) / 2
+
+
 def _summarise(series: LevelSeries) -> str:
-    text = f"{len(series.points)} sessions, now {show_value(series, series.level)}, {len(series.changes)} changes of level"
-    return text.replace(" 1 changes", " 1 change")
+    count = len(series.changes)
+    changes = f"{count} change{'' if count == 1 else 's'} of level"
+    return f"{len(series.points)} sessions, now {show_value(series, series.level)}, {changes}"
 
 
 def _draw_points(series: LevelSeries, panel: Panel, runners: Sequence[str]) -> Iterator[SvgElement]:
-    for index, point in enumerate(series.points):
-        place = (panel.x.place(index), panel.y.clamp(point.value))
+    for point in series.points:
+        place = (panel.x.place(point.at.timestamp()), panel.y.clamp(point.value))
         style = f"series-{runners.index(point.runner) % COLOURS} full"
         yield dot(place, "circle", style, radius=3.5, hint=_describe_point(series, point))
 
@@ -84,7 +103,8 @@ def _draw_levels(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
     for first, last in pairwise(edges):
         if values := [point.value for point in series.points[first:last]]:
             y = panel.y.clamp(fmean(values))
-            yield line((panel.x.place(first - 0.4), y), (panel.x.place(last - 0.6), y), "level")
+            ends = (panel.x.place(_when(series, index)) for index in (first - 0.5, last - 0.5))
+            yield line((next(ends), y), (next(ends), y), "level")
 
 
 def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
@@ -92,14 +112,14 @@ def _draw_moments(series: LevelSeries, panel: Panel) -> Iterator[SvgElement]:
     names = [point.release for point in series.points]
     for index, name in enumerate(names):
         if name and name not in names[:index]:
-            yield _draw_moment(panel, index, "release", f"release {name}")
+            yield _draw_moment(panel, _when(series, index), "release", f"release {name}")
     for mark in series.marks:
-        yield _draw_moment(panel, mark.index - 0.5, "environment", describe_mark(mark))
+        yield _draw_moment(panel, _when(series, mark.index - 0.5), "environment", describe_mark(mark))
     kinds = {True: "worse", False: "better", None: "other"}
     for change in series.changes:
-        yield _draw_moment(panel, change.index - 0.5, kinds[change.is_worse], describe_change(series, change))
+        yield _draw_moment(panel, _when(series, change.index - 0.5), kinds[change.is_worse], describe_change(series, change))
 
 
-def _draw_moment(panel: Panel, index: float, kind: str, hint: str) -> SvgElement:
-    x = panel.x.place(index)
+def _draw_moment(panel: Panel, second: float, kind: str, hint: str) -> SvgElement:
+    x = panel.x.place(second)
     return line((x, TOP - 10), (x, HEIGHT - BOTTOM), f"rule {kind}", hint=hint)

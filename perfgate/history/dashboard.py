@@ -50,6 +50,7 @@ def render_dashboard(history: History) -> str:
             history=history,
             sections=sections,
             overview=tabulate_series(history.series),
+            anchors=[f"{section.anchor}-{place}" for section in sections for place in range(len(section.charts))],
             spending=tabulate_spending(history),
             ledger=list(describe_ledger(history.ledger)),
             runners=[runner or UNKNOWN for runner in runners],

@@ -171,7 +171,7 @@ def _describe_verdict(case: Case) -> dict[str, Any]:
     return {
         "rule": str(verdict.policy.get("rule", "")),
         "outcome": str(verdict.outcome),
-        "advisory": verdict.advisory,
+        "advisory": verdict.uncalibrated,
         "blocks": verdict.blocks,
         "windows": len(session.windows),
         "machine_s": spent_s,
@@ -179,6 +179,14 @@ def _describe_verdict(case: Case) -> dict[str, Any]:
         "environment": facts[Arm.BASE] or facts[Arm.CANDIDATE],
         "candidate_environment": facts[Arm.CANDIDATE],
         "judgements": [
-            {name: content[name] for name in JUDGED_FIELDS} for content in map(describe_judgement, verdict.judgements)
+            {name: content[name] for name in JUDGED_FIELDS}
+            for judgement in verdict.judgements
+            for content in [
+                {
+                    **describe_judgement(judgement),
+                    "margin": judgement.margin_ratio,
+                    "smallest_effect": judgement.smallest_effect,
+                }
+            ]
         ],
     }

@@ -21,12 +21,12 @@ UNKNOWN = "(unknown)"
 
 
 def tabulate_series(series: Sequence[LevelSeries]) -> Table:
-    """A row for each series: where it stands, how it got there, and how its runners differ."""
-    header = ("scenario", "hardware", "metric", "sessions", "trend", "now", "since anchor", "changes", "runners differ")
+    """A row for each series: how far it is from its anchor, where it stands, how it got there, and how its runners differ."""
+    header = ("metric", "since anchor", "now", "trend", "changes", "sessions", "runners differ", "scenario", "hardware")
     places = Counter(
         place for place, _ in {((one.subject.scenario, one.subject.hardware), one.subject.workload) for one in series}
     )
-    return Table(header=header, rows=[_row(one, places) for one in series])
+    return Table(header=header, rows=[_row(one, places) for one in series], words=(0, 7, 8))
 
 
 def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
@@ -37,15 +37,15 @@ def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[st
     if series.creep:
         creep = f"{percent(series.creep.ratio)} ({series.creep.anchor}){' OVER THE LIMIT' if series.creep.is_over else ''}"
     return (
+        subject.title,
+        creep,
+        show_value(series, series.level),
+        draw_bars([point.value for point in series.points]),
+        str(len(series.changes)),
+        str(len(series.points)),
+        percent(series.spread.ratio).lstrip("+") if series.spread else MISSING,
         subject.scenario if is_plain else f"{subject.scenario} ({subject.workload})",
         subject.hardware,
-        subject.title,
-        str(len(series.points)),
-        draw_bars([point.value for point in series.points]),
-        show_value(series, series.level),
-        creep,
-        str(len(series.changes)),
-        percent(series.spread.ratio).lstrip("+") if series.spread else MISSING,
     )
 
 

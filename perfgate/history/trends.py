@@ -8,12 +8,13 @@ from datetime import datetime
 from statistics import median
 
 from perfgate.core import Better, Fingerprint
+from perfgate.engines.table import PACKAGES
 from perfgate.verdict.differences import hardware_differences, host_differences, software_differences
 
 RECENT = 5
 """So many of the newest points tell where a series stands today: one of them may be off without moving their median."""
 
-ENGINES = ("sglang", "vllm", "hardware")
+UNMARKED_FACTS = (*PACKAGES, "hardware")
 """Facts that are no change of the environment: the engine is what is measured, and other hardware is another series."""
 
 
@@ -185,7 +186,7 @@ def tell_differences(before: Mapping[str, str], after: Mapping[str, str]) -> tup
         return ()
     old, new = Fingerprint(facts=before), Fingerprint(facts=after)
     differences = (*hardware_differences(old, new), *host_differences(old, new), *software_differences(old, new))
-    return tuple(f"{name} {was} -> {is_now}" for name, was, is_now in differences if name not in ENGINES)
+    return tuple(f"{name} {was} -> {is_now}" for name, was, is_now in differences if name not in UNMARKED_FACTS)
 
 
 def compare_runners(points: Sequence[SeriesPoint]) -> Spread | None:

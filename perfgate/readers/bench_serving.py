@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +14,14 @@ import orjson
 
 from perfgate.core import Run
 from perfgate.errors import EvidenceError
+from perfgate.readers.documents import is_document, parse_document
 from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
 from perfgate.readers.printed_table import has_table, parse_tables
 from perfgate.readers.request_details import Details, detail_findings, detail_values, parse_details
 from perfgate.readers.run_checks import NO_LIMIT, Totals, as_count, as_number, as_run, read_rate
 from perfgate.results.raw.raw_files import read_raw
 
+STREAM = "-"
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Python writes a closed loop's rate as a bare Infinity, which is no JSON. A quote inside a string is escaped, so this pattern
@@ -58,20 +61,28 @@ DATASET_FIELDS = {
 
 
 def read_runs(path: Path | str) -> tuple[Run, ...]:
-    """Read every run of a file: JSONL (also gzip'ed), one or several printed tables, or a matrix log, distinguished by content.
+    """Read every run of a file, told apart by content: JSONL (also gzip'ed), printed tables, a matrix log, a JSON document.
+
+    A document is what vLLM, guidellm, aiperf, genai-perf, or SGLang's one-batch and nightly benchmarks wrote.
 
     Raise EvidenceError naming file and line when the file is none of these. A run that contradicts itself is returned with its
     problems.
     """
-    path = Path(path)
-    content = read_bytes(path)
+    return parse_runs(read_bytes(Path(path)), str(path))
+
+
+def parse_runs(content: bytes, path: str) -> tuple[Run, ...]:
+    """Read every run of a file's content, as `read_runs` does; `path` is what messages call it."""
+    whole = _quote_non_numbers(content) if content.lstrip()[:1] in {b"{", b"["} else content
+    if is_document(whole):
+        return parse_document(whole, path, lambda record, where: _as_run(record, where, where))
     if content.lstrip()[:1] == b"{":
-        return _parse_lines(content, str(path))
+        return _parse_lines(content, path)
     text = decode(content)
     if is_matrix_log(text):
-        return tuple(cell.run for cell in parse_matrix_log(text, str(path)))
+        return tuple(cell.run for cell in parse_matrix_log(text, path))
     if has_table(text):
-        return parse_tables(text, str(path))
+        return parse_tables(text, path)
     raise EvidenceError(f"{path}: no bench_serving JSONL line, printed result or matrix log in it; give one of these")
 
 
@@ -96,7 +107,7 @@ def _read_only_line(path: Path) -> tuple[bytes, str]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, unpacked if gzip'ed or packed.
+    """Return the content of a file, unpacked if gzip'ed or packed; of standard input for `-`.
 
     Raise EvidenceError when it is missing, no file, empty or damaged.
     """
@@ -105,7 +116,7 @@ def read_bytes(path: Path) -> bytes:
             raise EvidenceError(f"{path}: is a directory; give the files in it")
         if path.is_char_device() or path.is_block_device():
             raise EvidenceError(f"{path}: is a device; give a file")
-        content = read_raw(path)
+        content = sys.stdin.buffer.read() if str(path) == STREAM else read_raw(path)
     except FileNotFoundError:
         raise EvidenceError(f"{path}: no such file; check the path") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

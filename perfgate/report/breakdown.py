@@ -1,62 +1,123 @@
-"""Two profiled windows in words: which kernels the difference between the arms consists of."""
+"""Two profiled windows in words: which kernels the loss consists of, or that it lies outside of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfgate.core import Judgement, Outcome
 from perfgate.report import wording
 from perfgate.report.table import Table
-from perfgate.results.attribution import Attribution, KernelDifference
+from perfgate.results.attribution import Attribution, KernelDifference, shorten_name
 from perfgate.storage.rounding import format_percent
 
-ROWS_SHOWN = 12
+SLOWER_SHOWN, FASTER_SHOWN = 8, 4
 # Names of C++ templates fill pages; what tells them apart stands at their beginning.
 NAME_SHOWN = 72
+STEP_METRICS = ("median_itl_ms", "mean_itl_ms", "mean_tpot_ms")
+"""What a request waits for a token is what a decode step took, in the order in which it is believed."""
+
+LITTLE, MOST, TOO_MUCH = 0.2, 0.8, 1.25
+"""Shares of the loss below which the parts explain little, above which they explain it, and above which the profiled steps
+were other steps than the measured ones: one small window of each arm tells no finer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """What a report shows of two profiles: one sentence, and a table where both could be read."""
+    """What a report shows of two profiles: where the loss is, how that is known, and a table where both could be read."""
 
+    where: str
     sentence: str
     table: Table | None = None
 
 
-def build_breakdown(found: Attribution | str | None) -> Breakdown | None:
+def build_breakdown(found: Attribution | str | None, judgements: Sequence[Judgement] = ()) -> Breakdown | None:
     """Put an attribution into words; a reason why there is none is passed on, and None stays None."""
     if found is None:
         return None
     if isinstance(found, str):
-        return Breakdown(sentence=f"The arms were profiled, but that cannot be read: {found}.")
+        return Breakdown(where="", sentence=f"The arms were profiled, but that cannot be read: {found}.")
     change = wording.percent(found.candidate_us / found.base_us - 1) if found.base_us else wording.MISSING
+    loss_us = find_loss(judgements)
     sentence = (
-        f"All {found.kind}s of one forward step take {found.base_us:,.1f} us in the base and {found.candidate_us:,.1f} us in "
-        f"the candidate ({change}), by one small profiled window each: it tells where time goes, not how sure that is. Ranked "
-        f"by share of the difference; time outside of {found.kind}s (waiting, launching, the network) is not in this table."
+        f"{describe_where(found, loss_us)} All {found.kind}s of one forward step take {found.base_us:,.1f} us in the base and "
+        f"{found.candidate_us:,.1f} us in the candidate ({change}), by one small profiled window each: it tells where time "
+        "goes, not how sure that is. Waiting, launching and the network are in no row."
     )
-    return Breakdown(sentence=sentence, table=tabulate_parts(found))
+    return Breakdown(where=describe_where(found, loss_us), sentence=sentence, table=tabulate_parts(found, loss_us))
 
 
-def tabulate_parts(found: Attribution) -> Table:
-    """The parts that the difference consists of, the largest first; those that did not change come last."""
-    header = (found.kind, "base us", "candidate us", "difference us", "share", "calls a step")
-    rows = [_row(part) for part in found.parts[:ROWS_SHOWN]]
-    left = found.parts[ROWS_SHOWN:]
-    if left:
-        base, candidate = sum(part.base_us for part in left), sum(part.candidate_us for part in left)
-        share = sum(abs(part.share) for part in left)
-        rest = (f"{base:,.1f}", f"{candidate:,.1f}", f"{candidate - base:+,.1f}", format_percent(share, 0), "")
-        rows.append((f"{len(left)} others", *rest))
+def find_loss(judgements: Sequence[Judgement]) -> float | None:
+    """Microseconds that a decode step became slower by; None where no step got slower or none was measured."""
+    found = {one.metric: one for one in judgements if one.base is not None and one.candidate is not None}
+    for metric in STEP_METRICS:
+        if metric in found:
+            one = found[metric]
+            loss_us = ((one.candidate or 0.0) - (one.base or 0.0)) * 1000
+            return loss_us if loss_us > 0 and one.outcome is not Outcome.PASS else None
+    return None
+
+
+def describe_where(found: Attribution, loss_us: float | None) -> str:
+    """Say which part got slower, and how much of the loss all of them are."""
+    slower = [part for part in found.parts if part.difference_us > 0]
+    total_us = found.candidate_us - found.base_us
+    first = f"{shorten_name(slower[0].name)} {slower[0].difference_us:+,.1f} us a step" if slower else ""
+    if loss_us is None:
+        return f"{first} is the {found.kind} that got slower most." if first else f"No {found.kind} got slower."
+    share = total_us / loss_us
+    if share < LITTLE:
+        return (
+            f"{found.kind.capitalize()}s explain next to nothing of the loss ({total_us:+,.1f} of {loss_us:+,.1f} us a step): "
+            "look at the host, the scheduler and communication."
+        )
+    if share > TOO_MUCH:
+        return (
+            f"{first}; all {found.kind}s took {total_us:+,.1f} us more in the profiled step, the loss is {loss_us:+,.1f} us a "
+            "step: they do not add up to it."
+        )
+    rest = "which is the loss" if share >= MOST else "the rest is outside of them: the host, the scheduler, communication"
+    return (
+        f"{first}, {format_percent(slower[0].difference_us / loss_us, 0)} of the loss; all {found.kind}s together "
+        f"{format_percent(share, 0)} ({total_us:+,.1f} of {loss_us:+,.1f} us), {rest}."
+    )
+
+
+def tabulate_parts(found: Attribution, loss_us: float | None = None) -> Table:
+    """Those that got slower first, then those that got faster, and a last row for what is left of the sum."""
+    header = (found.kind, "base us", "candidate us", "difference us", "of the loss", "calls a step")
+    shown = list_shown(found.parts)
+    rows = [_row(part, loss_us) for part in shown]
+    base_us = found.base_us - sum(part.base_us for part in shown)
+    candidate_us = found.candidate_us - sum(part.candidate_us for part in shown)
+    if len(found.parts) > len(shown) or max(base_us, candidate_us) > 0.05:
+        rows.append(("all others", *_times(base_us, candidate_us, loss_us), ""))
+    rows.append(("sum", *_times(found.base_us, found.candidate_us, loss_us), ""))
     return Table(header=header, rows=rows)
 
 
-def _row(part: KernelDifference) -> tuple[str, ...]:
-    name = part.name if len(part.name) <= NAME_SHOWN else part.name[: NAME_SHOWN - 3] + "..."
+def list_shown(parts: Sequence[KernelDifference]) -> list[KernelDifference]:
+    """The parts that a reader sees: what got slower most, then what got faster most."""
+    slower = [part for part in parts if part.difference_us > 0]
+    faster = [part for part in parts if part.difference_us <= 0]
+    return [*slower[:SLOWER_SHOWN], *faster[:FASTER_SHOWN]]
+
+
+def _row(part: KernelDifference, loss_us: float | None) -> tuple[str, ...]:
     calls = _count(part.base_count)
     if part.base_count != part.candidate_count:
         calls += f" -> {_count(part.candidate_count)}"
-    times = (f"{part.base_us:,.1f}", f"{part.candidate_us:,.1f}", f"{part.difference_us:+,.1f}")
-    return (name, *times, format_percent(part.share, 0, is_signed=True), calls)
+    return (
+        wording.shorten(part.name.removeprefix("void "), NAME_SHOWN),
+        *_times(part.base_us, part.candidate_us, loss_us),
+        calls,
+    )
+
+
+def _times(base_us: float, candidate_us: float, loss_us: float | None) -> tuple[str, ...]:
+    more = candidate_us - base_us
+    share = wording.MISSING if loss_us is None else format_percent(more / loss_us, 0, is_signed=True)
+    return f"{base_us:,.1f}", f"{candidate_us:,.1f}", f"{more:+,.1f}", share
 
 
 def _count(calls: float) -> str:

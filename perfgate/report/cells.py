@@ -34,11 +34,36 @@ def _row(cell: CellResult) -> tuple[str, ...]:
 
 
 def _spread(cell: CellResult) -> str:
-    """The range of the rounds' throughputs as a share of their median."""
+    spread = measure_rounds(cell)
+    return wording.MISSING if spread is None else format_percent(spread)
+
+
+def tabulate_best(cells: Sequence[CellResult]) -> Table:
+    """For each load the server with the highest throughput, and whether it is ahead by more than starts lie apart."""
+    header = ("load", "highest throughput", f"{METRICS[SPREAD].unit}", "ahead of the next", "start to start", "reads as")
+    loads = dict.fromkeys(cell.load for cell in cells)
+    rows = [row for load in loads if (row := _compare([cell for cell in cells if cell.load == load]))]
+    return Table(header=header, rows=rows, words=(0, 1, 5))
+
+
+def _compare(cells: Sequence[CellResult]) -> tuple[str, ...] | None:
+    """One load; None where fewer than two servers have a level."""
+    found = sorted(((level, cell) for cell in cells if (level := cell.find_level(SPREAD))), key=lambda pair: -pair[0])
+    if len(found) < 2:
+        return None
+    (first, best), (second, other) = found[:2]
+    spreads = [measure_rounds(cell) for cell in (best, other)]
+    known = [spread for spread in spreads if spread is not None]
+    ahead = first / second - 1
+    words = "not known: one start each" if len(known) < 2 else "ahead" if ahead > max(known) else "not apart"
+    shown = format_percent(max(known)) if known else wording.MISSING
+    return (best.load, best.server, wording.value(SPREAD, first, has_unit=False), format_percent(ahead), shown, words)
+
+
+def measure_rounds(cell: CellResult) -> float | None:
+    """How far the throughputs of a cell's rounds lie apart, as a share of their median; None for less than two."""
     levels, middle = cell.find_round_levels(SPREAD), cell.find_level(SPREAD)
-    if len(levels) < 2 or not middle:
-        return wording.MISSING
-    return format_percent((max(levels) - min(levels)) / middle)
+    return None if len(levels) < 2 or not middle else (max(levels) - min(levels)) / middle
 
 
 def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:

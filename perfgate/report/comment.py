@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report import wording
 from perfgate.report.escape import markdown
-from perfgate.report.figure import LEGEND
+from perfgate.report.families import count_margins
 from perfgate.report.render import TOP, Fold, ReportedCase, find_headline, lay_out_case, render_case, write_heading
-from perfgate.report.view import count_margins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +56,9 @@ def _show_one(case: ReportedCase, room: int) -> Comment | None:
 
 def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
-    foot = f"\n<sub>{LEGEND}</sub>\n"
     empty = Comment(outcome=combine_outcomes(case.verdict.outcome for case in cases), headline=_head(cases), body="")
-    texts = _unfold(cases, room - len(empty.render()) - len(foot))
-    return replace(empty, body="\n".join(("", *texts)) + foot) if texts else None
+    texts = _unfold(cases, room - len(empty.render()) - 1)
+    return replace(empty, body="\n".join(("", *texts))) if texts else None
 
 
 def _unfold(cases: Sequence[ReportedCase], room: int) -> list[str]:
@@ -82,9 +80,9 @@ def _head(cases: Sequence[ReportedCase]) -> str:
     """The outcome of all, how many share it, and the numbers of the first of them."""
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
     sharing = [case for case in cases if case.verdict.outcome is outcome]
-    numbers = find_headline(sharing[0]).write_numbers(markdown, has_shown_losses=True)
+    numbers = find_headline(sharing[0]).write_finding(markdown, is_alone=False)
     named = f"{markdown(sharing[0].verdict.scenario)}: {numbers}"
-    return f"{outcome} in {len(sharing)} of {len(cases)} scenarios; {named}"
+    return f"{outcome} in {len(sharing)} of {len(cases)} scenarios, {named}"
 
 
 def _list_losses(cases: Sequence[ReportedCase]) -> Comment:

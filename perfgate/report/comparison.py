@@ -137,5 +137,5 @@ def _settle(group: Group) -> Iterator[str]:
     most = max(further, key=lambda name: (further[name] is None, further[name] or 0))
     what = next(wording.title(judgement) for judgement in group.judgements if judgement.metric == most)
     unit = "server starts of each arm" if group.has_stored_noise else "runs an arm"
-    power = "a loss of one margin is then found nine times in ten"
+    power = "if the loss that is seen is the true one, so many settle it nine times in ten"
     yield f"{_count(further[most])} further {unit} would settle it ({what} needs the most): {power}"

@@ -1,38 +1,53 @@
-"""The confidence in a verdict, in words: its evidence, its rate of false alarms, and the smallest loss that it finds."""
+"""The confidence in a verdict, in words: its evidence, its counted rate of false alarms, and what a PASS excludes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfgate.core import Arm, Judgement, Outcome, Role, Verdict
+from perfgate.core import Arm, Outcome, Role, Verdict
 from perfgate.evidence import Session
 from perfgate.report import wording
+from perfgate.report.families import Family
+from perfgate.stats.binomial import bound_rate
 from perfgate.storage.rounding import format_percent
 
-POWER = "9 times in 10"
+COUNTED = {"nvidia-h200-141gb": (0, 14)}
+"""False alarms among verdicts on equal arms that share no block, by kind of machine: docs/error-rates.md has how they were
+counted. A kind of machine that is missing was never counted."""
 
 
-def describe_confidence(verdict: Verdict, session: Session) -> str:
-    """Blocks, machine time and alpha, in one sentence without its full stop."""
-    blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'} of fresh servers"
+def describe_evidence(verdict: Verdict, session: Session) -> str:
+    """Blocks and machine time, without a full stop."""
+    blocks = f"{verdict.blocks} block{'' if verdict.blocks == 1 else 's'}"
     if set(session.fingerprints) == {Arm.CANDIDATE}:
         blocks = "the candidate alone against stored noise"
-    evidence = f"{blocks} ({verdict.windows} judged windows), {_measure_minutes(session)}"
-    alpha = verdict.policy.get("alpha")
-    if verdict.outcome is Outcome.INVALID or not isinstance(alpha, float):
-        return evidence
-    condition = "once the machine is calibrated, " if verdict.advisory else ""
-    share = format_percent(alpha, None)
-    return f"{evidence}; alpha {share}: {condition}at most {share} of unchanged builds are called a REGRESSION"
+    return f"{blocks}, {measure_minutes(session)}"
 
 
-def describe_sensitivity(judgements: Iterable[Judgement]) -> str:
-    """The smallest loss of each gating metric that this much evidence finds with a power of 90 %."""
-    return ", ".join(
-        f"{wording.title(judgement)} {wording.loss(judgement.metric, judgement.smallest_effect)}"
-        for judgement in judgements
-        if judgement.gating and judgement.smallest_effect is not None
-    )
+def describe_rate(hardware: str) -> str:
+    """How often the rule called an unchanged build slower on this kind of machine, as it was counted.
+
+    The bound has 95 % confidence, by Clopper and Pearson.
+    """
+    if hardware not in COUNTED:
+        return "False alarms: not counted on such machines."
+    alarms, verdicts = COUNTED[hardware]
+    bound = format_percent(bound_rate(alarms, verdicts))
+    return f"False alarms on such machines: {alarms} of {verdicts}, at most {bound}."
+
+
+def describe_exclusion(verdict: Verdict, families: Iterable[Family]) -> str:
+    """The largest loss of each gating metric that a PASS excludes, over all its looks; empty for another outcome."""
+    if verdict.outcome not in (Outcome.PASS, Outcome.IMPROVED):
+        return ""
+    found = [
+        f"{wording.title(family.judgement)} {bound}"
+        for family in families
+        if family.judgement.gating and (bound := wording.excluded(family.judgement))
+    ]
+    looks = str(verdict.policy.get("looks", "")).count(",") + 1
+    over = "" if looks == 1 else f" over all {looks} looks"
+    return f"{', '.join(found)}: beyond these a loss is excluded, each with 95 % confidence{over}." if found else ""
 
 
 def describe_spent(session: Session) -> str:
@@ -51,7 +66,8 @@ def describe_spent(session: Session) -> str:
     return f"{spent}; {discarded}"
 
 
-def _measure_minutes(session: Session) -> str:
+def measure_minutes(session: Session) -> str:
+    """The machine time of a session."""
     if not session.windows:
         return "no window finished"
     kind = "CPU" if _is_cpu(session) else "GPU"

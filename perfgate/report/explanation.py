@@ -11,19 +11,36 @@ from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
 
 _BECAUSE = {
-    Outcome.PASS: "all of it ends before the margin, so a loss that large is less likely than 5 %",
+    Outcome.PASS: "all of it ends before the margin, and the estimate stays within half of it",
     Outcome.IMPROVED: "all of it is a gain, beyond half a margin at every look",
-    Outcome.REGRESSION: "it proves a loss of more than half the margin, so it is called slower",
-    Outcome.INCONCLUSIVE: "it neither ends before the margin nor proves a loss of more than half of it",
+    Outcome.REGRESSION: "the loss is surely above zero, and estimated at more than half the margin",
+    Outcome.INCONCLUSIVE: "it neither ends before the margin nor is it surely a loss of about half of it or more",
 }
 _NEXT = {
     Outcome.PASS: "Nothing has to be done about it.",
     Outcome.IMPROVED: "Nothing has to be done about it; `perfgate baseline add` keeps the gain as the new level.",
     Outcome.REGRESSION: "Find the cause (`perfgate profile`, `perfgate bisect`), or have the loss accepted with a reason "
     "(`perfgate baseline add --accept-slower`).",
-    Outcome.INCONCLUSIVE: "Give the scenario more blocks: `perfgate power` says how many it takes.",
+    Outcome.INCONCLUSIVE: "Measure again with more blocks (--blocks): `perfgate power` says how many it takes.",
     Outcome.INVALID: "Mend what voided the session, then measure again.",
 }
+
+
+TROUBLESHOOTING = "docs/troubleshooting.md"
+SHOWN_REASONS = 3
+
+
+def explain_invalid(verdict: Verdict) -> tuple[str, ...]:
+    """Why a session is INVALID, for a terminal: the cause, what else was found, and where the remedy stands."""
+    first, *others = verdict.reasons or ("nothing was said of why",)
+    more = f" (and {len(others) - SHOWN_REASONS} more)" if len(others) > SHOWN_REASONS else ""
+    also = (f"Also found{more}: {'; '.join(others[:SHOWN_REASONS])}.",) if others else ()
+    return (
+        f"{verdict.outcome}: the measurement cannot be trusted, so it says nothing of the change.",
+        f"Cause: {first}.",
+        *also,
+        f"Remedies for each message: {TROUBLESHOOTING}.",
+    )
 
 
 def explain_metric(judgement: Judgement, verdict: Verdict, session: Session) -> tuple[str, ...]:
@@ -57,8 +74,14 @@ def _tell_bounds(judgement: Judgement) -> str:
     if judgement.low is None or judgement.high is None:
         return f"There is no interval to hold against {limits}."
     because = _BECAUSE.get(judgement.outcome, "the evidence cannot be trusted")
-    chance = "" if judgement.p_value is None else f" (noise alone looks this bad with p = {judgement.p_value:.1g})"
-    return f"Its 95 % bounds, {wording.interval(judgement)}, stand against {limits}: {because}{chance}."
+    line = "" if judgement.fails_from is None else f" It fails from {wording.line(judgement)}"
+    found = (
+        ""
+        if judgement.smallest_effect is None
+        else f", and a loss is found nine times in ten from {wording.found_from(judgement)}"
+    )
+    more = f"{line}{found}." if line else ""
+    return f"Its 95 % bounds, {wording.interval(judgement)}, stand against {limits}: {because}.{more}"
 
 
 def _tell_evidence(verdict: Verdict) -> str:

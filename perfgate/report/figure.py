@@ -15,10 +15,9 @@ MARGIN = ZERO + CELLS_PER_MARGIN
 WIDTH = 5 * CELLS_PER_MARGIN + 1
 
 LEGEND = (
-    "`(==*==)` is the estimate with its interval, `0` no change, `!` the margin; worse is to the right, "
-    "`<` or `>` says that the interval goes on. The truth lies beyond each bound 5 times in 100. "
-    "PASS needs the whole interval to end before `!`, "
-    "REGRESSION a proven loss of more than half the way to it."
+    "`(==*==)` is the estimate with its interval (the truth lies beyond each bound 5 times in 100), `0` no change, `!` where "
+    "the metric fails from, `|` its margin; worse is to the right. REGRESSION: the estimate is beyond `!`. PASS: it is within "
+    "half the margin, and the interval ends before `|`."
 )
 
 
@@ -31,7 +30,10 @@ def draw_interval(judgement: Judgement) -> str:
     cells = ["."] * WIDTH
     for index in range(max(low, 0), min(high, WIDTH - 1) + 1):
         cells[index] = "="
-    cells[ZERO], cells[MARGIN] = "0", "!"
+    cells[ZERO], cells[MARGIN] = "0", "|"
+    if judgement.fails_from is not None:
+        line = round(log1p(judgement.fails_from) / log1p(judgement.margin_ratio) * CELLS_PER_MARGIN) + ZERO
+        cells[min(line, WIDTH - 1)] = "!"
     for index, mark in _ends(low, high):
         cells[index] = mark
     cells[min(max(middle, 0), WIDTH - 1)] = "*"

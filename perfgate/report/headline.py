@@ -2,87 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfgate.core import Judgement, Outcome, Verdict
-from perfgate.metrics import METRICS
 from perfgate.report import wording
+from perfgate.report.families import Family
+
+REASON_SHOWN = 96
+"""Letters of a reason that fit into the subject of a mail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
     """What a verdict says in one line, in pieces that are not escaped yet.
 
-    `findings` are the headline metrics with their changes, or why a session is void. `shown_losses` are losses of metrics that
-    do not gate. `slower_layers` counts the MoE layers timed beside the session that became slower.
+    `finding` is the metric that decided, with its numbers and the line that it was held against, or why a session is void.
+    `other_losses` are the other gating metrics that were lost, `shown_losses` those that do not gate. `slower_layers` counts
+    the MoE layers timed beside the session that became slower.
     """
 
     outcome: Outcome
-    is_advisory: bool
-    meaning: str
-    findings: tuple[str, ...]
-    shown_losses: tuple[str, ...]
+    is_uncalibrated: bool
+    finding: str
+    other_losses: tuple[str, ...] = ()
+    shown_losses: tuple[str, ...] = ()
     slower_layers: int = 0
 
     @property
     def answer(self) -> str:
-        """The outcome, and whether it is advisory."""
-        return f"{self.outcome.value} (advisory)" if self.is_advisory else self.outcome.value
+        """The outcome, and whether the machine is uncalibrated."""
+        return f"{self.outcome.value} (uncalibrated)" if self.is_uncalibrated else self.outcome.value
 
-    def write(self, clean: Callable[[str], str], *, scenario: str = "", has_shown_losses: bool = False) -> str:
-        """Write the whole line; `clean` escapes each piece for the target language."""
+    def write(self, clean: Callable[[str], str], *, scenario: str = "", is_alone: bool = False) -> str:
+        """Write the whole line; `clean` escapes each piece for the target language. One that stands alone names every loss."""
         named = f" {clean(scenario)}" if scenario else ""
-        return f"{self.answer}{named}: {self.write_numbers(clean, has_shown_losses=has_shown_losses)}"
+        return f"{self.answer}{named}: {self.write_finding(clean, is_alone=is_alone)}"
 
-    def write_numbers(self, clean: Callable[[str], str], *, has_shown_losses: bool) -> str:
-        """Write what stands behind the outcome: its meaning and the numbers."""
-        return "; ".join(self._list_clauses(clean, has_shown_losses=has_shown_losses))
+    def write_finding(self, clean: Callable[[str], str], *, is_alone: bool) -> str:
+        """Write what stands behind the outcome."""
+        return "; ".join(self._list_clauses(clean, is_alone=is_alone))
 
-    def _list_clauses(self, clean: Callable[[str], str], *, has_shown_losses: bool) -> Iterator[str]:
-        yield f"{clean(self.meaning)}. {'; '.join(map(clean, self.findings))}"
+    def _list_clauses(self, clean: Callable[[str], str], *, is_alone: bool) -> Iterator[str]:
+        yield clean(self.finding)
+        if self.other_losses:
+            yield f"also slower: {clean(', '.join(self.other_losses))}" if is_alone else f"{len(self.other_losses)} more slower"
         if self.slower_layers:
             yield f"kernels slower in {self.slower_layers} layer{'' if self.slower_layers == 1 else 's'}"
-        if has_shown_losses and self.shown_losses:
-            yield f"shown only: {clean('; '.join(self.shown_losses))}"
+        if is_alone and self.shown_losses:
+            yield f"shown only: {clean(', '.join(self.shown_losses))}"
 
 
-def build_headline(verdict: Verdict, ordered: tuple[Judgement, ...]) -> Headline:
-    """Put a verdict into one line; `ordered` are its judgements in the order in which they are shown."""
+def build_headline(verdict: Verdict, families: Sequence[Family]) -> Headline:
+    """Put a verdict into one line; `families` are its judgements in the order in which they are shown."""
+    lost = [family for family in families if family.judgement.outcome is Outcome.REGRESSION]
+    gating = [family for family in lost if family.judgement.gating]
     return Headline(
         outcome=verdict.outcome,
-        is_advisory=verdict.advisory,
-        meaning=_say_meaning(verdict, ordered),
-        findings=_say_findings(verdict, ordered),
-        shown_losses=tuple(
-            f"{wording.title(judgement)} {wording.percent(judgement.change)}"
-            for judgement in ordered
-            if judgement.outcome is Outcome.REGRESSION and not judgement.gating
-        ),
+        is_uncalibrated=verdict.uncalibrated and verdict.outcome is not Outcome.INVALID,
+        finding=_say_finding(verdict, families),
+        other_losses=tuple(family.finding for family in gating[1:]),
+        shown_losses=tuple(family.finding for family in lost if not family.judgement.gating),
     )
 
 
-def _say_meaning(verdict: Verdict, ordered: tuple[Judgement, ...]) -> str:
-    """Say what the outcome means, and where the loss is."""
-    meaning, lost = verdict.outcome.sentence, name_losses(ordered)
-    return f"{meaning} in {lost}" if verdict.outcome is Outcome.REGRESSION and lost else meaning
-
-
-def name_losses(ordered: tuple[Judgement, ...]) -> str:
-    """Name each gating metric that was lost; empty when there is none."""
-    return ", ".join(wording.title(judgement) for judgement in ordered if _is_lost(judgement))
-
-
-def _is_lost(judgement: Judgement) -> bool:
-    return judgement.gating and judgement.outcome is Outcome.REGRESSION
-
-
-def _say_findings(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:
-    """Say the headline metrics, and each other metric that was lost."""
+def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:
     if verdict.outcome is Outcome.INVALID:
-        return verdict.reasons[:1]
-    order = list(METRICS)
-    headlines = tuple(judgement for judgement in ordered if METRICS[judgement.metric].headline) or ordered[:1]
-    headlines = tuple(sorted(headlines, key=lambda judgement: order.index(judgement.metric)))
-    lost = tuple(judgement for judgement in ordered if _is_lost(judgement) and judgement not in headlines)
-    return tuple(wording.finding(judgement) for judgement in (*headlines, *lost))
+        return wording.shorten(verdict.reasons[0], REASON_SHOWN) if verdict.reasons else verdict.outcome.sentence
+    gating = [family for family in families if family.judgement.gating]
+    deciding = [family for family in gating if family.judgement.outcome is verdict.outcome]
+    measured = [family for family in deciding or gating if family.judgement.change is not None]
+    if not measured:
+        return verdict.outcome.sentence
+    first = measured[-1] if verdict.outcome is Outcome.IMPROVED else measured[0]
+    return _FINDINGS[verdict.outcome](first, len(deciding))
+
+
+def _say_loss(family: Family, _count: int) -> str:
+    return f"{family.finding} ({_levels(family.judgement)}), fails from {wording.line(family.judgement)}"
+
+
+def _say_gain(family: Family, _count: int) -> str:
+    return f"{family.finding} ({_levels(family.judgement)}), nothing slower"
+
+
+def _say_pass(family: Family, _count: int) -> str:
+    bound = wording.excluded(family.judgement)
+    return f"worst is {family.finding}" + (f", a loss beyond {bound} is excluded" if bound else "")
+
+
+def _say_doubt(family: Family, count: int) -> str:
+    judgement = family.judgement
+    line = "" if judgement.fails_from is None else f", fails from {wording.line(judgement)}"
+    more = f"; {count - 1} more undecided" if count > 1 else ""
+    return f"{wording.title(judgement)} undecided, {wording.interval(judgement)}{line}{more}"
+
+
+_FINDINGS: dict[Outcome, Callable[[Family, int], str]] = {
+    Outcome.REGRESSION: _say_loss,
+    Outcome.IMPROVED: _say_gain,
+    Outcome.PASS: _say_pass,
+    Outcome.INCONCLUSIVE: _say_doubt,
+}
+
+
+def _levels(judgement: Judgement) -> str:
+    base = wording.value(judgement.metric, judgement.base, has_unit=False)
+    return f"{base} to {wording.value(judgement.metric, judgement.candidate)}"

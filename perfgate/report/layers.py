@@ -8,7 +8,7 @@ from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.wording import percent
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_interval, format_percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def _row(judgement: Judgement) -> tuple[str, ...]:
     times = [f"{value:.1f} us" if value is not None else "-" for value in (judgement.base, judgement.candidate)]
     interval = "-"
     if judgement.low is not None and judgement.high is not None:
-        interval = f"{_percent(judgement.low).removesuffix(' %')} to {_percent(judgement.high)}"
+        interval = format_interval(judgement.low, judgement.high, 2)
     change = "-" if judgement.change is None else _percent(judgement.change)
     return (judgement.metric, *times, change, interval, _percent(judgement.margin_ratio), str(judgement.outcome))
 

@@ -12,14 +12,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perfgate.core import Outcome, Verdict
 from perfgate.report import escape
-from perfgate.report.breakdown import build_breakdown
+from perfgate.report.breakdown import Breakdown, build_breakdown
 from perfgate.report.escape import Safe
 from perfgate.report.figure import LEGEND
 from perfgate.report.headline import Headline
+from perfgate.report.junit import format_junit
 from perfgate.report.layers import summarise_layers, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import MetricRow, View, build_view
-from perfgate.report.wording import ACTIONS
 from perfgate.results.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.case import Case
@@ -27,6 +27,9 @@ from perfgate.verdict.case import Case
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 TOP = 3
 """The depth of the heading of a comment on one scenario."""
+
+ROWS_SHOWN = 5
+"""Metrics before the folds of a comment."""
 
 
 class Fold(IntEnum):
@@ -46,6 +49,7 @@ class ReportedCase(Case):
     MoE layers timed beside it.
     `link` is the address of what `link_title` names. `trees` and `fetch` are commands that a reader types first: one makes the
     working trees that `Session.reproduce` names, the other fetches `Session.source`; both are empty where those are at hand.
+    `span` are the commits of base and candidate, where they are known.
     """
 
     attribution: Attribution | str | None = None
@@ -54,6 +58,7 @@ class ReportedCase(Case):
     link_title: str = "report"
     trees: str = ""
     fetch: str = ""
+    span: tuple[str, str] | None = None
 
 
 def render_case(report: ReportedCase, fold: Fold = Fold.NOTHING, depth: int = TOP) -> str:
@@ -72,7 +77,13 @@ def write_heading(outcome: Outcome, headline: str, depth: int = TOP) -> str:
 
 def find_headline(report: ReportedCase) -> Headline:
     """Return the first line of a report as a value."""
-    return _add_layers(report, build_view(report.verdict, report.session, report.scenario).headline)
+    return _add_layers(report, view_case(report).headline)
+
+
+def view_case(report: ReportedCase) -> View:
+    """Put a case into words."""
+    is_profiled = isinstance(report.attribution, Attribution)
+    return build_view(report.verdict, report.session, report.scenario, is_profiled=is_profiled, span=report.span)
 
 
 def _add_layers(report: ReportedCase, headline: Headline) -> Headline:
@@ -81,30 +92,37 @@ def _add_layers(report: ReportedCase, headline: Headline) -> Headline:
 
 def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP) -> tuple[str, str]:
     """Return the words of the heading and the markdown below it."""
-    view = build_view(report.verdict, report.session, report.scenario)
+    view = view_case(report)
     headline = _add_layers(report, view.headline).write(
         escape.markdown,
         scenario=report.verdict.scenario if depth > TOP else "",
-        has_shown_losses=fold is Fold.ALL_BUT_ONE_LINE,
+        is_alone=fold is Fold.ALL_BUT_ONE_LINE,
     )
     return headline, _render_body(report, view, fold, depth)
 
 
 def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int) -> str:
-    breakdown = build_breakdown(report.attribution)
     is_folded = fold >= Fold.CALM_METRICS
+    open_rows = [row for row in view.rows if row.is_gating and not (is_folded and row.is_calm)]
+    shown, hidden = open_rows[:ROWS_SHOWN], [row for row in view.rows if row not in open_rows[:ROWS_SHOWN]]
+    breakdown = build_breakdown(report.attribution, report.verdict.judgements)
     return (
         _environment(escape.markdown)
         .get_template("comment.md.j2")
         .render(
             view=view,
             is_line=fold is Fold.ALL_BUT_ONE_LINE,
+            has_table=(fold < Fold.CALM_METRICS and depth == TOP) or fold is Fold.NOTHING,
             has_pages=fold is Fold.NOTHING,
-            rows=tuple(row for row in view.rows if not (is_folded and row.is_calm)),
-            calm=tuple(row for row in view.rows if is_folded and row.is_calm),
-            legend=Safe(LEGEND) if depth == TOP else "",
+            rows=shown,
+            also_lost=[row for row in hidden if row.is_lost],
+            calm=[row for row in view.rows if is_folded and row.is_calm and row.is_gating],
+            is_pass=view.headline.outcome in (Outcome.PASS, Outcome.IMPROVED),
+            is_void=view.headline.outcome is Outcome.INVALID,
+            legend=Safe(LEGEND),
             has_baseline=report.baseline is not None,
             breakdown=breakdown,
+            where=_say_where(breakdown, report.verdict),
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
             kernels=summarise_layers(report.layers) if report.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(report.layers))) if report.layers else "",
@@ -112,14 +130,13 @@ def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int) -> st
             link_title=report.link_title,
             trees=report.trees,
             fetch=report.fetch,
-            is_fetched="{source}" in ACTIONS[report.verdict.outcome][2],
         )
     )
 
 
-def render_text(case: Case, lay: Callable[[Table], str] = lay_out) -> str:
-    """Return plain text whose first line is the verdict; `lay` lays out its table, some 150 columns wide."""
-    view = build_view(case.verdict, case.session, case.scenario)
+def render_text(report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> str:
+    """Return plain text whose first line is the verdict; `lay` lays out its table."""
+    view, verdict = view_case(report), report.verdict
     return (
         _environment(escape.plain)
         .get_template("verdict.txt.j2")
@@ -127,16 +144,25 @@ def render_text(case: Case, lay: Callable[[Table], str] = lay_out) -> str:
             view=view,
             headline=Safe(view.headline.write(escape.plain)),
             table=Safe(lay(tabulate_rows(view.rows, view.base_title))),
-            legend=Safe(LEGEND.replace("`", "")),
-            has_baseline=case.baseline is not None,
+            has_baseline=report.baseline is not None,
+            where=_say_where(build_breakdown(report.attribution, verdict.judgements), verdict),
         )
     )
 
 
+def _say_where(breakdown: Breakdown | None, verdict: Verdict) -> str:
+    """Which kernel a loss is in, or what is missing to say so; empty where nothing was lost."""
+    if verdict.outcome is not Outcome.REGRESSION:
+        return ""
+    return (breakdown.where or breakdown.sentence) if breakdown else "the arms were not profiled."
+
+
 def render_as(style: str, report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> bytes:
-    """Write a report as "json", "text" or "markdown"; `lay` lays out the table of a text."""
+    """Write a report as "json", "junit", "text" or "markdown"; `lay` lays out the table of a text."""
     if style == "json":
         return format_verdict(report.verdict)
+    if style == "junit":
+        return format_junit(report.verdict)
     return (render_text(report, lay) if style == "text" else render_case(report)).encode()
 
 
@@ -158,11 +184,20 @@ def _environment(clean: Callable[[str], str]) -> Environment:
 
 def tabulate_rows(rows: tuple[MetricRow, ...], base_title: str) -> Table:
     """The rows of a verdict for a terminal or a log."""
-    header = ("metric", base_title, "candidate", "change", "95 % bounds", "margin", "noise band", "picture", "outcome")
-    return Table(header=header, rows=[_cells(row) for row in rows], words=(0, len(header) - 2, len(header) - 1))
+    header = ("metric", base_title, "candidate", "change", "", "95 % bounds", "fails from", "found from", "outcome")
+    return Table(header=header, rows=[_cells(row) for row in rows], words=(0, 4, len(header) - 1))
 
 
 def _cells(row: MetricRow) -> tuple[str, ...]:
     marks = "".join(f" [{mark}]" for mark in row.marks)
-    numbers = (row.base, row.candidate, row.change, row.interval, row.limit, row.band)
-    return (row.title, *numbers, row.picture, row.outcome + marks)
+    return (
+        row.title,
+        row.base,
+        row.candidate,
+        row.change,
+        row.sense,
+        row.interval,
+        row.line,
+        row.found,
+        row.outcome + marks,
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.text import Text
 from perfgate.report.escape import markdown, plain
 
 GAP = "  "
+NO_BREAK = "\u00a0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +57,22 @@ def choose_layout() -> Callable[[Table], str]:
     return draw if sys.stdout.isatty() else lay_out
 
 
+def stack(table: Table, width: int) -> str:
+    """Write each row as a paragraph for a narrow terminal: its first cell, then each other cell behind its column's name."""
+    return "\n".join(line for row in table.rows for line in _write_row(table.header, row, width))
+
+
+def _write_row(header: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
+    yield plain(row[0])
+    cells = (f"{plain(name)} {plain(cell)}" for name, cell in zip(header[1:], row[1:], strict=True) if cell)
+    # A cell is kept whole where it fits into a line.
+    glued = "   ".join(cell.replace(" ", NO_BREAK) for cell in cells)
+    for line in textwrap.wrap(glued, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False):
+        yield line.replace(NO_BREAK, " ")
+
+
 def draw(table: Table) -> str:
-    """Draw the table with lines; in plain columns where the terminal is too narrow for that, so that no cell is cut."""
+    """Draw the table with lines; a row as a paragraph where the terminal is too narrow for that, so that no cell is cut."""
     drawn = Drawn(header_style="bold")
     for index, name in enumerate(table.header):
         drawn.add_column(Text(plain(name)), justify="left" if index in table.words else "right", no_wrap=True)
@@ -64,7 +80,7 @@ def draw(table: Table) -> str:
         drawn.add_row(*(Text(plain(cell)) for cell in row))
     console = Console(force_terminal=True)
     if console.measure(drawn, options=console.options.update(max_width=10_000)).maximum > console.width:
-        return lay_out(table)
+        return stack(table, console.width)
     with console.capture() as captured:
         console.print(drawn)
     return captured.get().rstrip("\n")

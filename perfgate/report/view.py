@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log1p
-from shlex import join, quote
 
 from perfgate.core import Arm, Judgement, Outcome, Verdict
 from perfgate.evidence import Session
-from perfgate.metrics import METRICS
 from perfgate.report import wording
-from perfgate.report.confidence import describe_confidence, describe_sensitivity, describe_spent
+from perfgate.report.advice import (
+    Advice,
+    Command,
+    Search,
+    advise,
+    calibrate,
+    give_model,
+    name_scenario,
+    reproduce,
+    write_command,
+)
+from perfgate.report.confidence import describe_evidence, describe_exclusion, describe_rate, describe_spent
 from perfgate.report.expert_use import describe_use
+from perfgate.report.families import Family, list_families
 from perfgate.report.figure import draw_interval
-from perfgate.report.headline import Headline, build_headline, name_losses
+from perfgate.report.headline import Headline, build_headline
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.validity.equivalence import describe_equivalence
@@ -28,19 +38,29 @@ UNPROVEN = "nobody built and examined them before the windows were measured"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRow:
-    """One metric as text. `marks` are the numbers of its footnotes; it `is_calm` if nothing was lost or is undecided."""
+    """One metric as text. `sense` says whether the change is worse, `line` where the metric fails from, `found` what is found.
 
+    `marks` are the numbers of its footnotes; it `is_calm` if nothing was lost or is undecided.
+    """
+
+    icon: str
     title: str
     base: str
     candidate: str
     change: str
+    sense: str
     interval: str
     limit: str
+    line: str
+    found: str
+    excluded: str
     band: str
     outcome: str
     picture: str
     marks: tuple[int, ...]
     is_calm: bool
+    is_gating: bool
+    is_lost: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +90,16 @@ class View:
     scenario: str
     scenario_title: str
     hardware: str
-    where: str
-    confidence: str
-    sensitivity: str
+    evidence: str
+    rate: str
+    calibration: Command | None
+    sameness: str
+    exclusion: str
     spent: str
-    warning_marks: tuple[int, ...]
     equivalence: str
     expert_use: str
     kernels: str
-    action: str
-    action_command: str
+    advice: Advice
     labels: tuple[str, ...]
     reasons: tuple[str, ...]
     base_title: str
@@ -87,39 +107,52 @@ class View:
     footnotes: tuple[str, ...]
     policy: tuple[tuple[str, str], ...]
     facts: tuple[Fact, ...]
-    commands: tuple[tuple[str, str], ...]
+    reproduce: Command
     replay: str
 
 
-def build_view(verdict: Verdict, session: Session, scenario: Scenario) -> View:
+def build_view(
+    verdict: Verdict,
+    session: Session,
+    scenario: Scenario,
+    *,
+    is_profiled: bool = False,
+    span: tuple[str, str] | None = None,
+) -> View:
     """Put the verdict into words. Pure: the same verdict gives the same report on any machine."""
-    ordered = sort_judgements(verdict.judgements)
-    footnotes = _footnotes(verdict, ordered)
-    action, command = _advise(verdict, session)
+    families = list_families(verdict.judgements, is_closed_loop=scenario.load.is_closed_loop)
+    footnotes = _footnotes(verdict, [family.judgement for family in families])
+    is_void = verdict.outcome is Outcome.INVALID
     return View(
-        headline=build_headline(verdict, ordered),
+        headline=build_headline(verdict, families),
         scenario=verdict.scenario,
         scenario_title=scenario.title,
         hardware=verdict.hardware,
-        where=name_losses(ordered),
-        confidence=describe_confidence(verdict, session),
-        sensitivity=describe_sensitivity(ordered),
+        evidence=describe_evidence(verdict, session),
+        rate="" if is_void else describe_rate(verdict.hardware),
+        calibration=calibrate(verdict, session, scenario),
+        sameness=wording.SAME_BUILD if _is_same_build(session) and not is_void else "",
+        exclusion=describe_exclusion(verdict, families),
         spent=describe_spent(session),
-        warning_marks=tuple(footnotes.index(warning) + 1 for warning in dict.fromkeys(verdict.warnings)),
         equivalence=describe_answers(session, scenario.equivalence),
         expert_use=describe_use(session),
         kernels=describe_proof(session.kernels) or (UNPROVEN if session.is_handed_over else ""),
-        action=action,
-        action_command=command,
+        advice=advise(
+            verdict,
+            session,
+            families,
+            is_profiled=is_profiled,
+            search=Search(span=span, scenario=(name_scenario(session), *give_model(scenario))),
+        ),
         labels=_labels(verdict, scenario, session),
         reasons=_shorten(verdict.reasons),
         base_title="base" if Arm.BASE in session.fingerprints else "stored base",
-        rows=tuple(_row(judgement, footnotes) for judgement in ordered if judgement.change is not None or judgement.notes),
+        rows=tuple(_row(family, footnotes) for family in families if _is_shown(family.judgement)),
         footnotes=footnotes,
         policy=tuple((key, _plain_number(value)) for key, value in sorted(verdict.policy.items())),
         facts=_facts(session),
+        reproduce=reproduce(session, scenario),
         replay=write_command("check", session.source) if session.source else "",
-        commands=(("measure again", write_command("gate", *(session.reproduce or (session.scenario,)))),),
     )
 
 
@@ -128,28 +161,8 @@ def describe_answers(session: Session, rules: Equivalence) -> str:
     return "; ".join(filter(None, (describe_equivalence(session.answers, rules), describe_gsm8k(session.marks, rules.gsm8k))))
 
 
-def _advise(verdict: Verdict, session: Session) -> tuple[str, str]:
-    """Say what to do, and a command for it, unless that needs a result folder that the reader cannot have."""
-    advice, purpose, command = wording.ACTIONS[verdict.outcome]
-    if not command or ("{source}" in command and not session.source):
-        return advice, ""
-    scenario = session.reproduce[0] if session.reproduce else session.scenario
-    return f"{advice} {purpose}", command.format(source=quote(session.source), scenario=quote(scenario))
-
-
-def sort_judgements(judgements: tuple[Judgement, ...]) -> tuple[Judgement, ...]:
-    """The gating ones worst first, then those that are only shown; what is equal stands in the order of the metrics' table."""
-    order = list(METRICS)
-
-    def rank(judgement: Judgement) -> tuple[bool, int, float, int]:
-        return (not judgement.gating, judgement.outcome.order, -count_margins(judgement), order.index(judgement.metric))
-
-    return tuple(sorted(judgements, key=rank))
-
-
-def count_margins(judgement: Judgement) -> float:
-    """How many margins were lost; negative for a gain, 0 where nothing is known."""
-    return 0.0 if judgement.worse is None else judgement.worse / log1p(judgement.margin_ratio)
+def _is_shown(judgement: Judgement) -> bool:
+    return judgement.change is not None or bool(judgement.notes)
 
 
 def _shorten(reasons: tuple[str, ...]) -> tuple[str, ...]:
@@ -158,36 +171,48 @@ def _shorten(reasons: tuple[str, ...]) -> tuple[str, ...]:
     return reasons if left_out <= 0 else (*reasons[:REASONS_SHOWN], f"and {left_out} more of the kind")
 
 
-def _footnotes(verdict: Verdict, ordered: tuple[Judgement, ...]) -> tuple[str, ...]:
+def _footnotes(verdict: Verdict, ordered: Sequence[Judgement]) -> tuple[str, ...]:
     """Number every footnote once: the metrics' in the order of the rows, then those of the whole verdict."""
     notes = (note for judgement in ordered for note in judgement.notes)
     return tuple(dict.fromkeys((*notes, *verdict.warnings)))
 
 
-def _row(judgement: Judgement, footnotes: tuple[str, ...]) -> MetricRow:
+def _row(family: Family, footnotes: tuple[str, ...]) -> MetricRow:
+    judgement = family.judgement
     return MetricRow(
-        title=wording.title(judgement),
-        base=wording.value(judgement.metric, judgement.base),
+        icon=judgement.outcome.icon,
+        title=family.title,
+        base=wording.value(judgement.metric, judgement.base, has_unit=False),
         candidate=wording.value(judgement.metric, judgement.candidate),
         change=wording.percent(judgement.change),
+        sense=wording.point(judgement),
         interval=wording.interval(judgement),
         limit=wording.limit(judgement),
+        line=wording.line(judgement),
+        found=wording.found_from(judgement),
+        excluded=wording.excluded(judgement) or wording.MISSING,
         band=wording.band(judgement),
-        outcome=judgement.outcome.value if judgement.gating else f"{judgement.outcome.value} (not gating)",
+        outcome=wording.outcome(judgement),
         picture=draw_interval(judgement),
         marks=tuple(sorted(footnotes.index(note) + 1 for note in dict.fromkeys(judgement.notes))),
-        is_calm=judgement.outcome in (Outcome.PASS, Outcome.IMPROVED),
+        is_calm=family.is_calm,
+        is_gating=judgement.gating,
+        is_lost=judgement.outcome is Outcome.REGRESSION,
     )
 
 
 def _labels(verdict: Verdict, scenario: Scenario, session: Session) -> tuple[str, ...]:
+    is_void = verdict.outcome is Outcome.INVALID
     labels = (
-        (verdict.advisory, wording.ADVISORY),
         (verdict.hardware.startswith("cpu-"), wording.CPU_ONLY),
-        (scenario.model.weights == "random", f"{wording.RANDOM_WEIGHTS} {_capitalize(describe_use(session))}."),
-        (scenario.model.weights == "routed", f"{wording.ROUTED_WEIGHTS} {_capitalize(describe_use(session))}."),
+        (scenario.model.weights == "random" and not is_void, f"{wording.RANDOM_WEIGHTS} {_capitalize(describe_use(session))}."),
+        (scenario.model.weights == "routed" and not is_void, f"{wording.ROUTED_WEIGHTS} {_capitalize(describe_use(session))}."),
     )
     return tuple(text for is_due, text in labels if is_due)
+
+
+def _is_same_build(session: Session) -> bool:
+    return session.is_aa and set(session.fingerprints) == set(Arm)
 
 
 def _capitalize(clause: str) -> str:
@@ -204,11 +229,6 @@ def _facts(session: Session) -> tuple[Fact, ...]:
 
     facts = [Fact(name=name, base=read(Arm.BASE, name), candidate=read(Arm.CANDIDATE, name)) for name in names]
     return tuple(sorted(facts, key=lambda fact: not fact.is_different))
-
-
-def write_command(*words: str) -> str:
-    """Write a command of perfgate that can be pasted into a shell."""
-    return join(("perfgate", *words))
 
 
 def _plain_number(number: str | float) -> str:

@@ -1,43 +1,27 @@
-"""The sentences of a report: numbers with their signs, and what to do after each outcome."""
+"""The sentences of a report: numbers with their signs, and what each outcome means."""
 
 from __future__ import annotations
 
 from math import isfinite
 
-from perfgate.core import Better, Judgement, Outcome
+from perfgate.core import Better, Judgement
 from perfgate.metrics import METRICS
-from perfgate.storage.rounding import format_percent
+from perfgate.storage.rounding import format_interval, format_percent
 
 MISSING = "n/a"
 UNMEASURED = "not measured"
 
-# What to do, what more can be done, and the command for that: {source} is the result folder, {scenario} the scenario.
-ACTIONS = {
-    Outcome.IMPROVED: (
-        "nothing stands in the way of a merge.",
-        "To keep the gain as the new baseline:",
-        "perfgate baseline add {source} --to perfgate/baselines",
-    ),
-    Outcome.PASS: ("nothing stands in the way of a merge.", "", ""),
-    Outcome.REGRESSION: (
-        "find the cause; measuring the same code again does not undo this.",
-        "To accept the loss in review, with a reason:",
-        'perfgate baseline add {source} --to perfgate/baselines --accept-slower "the reason"',
-    ),
-    Outcome.INCONCLUSIVE: (
-        "give the scenario more blocks and measure again; repeating until it passes proves nothing.",
-        "To see how many it takes:",
-        "perfgate power --scenario {scenario}",
-    ),
-    Outcome.INVALID: ("mend what is named under Why, then measure again.", "", ""),
-}
-
-ADVISORY = "This verdict is advisory: too few A/A blocks are stored for this machine to vouch for its error rates."
 CPU_ONLY = "CPU result: it tests plumbing and relative change, not GPU speed."
 RANDOM_WEIGHTS = "The model has random weights: its answers are noise."
 ROUTED_WEIGHTS = (
     "The model's weights are drawn by a recipe that routes by token and layer: its shapes are real, its answers are noise."
 )
+SAME_BUILD = "Both arms are the same build: every difference here is noise of this machine."
+
+
+def shorten(text: str, most: int) -> str:
+    """Cut a text to `most` letters."""
+    return text if len(text) <= most else f"{text[: most - 3].rstrip()}..."
 
 
 def percent(ratio: float | None) -> str:
@@ -49,7 +33,7 @@ def percent(ratio: float | None) -> str:
 
 def magnitude(ratio: float | None) -> str:
     """Write a size without direction, for example "2.4 %"."""
-    return percent(ratio).lstrip("+")
+    return MISSING if ratio is None or not isfinite(ratio) else format_percent(ratio)
 
 
 def value(metric: str, number: float | None, *, has_unit: bool = True) -> str:
@@ -64,7 +48,23 @@ def interval(judgement: Judgement) -> str:
     """Write both ends of the interval of the change."""
     if judgement.low is None or judgement.high is None:
         return MISSING
-    return f"{percent(judgement.low).removesuffix(' %')} to {percent(judgement.high)}"
+    return format_interval(judgement.low, judgement.high)
+
+
+def sense(judgement: Judgement) -> str:
+    """Say whether a change is worse or better; "unclear" where the interval holds no change."""
+    if judgement.worse is None or judgement.low is None or judgement.high is None or judgement.low <= 0 <= judgement.high:
+        return "unclear"
+    return "worse" if judgement.worse > 0 else "better"
+
+
+def point(judgement: Judgement) -> str:
+    """An arrow up or down for the metric's value, and the word that says what that is worth."""
+    word = sense(judgement)
+    if word == "unclear":
+        return word
+    arrow = "\N{UPWARDS ARROW}" if (judgement.change or 0.0) > 0 else "\N{DOWNWARDS ARROW}"
+    return f"{arrow} {word}"
 
 
 def loss(metric: str, ratio: float) -> str:
@@ -75,6 +75,21 @@ def loss(metric: str, ratio: float) -> str:
 def limit(judgement: Judgement) -> str:
     """Write the margin as the worst change allowed."""
     return loss(judgement.metric, judgement.margin_ratio)
+
+
+def line(judgement: Judgement) -> str:
+    """Write the estimate from which this evidence fails the metric."""
+    return MISSING if judgement.fails_from is None else loss(judgement.metric, judgement.fails_from)
+
+
+def found_from(judgement: Judgement) -> str:
+    """Write the loss that this evidence finds nine times in ten."""
+    return MISSING if judgement.smallest_effect is None else loss(judgement.metric, judgement.smallest_effect)
+
+
+def excluded(judgement: Judgement) -> str:
+    """Write the loss that the evidence rules out over all looks; empty where it rules out none."""
+    return "" if judgement.excluded is None else loss(judgement.metric, judgement.excluded)
 
 
 def band(judgement: Judgement) -> str:
@@ -88,8 +103,13 @@ def title(judgement: Judgement) -> str:
 
 
 def finding(judgement: Judgement) -> str:
-    """Say in a clause what became of one metric, for example "P99 ITL +4.0 % (margin +10.0 %)"."""
+    """Say in a clause what became of one metric, for example "P99 ITL +4.0 % (fails from +5.0 %)"."""
     if judgement.change is None or not isfinite(judgement.change):
         return f"{title(judgement)} not judged"
     shown_only = "" if judgement.gating else ", shown only"
-    return f"{title(judgement)} {percent(judgement.change)} (margin {limit(judgement)}{shown_only})"
+    return f"{title(judgement)} {percent(judgement.change)} (fails from {line(judgement)}{shown_only})"
+
+
+def outcome(judgement: Judgement) -> str:
+    """The outcome, and whether it can fail the change."""
+    return judgement.outcome.value if judgement.gating else f"{judgement.outcome.value} (shown only)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
@@ -19,7 +18,7 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import Answers, Question
 from perfgate.readers.replies import ReplyError, read_replies
 from perfgate.results.raw.raw_files import find_damage, is_packed, read_raw
-from perfgate.storage.journal import DAMAGED, append_line, cut_torn_line, read_records, write_atomically
+from perfgate.storage.journal import DAMAGED, append_record, read_records, write_packed
 
 ANSWERS_FILE = "answers.jsonl"
 ANSWER_DIR = "answers"
@@ -55,20 +54,15 @@ def _adapter() -> TypeAdapter[AnswerRecord]:
 def store_answers(folder: Path, raw: bytes, asked: Answers) -> None:
     """Put a server's raw reply into a result folder, then its index line; `asked` says who was asked what."""
     name = f"{ANSWER_DIR}/start-{asked.start:02d}.json.gz"
-    (folder / ANSWER_DIR).mkdir(exist_ok=True)
-    # A fixed time stamp keeps equal bytes equal.
-    packed = gzip.compress(raw, compresslevel=6, mtime=0)
-    write_atomically(folder / name, packed)
     record = AnswerRecord(
         arm=asked.arm,
         block=asked.block,
         start=asked.start,
         **asdict(asked.question),
         file=name,
-        sha256=hashlib.sha256(packed).hexdigest(),
+        sha256=write_packed(folder / name, raw),
     )
-    cut_torn_line(folder / ANSWERS_FILE)
-    append_line(folder / ANSWERS_FILE, _adapter().dump_python(record, mode="json"))
+    append_record(folder / ANSWERS_FILE, _adapter(), record)
 
 
 def load_answers(folder: Path) -> list[Answers]:

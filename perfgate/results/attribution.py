@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence import KernelTime, KernelTrace, TraceKind
@@ -33,7 +35,11 @@ class KernelDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """Both arms' profiled windows, kernel by kernel, the largest difference first. Times are microseconds per forward step."""
+    """Both arms' profiled windows, kernel by kernel. Times are microseconds per forward step and rank.
+
+    `parts` that got slower stand first, the most slower one at the head; then those that got faster, the fastest first.
+    `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`.
+    """
 
     kind: TraceKind
     parts: tuple[KernelDifference, ...]
@@ -42,7 +48,7 @@ class Attribution:
 
 
 def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int) -> Attribution:
-    """Rank names by their share of the difference. Raise EvidenceError when one arm has kernels and the other operators."""
+    """Rank names by how much slower they got. Raise EvidenceError when one arm has kernels and the other operators."""
     if base.kind != candidate.kind:
         raise EvidenceError(f"the base's trace holds {base.kind}s, the candidate's {candidate.kind}s; profile both in one way")
     pairs = {
@@ -64,7 +70,67 @@ def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, can
     ]
     return Attribution(
         kind=base.kind,
-        parts=tuple(sorted(parts, key=lambda part: (-abs(part.share), part.name))),
+        parts=tuple(sorted(parts, key=rank)),
         base_us=base.total_us / base_steps,
         candidate_us=candidate.total_us / candidate_steps,
     )
+
+
+TOP = 8
+"""Kernels that are handed over: those that a reader's eye goes to."""
+
+
+def summarise(found: Attribution) -> Attribution:
+    """The parts that say most under short names: instances of one template are one kernel; the sums stay whole.
+
+    Slower ones take three places of four, for faster ones hide a loss as well.
+    """
+    merged: dict[str, list[KernelDifference]] = {}
+    for part in found.parts:
+        merged.setdefault(shorten_name(part.name), []).append(part)
+    parts = sorted((_merge(name, alike) for name, alike in merged.items()), key=rank)
+    slower = [part for part in parts if part.difference_us > 0][: TOP * 3 // 4]
+    faster = [part for part in parts if part.difference_us <= 0][: TOP - len(slower)]
+    return replace(found, parts=(*slower, *faster))
+
+
+def _merge(name: str, alike: Sequence[KernelDifference]) -> KernelDifference:
+    return KernelDifference(
+        name=name,
+        base_us=sum(part.base_us for part in alike),
+        candidate_us=sum(part.candidate_us for part in alike),
+        base_count=sum(part.base_count for part in alike),
+        candidate_count=sum(part.candidate_count for part in alike),
+        share=sum(part.share for part in alike),
+    )
+
+
+def rank(part: KernelDifference) -> tuple[bool, float, str]:
+    """The place of a part: slower ones by how much, then faster ones by how much."""
+    return part.difference_us <= 0, -abs(part.difference_us), part.name
+
+
+_MANGLED = re.compile(r"_ZN?K?(?=\d)")
+_ARGUMENTS = re.compile(r"<[^<>]*>|\([^()]*\)")
+
+
+def shorten_name(name: str) -> str:
+    """A kernel's name without what its type, its template and its call add: `at::native::add_kernel`.
+
+    A mangled name is read as far as it is a chain of plain names (Itanium C++ ABI, 5.1); any other name stays as it is.
+    """
+    if mangled := _MANGLED.match(name):
+        return _demangle(name[mangled.end() :]) or name
+    plain = name.replace("(anonymous namespace)::", "")
+    while (shorter := _ARGUMENTS.sub("", plain)) != plain:
+        plain = shorter
+    return plain.strip().rpartition(" ")[2] or name
+
+
+def _demangle(rest: str) -> str:
+    names = []
+    while length := re.match(r"\d+", rest):
+        end = length.end() + int(length[0])
+        names.append(rest[length.end() : end])
+        rest = rest[end:]
+    return "::".join(names)

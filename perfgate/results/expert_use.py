@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import gzip
-import hashlib
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +31,7 @@ from perfgate.expert_use import (
     measure_use,
 )
 from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
-from perfgate.storage.journal import DAMAGED, append_line, cut_torn_line, read_records, write_atomically
+from perfgate.storage.journal import DAMAGED, append_record, read_records, write_packed
 from perfgate.storage.schema import describe_first
 
 INDEX_FILE = "expert_use.jsonl"
@@ -92,13 +90,9 @@ def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, 
         record = UseRecord(arm=arm, block=block, start=start, unknown=found)
     else:
         name = f"{RAW_DIR}/start-{start:02d}.json.gz"
-        (folder / RAW_DIR).mkdir(exist_ok=True)
-        # A fixed time stamp keeps equal bytes equal.
-        packed = gzip.compress(_raw_adapter().dump_json(found), compresslevel=6, mtime=0)
-        write_atomically(folder / name, packed)
-        record = UseRecord(arm=arm, block=block, start=start, file=name, sha256=hashlib.sha256(packed).hexdigest())
-    cut_torn_line(folder / INDEX_FILE)
-    append_line(folder / INDEX_FILE, _index_adapter().dump_python(record, mode="json"))
+        digest = write_packed(folder / name, _raw_adapter().dump_json(found))
+        record = UseRecord(arm=arm, block=block, start=start, file=name, sha256=digest)
+    append_record(folder / INDEX_FILE, _index_adapter(), record)
 
 
 def load_use(folder: Path, arms: Sequence[Arm]) -> tuple[dict[Arm, ExpertUse], list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 from pandas import DataFrame, Series
@@ -16,7 +15,6 @@ from perfgate.metrics import METRICS
 from perfgate.results.matrix_records import MatrixEntry
 from perfgate.results.matrix_results import CellResult
 from perfgate.results.readings import READINGS
-from perfgate.storage.journal import write_atomically
 
 # Columns in order, with the pandas type that also holds what is absent.
 COLUMNS = {
@@ -45,6 +43,8 @@ COLUMNS = {
     "estimator": "string",
     "value": "float64",
 }
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet takes for a formula."""
 
 
 def frame_of_sessions(sessions: Iterable[Session]) -> DataFrame:
@@ -136,23 +136,24 @@ def _describe(run: Run) -> dict[str, Any]:
     }
 
 
-def write_csv(frame: DataFrame, path: Path) -> None:
-    """Write the frame as CSV, whole or not at all. Raise InputError when the place cannot be written."""
-    _write(path, frame.to_csv(index=False).encode())
+def dump_csv(frame: DataFrame) -> bytes:
+    """Write the frame as CSV.
+
+    A word that a spreadsheet would run as a formula gets an apostrophe before it: names of folders and files are a stranger's.
+    """
+    texts = {name: frame[name].map(_disarm_formula, na_action="ignore") for name, kind in COLUMNS.items() if kind == "string"}
+    return frame.assign(**texts).to_csv(index=False).encode()
 
 
-def write_parquet(frame: DataFrame, path: Path) -> None:
-    """Write the frame as Parquet, whole or not at all. Raise InputError without pyarrow or a place that can be written."""
+def _disarm_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def dump_parquet(frame: DataFrame) -> bytes:
+    """Write the frame as Parquet. Raise InputError without pyarrow."""
     content = BytesIO()
     try:
         frame.to_parquet(content, index=False, engine="pyarrow")
     except ImportError:
-        raise InputError(f"{path}: Parquet needs pyarrow; pip install 'sglang-perfgate[history]', or use --csv") from None
-    _write(path, content.getvalue())
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
+        raise InputError("Parquet needs pyarrow; pip install pyarrow, or use CSV") from None
+    return content.getvalue()

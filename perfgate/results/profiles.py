@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
@@ -18,13 +19,15 @@ from perfgate.evidence import KernelProfile, KernelTrace, Shown
 from perfgate.readers.traces import read_traces
 from perfgate.results.attribution import Attribution, attribute
 from perfgate.scenario.safeguards import Expect
-from perfgate.storage.journal import append_line, cut_torn_line, read_records
+from perfgate.storage.journal import append_record, read_records, write_atomically
 
 LOG_EVENT = "log_expected"
 """Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
 
 PROFILES_FILE = "profiles.jsonl"
 PROFILE_DIR = "profiles"
+KERNELS_FILE = "kernels.json"
+"""What a hand-off tells of the profiles: numbers, without a trace."""
 # The block of a server that was started for its profile alone.
 FRESH = 0
 
@@ -95,8 +98,7 @@ def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Pro
         prompts=profile.prompts,
         traces=named,
     )
-    cut_torn_line(folder / PROFILES_FILE)
-    append_line(folder / PROFILES_FILE, _adapter().dump_python(record, mode="json"))
+    append_record(folder / PROFILES_FILE, _adapter(), record)
     return replace(profile, traces=files)
 
 
@@ -151,9 +153,26 @@ def _read_kernels(profile: Profile) -> KernelProfile:
 def read_attribution(folder: Path) -> Attribution | str | None:
     """Compare the arms as the result folder holds them: None when they were not profiled, a reason when that cannot be read."""
     try:
-        return attribute_profiles(load_profiles(folder))
+        return attribute_profiles(load_profiles(folder)) or _read_numbers(folder)
     except EvidenceError as error:
         return str(error)
+
+
+def store_numbers(folder: Path, found: Attribution) -> None:
+    """Keep an attribution whose traces stayed elsewhere."""
+    write_atomically(
+        folder / KERNELS_FILE, orjson.dumps(asdict(found), option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    )
+
+
+def _read_numbers(folder: Path) -> Attribution | None:
+    path = folder / KERNELS_FILE
+    if not path.is_file():
+        return None
+    try:
+        return TypeAdapter(Attribution).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise EvidenceError(f"{path}: {error.errors()[0]['msg']}; the folder was damaged, unpack the hand-off again") from None
 
 
 def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
@@ -162,7 +181,9 @@ def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
     if len(last) < len(Arm):
         return None
     base, candidate = last[Arm.BASE], last[Arm.CANDIDATE]
-    return attribute(base.read(), candidate.read(), base_steps=base.steps, candidate_steps=candidate.steps)
+    # Ranks run side by side: a step's time is that of one of them.
+    steps = {profile.arm: profile.steps * max(len(profile.traces), 1) for profile in (base, candidate)}
+    return attribute(base.read(), candidate.read(), base_steps=steps[Arm.BASE], candidate_steps=steps[Arm.CANDIDATE])
 
 
 def _digest(path: Path) -> str:

@@ -28,7 +28,9 @@ def list_boards() -> tuple[Board, ...]:
     """List the same GPUs as boards, with the numbers of their device files. Raise as `read_gpus` does."""
     return _ask_devices(
         lambda nvml, _, device: Board(
-            uuid=_text(nvml.nvmlDeviceGetUUID(device)), minor=int(nvml.nvmlDeviceGetMinorNumber(device))
+            uuid=_text(nvml.nvmlDeviceGetUUID(device)),
+            minor=int(nvml.nvmlDeviceGetMinorNumber(device)),
+            bus=_text(nvml.nvmlDeviceGetPciInfo(device).busId),
         )
     )
 
@@ -98,6 +100,7 @@ def _read(nvml: Any, index: int, device: Any) -> Reading:
         pcie_width=ask(lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device)),
         pcie_max_width=ask(lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(device)),
         is_persistent=ask(lambda: nvml.nvmlDeviceGetPersistenceMode(device) == nvml.NVML_FEATURE_ENABLED),
+        bus=ask(lambda: _text(nvml.nvmlDeviceGetPciInfo(device).busId)),
         is_mig=ask(lambda: nvml.nvmlDeviceGetMigMode(device)[0] == nvml.NVML_DEVICE_MIG_ENABLE),
     )
 

@@ -6,9 +6,7 @@ had registered, under a name that was used for one job only. The answer is about
 
 from __future__ import annotations
 
-import os
 import shutil
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +19,7 @@ from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
+from perfgate.runner.scrub import read_left
 from perfgate.runner.settings import Repository
 
 OFFER = "offer"
@@ -79,17 +78,11 @@ def build_claim(environment: Mapping[str, str]) -> Claim:
 def read_claim(home: Path) -> Claim | None:
     """Read what the last job of a slot claims; None when it offered nothing. Raise RunnerError for what is no claim."""
     path = home / OFFER / CLAIM
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
+    raw = read_left(path, MAX_CLAIM_BYTES)
+    if raw is None:
         return None
-    except OSError as error:
-        raise RunnerError(f"{path}: is no claim ({error.strerror})") from None
-    with os.fdopen(descriptor, "rb") as file:
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        raw = file.read(MAX_CLAIM_BYTES + 1) if is_file else b""
     try:
-        return _adapter().validate_json(raw[:MAX_CLAIM_BYTES])
+        return _adapter().validate_json(raw)
     except ValidationError:
         raise RunnerError(f"{path}: is no claim") from None
 
@@ -117,7 +110,8 @@ def _name(repository: object) -> object:
 def harvest(home: Path, registered: str, ask: Callable[[Claim], str | None], keep: Callable[[Path], Path]) -> str:
     """Take what the last job of a slot offers, if `ask` finds no fault in its claim; say what became of it.
 
-    No process of the job lives any more, so what is looked at is what is taken. The offer is gone afterwards either way.
+    The caller has made sure that no process of the job lives any more, so what is looked at is what is taken. The offer is gone
+    afterwards either way.
     """
     if (home / OFFER).is_symlink() or (home / OFFER / FILES).is_symlink():
         raise RunnerError("offered cache refused: it is a link")

@@ -25,7 +25,15 @@ FATAL_XIDS = {
     119: "the GPU's system processor does not answer",
     120: "error of the GPU's system processor",
 }
-_XID = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)\b")
+# A record of /dev/kmsg (priority,sequence,time,flags;text) or a line of dmesg. The text begins where the driver begins it: what
+# a program can make the kernel say, such as its own name, stands further back. Priority 0 to 7: the kernel itself said it.
+_RECORD = r"^(?:[0-7],\d+,\d+,[^;\n]*;|\[ *\d+\.\d+\] )NVRM: "
+_XID = re.compile(_RECORD + r"Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)\b(?P<rest>.*)", re.MULTILINE)
+# What is behind the load of the driver is of another life of the GPUs.
+_LOADED = re.compile(_RECORD + r"loading NVIDIA", re.MULTILINE)
+# XID 154 tells what a GPU needs from now on: after a reset, nothing.
+RECOVERY_XID = 154
+_RECOVERED = re.compile(r"to 0x0 \(None\)")
 
 
 class Severity(IntEnum):
@@ -61,6 +69,8 @@ class Reading:
     pcie_max_width: int | None
     is_persistent: bool | None
     is_mig: bool | None
+    bus: str | None = None
+    """Where it sits, as NVML says it: "00000000:B1:00.0"."""
 
     @property
     def label(self) -> str:
@@ -78,11 +88,20 @@ class Finding:
 
 
 def judge_health(
-    readings: Sequence[Reading], *, expected: str | None = None, kernel_log: str = "", own: Iterable[int] = ()
+    readings: Sequence[Reading],
+    *,
+    expected: str | None = None,
+    kernel_log: str = "",
+    own: Iterable[int] = (),
+    is_whole: bool = True,
 ) -> tuple[Finding, ...]:
-    """Find everything that is wrong, worst first. `own` are processes of this job, which may be on the GPU."""
+    """Find everything that is wrong, worst first.
+
+    `own` are processes of this job, which may be on the GPU. `is_whole`: `readings` are all GPUs of the machine, so that the
+    kernel's log is read for one that is no more among them too; else an XID of a GPU that is not among them is a neighbour's.
+    """
     findings = [finding for reading in readings for finding in _judge(reading, frozenset(own))]
-    findings += _judge_log(kernel_log)
+    findings += _judge_log(kernel_log, readings, is_whole=is_whole)
     if expected is not None:
         findings += _judge_label(readings, expected)
     return tuple(sorted(findings, key=lambda finding: (-finding.severity, finding.where, finding.message)))
@@ -126,12 +145,33 @@ def _judge(reading: Reading, own: frozenset[int]) -> Iterator[Finding]:
         yield Finding(severity=Severity.DEGRADED, where=where, message=f"clocks are held back: {cause}")
 
 
-def _judge_log(kernel_log: str) -> Iterator[Finding]:
-    seen = {(match["bus"], int(match["number"])) for match in _XID.finditer(kernel_log)}
-    for bus, number in sorted(seen):
-        if number in FATAL_XIDS:
+def _judge_log(kernel_log: str, readings: Sequence[Reading], *, is_whole: bool) -> Iterator[Finding]:
+    """Hardware errors since the driver was loaded and since the GPU was reset.
+
+    A GPU whose place NVML does not tell could be any: then every error counts.
+    """
+    here = {_place(reading.bus) for reading in readings if reading.bus is not None}
+    is_known = not is_whole and all(reading.bus is not None for reading in readings)
+    for bus, number in sorted(_list_xids(kernel_log)):
+        if number in FATAL_XIDS and not (is_known and _place(bus) not in here):
             message = f"XID {number} in the kernel's log: {FATAL_XIDS[number]}; drain it and reset or replace it"
             yield Finding(severity=Severity.BROKEN, where=f"GPU at {bus}", message=message)
+
+
+def _list_xids(kernel_log: str) -> set[tuple[str, int]]:
+    """Each GPU's place with the numbers that the driver told of it and no reset has answered."""
+    loads = [match.end() for match in _LOADED.finditer(kernel_log)]
+    seen: set[tuple[str, int]] = set()
+    for match in _XID.finditer(kernel_log, loads[-1] if loads else 0):
+        if int(match["number"]) == RECOVERY_XID and _RECOVERED.search(match["rest"]):
+            seen = {(bus, number) for bus, number in seen if _place(bus) != _place(match["bus"])}
+        seen.add((match["bus"], int(match["number"])))
+    return seen
+
+
+def _place(bus: str) -> tuple[int, ...]:
+    """Domain, bus and device, of NVML's "00000000:B1:00.0" as of the kernel's "0000:b1:00"."""
+    return tuple(int(part or "0", 16) for part in bus.partition(".")[0].split(":"))
 
 
 def _judge_label(readings: Sequence[Reading], expected: str) -> Iterator[Finding]:

@@ -1,22 +1,22 @@
 """The hook that GitHub's runner calls before a job: a job that is refused is ended, not only failed.
 
 A hook's exit code fails the job, but steps with `if: always()` run all the same. So a refusal kills the worker that would run
-them, and closes the slot for a while, so that the next refused job does not come at once.
+them, and leaves a note, of which root makes the mark that closes the slot for a while.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from perfgate.errors import InputError, RunnerError
+from perfgate.errors import RunnerError
 from perfgate.runner.admission import Decision, Job, decide
+from perfgate.runner.quarantine import leave_refusal
 from perfgate.runner.settings import Runner
 
 WORKER = "Runner.Worker"
@@ -41,13 +41,13 @@ def read_job(environment: Mapping[str, str]) -> Job:
 
 
 def start_job(runner: Runner, environment: Mapping[str, str] = os.environ) -> Decision:
-    """Judge the job that is about to start; one that is refused loses its worker and closes the slot."""
+    """Judge the job that is about to start; one that is refused loses its worker, and its slot is closed for a while."""
     decision = decide(read_job(environment), runner.rules)
     if not decision.is_admitted:
         try:
             kill_worker()
         finally:
-            quarantine(runner, decision.reason)
+            leave_refusal(Path(environment.get("HOME", "/nonexistent")), decision.reason)
     return decision
 
 
@@ -82,35 +82,3 @@ def _kill(process: psutil.Process) -> None:
         return
     except psutil.AccessDenied:
         raise RunnerError(f"process {process.pid} may not be ended by this user; run hook and worker as the same one") from None
-
-
-def quarantine(runner: Runner, reason: str, clock: float | None = None) -> None:
-    """Close the slot of this user for a while, with the reason."""
-    until = (time.time() if clock is None else clock) + runner.quarantine_s
-    path = _mark(runner, os.getuid())
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"until": until, "reason": reason}), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); it belongs to the runner's user") from None
-
-
-def find_quarantine(runner: Runner, uid: int | None = None, clock: float | None = None) -> str | None:
-    """Why the slot of a user (default: any slot) is closed; None when it is open. A mark that cannot be read closes it."""
-    paths = sorted(runner.state.glob("quarantine-*.json")) if uid is None else [_mark(runner, uid)]
-    return next((reason for path in paths if (reason := _read_mark(path, clock))), None)
-
-
-def _read_mark(path: Path, clock: float | None) -> str | None:
-    try:
-        mark = json.loads(path.read_text(encoding="utf-8"))
-        left_s = float(mark["until"]) - (time.time() if clock is None else clock)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"{path} cannot be read; look at it, then delete it"
-    return f"{mark.get('reason')} (for {left_s:.0f} s more)" if left_s > 0 else None
-
-
-def _mark(runner: Runner, uid: int) -> Path:
-    return runner.state / f"quarantine-{uid}.json"

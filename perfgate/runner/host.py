@@ -11,18 +11,27 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from perfgate.errors import InputError
+from perfgate.runner.topology import Share
 
 CONFIG = PurePosixPath("/etc/perfgate/runner.toml")
 UNITS = PurePosixPath("/etc/systemd/system")
 HOOKS = PurePosixPath("/opt/perfgate/hooks")
+PLACES = {
+    "systemd": UNITS,
+    "tmpfiles.d": PurePosixPath("/etc/tmpfiles.d"),
+    "polkit": PurePosixPath("/etc/polkit-1/rules.d"),
+}
 CLOCKS = "perfgate-clocks.service"
-_USER_LINE = 'u ghr{name} - "perfgate slot {name}" /var/lib/perfgate/slots/{name} /usr/sbin/nologin\nm ghr{name} perfgate\n'
-_GPU = """# Written by `perfgate runner init-host`: jobs of this slot reach this GPU alone.
+# No home: a job writes its own folder, and no login, mail or user manager of that name may find its settings there.
+_USER_LINE = 'u ghr{name} - "perfgate slot {name}" - /usr/sbin/nologin\nm ghr{name} perfgate\n'
+_LOCK_LINE = "f /run/perfgate/gpu-{uuid}.lock 0640 root ghr{name}\n"
+_GPU = """# Written by `perfgate runner init-host`: what jobs of this slot reach, of this machine and of its networks.
 [Service]
-DevicePolicy=closed
+SupplementaryGroups=ghr{name}
 DeviceAllow=/dev/nvidia{minor} rw
 DeviceAllow=/dev/nvidiactl rw
 DeviceAllow=/dev/nvidia-uvm rw
+MemoryMax={memory_bytes}
 """
 _CLOCK = """# Written by `perfgate runner init-host --clock-mhz`.
 [Service]
@@ -32,12 +41,19 @@ _POLICY = """# Who may use this machine, and how. Written once by `perfgate runn
 repositories = [{repositories}]
 engine = "/opt/perfgate/bin/python"
 
-# Without this nothing registers; docs/runners.md says where the numbers come from.
+# Networks of the site that jobs may reach, such as that of a proxy; the resolvers of /etc/resolv.conf are let in as they are.
+# `perfgate runner init-host` writes them into the units.
+networks = [{networks}]
+
+# Without this nothing registers. Where the numbers stand: app_id on the app's own page (Settings, Developer settings, GitHub
+# Apps); installation is the last number in the address of its installation (Settings, GitHub Apps, Configure); group by
+# `gh api orgs/ORG/actions/runner-groups --jq '.runner_groups[] | {{id, name}}'`, 1 being the default one.
 # [registration]
 # app_id = 123456
 # installation = 7654321
 # key = "/etc/perfgate/app.pem"
 # scope = "repos/OWNER/NAME"
+# group = 1
 """
 _SLOT = """
 [slots.{name}]
@@ -48,10 +64,11 @@ gpu = "{uuid}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """One GPU: its UUID, and the minor number that its device file carries."""
+    """One GPU: its UUID, the minor number that its device file carries, and where it sits."""
 
     uuid: str
     minor: int
+    bus: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +83,31 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlan:
-    """Files first, then users and folders from them; `units` are started at the next boot."""
+    """Files first, then users and folders from them; `units` are started at the next boot, `users` are those of the slots."""
 
     files: tuple[PlannedFile, ...]
     units: tuple[str, ...]
+    users: tuple[str, ...]
 
 
-def plan_host(
-    shipped: Mapping[str, str], slots: Mapping[str, Board], repositories: Sequence[str], clock_mhz: int | None
-) -> HostPlan:
-    """Plan a machine. `shipped` are the texts below deploy/ by their path there; `slots` are names and what each one owns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What differs between machines: slots by name with their GPU and their part of the machine, who is let in, and networks.
+
+    `networks` are those that jobs may reach though they are not the internet, `resolvers` those of name servers.
+    """
+
+    slots: Mapping[str, Board]
+    shares: Mapping[str, Share]
+    repositories: Sequence[str]
+    networks: Sequence[str] = ()
+    resolvers: Sequence[str] = ()
+    clock_mhz: int | None = None
+
+
+def plan_host(shipped: Mapping[str, str], site: Site) -> HostPlan:
+    """Plan a machine. `shipped` are the texts below deploy/ by their path there."""
+    slots, clock_mhz = site.slots, site.clock_mhz
     if not slots:
         raise InputError("no GPU and no slot: nothing to prepare; load NVIDIA's driver first, or name the GPUs with --gpu")
     units = [f"perfgate-runner@{name}.service" for name in sorted(slots)]
@@ -83,10 +115,12 @@ def plan_host(
         files=(
             PlannedFile(path=PurePosixPath("/etc/sysusers.d/perfgate.conf"), content=_format_users(slots)),
             *(_place(name, text) for name, text in sorted(shipped.items())),
-            *(_plan_gpu(name, board) for name, board in sorted(slots.items())),
+            PlannedFile(path=PurePosixPath("/etc/tmpfiles.d/perfgate-slots.conf"), content=_format_locks(slots)),
+            *(_plan_slot(name, site) for name in sorted(slots)),
             *(() if clock_mhz is None else (_plan_clock(clock_mhz),)),
-            PlannedFile(path=CONFIG, content=format_policy(slots, repositories), is_own=True),
+            PlannedFile(path=CONFIG, content=format_policy(site), is_own=True),
         ),
+        users=tuple(f"ghr{name}" for name in sorted(slots)),
         units=(*units, "perfgate-status.timer", *(() if clock_mhz is None else (CLOCKS,))),
     )
 
@@ -100,22 +134,33 @@ def _place(name: str, text: str) -> PlannedFile:
     folder, _, file = name.partition("/")
     if folder == "hooks":
         return PlannedFile(path=HOOKS / file, content=text, mode=0o755)
-    places = {"systemd": UNITS, "tmpfiles.d": PurePosixPath("/etc/tmpfiles.d")}
-    return PlannedFile(path=places[folder] / file, content=text)
+    return PlannedFile(path=PLACES[folder] / file, content=text)
 
 
-def _plan_gpu(name: str, board: Board) -> PlannedFile:
-    path = UNITS / f"perfgate-runner@{name}.service.d" / "gpu.conf"
-    return PlannedFile(path=path, content=_GPU.format(minor=board.minor))
+def _format_locks(slots: Mapping[str, Board]) -> str:
+    lines = (_LOCK_LINE.format(name=name, uuid=board.uuid) for name, board in sorted(slots.items()))
+    return "# Written by `perfgate runner init-host`: the lock of each slot's GPU, for that slot alone.\n" + "".join(lines)
+
+
+def _plan_slot(name: str, site: Site) -> PlannedFile:
+    path, share = UNITS / f"perfgate-runner@{name}.service.d" / "gpu.conf", site.shares[name]
+    lines = [_GPU.format(name=name, minor=site.slots[name].minor, memory_bytes=share.memory_bytes)]
+    lines += [] if share.cpus is None else [f"AllowedCPUs={share.cpus}\n"]
+    lines += [] if share.node is None else [f"AllowedMemoryNodes={share.node}\n"]
+    lines += [f"IPAddressAllow={network}\n" for network in (*site.resolvers, *site.networks)]
+    return PlannedFile(path=path, content="".join(lines))
 
 
 def _plan_clock(mhz: int) -> PlannedFile:
     return PlannedFile(path=UNITS / f"{CLOCKS}.d" / "clock.conf", content=_CLOCK.format(mhz=mhz))
 
 
-def format_policy(slots: Mapping[str, Board], repositories: Sequence[str]) -> str:
+def format_policy(site: Site) -> str:
     """Write a first `runner.toml`: who is let in, and one slot a GPU."""
-    if not repositories:
+    if not site.repositories:
         raise InputError("--repository: name at least one, OWNER/NAME; nobody else's jobs are let in")
-    head = _POLICY.format(repositories=", ".join(f'"{name}"' for name in repositories))
-    return head + "".join(_SLOT.format(name=name, uuid=board.uuid) for name, board in sorted(slots.items()))
+    quote = ", ".join
+    head = _POLICY.format(
+        repositories=quote(f'"{name}"' for name in site.repositories), networks=quote(f'"{name}"' for name in site.networks)
+    )
+    return head + "".join(_SLOT.format(name=name, uuid=board.uuid) for name, board in sorted(site.slots.items()))

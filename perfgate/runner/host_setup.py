@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from perfgate.runner.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.runner.settings import Runner
 from perfgate.storage.journal import write_atomically
 
-SHIPPED = ("hooks", "systemd", "tmpfiles.d")
+SHIPPED = ("hooks", "polkit", "systemd", "tmpfiles.d")
 _SYSTEM = Tool(timeout_s=120.0, missing=RunnerError, failed=RunnerError, hint="a machine is prepared with systemd's own tools")
 _UNINSTALLED = "is not executable"
 """What `systemd-analyze verify` says of a command that is not there yet: a thing to do, no fault of a unit."""
@@ -54,6 +55,7 @@ def set_up(plan: HostPlan, root: Path) -> Iterator[str]:
         yield _put(planned, root)
     for command in list_commands(plan, root):
         yield _run(command)
+    yield from mask_managers(plan, root)
     yield verify_units(plan, root)
 
 
@@ -63,6 +65,7 @@ def describe(plan: HostPlan, root: Path) -> Iterator[str]:
         yield f"{_compare(planned, root)} {_below(root, planned.path)}"
     for command in list_commands(plan, root):
         yield f"run {' '.join(command)}"
+    yield f"mask the user managers of {', '.join(plan.users)}"
 
 
 def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
@@ -71,10 +74,19 @@ def list_commands(plan: HostPlan, root: Path) -> list[list[str]]:
     reload = [] if where else [["systemctl", "daemon-reload"]]
     return [
         ["systemd-sysusers", *where, "perfgate.conf"],
-        ["systemd-tmpfiles", *where, "--create", "perfgate.conf"],
+        ["systemd-tmpfiles", *where, "--create", "perfgate.conf", "perfgate-slots.conf"],
         *reload,
         ["systemctl", *where, "--quiet", "enable", *plan.units],
     ]
+
+
+def mask_managers(plan: HostPlan, root: Path) -> Iterator[str]:
+    """Make the user managers of the slots' users unstartable: they would run what a job wrote, outside of the slot's unit."""
+    where = [] if root == Path("/") else [f"--root={root}"]
+    lines = _below(root, "/etc/passwd").read_text(encoding="utf-8").splitlines()
+    numbers = {words[0]: words[2] for line in lines if len(words := line.split(":")) > 2}
+    for user in plan.users:
+        yield _run(["systemctl", *where, "--quiet", "mask", f"user@{numbers[user]}.service"])
 
 
 def _below(root: Path, path: object) -> Path:
@@ -122,20 +134,50 @@ def verify_units(plan: HostPlan, root: Path) -> str:
     return f"verify {len(units)} units: systemd understands them"
 
 
-def list_missing(root: Path) -> Iterator[str]:
-    """What only a person can put there, in the order in which it is wanted."""
+def read_resolvers(path: Path = Path("/etc/resolv.conf")) -> tuple[str, ...]:
+    """The addresses of this machine's name servers, those on the machine itself left out."""
+    try:
+        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return ()
+    named = [words[1].partition("%")[0] for words in lines if words[:1] == ["nameserver"] and len(words) > 1]
+    return tuple(name for name in named if _is_elsewhere(name))
+
+
+def _is_elsewhere(name: str) -> bool:
+    try:
+        return not ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def list_steps(plan: HostPlan, root: Path) -> Iterator[str]:
+    """What is left for a person to do, in the order in which it is wanted, each with the command or the place."""
     wanted = (
-        ("/opt/perfgate/bin/perfgate", "perfgate itself, in an environment of root's"),
-        ("/opt/actions-runner/run.sh", "GitHub's runner, unpacked and not configured"),
-        ("/etc/perfgate/app.pem", "the key of the app that registers runners, mode 0400"),
-        ("/srv/models", "the models"),
+        ("/opt/perfgate/bin/perfgate", "perfgate itself: deploy/install.sh COMMIT RUNNER_VERSION RUNNER_SHA256"),
+        ("/opt/actions-runner/run.sh", "GitHub's runner: deploy/install.sh brings it"),
+        ("/srv/models/hub", "the models: HF_HOME=/srv/models hf download NAME, for each hub id that a scenario names"),
+        ("/etc/perfgate/app.pem", "the key of the app that registers runners: install -m 400 KEY /etc/perfgate/app.pem"),
     )
     for name, what in wanted:
         if not _below(root, name).exists():
             yield f"missing {name}: {what}"
+    yield from _judge_engine(root)
     key = _below(root, "/etc/perfgate/app.pem")
     if key.exists() and key.stat().st_mode & 0o077:
         yield f"open {key}: others may read it; chmod 400 it, and make a new key if anybody else has an account here"
     config = _below(root, CONFIG)
     if config.exists() and "\n[registration]" not in config.read_text(encoding="utf-8"):
-        yield f"missing [registration] in {config}: without it no runner registers"
+        yield f"missing [registration] in {config}: its comment says where the numbers stand"
+    yield f"start: systemctl start {' '.join(reversed(plan.units))}"
+    yield "see that it is fit: perfgate runner doctor --deep && perfgate runner status"
+    yield "calibrate: start the workflow perfgate-baseline by hand, three times, and merge what it proposes"
+
+
+def _judge_engine(root: Path) -> Iterator[str]:
+    """Whether the engine is there: asked of the machine itself alone, for another root's Python need not run here."""
+    python = _below(root, "/opt/perfgate/bin/python")
+    if root == Path("/") and python.exists():
+        code = "import importlib.metadata as found; found.version('sglang')"
+        if _SYSTEM.run([str(python), "-c", code]).code:
+            yield f"missing the engine in {python.parent.parent}: {python} -m pip install sglang==VERSION"

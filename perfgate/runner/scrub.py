@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import stat
 import time
 from collections.abc import Iterable
@@ -17,10 +16,16 @@ from pathlib import Path
 import psutil
 
 from perfgate.errors import RunnerError
+from perfgate.machine.tools import Tool
 
 GRACE_S = 10.0
 POLL_S = 0.1
-SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))  # noqa: S108 - the places that are cleaned, not used
+SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run/lock"), Path("/dev/mqueue"))  # noqa: S108 - the places that are cleaned, not used
+LINGER = Path("/var/lib/systemd/linger")
+"""Whose user manager systemd keeps, and starts at boot, whether or not anybody of that name is there."""
+
+BOOTED = Path("/run/systemd/system")
+_TOOL = Tool(timeout_s=60.0, missing=RunnerError, failed=RunnerError, hint="a slot is cleaned with the system's own tools")
 MIN_UID = 1
 
 
@@ -41,6 +46,18 @@ def end_processes(uid: int) -> list[int]:
             raise RunnerError(f"processes {', '.join(str(one.pid) for one in left)} survive being killed; reboot this machine")
         time.sleep(POLL_S)
     return sorted(ended)
+
+
+def end_sessions(user: str, uid: int) -> None:
+    """End what systemd keeps for a slot's user outside of the slot's unit: its manager, its sessions, its wish for both.
+
+    A slot's user has none of these; one that is there is what a job made.
+    """
+    (LINGER / user).unlink(missing_ok=True)
+    if BOOTED.is_dir():
+        for command in (["loginctl", "terminate-user", user], ["systemctl", "stop", f"user@{uid}.service"]):
+            # Both say that there is nothing to end; whether something is left, the second look says.
+            _TOOL.run(command)
 
 
 def _list_processes(uid: int) -> list[psutil.Process]:
@@ -77,7 +94,7 @@ def delete_files(uid: int, own: Iterable[Path], shared: Iterable[Path] = SHARED)
 def _delete(entry: Path) -> None:
     try:
         if stat.S_ISDIR(entry.lstat().st_mode):
-            shutil.rmtree(entry)
+            _delete_tree(entry)
         else:
             entry.unlink()
     except FileNotFoundError:
@@ -86,12 +103,41 @@ def _delete(entry: Path) -> None:
         raise RunnerError(f"{entry}: cannot be deleted ({error.strerror}); the next job would find it") from None
 
 
+def _delete_tree(folder: Path) -> None:
+    """By `rm`, which no depth of folders brings to its limit; Python's own walk recurses, and a job may nest as it likes."""
+    _TOOL.call(["rm", "-rf", "--", str(folder)], name=f"deleting {folder}")
+
+
+def read_left(path: Path, limit: int) -> bytes | None:
+    """Read the first bytes of a file that a job left for root; None where there is none.
+
+    No link is followed and no pipe waited for. Raise RunnerError for what is no file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunnerError(f"{path}: is no file ({error.strerror})") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise RunnerError(f"{path}: is no file")
+        return os.read(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
 def find_leftovers(uid: int, shared: Iterable[Path] = SHARED) -> list[str]:
     """Name what of a user is still there after all, for a machine is clean only if a second look says so."""
-    left = [f"process {process.pid}" for process in _list_processes(uid)]
+    left = find_processes(uid)
     for folder in shared:
         left += [str(entry) for entry in folder.iterdir() if entry.lstat().st_uid == uid] if folder.is_dir() else []
     return left
+
+
+def find_processes(uid: int) -> list[str]:
+    """Name the processes of a user that live."""
+    return [f"process {process.pid}" for process in _list_processes(uid)]
 
 
 def find_user(name: str) -> int:

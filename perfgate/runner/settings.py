@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from perfgate.runner.admission import Rules
@@ -18,7 +19,15 @@ DEFAULT_PATH = Path("/etc/perfgate/runner.toml")
 VARIABLE = "PERFGATE_RUNNER_CONFIG"
 _STRICT = ConfigDict(extra="forbid", defer_build=True)
 Repository = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+
+
+def check_network(text: str) -> str:
+    """Return an address or a network as systemd reads it. Raise ValueError for what is none."""
+    return str(ip_network(text))
+
+
 File = Annotated[str, Field(pattern=r"^[\w.-]+\.ya?ml$")]
+Network = Annotated[str, AfterValidator(check_network)]
 DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml", "perfgate-runners.yml")
 
 
@@ -44,7 +53,9 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Runner:
-    """One machine. `state` keeps quarantine marks, `cache` the read-only seeds, `engine` is the Python with the engine.
+    """One machine. `state` keeps the marks of closed slots, `cache` the read-only seeds, `engine` is the Python with the
+    engine, `models` the folder whose `hub` jobs find their models in, `networks` are those beside the internet that jobs may
+    reach.
 
     Jobs of `workflows` are let in; what jobs of `seeding` compiled for the main branch may become a seed.
 
@@ -57,7 +68,9 @@ class Runner:
     state: Path = Path("/var/lib/perfgate")
     cache: Path = Path("/var/cache/perfgate")
     engine: Path | None = None
+    models: Path = Path("/srv/models")
     quarantine_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 300.0
+    networks: tuple[Network, ...] = ()
     pristine: Path = Path("/opt/actions-runner")
     folder: Path = Path("/var/lib/perfgate/slots")
     hooks: Path = Path("/opt/perfgate/hooks")

@@ -12,7 +12,7 @@ from typing import NoReturn
 from perfgate.errors import InputError, RunnerError
 from perfgate.runner.gpus import read_gpus, read_kernel_log
 from perfgate.runner.health import Reading, judge_health
-from perfgate.runner.hook import find_quarantine
+from perfgate.runner.quarantine import find_quarantine
 from perfgate.runner.scrub import find_user
 from perfgate.runner.settings import Runner, Slot
 
@@ -35,14 +35,14 @@ def prepare(runner: Runner, name: str, register: Callable[[str, Sequence[str]], 
     """
     slot = find_slot(runner, name)
     uid = find_user(slot.user)
-    if closed := find_quarantine(runner, uid):
+    if closed := find_quarantine(runner, name):
         raise RunnerError(f"slot {name} is closed: {closed}")
     reading = _require_fit(slot)
     folder = runner.folder / name
     shutil.rmtree(folder, ignore_errors=True)
     try:
         shutil.copytree(runner.pristine, folder / RUNNER_DIR, symlinks=True)
-        (folder / RUNNER_DIR / ".env").write_text(_format_environment(runner, slot), encoding="utf-8")
+        (folder / RUNNER_DIR / ".env").write_text(format_environment(runner, slot), encoding="utf-8")
         for path in [folder, *folder.rglob("*")]:
             os.chown(path, uid, -1, follow_symlinks=False)
         folder.chmod(0o700)
@@ -96,17 +96,19 @@ def _require_fit(slot: Slot) -> Reading:
     readings = [reading for reading in read_gpus() if reading.uuid == slot.gpu]
     if len(readings) != 1:
         raise RunnerError(f"GPU {slot.gpu} is not in this machine; compare with `nvidia-smi -L`")
-    if findings := judge_health(readings, kernel_log=read_kernel_log() or ""):
+    if findings := judge_health(readings, kernel_log=read_kernel_log() or "", is_whole=False):
         raise RunnerError(f"not fit, so not registered: {findings[0].where}: {findings[0].message}")
     return readings[0]
 
 
-def _format_environment(runner: Runner, slot: Slot) -> str:
+def format_environment(runner: Runner, slot: Slot) -> str:
     """What GitHub's runner gives to every job of this slot."""
     values = {
         "ACTIONS_RUNNER_HOOK_JOB_STARTED": runner.hooks / "job-started.sh",
         "ACTIONS_RUNNER_HOOK_JOB_COMPLETED": runner.hooks / "job-completed.sh",
         "CUDA_VISIBLE_DEVICES": slot.gpu,
+        # Not HF_HOME, below which the hub's libraries also write.
+        "HF_HUB_CACHE": runner.models / "hub",
         "HF_HUB_OFFLINE": 1,
     }
     return "".join(f"{name}={value}\n" for name, value in values.items())

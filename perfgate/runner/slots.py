@@ -1,13 +1,10 @@
 """One measurement a GPU at a time, and a quiet host for those that need it all: locks that die with their holders.
 
-`host.lock` is shared by measurements of single GPUs and held alone by one that wants the host quiet. `gate.lock` is held while
-waiting for it, so that a stream of small measurements cannot starve a large one. The locks are those of `machine_lock`, which
-every session takes.
+The locks are those of `machine/lock.py`, which every session takes; here they are waited for.
 """
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from perfgate.errors import InputError, RunnerError
-from perfgate.machine.lock import list_holders, make_folder, open_lock, sign, try_lock
+from perfgate.machine.lock import list_holders, make_folder, open_lock, try_device, try_lock
 
 POLL_S = 0.2
 
@@ -48,9 +45,9 @@ def hold(wish: Wish, folder: Path) -> Iterator[Held]:
     deadline = time.monotonic() + wish.timeout_s
     with ExitStack() as stack:
         with open_lock(folder / "gate.lock") as gate:
-            _wait(gate, fcntl.LOCK_EX, deadline, folder)
+            _wait(gate, wish, deadline, folder)
             host = stack.enter_context(open_lock(folder / "host.lock"))
-            _wait(host, fcntl.LOCK_EX if wish.is_exclusive else fcntl.LOCK_SH, deadline, folder)
+            _wait(host, wish, deadline, folder)
         devices = wish.devices if wish.is_exclusive else ()
         files = [host]
         wanted = 0 if wish.is_exclusive or not wish.devices else wish.count
@@ -60,8 +57,6 @@ def hold(wish: Wish, folder: Path) -> Iterator[Held]:
                 devices, files = tuple(name for name, _ in taken), [host, *(file for _, file in taken)]
                 break
             _pause(deadline, folder)
-        for file in files:
-            sign(file, is_exclusive=wish.is_exclusive)
         yield Held(devices=devices, files=tuple(file.fileno() for file in files))
 
 
@@ -71,7 +66,7 @@ def _take(devices: Sequence[str], count: int, folder: Path, stack: ExitStack) ->
         taken: list[tuple[str, IO[str]]] = []
         for device in sorted(devices):
             file = attempt.enter_context(open_lock(folder / f"gpu-{device}.lock"))
-            if try_lock(file, fcntl.LOCK_EX):
+            if try_device(file):
                 taken.append((device, file))
             if len(taken) == count:
                 stack.enter_context(attempt.pop_all())
@@ -79,13 +74,13 @@ def _take(devices: Sequence[str], count: int, folder: Path, stack: ExitStack) ->
     return []
 
 
-def _wait(file: IO[str], kind: int, deadline: float, folder: Path) -> None:
-    while not try_lock(file, kind):
+def _wait(file: IO[str], wish: Wish, deadline: float, folder: Path) -> None:
+    while not try_lock(file, is_exclusive=wish.is_exclusive):
         _pause(deadline, folder)
 
 
 def _pause(deadline: float, folder: Path) -> None:
     if time.monotonic() >= deadline:
-        holders = "; ".join(f"{name}: {holder}" for name, holder in list_holders(folder).items()) or "nobody signed"
+        holders = "; ".join(f"{name}: {holder}" for name, holder in list_holders(folder).items()) or "nothing that shows here"
         raise RunnerError(f"no free slot in time; held by {holders}")
     time.sleep(POLL_S)

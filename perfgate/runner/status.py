@@ -13,20 +13,19 @@ from perfgate.errors import RunnerError, TelemetryError
 from perfgate.machine.lock import find_lock_folder, list_holders
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
-from perfgate.runner.hook import find_quarantine
+from perfgate.runner.quarantine import find_quarantine
 from perfgate.runner.seeds import MANIFEST
 from perfgate.runner.settings import Runner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What is known of this machine now. `held` are locks and their holders; `quarantine` is why the slot is closed, if it is.
-
-    `is_ready` says whether the next job would be taken.
+    """What is known of this machine now. `held` are locks and their holders; `slots` tell why each takes no job, None where it
+    would; `is_ready` says whether any would, or, where no slots are set up, whether the machine is fit.
     """
 
     is_ready: bool
-    quarantine: str | None
+    slots: Mapping[str, str | None]
     held: Mapping[str, str]
     seeds: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -41,15 +40,27 @@ def read_status(runner: Runner, kernel_log: str) -> Status:
         findings = judge_health(readings, kernel_log=kernel_log)
     except (RunnerError, TelemetryError) as error:
         findings = (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
-    closed = find_quarantine(runner)
+    slots = {name: _find_reason(runner, name, readings, kernel_log) for name in runner.slots}
+    is_fit = find_severity(findings) is Severity.OK
     return Status(
-        is_ready=closed is None and find_severity(findings) is Severity.OK,
-        quarantine=closed,
+        is_ready=None in slots.values() if slots else is_fit,
+        slots=slots,
         held=list_holders(find_lock_folder()),
         seeds=tuple(sorted(path.parent.name for path in runner.cache.glob(f"*/{MANIFEST}"))),
         findings=findings,
         readings=readings,
     )
+
+
+def _find_reason(runner: Runner, name: str, readings: Iterable[Reading], kernel_log: str) -> str | None:
+    """Why a slot would take no job: closed, without its GPU, or with one that is not fit."""
+    if closed := find_quarantine(runner, name):
+        return f"closed: {closed}"
+    own = [reading for reading in readings if reading.uuid == runner.slots[name].gpu]
+    if not own:
+        return f"GPU {runner.slots[name].gpu} does not answer"
+    findings = judge_health(own, kernel_log=kernel_log, is_whole=False)
+    return f"{findings[0].where}: {findings[0].message}" if findings else None
 
 
 def format_json(value: Any) -> str:
@@ -62,6 +73,9 @@ def format_metrics(status: Status) -> str:
     registry = CollectorRegistry()
     for name, (text, value) in _list_gauges(status).items():
         Gauge(f"perfgate_runner_{name}", text, registry=registry).set(value)
+    slots = Gauge("perfgate_runner_slot_ready", "1 if this slot would take a job", ("slot",), registry=registry)
+    for name, reason in status.slots.items():
+        slots.labels(name).set(reason is None)
     for name, (text, values) in _list_gpu_gauges(status.readings).items():
         metric = Gauge(f"perfgate_runner_gpu_{name}", text, ("uuid", "label"), registry=registry)
         for reading, found in values:
@@ -74,7 +88,7 @@ def _list_gauges(status: Status) -> dict[str, tuple[str, float]]:
     return {
         "ready": ("1 if the next job would be taken", status.is_ready),
         "severity": ("Exit code of the doctor: 0, 10, 20, 30 or 40", find_severity(status.findings)),
-        "quarantined": ("1 while the slot is closed after a refused job", bool(status.quarantine)),
+        "slots": ("Slots of this machine", len(status.slots)),
         "locks_held": ("Locks that are held now", len(status.held)),
         "seeds": ("Read-only compile caches", len(status.seeds)),
     }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
+from perfgate.engines.table import ENGINES, find_backend
 from perfgate.metrics import METRICS
 from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Equivalence, Expect
@@ -24,8 +26,16 @@ Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 Ratio = Annotated[float, Field(gt=0, lt=10, allow_inf_nan=False, strict=True)]
 
+if TYPE_CHECKING:
+    EngineName = str
+else:
+    # A new row of the table of engines is a name that a scenario may use.
+    EngineName = Literal[tuple(ENGINES)]
+
 # A misspelt key must not silently become a default.
 _STRICT = ConfigDict(extra="forbid")
+_LOOKS = re.compile(r"^looks\s*=\s*\[[^\]]*\]", re.MULTILINE)
+_BLOCKS = re.compile(r"^\[blocks\][^\n]*", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +67,7 @@ class ServerOptions:
     `min_gpu_memory_gib` says which cards the scenario is offered for: those with as much memory as NVML counts, or more.
     """
 
-    engine: Literal["sglang", "sglang-cpu", "vllm", "vllm-cpu"]
+    engine: EngineName
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     min_gpu_memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -138,8 +148,8 @@ class Scenario:
             raise ValueError("gates: is empty; name at least one metric")
         if unknown := name_unknown(self.gates, METRICS, "gates", "metric"):
             raise ValueError(unknown)
-        wanted = self.server.engine.removesuffix("-cpu")
-        if (wanted == "vllm") != self.load.backend.startswith("vllm"):
+        wanted = ENGINES[self.server.engine].backend
+        if find_backend(self.load.backend) != wanted:
             raise ValueError(f"load.backend: {self.load.backend} does not speak to {self.server.engine}; write {wanted}")
 
     @property
@@ -165,6 +175,16 @@ class Scenario:
 @functools.cache
 def _adapter() -> TypeAdapter[Scenario]:
     return TypeAdapter(Scenario)
+
+
+def replace_looks(text: str, blocks: int) -> str:
+    """The text of a scenario whose one look comes after `blocks`, all else as it was."""
+    looks = f"looks = [{blocks}]"
+    if _LOOKS.search(text):
+        return _LOOKS.sub(looks, text, count=1)
+    if _BLOCKS.search(text):
+        return _BLOCKS.sub(lambda found: f"{found[0]}\n{looks}", text, count=1)
+    return f"{text.rstrip()}\n\n[blocks]\n{looks}\n"
 
 
 def parse_scenario(text: str, source: str) -> Scenario:

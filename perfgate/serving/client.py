@@ -14,10 +14,10 @@ import threading
 from pathlib import Path
 from typing import Self
 
+from perfgate.engines.engine import Engine
 from perfgate.errors import ClientError, InputError
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.reaper import Reaper
 
 WORKER = Path(__file__).with_name("client_worker.py")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from perfgate import __version__
 from perfgate.core import Role
+from perfgate.engines.table import ENGINES
 from perfgate.errors import ClientError, InterruptedRunError, ServerError, TelemetryError
 from perfgate.evidence import Answers
 from perfgate.machine.fingerprint import read_fingerprint
@@ -29,7 +30,6 @@ from perfgate.results.matrix_records import (
 from perfgate.scenario.matrix import Matrix
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper

@@ -14,6 +14,7 @@ from typing import Literal
 
 from perfgate import __version__
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
@@ -25,7 +26,6 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Model, Scenario
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
@@ -98,6 +98,7 @@ def measure(request: Request, progress: Progress) -> None:
         launches = [spec.build_launch(request.scenario, model) for spec in request.arms.values()]
         machine = stack.enter_context(hold_machine(find_measured(launches), find_lock_folder()))
         writer = open_writer(request, record, found, progress)
+        progress.step(describe_plan(request))
         plan = build_plan(request, model)
         if read_given_expect(request).is_empty and not plan.expect.is_empty:
             progress.step(describe_expect(plan.expect))
@@ -115,6 +116,13 @@ def measure(request: Request, progress: Progress) -> None:
         driver = Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress, telemetry=telemetry)
         driver.go_on(found)
         driver.run()
+
+
+def describe_plan(request: Request) -> str:
+    """Say what is about to be measured, and where it goes."""
+    looks, windows = ", ".join(map(str, request.looks)), request.scenario.blocks.windows
+    what = f"{request.scenario.name}: blocks of one fresh server per arm with {windows} windows each"
+    return f"{what}; looks after {looks} blocks; results in {request.folder}"
 
 
 def build_record(request: Request, model: Path) -> SessionRecord:

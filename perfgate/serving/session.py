@@ -108,10 +108,17 @@ class Driver:
         total = max(self.plan.looks)
         while not self._is_over(total):
             block = self.blocks + 1
-            self.progress.step(f"block {block} of at most {total}")
+            self.progress.step(f"block {block} of at most {total}{self._estimate(total)}")
             self._run_block(block)
             self.writer.add_event("block_ended", self.elapsed_s, block=block)
             self.blocks = block
+
+    def _estimate(self, total: int) -> str:
+        """Say how long the rest takes at most, by the blocks so far; before the first nothing is known."""
+        if not self.blocks:
+            return ""
+        left_s = self.elapsed_s / self.blocks * (total - self.blocks)
+        return f", about {left_s / 60:.0f} min left" if left_s >= 90 else f", about {left_s:.0f} s left"
 
     def _is_over(self, total: int) -> bool:
         """Whether no further block begins: a look decided, the plan is done, or the budget is spent."""

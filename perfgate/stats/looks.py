@@ -27,6 +27,16 @@ def reject(p_values: Sequence[float], alpha: float) -> list[bool]:
     return rejected
 
 
+def find_levels(p_values: Sequence[float], alpha: float) -> list[float]:
+    """The largest p-value at which `reject` would reject each, the others being what they are."""
+    levels = []
+    for index in range(len(p_values)):
+        others = sorted(p_value for place, p_value in enumerate(p_values) if place != index)
+        steps = (done for done, p_value in enumerate(others) if p_value > alpha / (len(p_values) - done))
+        levels.append(alpha / (len(p_values) - next(steps, len(others))))
+    return levels
+
+
 CONFIDENCE = 0.95
 POWER = 0.90
 NO_PRIOR = Prior()
@@ -44,6 +54,16 @@ class LookPlan:
     def alpha_look(self) -> float:
         """The part of the budget that one look may spend (Bonferroni over looks and over the scenarios of a pull request)."""
         return self.alpha / len(self.looks) / self.scenarios
+
+    @property
+    def confidence_look(self) -> float:
+        """The confidence of a bound at one look that makes CONFIDENCE over all planned looks together (Bonferroni)."""
+        return 1 - (1 - CONFIDENCE) / len(self.looks)
+
+    @property
+    def confidence_over_looks(self) -> float:
+        """The least confidence over all looks of a bound that has CONFIDENCE at each."""
+        return 1 - (1 - CONFIDENCE) * len(self.looks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +87,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesFinding:
-    """What one look says of one metric. `smallest` is the log effect that a look like this finds with 90 % power."""
+    """What one look says of one metric, on the log scale.
+
+    `line` is the smallest estimate that this look calls a REGRESSION, `smallest` the effect that it finds with 90 % power.
+    """
 
     outcome: Outcome
     estimate: Estimate
+    line: float
     smallest: float
 
 
@@ -121,11 +145,13 @@ def judge_family(
     worse = _reject(family, [found.p_worse for found in estimates], alpha)
     better = _reject(family, [found.p_better for found in estimates], alpha)
     strictest = alpha / max(len(family), 1)
+    levels = dict(zip(family, find_levels([estimates[index].p_worse for index in family], alpha), strict=True))
     return tuple(
         SeriesFinding(
             outcome=judge_metric(found, margin_log, is_worse=worse[index], is_better=better[index]),
             estimate=found,
-            smallest=_find_smallest(found, margin_log, strictest),
+            line=find_line(found, margin_log, levels.get(index, strictest)),
+            smallest=find_line(found, margin_log, strictest) + found.reach(POWER),
         )
         for index, (found, margin_log) in enumerate(zip(estimates, margins_log, strict=True))
     )
@@ -139,9 +165,12 @@ def _reject(family: list[int], p_values: list[float], alpha: float) -> list[bool
     return rejected
 
 
-def _find_smallest(found: Estimate, margin_log: float, alpha: float) -> float:
-    """Effect whose estimate clears both the test and Delta / 2 nine times in ten (shifted t in place of the noncentral one)."""
-    return max(found.reach(1 - alpha), margin_log / 2) + found.reach(POWER)
+def find_line(found: Estimate, margin_log: float, alpha: float) -> float:
+    """The smallest estimate with this noise that clears both the test and Delta / 2.
+
+    An effect that lies by `found.reach(POWER)` beyond it is found nine times in ten (shifted t in place of the noncentral one).
+    """
+    return max(found.reach(1 - alpha), margin_log / 2)
 
 
 def _combine(series: Sequence[Series], findings: Sequence[SeriesFinding]) -> Outcome:

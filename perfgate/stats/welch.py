@@ -58,24 +58,24 @@ def bound_spread(spread: float, df: int) -> float:
     return spread * sqrt(df / float(special.chdtri(df, PLAN_CONFIDENCE))) if df else inf
 
 
-def plan_runs(spread: float, margin_log: float, alpha: float, least: int) -> int | None:
+def plan_runs(spread: float, loss_log: float, alpha: float, least: int) -> int | None:
     """Return how many runs an arm settle the question either way, None when `PLAN_LIMIT` do not.
 
-    A log loss of `margin_log` is then found with 90 % power at one-sided level `alpha`, so no change at all passes more surely
-    still: (t_alpha + t_power) s sqrt(2/n) <= margin_log on 2n - 2 degrees of freedom (Julious, "Sample sizes for clinical
+    A log loss of `loss_log` is then found with 90 % power at one-sided level `alpha`, so no change at all passes more surely
+    still: (t_alpha + t_power) s sqrt(2/n) <= loss_log on 2n - 2 degrees of freedom (Julious, "Sample sizes for clinical
     trials", 2010, section 3.3).
     """
     for runs in range(least, PLAN_LIMIT + 1):
         df = 2 * runs - 2
-        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * spread * sqrt(2 / runs) <= margin_log:
+        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * spread * sqrt(2 / runs) <= loss_log:
             return runs
     return None
 
 
-def plan_blocks(prior: Prior, margin_log: float, alpha: float) -> int | None:
+def plan_blocks(prior: Prior, loss_log: float, alpha: float) -> int | None:
     """Return how many fresh starts of both arms settle the question either way, given their stored spread; None if too many."""
     for blocks in range(2, PLAN_LIMIT + 1):
         df = prior.df + blocks - 1
-        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * sqrt(prior.variance / blocks) <= margin_log:
+        if (find_quantile(1 - alpha, df) + find_quantile(POWER, df)) * sqrt(prior.variance / blocks) <= loss_log:
             return blocks
     return None

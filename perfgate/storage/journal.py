@@ -37,6 +37,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_packed(path: Path, content: bytes) -> str:
+    """Write `content` compressed, whole or not at all, into a folder that may have to be made; return the file's SHA-256."""
+    # A fixed time stamp keeps equal bytes equal.
+    packed = gzip.compress(content, compresslevel=6, mtime=0)
+    path.parent.mkdir(exist_ok=True)
+    write_atomically(path, packed)
+    return hashlib.sha256(packed).hexdigest()
+
+
 def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to disk: a file that was synced can still lose its name in a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -63,6 +72,12 @@ def append_line(path: Path, line: Mapping[str, Any]) -> None:
             raise
     if is_new:
         sync_folder(path.parent)
+
+
+def append_record(path: Path, adapter: TypeAdapter[T], record: T) -> None:
+    """Append what `adapter` describes as one line; a line that was being written when a run died is taken away before."""
+    cut_torn_line(path)
+    append_line(path, adapter.dump_python(record, mode="json"))
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -151,8 +166,6 @@ class WindowFiles:
     def add(self, raw: bytes) -> tuple[str, str]:
         """Store one window's output; return its name below the folder and its SHA-256."""
         name = f"{WINDOW_DIR}/{self._next:04d}.jsonl.gz"
-        # A fixed time stamp keeps equal bytes equal.
-        packed = gzip.compress(raw, compresslevel=6, mtime=0)
-        write_atomically(self._folder / name, packed)
+        digest = write_packed(self._folder / name, raw)
         self._next += 1
-        return name, hashlib.sha256(packed).hexdigest()
+        return name, digest

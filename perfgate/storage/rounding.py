@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from perfgate.core import Judgement, Verdict
+from perfgate.core import Better, Judgement, Verdict
+from perfgate.metrics import METRICS
 
 DIGITS = 6
 """Significant digits of every written number: far finer than any measurement, far coarser than any C library's error."""
@@ -38,24 +39,47 @@ def round_floats(value: Any) -> Any:
 
 def format_percent(ratio: float, decimals: int | None = 1, *, is_signed: bool = False) -> str:
     """Write a ratio for people, for example "2.4 %"; a rounded zero has no sign, no `decimals` means as many as it takes."""
+    return f"{_format_hundredths(ratio, decimals, is_signed=is_signed)} %"
+
+
+def format_interval(low: float, high: float, decimals: int | None = 1) -> str:
+    """Write both ends of a change, for example "-0.3 to +2.4 %"."""
+    return f"{_format_hundredths(low, decimals, is_signed=True)} to {format_percent(high, decimals, is_signed=True)}"
+
+
+def _format_hundredths(ratio: float, decimals: int | None, *, is_signed: bool) -> str:
     text = f"{100 * ratio:.6g}" if decimals is None else f"{100 * ratio:.{decimals}f}"
     if float(text) == 0:
-        return f"{text.lstrip('-')} %"
-    return f"+{text} %" if is_signed and ratio > 0 else f"{text} %"
+        return text.lstrip("-")
+    return f"+{text}" if is_signed and ratio > 0 else text
 
 
 VERDICT_FILE = "verdict.json"
+VERDICT_SCHEMA = 2
+"""Of `verdict.json`: 2 has the margin and the line from which a metric fails on the scale of the change."""
+
+LOSSES = ("margin", "fails_from", "excluded", "smallest_effect")
+"""Fields that are ratios of time, positive for a loss, until they are written."""
 
 
 def format_verdict(verdict: Verdict) -> bytes:
     """Write a verdict with sorted keys and rounded numbers: no hash order, locale or last bit of a C library shows."""
     options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-    content = {**asdict(verdict), "judgements": [describe_judgement(judgement) for judgement in verdict.judgements]}
+    judgements = [describe_judgement(judgement) for judgement in verdict.judgements]
+    content = {**asdict(verdict), "judgements": judgements, "schema": VERDICT_SCHEMA}
     return orjson.dumps(round_floats(content), option=options)
 
 
 def describe_judgement(judgement: Judgement) -> dict[str, Any]:
-    """The fields of a judgement under the names that files and JSON output use, where the margin is plain `margin`."""
+    """The fields of a judgement for files and JSON output, all losses on the scale of `change`.
+
+    That is a ratio of the metric's own value, signed in the reader's sense: +0.03 of a time is slower, -0.03 of a throughput.
+    """
     content = asdict(judgement)
+    del content["worse"]
     content["margin"] = content.pop("margin_ratio")
+    is_higher = judgement.metric in METRICS and METRICS[judgement.metric].better is Better.HIGHER
+    for name in LOSSES if is_higher else ():
+        loss = content[name]
+        content[name] = None if loss is None else 1 / (1 + loss) - 1
     return content

@@ -74,7 +74,7 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
             continue
         filled = _fill(blank, values[name], findings[name])
         outcome = findings[name].outcome if is_enough else Outcome.INCONCLUSIVE
-        judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level)))
+        judged.append((replace(filled, outcome=outcome), _plan(name, values[name], rule, level, estimates[name].mean)))
     return judged
 
 
@@ -154,17 +154,23 @@ def _fill(blank: Judgement, values: tuple[list[float], list[float]], finding: Se
         base=base,
         candidate=candidate,
         p_value=found.p_worse,
+        fails_from=expm1(finding.line) if finding.line < log1p(MAX_EFFECT) else None,
         smallest_effect=expm1(finding.smallest) if finding.smallest < log1p(MAX_EFFECT) else None,
     )
 
 
-def _plan(name: str, values: tuple[list[float], list[float]], rule: Rule, level: float) -> int | None:
-    """How many further runs an arm, or further starts where the spread of starts is known, would settle this metric."""
+def _plan(name: str, values: tuple[list[float], list[float]], rule: Rule, level: float, seen: float) -> int | None:
+    """How many further runs an arm, or further starts where the spread of starts is known, would settle this metric.
+
+    `seen` is the loss that these runs show. One beyond half the margin is planned for as it is: should it be true, so many find
+    it. What lies within passes, which takes the room that is left to the margin.
+    """
     margin_log = log1p(rule.margin_ratio(name))
+    aim = min(seen, margin_log) if seen > margin_log / 2 else min(margin_log - seen, margin_log)
     prior = rule.priors.get(name)
     if prior is not None:
-        blocks = welch.plan_blocks(prior, margin_log, level)
+        blocks = welch.plan_blocks(prior, aim, level)
         return None if blocks is None else max(blocks - 1, 1)
     spread = welch.bound_spread(*welch.pool_spread(*values))
-    runs = welch.plan_runs(spread, margin_log, level, MIN_RUNS)
+    runs = welch.plan_runs(spread, aim, level, MIN_RUNS)
     return None if runs is None else max(runs - min(map(len, values)), 1)

@@ -63,11 +63,11 @@ def _change(log_ratio: float) -> float:
     return expm1(min(log_ratio, MAX_EXPONENT))
 
 
-def explain_loss(subject: str, verb: str, judgement: Judgement, margin: str) -> str:
-    """Say of a metric or layer that failed how much it lost, against `margin` as it is shown."""
+def explain_loss(subject: str, verb: str, judgement: Judgement, line: str) -> str:
+    """Say of a metric or layer that failed how much it lost, and of `line`, as it is shown, that it fails from there."""
     return (
-        f"{subject} is {verb} by {format_percent(abs(judgement.change or 0.0))}: more than half of its {margin} margin, and "
-        f"noise alone does that with p = {judgement.p_value or 0.0:.1g}"
+        f"{subject} is {verb} by {format_percent(abs(judgement.change or 0.0))}: it fails from {line}, where a loss is surely "
+        "above zero and more than half its margin"
     )
 
 
@@ -116,12 +116,16 @@ def _describe(reading: MetricSeries, policy: Policy, finding: SeriesFinding | No
     base, candidate = reading.average(blocks)
     outcome = finding.outcome if finding else Outcome.INCONCLUSIVE
     smallest = expm1(finding.smallest) if finding and finding.smallest <= log1p(MAX_LOSS) else None
+    line = expm1(finding.line) if finding and finding.line <= log1p(MAX_LOSS) else None
+    bound = estimate.mean + estimate.reach(policy.plan.confidence_look)
     phi = reading.series.phi[blocks - 1] if reading.series.phi else 1.0
     return replace(
         add_estimate(_describe_unjudged(reading.metric, policy, outcome), estimate, sign=sign),
         base=exp(sign * base),
         candidate=exp(sign * candidate),
         smallest_effect=smallest,
+        fails_from=line,
+        excluded=expm1(bound) if bound < MAX_LOG else None,
         notes=tuple(_note(reading.metric, policy, outcome, smallest, phi)),
     )
 
@@ -141,8 +145,7 @@ def _size(metric: str, smallest: float | None) -> str:
     """Say what could have been found, in the sense of the table: 25 % more time is 20 % less throughput."""
     if smallest is None:
         return "cannot size a loss yet"
-    loss = smallest / (1 + smallest) if METRICS[metric].better is Better.HIGHER else smallest
-    return f"reliably finds no loss below {format_percent(loss)} (9 times in 10)"
+    return f"reliably finds no loss below {describe_loss(metric, smallest)} (9 times in 10)"
 
 
 def _describe_unjudged(metric: str, policy: Policy, outcome: Outcome) -> Judgement:
@@ -172,17 +175,24 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
     if outcome is Outcome.INCONCLUSIVE:
         return _explain_inconclusive(policy, gating, look, measured)
     gains = [METRICS[judgement.metric].title for judgement in gating if judgement.outcome is Outcome.IMPROVED]
-    reason = f"{len(gating)} gating metrics after {_count(look)}: a loss beyond its margin is less likely than 5 % for each"
+    at_look, over_all = (format_percent(share, 0) for share in (CONFIDENCE, policy.plan.confidence_over_looks))
+    reason = (
+        f"{len(gating)} gating metrics after {_count(look)}: each excludes a loss of its margin, with {at_look} confidence at "
+        f"this look and at least {over_all} over all {len(policy.plan.looks)}"
+    )
     return (reason, f"beyond half a margin better: {', '.join(gains)}") if gains else (reason,)
 
 
 def _explain_loss(judgement: Judgement) -> str:
     """In the metric's own sense, as the table says it: throughput that halved is 50 % worse, a latency that doubled 100 %."""
     row = METRICS[judgement.metric]
-    margin_ratio = (
-        judgement.margin_ratio if row.better is Better.LOWER else judgement.margin_ratio / (1 + judgement.margin_ratio)
-    )
-    return explain_loss(row.title, "worse", judgement, format_percent(margin_ratio))
+    line = describe_loss(judgement.metric, judgement.fails_from or 0.0)
+    return explain_loss(row.title, "worse", judgement, line)
+
+
+def describe_loss(metric: str, ratio: float) -> str:
+    """A loss without its sign in the metric's own sense: 25 % more time is 20 % less throughput."""
+    return format_percent(ratio / (1 + ratio) if METRICS[metric].better is Better.HIGHER else ratio)
 
 
 def _explain_inconclusive(policy: Policy, gating: Sequence[Judgement], look: int, measured: int) -> tuple[str, ...]:
@@ -212,7 +222,7 @@ def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:
         judgements=answer.judgements,
         reasons=answer.reasons,
         warnings=tuple(_warn(session, policy)),
-        advisory=policy.calibrated_blocks < CALIBRATED_BLOCKS,
+        uncalibrated=policy.calibrated_blocks < CALIBRATED_BLOCKS,
         blocks=answer.blocks,
         windows=answer.blocks * policy.scenario.blocks.windows * policy.design,
         policy=policy.describe(),
@@ -220,9 +230,6 @@ def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:
 
 
 def _warn(session: Session, policy: Policy) -> Iterator[str]:
-    stored = policy.calibrated_blocks
-    if stored < CALIBRATED_BLOCKS:
-        yield f"calibrating: {stored} of {CALIBRATED_BLOCKS} A/A blocks are stored, so this verdict is advisory"
     yield from policy.warnings
     if not session.is_complete:
         yield "the session was cut off or is still running: whole blocks are judged"

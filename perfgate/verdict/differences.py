@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfgate.core import ABSENT, FactDifference, Fingerprint
+from perfgate.engines.table import PACKAGES
 
 HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy")
 """Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
@@ -12,7 +13,7 @@ HOST_FACTS = ("cpu", "cores")
 what serves, and its facts are hardware.
 """
 
-SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "sglang", "vllm", "transformers", "numpy", "os", "kernel", "python")
+SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", *PACKAGES, "transformers", "numpy", "os", "kernel", "python")
 """Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
 
 

@@ -13,9 +13,9 @@ from statistics import fmean, median
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.evidence import Layer, LayerBlock
-from perfgate.stats.looks import LookPlan, Series, SeriesDecision, decide
+from perfgate.stats.looks import LookPlan, Series, SeriesDecision, SeriesFinding, decide
 from perfgate.storage.rounding import DECIMALS, format_percent
-from perfgate.verdict.conclusion import Conclusion, add_estimate, explain_loss
+from perfgate.verdict.conclusion import MAX_LOG, Conclusion, add_estimate, explain_loss
 from perfgate.verdict.policy import describe_plan
 
 MARGIN_RATIO = 0.02
@@ -43,9 +43,9 @@ def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> V
     decision = decide(series, plan)
 
     used = decision.look or len(blocks)
-    outcomes = [finding.outcome for finding in decision.findings] or [Outcome.INCONCLUSIVE] * len(names)
+    findings = decision.findings or (None,) * len(names)
     judgements = tuple(
-        _describe(name, blocks[:used], one, outcome) for name, one, outcome in zip(names, series, outcomes, strict=True)
+        _describe(name, blocks[:used], one, finding) for name, one, finding in zip(names, series, findings, strict=True)
     )
     reasons = tuple(_explain(decision, judgements, len(blocks)))
     return _build(blocks, plan, Conclusion(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
@@ -87,10 +87,12 @@ def _find_problems(blocks: Sequence[LayerBlock]) -> Iterator[str]:
             yield f"{name}: the base against itself moved by {size}: quiet the machine and measure again"
 
 
-def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, outcome: Outcome) -> Judgement:
+def _describe(name: str, blocks: Sequence[LayerBlock], series: Series, finding: SeriesFinding | None) -> Judgement:
     levels = {side: exp(fmean(log(median(getattr(block.layers[name].samples_us, side))) for block in blocks)) for side in SIDES}
+    outcome = finding.outcome if finding else Outcome.INCONCLUSIVE
     judgement = add_estimate(_describe_unjudged(name, outcome), series.estimate(len(blocks)))
-    return replace(judgement, base=levels["base"], candidate=levels["candidate"])
+    line = expm1(finding.line) if finding and finding.line < MAX_LOG else None
+    return replace(judgement, base=levels["base"], candidate=levels["candidate"], fails_from=line)
 
 
 def _describe_unjudged(name: str, outcome: Outcome) -> Judgement:
@@ -101,7 +103,8 @@ def _explain(decision: SeriesDecision, judgements: Sequence[Judgement], measured
     if decision.outcome is Outcome.REGRESSION:
         for judgement in judgements:
             if judgement.outcome is Outcome.REGRESSION:
-                yield explain_loss(judgement.metric, "slower", judgement, format_percent(MARGIN_RATIO, 0))
+                line = format_percent(judgement.fails_from or 0.0)
+                yield explain_loss(judgement.metric, "slower", judgement, line)
     elif decision.outcome is Outcome.INCONCLUSIVE:
         following = next((look for look in LOOKS if look > measured), None)
         undecided = ", ".join(judgement.metric for judgement in judgements if judgement.outcome is Outcome.INCONCLUSIVE)
@@ -124,7 +127,7 @@ def _build(blocks: Sequence[LayerBlock], plan: LookPlan, answer: Conclusion) -> 
         judgements=answer.judgements,
         reasons=answer.reasons,
         warnings=(),
-        advisory=False,
+        uncalibrated=False,
         blocks=answer.blocks,
         windows=len(SIDES) * rounds,
         policy={

@@ -23,7 +23,7 @@ RULE = "2026-11.8"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
-"""Fewer stored A/A blocks than this and a verdict is advisory."""
+"""Fewer stored A/A blocks than this and a verdict is uncalibrated."""
 
 MAX_PRIOR_DF = 9
 """Degrees of freedom that stored noise weighs at most. More find more losses, and give more false alarms when the noise was

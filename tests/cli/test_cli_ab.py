@@ -8,8 +8,8 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.results.results import load_results
-from perfgate.serving.engine.engines import ENGINES
 from tests.fakes.hub import QUANTISED_GPT_OSS
 from tests.fakes.requests import build_fake_engine, build_text, list_problems, use_fake_engine
 
@@ -73,7 +73,7 @@ def test_ab__each_arm_has_compile_caches_of_its_own(monkeypatch, tmp_path):
         (["--base-python", "/a/python"], "nothing sets the candidate apart"),
         (["--env", "1=2"], "--env 1=2: expected NAME=VALUE"),
         (["--inject", "nap:1"], "is no injection"),
-        (["--env", "A=1", "--resume"], "--resume: needs --out FOLDER"),
+        (["--env", "A=1", "--resume"], "perfgate-results: no such folder"),
     ],
 )
 def test_ab__bad_input(arguments, words, tmp_path, monkeypatch, capsys):

@@ -56,6 +56,20 @@ def test_check__formats(tmp_path, capsys, baselines, style, first):
     assert capsys.readouterr().out.startswith(first)
 
 
+@pytest.mark.parametrize(("setting", "code"), [("fail", 1), ("report", 0)])
+def test_check__a_regression_on_an_uncalibrated_machine_fails_or_is_reported(tmp_path, capsys, setting, code):
+    folder = str(write_folder(tmp_path / "r", make_session(SCENARIO, worse=0.2)))
+
+    assert main(["check", folder, "--uncalibrated", setting]) == code
+    assert capsys.readouterr().out.startswith("REGRESSION (uncalibrated): ")
+
+
+def test_check__a_regression_on_a_calibrated_machine_fails_whatever_the_setting(tmp_path, baselines):
+    folder = write_folder(tmp_path / "r", make_session(SCENARIO, worse=0.2))
+
+    assert main(["check", str(folder), "--baselines", str(baselines), "--uncalibrated", "report"]) == 1
+
+
 def test_check__replays_byte_for_byte_elsewhere(tmp_path, capsys, baselines):
     """Another folder, another process, another hash seed, another locale; the baseline travels with the results."""
     folder = write_folder(tmp_path / "r", make_session(SCENARIO, worse=0.05))

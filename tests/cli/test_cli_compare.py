@@ -1,6 +1,7 @@
 """`perfgate compare` as typed."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def test_command__regression(capsys, base, slower):
     code, out, _ = run(capsys, "--base", base, "--candidate", slower)
 
     assert code == 1
-    assert out.startswith("REGRESSION: Output throughput -9.2 % (margin -2.9 %)")
+    assert re.match(r"REGRESSION: Output throughput -9\.2 % \(fails from -[12]\.\d %\)", out)
 
 
 def test_command__pass(capsys, base, same):
@@ -148,7 +149,7 @@ def test_command__json(capsys, base, slower):
 
     assert (code, content["outcome"], content["exit_code"]) == (1, "REGRESSION", 1)
     assert group["arms"]["base"]["kept"] == [f"{base}:{line}" for line in (1, 2, 3, 4)]
-    assert {"metric", "change", "low", "high", "outcome", "margin"} <= group["judgements"][0].keys()
+    assert {"metric", "change", "low", "high", "outcome", "margin", "fails_from"} <= group["judgements"][0].keys()
 
 
 def test_command__json_names_cold_runs(capsys):
@@ -202,7 +203,9 @@ def test_command__truncated_json(capsys, base, tmp_path):
 
 
 def test_command__directory(capsys, base, tmp_path):
-    assert "is a directory" in refused(capsys, "--base", base, "--candidate", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+
+    assert "holds no file" in refused(capsys, "--base", base, "--candidate", str(tmp_path / "empty"))
 
 
 def test_command__negative_number(capsys, base, tmp_path):

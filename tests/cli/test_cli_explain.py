@@ -25,7 +25,7 @@ def test_explain__a_loss_in_five_sentences(slower, capsys):
     assert len(lines) == 5
     assert lines[0].startswith("Median ITL went from 1")
     assert lines[0].endswith("(worse): REGRESSION.")
-    assert "stand against the margin of +3.0 % and no stored noise band: it proves a loss" in lines[1]
+    assert "stand against the margin of +3.0 % and no stored noise band: the loss is surely above zero" in lines[1]
     assert "It rests on 2 blocks of fresh servers and 12 judged windows; looks were planned after 2, 3, 4, 6 blocks" in lines[2]
     assert "each may spend 0.25 % of error" in lines[2]
     assert lines[3] == "No window was measured again, cut off or void."

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import shlex
+import time
 import zipfile
 
 import click
@@ -13,7 +14,9 @@ import orjson
 import pytest
 
 from perfgate.cli import main, program
-from perfgate.github.comment.sections import parse
+from perfgate.github.comment.sections import build_section, parse, render
+from perfgate.github.comment.states import State
+from perfgate.github.handoff.handoff import HandoffSubject
 from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
@@ -29,7 +32,7 @@ def make_pull(repository="o/r", head=HEAD, label="perfgate"):
         "draft": False,
         "labels": [{"name": label}],
         "head": {"sha": head, "ref": "topic", "repo": {"full_name": repository}},
-        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r", "default_branch": "main"}},
     }
 
 
@@ -42,6 +45,7 @@ def process():
 @pytest.fixture
 def server(process, monkeypatch, tmp_path):
     process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    process.set(limit=None, rights=None)
     process.set(pulls={"7": make_pull()}, permissions={"ada": "write", "eve": "read"}, merge_bases={f"main...{HEAD}": LEFT_AT})
     for name, value in {
         "GITHUB_API_URL": process.url,
@@ -93,7 +97,7 @@ def write_event(tmp_path, payload):
     return ["--event", str(tmp_path / "event.json")]
 
 
-MATRIX = '[{"hardware":"test-gpu","scenario":"unit"}]'
+MATRIX = '[{"hardware":"test-gpu","scenario":"unit","runs_on":["self-hosted","linux","perfgate","test-gpu"]}]'
 PUBLISH = ["github", "publish", "--pr", "7", "--head-sha", HEAD, "--scenario", "unit.toml"]
 
 
@@ -110,9 +114,6 @@ def test_publish__judges_what_this_run_left(server, tmp_path, capsys, case):
     assert f"test-gpu: {state}: https://github.example/" in capsys.readouterr().out
 
 
-ARTIFACT = "https://github.com/o/r/actions/runs/12/artifacts/5"
-
-
 def set_arms_apart(folder):
     """Write into a result folder that the arms were two builds, each with a Python of its own."""
     record = orjson.loads((folder / "session.json").read_bytes())
@@ -121,56 +122,49 @@ def set_arms_apart(folder):
     (folder / "session.json").write_bytes(orjson.dumps(record))
 
 
-@pytest.mark.parametrize("link", ["", ARTIFACT])
-def test_publish__names_what_a_stranger_can_type(server, tmp_path, link):
+@pytest.mark.parametrize("pages", [[], ["--pages", "report"]])
+def test_publish__names_what_a_stranger_can_type(server, tmp_path, pages):
     """The trees of the commits that GitHub names, this side's file of the scenario, and folders that can be fetched."""
     artifact = pack(tmp_path, worse=0.2, change=set_arms_apart)
     set_run(server, artifact)
 
-    assert main([*PUBLISH, "--link", link]) == 0
+    assert main([*PUBLISH, *pages]) == 0
     (comment,) = server.get()["comments"]
     body = comment["body"]
-    (command,) = re.findall(r"\*\*Reproduce:\*\* `perfgate gate (.+?)`", body)
+    (command,) = re.findall(r"^perfgate gate (.+?)  # measure again$", body, re.MULTILINE)
     assert command == "unit.toml --checkout sglang-base --candidate-checkout sglang-head"
     for tree in ("sglang-base", "sglang-head"):
         (tmp_path / tree).mkdir()
     program.get_command(click.Context(program), "gate").make_context("gate", shlex.split(command))
     trees = f"git worktree add sglang-base {LEFT_AT} && git worktree add sglang-head {HEAD}"
-    assert f"after `git fetch origin {LEFT_AT} {HEAD} && {trees}`" in body
+    assert f"\ngit fetch origin {LEFT_AT} {HEAD} && {trees}\n" in body
     assert "opened/" not in body
-    assert ("gh run download 12 --repo o/r --name perfgate-report --dir report" in body) is bool(link)
-    assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(link)
-    shown = f"[report]({ARTIFACT})" if link else "[run's summary](https://github.com/o/r/actions/runs/11)"
-    assert f"or read the {shown}" in body
-    assert re.search(
-        r"\n## ❌ test-gpu: REGRESSION \(advisory\): slower in .+\. Output throughput -.+ \(margin .+\); P99 ITL \+", body
-    )
+    assert ("gh run download 11 --repo o/r --name perfgate-report --dir report" in body) is bool(pages)
+    assert ("perfgate baseline add report/test-gpu/unit" in body) is bool(pages)
+    run = "https://github.com/o/r/actions/runs/11"
+    shown = f"[report]({run}#artifacts)" if pages else f"[run's summary]({run})"
+    assert f"Everything: {shown}." in body
+    assert re.search(r"\n## ❌ REGRESSION \(uncalibrated\): .+ \(.+ to .+\), fails from .+ \(test-gpu\)\n", body)
 
 
-def test_publish__writes_pages_and_says_nothing(server, tmp_path, capsys):
+def test_publish__status_then_comment_then_pages(server, tmp_path, capsys):
     set_run(server, pack(tmp_path, worse=0.2))
 
     assert main([*PUBLISH, "--pages", "report"]) == 0
-    assert "report/test-gpu/unit.html\n" in capsys.readouterr().out
+    assert "report/test-gpu/unit.html\n" in capsys.readouterr().err
     assert "REGRESSION" in (tmp_path / "report" / "test-gpu" / "unit.html").read_text()
     assert main(["check", "report/test-gpu/unit"]) == 1
-    assert server.get()["comments"] == server.get()["statuses"] == []
-
-
-def test_publish__a_link_that_is_none(server, tmp_path, capsys):
-    set_run(server, pack(tmp_path))
-
-    assert main([*PUBLISH, "--link", "javascript:alert(1)"]) == 2
-    assert "--link 'javascript:alert(1)': no address" in capsys.readouterr().err
-    assert server.get()["comments"] == []
+    written = [entry["path"].split("/")[4] for entry in server.get()["log"] if entry["method"] == "POST"]
+    assert written == ["statuses", "issues"]
+    assert "opened/" not in server.get()["comments"][0]["body"]
 
 
 def test_publish__a_head_that_moved(server, tmp_path, capsys):
     set_run(server, pack(tmp_path))
     server.set(pulls={"7": make_pull(head=NEW)})
 
-    assert main(PUBLISH) == 0
-    assert f"is at {NEW} by now" in capsys.readouterr().out
+    assert main(PUBLISH) == 2
+    assert f"is at {NEW} by now" in capsys.readouterr().err
     assert server.get()["comments"] == server.get()["statuses"] == []
 
 
@@ -207,7 +201,7 @@ def run_verdict(*, action="run", result="success", matrix=MATRIX, head=HEAD):
 
 
 def place(tmp_path, artifact):
-    folder = tmp_path / "artifacts" / "perfgate-test-gpu-unit"
+    folder = tmp_path / "artifacts" / "perfgate-test-gpu-unit-1"
     folder.mkdir(parents=True)
     artifact.rename(folder / artifact.name)
 
@@ -270,10 +264,11 @@ def make_run(action="completed", **changes):
         "conclusion": "success",
         "pull_requests": [],
     }
-    return {"action": action, "repository": {"full_name": "o/r"}, "workflow_run": {**run, **changes}}
+    repository = {"full_name": "o/r", "default_branch": "main"}
+    return {"action": action, "repository": repository, "workflow_run": {**run, **changes}}
 
 
-def set_run(server, artifact=None, *, steps=(), name="perfgate-test-gpu-unit", **facts):
+def set_run(server, artifact=None, *, steps=(), name="perfgate-test-gpu-unit-1", **facts):
     """What a finished run left at GitHub."""
     jobs = [{"name": "plan"}, {"name": "gpu / bench test-gpu unit", "steps": list(steps)}, {"name": "perfgate verdict"}]
     server.set(jobs={"11": jobs})
@@ -297,11 +292,11 @@ def test_report__a_finished_run(server, tmp_path, worse, state):
 def test_report__from_request_to_verdict(server, tmp_path):
     states = []
     set_run(server, pack(tmp_path))
-    for action in ("requested", "in_progress", "completed"):
+    for action in ("in_progress", "in_progress", "completed"):
         report(tmp_path, make_run(action))
-        states.append(read_sections(server)["test-gpu"])
+        states.append((server.get()["statuses"][-1]["state"], read_sections(server).get("test-gpu")))
 
-    assert states == ["planned", "running", "pass"]
+    assert states == [("pending", None), ("pending", None), ("success", "pass")]
 
 
 def test_report__events_out_of_order(server, tmp_path, capsys):
@@ -447,11 +442,15 @@ def test_report__a_pull_request_without_the_label_gets_a_skip_status(server, tmp
     assert status["description"].startswith("not asked for")
 
 
-@pytest.mark.parametrize(("state", "last"), [("failure", "failure"), ("error", "error"), ("pending", "success")])
-def test_report__a_skip_status_replaces_no_answer(server, tmp_path, state, last):
-    """Taking the label away does not take a regression back."""
+@pytest.mark.parametrize(
+    ("state", "run", "last"),
+    [("failure", 9, "failure"), ("error", 9, "error"), ("pending", 11, "success"), ("pending", 9, "pending")],
+)
+def test_report__a_skip_status_replaces_no_answer(server, tmp_path, state, run, last):
+    """Taking the label away takes neither a regression back nor what another run is still measuring."""
     server.set(pulls={"7": make_pull(label="docs")})
-    server.set(statuses=[{"sha": HEAD, "context": "perfgate/test-gpu", "state": state}])
+    url = f"https://github.com/o/r/actions/runs/{run}/attempts/1"
+    server.set(statuses=[{"sha": HEAD, "context": "perfgate/test-gpu", "state": state, "target_url": url}])
 
     report(tmp_path, make_run())
     assert server.get()["statuses"][-1]["state"] == last
@@ -465,7 +464,7 @@ SMOKE = SETTINGS + 'smoke = ["unit"]\n'
 def test_report__the_merge_queue_gets_its_statuses(server, tmp_path, worse, state):
     (tmp_path / ".github" / "perfgate.toml").write_text(SMOKE + '[hardware.h20]\nscenarios = ["unit"]\n')
     set_run(server, pack(tmp_path, worse=worse, pr=0))
-    for action in ("requested", "completed"):
+    for action in ("in_progress", "completed"):
         assert report(tmp_path, make_run(action, **QUEUED)) == 0
 
     found = server.get()
@@ -515,7 +514,7 @@ def test_plan__writes_what_the_jobs_need(tmp_path):
     written = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
     assert written["action"] == "run"
     assert (written["head_sha"], written["base_sha"]) == (HEAD, LEFT_AT)
-    assert orjson.loads(written["matrix"]) == [{"hardware": "test-gpu", "scenario": "unit"}]
+    assert written["matrix"] == MATRIX
 
 
 @pytest.mark.parametrize(
@@ -542,23 +541,32 @@ def test_plan__no_merge_base_no_measurement(server, tmp_path, capsys, fault, tol
     assert main([*ADMIT, "--head-sha", HEAD]) == (0 if "times" not in fault else 2)
 
 
-@pytest.mark.parametrize("branch", [None, "", "main...evil", 7])
-def test_plan__a_base_that_is_no_branch(server, tmp_path, capsys, branch):
+@pytest.mark.parametrize("branch", [None, "", "main...evil", 7, "release/1.0"])
+def test_attack__a_base_branch_that_nobody_gates(server, tmp_path, branch):
+    """A result against an easier branch would stand on the commit, and speak for its pull request into main too."""
     pull = make_pull()
     pull["base"]["ref"] = branch
 
-    assert main(["github", "plan", *write_event(tmp_path, {"pull_request": pull}), "--event-name", "pull_request"]) == 2
-    assert "base.ref: missing or no branch" in capsys.readouterr().err
+    assert main(["github", "plan", *write_event(tmp_path, {"pull_request": pull}), "--event-name", "pull_request"]) == 0
+    assert "action=refuse\n" in (tmp_path / "output").read_text()
     assert server.get()["log"] == []
+    assert run_verdict(action="refuse", result="skipped") == 3
+    server.set(pulls={"7": pull}, jobs=make_jobs("success", "skipped"))
+    assert main([*ADMIT, "--head-sha", HEAD]) == 2
+    assert say(tmp_path, make_comment("/perfgate run test-gpu")) == 2
+    assert server.get()["dispatches"] == server.get()["statuses"] == []
+    assert report(tmp_path, make_run()) == 0
+    assert [status["state"] for status in server.get()["statuses"]] == ["error"]
 
 
 def test_plan__a_branch_with_odd_characters(server, tmp_path):
     pull = make_pull()
-    pull["base"]["ref"] = "release/1.0#?x=y"
-    server.set(merge_bases={f"release/1.0#?x=y...{HEAD}": LEFT_AT})
+    pull["base"]["ref"] = "release/1.0-a_b"
+    (tmp_path / ".github" / "perfgate.toml").write_text('base_branches = ["release/1.0-a_b"]\n' + SETTINGS)
+    server.set(merge_bases={f"release/1.0-a_b...{HEAD}": LEFT_AT})
 
     assert main(["github", "plan", *write_event(tmp_path, {"pull_request": pull}), "--event-name", "pull_request"]) == 0
-    assert server.paths("GET") == [f"/repos/o/r/compare/release%2F1.0%23%3Fx%3Dy...{HEAD}"]
+    assert server.paths("GET") == [f"/repos/o/r/compare/release%2F1.0-a_b...{HEAD}"]
 
 
 @pytest.mark.parametrize(
@@ -583,7 +591,9 @@ ADMIT = ["github", "admit", "--pr", "7"]
 def test_admit__the_head_that_was_read(server, tmp_path):
     assert main([*ADMIT, "--head-sha", HEAD]) == 0
     assert f"base_sha={LEFT_AT}" in (tmp_path / "output").read_text()
-    assert read_sections(server) == {"test-gpu": "planned"}
+    (status,) = server.get()["statuses"]
+    assert (status["context"], status["state"], status["sha"]) == ("perfgate/test-gpu", "pending", HEAD)
+    assert server.get()["comments"] == []
 
 
 @pytest.mark.usefixtures("server")
@@ -744,7 +754,7 @@ def test_plan_admit_jobs__as_json(tmp_path, capsys):
 
     assert (planned["action"], planned["matrix"]) == ("run", JOBS)
     assert (admitted["base_sha"], admitted["matrix"]) == (LEFT_AT, JOBS)
-    assert [one["state"] for one in admitted["sections"]] == ["planned"]
+    assert admitted["sections"] == [{"hardware": "test-gpu", "state": "planned"}]
     assert read_json(capsys, 0, "jobs") == {"matrix": JOBS}
 
 
@@ -772,7 +782,7 @@ def test_learn__as_json(tmp_path, capsys):
     learned = read_json(capsys, 0, *words)["jobs"]
 
     assert "handoff-unit.json" in missing["problem"]
-    assert learned == JOBS
+    assert learned == [{"hardware": "test-gpu", "scenario": "unit"}]
 
 
 def test_report__as_json(server, tmp_path, capsys):
@@ -788,3 +798,228 @@ def test_command__as_json(tmp_path, capsys):
     event = write_event(tmp_path, make_comment("/perfgate run test-gpu"))
 
     assert read_json(capsys, 0, "command", *event) == {"said": f"started test-gpu, every scenario at {HEAD}"}
+
+
+def make_answer(state="failure", run=9, context="perfgate/test-gpu"):
+    url = f"https://github.com/o/r/actions/runs/{run}/attempts/1"
+    return {"sha": HEAD, "context": context, "state": state, "target_url": url, "description": "x"}
+
+
+def read_statuses(server):
+    return [status["state"] for status in server.get()["statuses"]]
+
+
+@pytest.mark.parametrize("pull", [make_pull(label="docs"), {**make_pull(), "draft": True}], ids=["label", "draft"])
+@pytest.mark.parametrize(("worse", "last"), [(0.0, "success"), (0.2, "failure")])
+def test_attack__a_regression_under_a_label_or_draft(server, tmp_path, pull, worse, last):
+    """The label goes, or the pull request becomes a draft, while it is measured: what was measured is said all the same."""
+    set_run(server, pack(tmp_path, worse=worse))
+    report(tmp_path, make_run("in_progress"))
+    server.set(pulls={"7": pull})
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_statuses(server) == ["pending", last]
+    assert read_sections(server) == {"test-gpu": {"success": "pass", "failure": "regression"}[last]}
+
+
+def test_attack__a_success_for_a_draft(server, tmp_path):
+    """It would stand until the first report after the draft is ready, and merging at once is one click."""
+    server.set(pulls={"7": {**make_pull("mallory/r"), "draft": True}}, jobs=make_jobs("success", "skipped"))
+
+    assert report(tmp_path, make_run(head_repository={"owner": {"login": "mallory"}, "full_name": "mallory/r"})) == 0
+    assert server.get()["statuses"] == []
+
+
+@pytest.mark.parametrize(("state", "code"), [("failure", 1), ("success", 0), ("pending", 0)])
+@pytest.mark.parametrize("action", ["skip", "await"])
+def test_attack__a_check_made_green_by_a_run_that_measures_nothing(server, state, code, action, capsys):
+    """The label is taken away after a regression, and the pull request is closed and opened again."""
+    server.set(statuses=[make_answer(state)])
+
+    assert run_verdict(action=action, result="skipped") == code
+    assert ("slower, as measured before" in capsys.readouterr().out) is bool(code)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_report__failed_jobs_that_were_run_again(server, tmp_path, order):
+    """One job is kept from the first attempt, the other ran again; GitHub lists artifacts and jobs in an order of its own."""
+    (tmp_path / ".github" / "perfgate.toml").write_text('[hardware.test-gpu]\nscenarios = ["unit", "other"]\n')
+    (tmp_path / "other.toml").write_text((tmp_path / "unit.toml").read_text().replace('name = "unit"', 'name = "other"'))
+    kept, again = pack(tmp_path), pack_other(tmp_path, attempt=2)
+    stale = tmp_path / "stale"
+    stale.write_bytes(b"{}")
+    files = {
+        1: ("perfgate-test-gpu-unit-1", kept),
+        2: ("perfgate-test-gpu-other-1", stale),
+        3: ("perfgate-test-gpu-other-2", again),
+    }
+    listed = [{"id": number, "name": name, "expired": False, "workflow_run": {"id": 11}} for number, (name, _) in files.items()]
+    jobs = [
+        {"name": "perfgate / gpu / bench test-gpu unit"},
+        {"name": "perfgate / gpu / bench test-gpu other"},
+        {"name": "perfgate / gpu / bench test-gpu other", "run_attempt": 2},
+    ]
+    server.set(
+        jobs={"11": jobs[::order]},
+        runs={"11": listed[::order]},
+        artifacts={str(number): f"/store/{number}" for number in files},
+        files={f"/store/{number}": zip_base64(path) for number, (_, path) in files.items()},
+    )
+    options = ["--scenario", "unit.toml", "--scenario", "other.toml"]
+
+    assert main(["github", "report", *write_event(tmp_path, make_run(run_attempt=2)), *options]) == 0
+    assert read_sections(server) == {"test-gpu": "pass"}
+    server.set(statuses=[], comments=[])
+    assert main(["github", "report", *write_event(tmp_path, make_run(run_attempt=1)), *options]) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+
+
+def pack_other(tmp_path, attempt):
+    """The same session as one of the scenario `other`."""
+    return pack(tmp_path, attempt=attempt, worse=0.0001, change=rename_session).with_name("handoff-other.json")
+
+
+def rename_session(folder):
+    record = orjson.loads((folder / "session.json").read_bytes())
+    (folder / "session.json").write_bytes(orjson.dumps({**record, "scenario": "other"}))
+
+
+def test_report__two_artifacts_of_one_name(server, tmp_path):
+    set_run(server, pack(tmp_path))
+    (one,) = server.get()["runs"]["11"]
+    server.set(runs={"11": [one, {**one, "id": 6}]})
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "2 artifacts have the name of its hand-off" in server.get()["comments"][0]["body"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"labels": ["ubuntu-latest"], "runner_name": "GitHub Actions 17"}, "the label self-hosted"),
+        ({"labels": ["self-hosted", "linux", "perfgate", "h20"]}, "the label test-gpu"),
+        ({"runner_name": "laptop"}, "its job ran on"),
+    ],
+)
+def test_attack__a_job_that_ran_somewhere_else(server, tmp_path, facts, told):
+    """A workflow file of the branch calls a job as the measuring one is called, and uploads numbers of its own."""
+    set_run(server, pack(tmp_path))
+    server.set(jobs={"11": [{"name": "gpu / bench test-gpu unit", **facts}]})
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert told in server.get()["comments"][0]["body"]
+    assert server.paths("GET").count("/repos/o/r/actions/artifacts/5/zip") == 0
+
+
+def test_report__a_runner_that_the_settings_name(server, tmp_path):
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + 'runs_on = ["perfgate-fleet"]\n')
+    set_run(server, pack(tmp_path))
+    server.set(jobs={"11": [{"name": "gpu / bench test-gpu unit", "labels": ["perfgate-fleet"], "runner_name": "perfgate-x"}]})
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "pass"}
+
+
+def test_attack__a_section_that_another_workflow_forged(server, tmp_path):
+    """The bot's name is every workflow's. A run from the future, in a comment, keeps no verdict back."""
+    set_run(server, pack(tmp_path, worse=0.2))
+    subject = HandoffSubject(
+        repository="o/r", pull_request=7, head_sha=HEAD, run_id=9007199254740991, run_attempt=1, hardware="test-gpu"
+    )
+    forged = render({"test-gpu": build_section(subject, State.PASS, "2026-11-21T10:00:00Z")}, "x")
+    bot = {"login": "github-actions[bot]", "type": "Bot"}
+    server.set(comments=[{"id": 5, "issue": "7", "body": forged, "user": bot, "html_url": "x"}])
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": "regression"}
+    assert read_statuses(server) == ["failure"]
+
+
+@pytest.mark.parametrize("fault", [{"status": 403, "body": {"message": "This issue is locked"}}, {"status": 500, "times": 99}])
+def test_attack__a_comment_that_cannot_be_written(server, tmp_path, fault):
+    """Locked, flooded or limited: the status stands on the commit all the same."""
+    set_run(server, pack(tmp_path, worse=0.2))
+    server.set(faults=[{"path": "/issues/", "times": 99, **fault}])
+
+    assert report(tmp_path, make_run()) == 2
+    assert read_statuses(server) == ["failure"]
+
+
+def test_attack__a_limit_that_ends_in_an_hour(server, tmp_path, monkeypatch):
+    """Other workflows of the repository used up the hour's requests: the job waits until it starts anew."""
+    set_run(server, pack(tmp_path, worse=0.2))
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        server.set(limit=None)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    server.set(limit={"remaining": 4, "reset": int(time.time()) + 3000})
+
+    assert report(tmp_path, make_run()) == 0
+    assert 2900 < max(waits) <= 3000
+    assert read_statuses(server) == ["failure"]
+
+
+RIGHTS = {"actions": "read", "contents": "read", "pull-requests": "write", "statuses": "write"}
+
+
+@pytest.mark.parametrize(
+    ("pull", "actions", "most"),
+    [
+        (make_pull(), ["in_progress", "completed"], [4, 12]),
+        (make_pull(label="docs"), ["in_progress", "completed"], [1, 5]),
+        (make_pull("mallory/r"), ["in_progress", "completed"], [7, 5]),
+    ],
+    ids=["labelled", "unlabelled", "fork"],
+)
+def test_report__requests_of_an_event_on_two_machines(server, tmp_path, pull, actions, most):
+    """GitHub gives a repository 1,000 an hour. The rights are those of the workflow."""
+    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + '[hardware.h20]\nscenarios = ["unit"]\n')
+    is_measured = pull == make_pull()
+    artifact = pack(tmp_path)
+    owner = pull["head"]["repo"]["full_name"].partition("/")[0]
+    counts = []
+    for action in actions:
+        server.set(pulls={"7": pull}, log=[], rights=RIGHTS, jobs=make_jobs("success", "skipped"))
+        if is_measured:
+            set_run(server, artifact)
+            (one,) = server.get()["runs"]["11"]
+            server.set(jobs={"11": [{"name": f"gpu / bench {name} unit"} for name in ("test-gpu", "h20")]})
+            server.set(runs={"11": [one, {**one, "name": "perfgate-h20-unit-1"}]})
+        run = make_run(action, head_repository={"owner": {"login": owner}, "full_name": f"{owner}/r"})
+        assert report(tmp_path, run) == 0
+        counts.append(sum(not entry["path"].startswith("/store/") for entry in server.get()["log"]))
+    server.set(rights=None)
+
+    assert all(count <= limit for count, limit in zip(counts, most, strict=True)), counts
+
+
+def test_attack__two_commits_with_the_same_first_twelve_digits(server, tmp_path, capsys):
+    """Made by search in seconds: the harmless one is shown, the other is pushed."""
+    shown, pushed = "84344f802934" + "5" * 28, "84344f802934" + "7" * 28
+    server.set(pulls={"7": make_pull("mallory/r", pushed)})
+
+    for sha in (shown[:12], shown, pushed[:12], pushed[:39]):
+        assert say(tmp_path, make_comment(f"/perfgate run {sha}")) == 2
+    assert "all 40 digits" in capsys.readouterr().err
+    assert server.get()["dispatches"] == []
+    assert say(tmp_path, make_comment(f"/perfgate run {pushed}")) == 0
+
+
+def test_attack__a_closed_pull_request_costs_no_gpu(server, tmp_path, capsys):
+    server.set(pulls={"7": {**make_pull(), "state": "closed"}})
+
+    assert main([*ADMIT, "--head-sha", HEAD]) == 2
+    assert say(tmp_path, make_comment("/perfgate run")) == 2
+    assert capsys.readouterr().err.count("pull request 7 is closed") == 2
+    assert server.get()["dispatches"] == server.get()["statuses"] == []
+
+
+def test_command__a_name_of_a_managed_user(server, tmp_path):
+    server.set(permissions={"ada_corp": "write"})
+
+    assert say(tmp_path, make_comment("/perfgate run", "ada_corp")) == 0

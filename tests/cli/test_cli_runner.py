@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from perfgate.cli import main
-from perfgate.runner.hook import quarantine
+from perfgate.runner.quarantine import close_slot
 from perfgate.runner.settings import load_runner
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 from tests.fakes.sick_gpu import build_library, run_with_gpu
@@ -32,16 +32,34 @@ def read_status(capsys):
 def test_status__a_machine_that_waits_for_work(capsys):
     found = read_status(capsys)
 
-    assert (found["is_ready"], found["quarantine"], found["held"], found["seeds"]) == (True, None, {}, [])
+    assert (found["is_ready"], found["slots"], found["held"], found["seeds"]) == (True, {}, {}, [])
 
 
-@pytest.mark.usefixtures("settings")
-def test_status__a_closed_slot(capsys):
-    quarantine(load_runner(), "a fork knocked")
-    found = read_status(capsys)
+SLOTS = """
+import sys
+from perfgate.cli import main
+set_gpu(name="NVIDIA H20", count=3)
+sys.exit(main(["runner", "status", "--kernel-log", "{log}"]))
+"""
 
-    assert found["is_ready"] is False
-    assert found["quarantine"].startswith("a fork knocked")
+
+def test_status__each_slot_by_itself(tmp_path, settings):
+    """One is closed, one has another's error in the log and is ready, one has it itself, one has no GPU."""
+    names = "".join(f'[slots.{name}]\nuser = "ghr{name}"\ngpu = "GPU-000{name}"\n' for name in (0, 1, 2, 7))
+    settings.write_text(settings.read_text() + names)
+    close_slot(load_runner(), "0", "a fork knocked")
+    (tmp_path / "log").write_text("4,1,2,-;NVRM: Xid (PCI:0000:19:00): 94, pid=1, name=python3\n")
+    code = SLOTS.format(log=tmp_path / "log")
+    (tmp_path / "gpu").mkdir()
+    done = run_with_gpu(build_library(tmp_path), tmp_path / "gpu", code, PERFGATE_RUNNER_CONFIG=str(settings))
+    assert done.returncode == 0, done.stderr
+    found = orjson.loads(done.stdout)
+
+    assert found["is_ready"] is True
+    assert found["slots"]["0"].startswith("closed: a fork knocked")
+    assert found["slots"]["1"] is None
+    assert "XID 94" in found["slots"]["2"]
+    assert found["slots"]["7"] == "GPU GPU-0007 does not answer"
 
 
 def test_status__without_settings(tmp_path, monkeypatch, capsys):

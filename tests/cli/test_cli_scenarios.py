@@ -15,4 +15,4 @@ def test_scenarios__one_line_each(capsys):
 
 def test_scenarios__needs_no_argument(capsys):
     assert main(["scenarios", "extra"]) == 2
-    assert "unexpected extra argument" in capsys.readouterr().err
+    assert "No such command 'extra'" in capsys.readouterr().err

@@ -54,5 +54,5 @@ def test_pictures__are_small():
 
 
 def test_cut_page__of_a_page_without_the_parts(pictured):
-    with pytest.raises(ValueError, match="no sections of metrics and windows"):
+    with pytest.raises(ValueError, match="no head and section of metrics"):
         pictured.cut_page("<style></style><section id='metrics'>")

@@ -18,13 +18,13 @@ KERNELS = PACKAGE.parent / "perfgate_moe"
 # From what knows nothing to what wires everything; a module may import from its own layer and those above it in this list.
 LAYERS = (
     {"core", "errors", "expert_use", "perfgate_moe"},
-    {"metrics", "stats", "storage"},
+    {"engines", "metrics", "stats", "storage"},
     {"scenario", "machine", "evidence"},
     {"readers", "results", "verdict", "check"},
     {"serving", "runner", "report"},
     {"gate", "bisection", "history"},
     {"github"},
-    {"cli", "__main__"},
+    {"cli", "api", "__main__"},
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The effects at the rim are wired together by the command line, never by each other.
@@ -38,7 +38,18 @@ LIGHT_KERNELS = ("perfgate_moe.engines.switch", "perfgate_moe.errors", "perfgate
 KERNEL_COMMANDS = PACKAGE / "cli" / "moe"
 
 # What a verdict rests on, with everything that it imports.
-PURE = ("core", "evidence", "expert_use", "metrics", "stats", "check", "verdict", "bisection/search", "storage/rounding")
+PURE = (
+    "core",
+    "engines",
+    "evidence",
+    "expert_use",
+    "metrics",
+    "stats",
+    "check",
+    "verdict",
+    "bisection/search",
+    "storage/rounding",
+)
 EFFECTS = {
     "asyncio",
     "concurrent",

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm, Outcome, Role
+from perfgate.engines import table as engines
 from perfgate.gate.gate import GateJob, run_gate
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.results import load_results
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.client import Client
-from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper

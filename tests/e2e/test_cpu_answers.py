@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.evidence import Answers
 from perfgate.results.answers import load_answers, store_answers
 from perfgate.results.profiles import Profile, attribute_profiles, load_profiles
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server

@@ -20,11 +20,11 @@ import orjson
 import pytest
 
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.expert_use import expect_distinct
 from perfgate.results.expert_use import load_use, store_use
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.conversation import post
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server

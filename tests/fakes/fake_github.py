@@ -1,6 +1,9 @@
 """GitHub's REST interface as far as perfgate uses it, as a process of its own that keeps state and misbehaves on request.
 
 `python fake_github.py` prints its port. `POST /_control` replaces or adds state and faults, `GET /_control` returns everything.
+It holds what GitHub does that a client must bear: a limit of requests an hour ("limit": {"remaining", "reset"}), rights of a
+token ("rights": a mapping as `permissions:` has it), jobs of several attempts with their labels and runners, several pull
+requests of one head, artifacts in whatever order they were given.
 A fault is {"method", "path" (a pattern), "status", "headers", "body", "times", "after"}: with "after" the request is carried
 out first and the answer is lost, as a gateway does. "drop" closes the connection without an answer.
 """
@@ -38,7 +41,18 @@ STATE = {
     "log": [],
     "delay_s": 0.0,
     "next": 1000,
+    "limit": None,
+    "rights": None,
+    "reactions": [],
+    "reruns": [],
+    "cancelled": [],
+    "issues": [],
+    "labels": [],
+    "environments": [],
+    "variables": {},
 }
+FREE = ("/app/", "/store/")
+"""Paths that cost no request of the hour."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -55,6 +69,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PATCH(self):
         self.serve("PATCH")
+
+    def do_PUT(self):
+        self.serve("PUT")
 
     def do_DELETE(self):
         self.serve("DELETE")
@@ -117,10 +134,36 @@ class Handler(BaseHTTPRequestHandler):
             STATE["app_tokens"].append(self.headers.get("Authorization"))
         elif self.headers.get("Authorization") != f"Bearer {STATE['token']}":
             return 401, {"message": "Bad credentials"}, {}
-        for verb, pattern, handler in ROUTES:
+        if (refusal := self.find_limit(path)) is not None:
+            return refusal
+        for verb, pattern, handler, *right in ROUTES:
             if verb == method and (match := re.fullmatch(pattern, path)):
-                return handler(self, match, query, body)
+                return self.find_missing(*right) or handler(self, match, query, body)
         return 404, {"message": "Not Found"}, {}
+
+    def find_limit(self, path):
+        """The limit of an hour: a request that is one too many is not carried out, whatever it would do."""
+        limit = STATE["limit"]
+        if limit is None or path.startswith(FREE):
+            return None
+        if time.time() >= limit["reset"]:
+            STATE["limit"] = None
+            return None
+        headers = {"X-RateLimit-Remaining": str(max(limit["remaining"] - 1, 0)), "X-RateLimit-Reset": str(int(limit["reset"]))}
+        if limit["remaining"] > 0:
+            limit["remaining"] -= 1
+            return None
+        return 403, {"message": "API rate limit exceeded for installation."}, headers
+
+    def find_missing(self, right="", level="read"):
+        """A token holds what its job's `permissions` name, and GitHub says which one a request would have taken."""
+        if STATE["rights"] is None or not right:
+            return None
+        held = STATE["rights"].get(right)
+        if held == "write" or (held == "read" and level == "read"):
+            return None
+        headers = {"X-Accepted-GitHub-Permissions": f"{right.replace('-', '_')}={level}"}
+        return 403, {"message": "Resource not accessible by integration"}, headers
 
     def page(self, elements, path, query):
         size, number = int(query.get("per_page", 30)), int(query.get("page", 1))
@@ -140,7 +183,9 @@ class Handler(BaseHTTPRequestHandler):
         found = [
             pull
             for pull in STATE["pulls"].values()
-            if pull["head"]["ref"] == branch and pull["head"]["repo"]["full_name"].split("/")[0] == owner
+            if pull["head"]["ref"] == branch
+            and pull["head"]["repo"]["full_name"].split("/")[0] == owner
+            and query.get("state", "open") in {"all", pull.get("state", "open")}
         ]
         return self.page(found, match[0], query)
 
@@ -214,8 +259,69 @@ class Handler(BaseHTTPRequestHandler):
         return status, {"total_count": len(page), "artifacts": page}, headers
 
     def list_jobs(self, match, query, _body):
-        status, page, headers = self.page(STATE["jobs"].get(match["run"], []), match[0], query)
-        return status, {"total_count": len(page), "jobs": page}, headers
+        """`filter=latest` lists the jobs of the last attempt alone, which need not be all; an attempt's own list neither."""
+        jobs = [fill_job(job) for job in STATE["jobs"].get(match["run"], [])]
+        last = max((job["run_attempt"] for job in jobs), default=1)
+        wanted = int(match.groupdict().get("attempt") or 0) or (last if query.get("filter", "latest") == "latest" else 0)
+        found = [job for job in jobs if wanted in (0, job["run_attempt"])]
+        status, page, headers = self.page(found, match[0], query)
+        return status, {"total_count": len(found), "jobs": page}, headers
+
+    def react(self, match, _query, body):
+        STATE["reactions"].append({"comment": int(match["id"]), **body})
+        return 201, body, {}
+
+    def rerun(self, match, _query, _body):
+        STATE["reruns"].append(int(match["id"]))
+        return 201, {}, {}
+
+    def cancel(self, match, _query, _body):
+        STATE["cancelled"].append(int(match["run"]))
+        return 202, {}, {}
+
+    def list_runs(self, match, query, _body):
+        found = [
+            run for run in STATE["run_facts"].values() if query.get("head_sha", run.get("head_sha")) == run.get("head_sha")
+        ]
+        found = [run for run in found if query.get("status", run.get("status")) == run.get("status")]
+        status, page, headers = self.page(found, match[0], query)
+        return status, {"total_count": len(found), "workflow_runs": page}, headers
+
+    def list_issues(self, match, query, _body):
+        wanted = set(query.get("labels", "").split(",")) - {""}
+        found = [
+            issue
+            for issue in STATE["issues"]
+            if issue["state"] == query.get("state", "open") and wanted <= {label["name"] for label in issue["labels"]}
+        ]
+        return self.page(found, match[0], query)
+
+    def create_issue(self, _match, _query, body):
+        STATE["next"] += 1
+        labels = [{"name": name} for name in body.get("labels", [])]
+        user = {"login": STATE["login"], "type": "Bot"}
+        issue = {"number": STATE["next"], "state": "open", "user": user, **body, "labels": labels}
+        issue["html_url"] = f"https://github.example/issues/{issue['number']}"
+        STATE["issues"].append(issue)
+        return 201, issue, {}
+
+    def edit_issue(self, match, _query, body):
+        issue = next((issue for issue in STATE["issues"] if issue["number"] == int(match["number"])), None)
+        if issue is None:
+            return 404, {"message": "Not Found"}, {}
+        issue.update(body)
+        return 200, issue, {}
+
+    def create_label(self, _match, _query, body):
+        if any(label["name"].lower() == body["name"].lower() for label in STATE["labels"]):
+            return 422, {"message": "Validation Failed", "errors": [{"code": "already_exists", "field": "name"}]}, {}
+        STATE["labels"].append(body)
+        return 201, body, {}
+
+    def put_environment(self, match, _query, body):
+        STATE["environments"] = [found for found in STATE["environments"] if found["name"] != match["name"]]
+        STATE["environments"].append({"name": match["name"], **(body or {})})
+        return 200, STATE["environments"][-1], {}
 
     def create_runner(self, _match, _query, body):
         if "runner_group_id" not in body:
@@ -229,23 +335,43 @@ class Handler(BaseHTTPRequestHandler):
         return 201, {"token": STATE["token"]}, {}
 
 
+def fill_job(job):
+    """What GitHub says of every job beside what a test says of this one."""
+    name = job.get("name", "").rpartition(" / ")[2]
+    words = name.split(" ")
+    is_bench = words[0] == "bench" and len(words) == 3
+    labels = ["self-hosted", "linux", "perfgate", words[1]] if is_bench else ["ubuntu-24.04"]
+    runner = "perfgate-host-0-0a1b2c3d" if is_bench else "GitHub Actions 17"
+    return {"run_attempt": 1, "labels": labels, "runner_name": runner, "steps": [], **job}
+
+
 REPO = r"/repos/[^/]+/[^/]+"
 ROUTES = [
-    ("GET", REPO + r"/pulls/(?P<number>\d+)", Handler.get_pull),
-    ("GET", REPO + r"/pulls", Handler.list_pulls),
-    ("GET", REPO + r"/compare/(?P<pair>[^/]+)", Handler.compare),
-    ("GET", REPO + r"/issues/(?P<number>\d+)/comments", Handler.list_comments),
-    ("POST", REPO + r"/issues/(?P<number>\d+)/comments", Handler.create_comment),
-    ("PATCH", REPO + r"/issues/comments/(?P<id>\d+)", Handler.edit_comment),
-    ("DELETE", REPO + r"/issues/comments/(?P<id>\d+)", Handler.delete_comment),
-    ("POST", REPO + r"/statuses/(?P<sha>[0-9a-f]{40})", Handler.set_status),
-    ("GET", REPO + r"/commits/(?P<sha>[0-9a-f]{40})/statuses", Handler.list_statuses),
+    ("GET", REPO + r"/pulls/(?P<number>\d+)", Handler.get_pull, "pull-requests"),
+    ("GET", REPO + r"/pulls", Handler.list_pulls, "pull-requests"),
+    ("GET", REPO + r"/compare/(?P<pair>[^/]+)", Handler.compare, "contents"),
+    ("GET", REPO + r"/issues/(?P<number>\d+)/comments", Handler.list_comments, "pull-requests"),
+    ("POST", REPO + r"/issues/(?P<number>\d+)/comments", Handler.create_comment, "pull-requests", "write"),
+    ("POST", REPO + r"/issues/comments/(?P<id>\d+)/reactions", Handler.react, "pull-requests", "write"),
+    ("PATCH", REPO + r"/issues/comments/(?P<id>\d+)", Handler.edit_comment, "pull-requests", "write"),
+    ("DELETE", REPO + r"/issues/comments/(?P<id>\d+)", Handler.delete_comment, "pull-requests", "write"),
+    ("GET", REPO + r"/issues", Handler.list_issues, "issues"),
+    ("POST", REPO + r"/issues", Handler.create_issue, "issues", "write"),
+    ("PATCH", REPO + r"/issues/(?P<number>\d+)", Handler.edit_issue, "issues", "write"),
+    ("POST", REPO + r"/labels", Handler.create_label, "issues", "write"),
+    ("PUT", REPO + r"/environments/(?P<name>[^/]+)", Handler.put_environment, "administration", "write"),
+    ("POST", REPO + r"/statuses/(?P<sha>[0-9a-f]{40})", Handler.set_status, "statuses", "write"),
+    ("GET", REPO + r"/commits/(?P<sha>[0-9a-f]{40})/statuses", Handler.list_statuses, "statuses"),
     ("GET", REPO + r"/collaborators/(?P<user>[^/]+)/permission", Handler.get_permission),
-    ("POST", REPO + r"/actions/workflows/(?P<file>[^/]+)/dispatches", Handler.dispatch),
-    ("GET", REPO + r"/actions/artifacts/(?P<id>\d+)/zip", Handler.get_artifact),
-    ("GET", REPO + r"/actions/runs/(?P<run>\d+)", Handler.get_run),
-    ("GET", REPO + r"/actions/runs/(?P<run>\d+)/artifacts", Handler.list_artifacts),
-    ("GET", REPO + r"/actions/runs/(?P<run>\d+)/attempts/\d+/jobs", Handler.list_jobs),
+    ("POST", REPO + r"/actions/workflows/(?P<file>[^/]+)/dispatches", Handler.dispatch, "actions", "write"),
+    ("GET", REPO + r"/actions/artifacts/(?P<id>\d+)/zip", Handler.get_artifact, "actions"),
+    ("GET", REPO + r"/actions/runs", Handler.list_runs, "actions"),
+    ("GET", REPO + r"/actions/runs/(?P<run>\d+)", Handler.get_run, "actions"),
+    ("GET", REPO + r"/actions/runs/(?P<run>\d+)/artifacts", Handler.list_artifacts, "actions"),
+    ("GET", REPO + r"/actions/runs/(?P<run>\d+)/jobs", Handler.list_jobs, "actions"),
+    ("GET", REPO + r"/actions/runs/(?P<run>\d+)/attempts/(?P<attempt>\d+)/jobs", Handler.list_jobs, "actions"),
+    ("POST", REPO + r"/actions/runs/(?P<run>\d+)/cancel", Handler.cancel, "actions", "write"),
+    ("POST", REPO + r"/actions/jobs/(?P<id>\d+)/rerun", Handler.rerun, "actions", "write"),
     ("POST", r"(/orgs/[^/]+|" + REPO + r")/actions/runners/generate-jitconfig", Handler.create_runner),
     ("POST", r"/app/installations/\d+/access_tokens", Handler.create_app_token),
 ]

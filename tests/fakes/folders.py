@@ -23,8 +23,8 @@ SURVEY = ROOT / "benchmarks/h200/kernels/gpt-oss-20b.json"
 HOSTILE = "</style></script><script>alert(1)</script><img src=x onerror=alert(2)>\" onload=\"alert(3) \u202e 'x' & ]]> <!--"
 ABSURD = (0.0, 1e-300, 1e-9, 5.0, 1e15, 1e300, 1e308)
 KERNELS = {
-    Arm.BASE: {"fused_moe_kernel": 30, "moe_sum_reduce": 6, "attention": 20},
-    Arm.CANDIDATE: {"fused_moe_kernel": 48, "attention": 20, f"void cutlass<{HOSTILE}>": 2},
+    Arm.BASE: {"fused_moe_kernel": 300, "moe_sum_reduce": 6, "attention": 20},
+    Arm.CANDIDATE: {"fused_moe_kernel": 418, "attention": 20, f"void cutlass<{HOSTILE}>": 2},
 }
 
 

@@ -10,6 +10,7 @@
 
 typedef struct { unsigned int pid; unsigned long long used; unsigned int gpu, compute; } process_t;
 typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { char legacy[16]; unsigned int domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
 
 static int find(const char *key, char *rest) {
     char line[512];
@@ -124,6 +125,11 @@ int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned int *width) { (void)de
 int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = 16; return 0; }
 int nvmlDeviceGetPersistenceMode(void *device, unsigned int *mode) { (void)device; *mode = number("persistence", 1); return 0; }
 int nvmlDeviceGetMinorNumber(void *device, unsigned int *minor) { *minor = (size_t)device - 1; return 0; }
+int nvmlDeviceGetPciInfo_v3(void *device, pci_t *pci) { /* the first GPU sits at 17:00.0, the next ones behind it */
+    memset(pci, 0, sizeof *pci);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", 0x17 + (unsigned)(size_t)device - 1);
+    return number("pci_error", 0);
+}
 int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) { (void)device; *major = 9; *minor = 0; return 0; }
 int nvmlDeviceGetMigMode(void *device, unsigned int *current, unsigned int *pending) {
     (void)device; *current = *pending = number("mig", 0); return number("mig_error", 0);

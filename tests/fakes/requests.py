@@ -5,11 +5,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from perfgate.core import Arm
+from perfgate.engines import table as engines
+from perfgate.engines.sglang import NAMED_CACHES, SGLANG
 from perfgate.machine.fingerprint import read_software
 from perfgate.results.results import load_results
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
-from perfgate.serving.engine import engines
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.measure import Request
@@ -82,8 +83,15 @@ def _read_own_software():
 
 
 def build_fake_engine():
-    return engines.Engine(
-        name="sglang-cpu", package="pytest", module=ENGINE_MODULE, env=FAKE_PATH, caches=engines.NAMED_CACHES, uses_gpu=False
+    return replace(
+        SGLANG,
+        name="sglang-cpu",
+        package="pytest",
+        module=ENGINE_MODULE,
+        args=(),
+        env=FAKE_PATH,
+        caches=NAMED_CACHES,
+        uses_gpu=False,
     )
 
 

@@ -11,8 +11,9 @@ import sys
 from dataclasses import replace
 
 from perfgate.cli import main
+from perfgate.engines import table as engines
 from perfgate.serving import measure
-from perfgate.serving.engine import engines, server
+from perfgate.serving.engine import server
 from tests.fakes.in_process import THREADED
 from tests.fakes.requests import build_fake_engine
 

@@ -44,7 +44,7 @@ CPU_FACTS = {
     "sglang": "0.5.15",
 }
 GPU_FACTS = {"hardware": "nvidia-h200-141gb", "gpu": "NVIDIA H200", "driver": "580.159", "cuda": "13.0", "sglang": "0.5.16"}
-POLICY = {"alpha": 0.01, "looks": "2, 3, 4", "scenarios": 1}
+POLICY = {"aa_blocks": 4, "alpha": 0.01, "looks": "2, 3, 4", "scenarios": 1}
 LINK = "https://github.com/o/r/actions/runs/11"
 
 
@@ -101,7 +101,9 @@ def judge(metric, base, change, half_width, margin, *, outcome=Outcome.PASS, sig
         "high": change + half_width,
         "worse": sign * change,
         "band": 0.04,
-        "smallest_effect": half_width * 1.5,
+        "smallest_effect": half_width * 1.5 + margin / 2,
+        "fails_from": max(margin / 2, half_width),
+        "excluded": sign * change + half_width * 1.3,
         "gating": True,
     }
     return Judgement(metric=metric, outcome=outcome, margin_ratio=margin, **numbers | more)
@@ -113,7 +115,7 @@ def make_verdict(outcome, judgements, **more):
         "hardware": "cpu-intel-xeon-2.50ghz-2c",
         "reasons": (),
         "warnings": (),
-        "advisory": False,
+        "uncalibrated": False,
         "blocks": 2,
         "windows": 12,
         "policy": POLICY,
@@ -134,7 +136,7 @@ def median(change, half_width=0.03, margin=0.25, **more):
 
 
 def ttft(change, half_width=0.1, **more):
-    note = "mean TTFT is shown only: the scenario says advisory"
+    note = "mean TTFT is shown only: the scenario calls it advisory"
     return judge("mean_ttft_ms", 31.0, change, half_width, 0.4, gating=False, notes=(note,), **more)
 
 
@@ -163,7 +165,7 @@ def case_regression():
             p99(0.022, 0.03, 0.1),
             median(0.048, 0.006, 0.03, outcome=Outcome.REGRESSION, p_value=0.0001),
         ],
-        reasons=("median ITL rose by 4.8 %, more than half its margin of 3 %, and Holm rejects it at alpha 0.0025",),
+        reasons=("Median ITL is worse by 4.8 %: it fails from 1.5 %, surely above zero and more than half its margin",),
         warnings=("one window of the base was run again after a stall of 1.2 s",),
         scenario="moe-decode",
         hardware="nvidia-h200-141gb",
@@ -198,9 +200,9 @@ def case_invalid():
 
 
 def case_calibrating():
-    warning = "calibrating: 4 of 20 A/A blocks are stored for this machine"
+    warning = "uncalibrated: 4 of the 20 A/A blocks that vouch for the rate of false alarms are stored"
     judgements = [replace(item, band=None) for item in (throughput(-0.012), p99(0.033))]
-    verdict = make_verdict(Outcome.PASS, judgements, warnings=(warning,), advisory=True)
+    verdict = make_verdict(Outcome.PASS, judgements, warnings=(warning,), uncalibrated=True)
     return verdict, make_session(CPU_FACTS), SCENARIO, None
 
 
@@ -302,6 +304,7 @@ def make_section(hardware, *cases, link=ARTIFACT):
             "link_title": reproduction.title,
             "trees": reproduction.trees,
             "fetch": reproduction.fetch,
+            "span": reproduction.span,
         }
         handed.append(replace(case, session=session, **links))
     comment = build_comment(handed, 60_000)

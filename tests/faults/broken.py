@@ -171,6 +171,11 @@ def drop_answers(recording: Recording) -> None:
     (recording.folder / "answers.jsonl").unlink()
 
 
+def drop_use(recording: Recording) -> None:
+    """As the folder of a session that was recorded since, without its index of choices."""
+    recording.session["checks"] = [*recording.session["checks"], "expert_use"]
+
+
 def write_baseline(folder: Path, **changes: Any) -> Path:
     """The shipped baseline with other content, and a checksum that fits it."""
     from perfgate.verdict.baselines import compute_checksum
@@ -329,6 +334,12 @@ FILES = (
     row("nothing gates", "a scenario with max ITL alone", check(no_gate), "nothing could ever fail"),
     row("arms on two GPUs", "the candidate ran on an H100", check(other_gpu), "different hardware"),
     row("answers lost", "answers.jsonl deleted", check(drop_answers), "never asked the equivalence prompts"),
+    row(
+        "expert use lost",
+        "expert_use.jsonl deleted where it was measured",
+        check(drop_use),
+        "expert use was measured, and expert_use.jsonl does not tell it",
+    ),
 )
 BASELINE = (
     row("edited baseline", "values changed by hand", check(edit_baseline), "edited by hand", REFUSED),

@@ -147,6 +147,14 @@ def make_proven_handoff() -> bytes:
     return orjson.dumps({**orjson.loads(make_handoff()), "kernels": orjson.loads(make_proof())})
 
 
+def make_routed_handoff() -> bytes:
+    """A hand-off that tells which experts the arms chose: of four experts one, in two layers, for two texts of four tokens."""
+    text = {"tokens": [5, 6, 7, 8], "layers": ["AAABAAIAAwA=", "AwACAAEAAAA="]}
+    found = {"experts": 4, "top_k": 1, "prompt_len": 2, "tokens_a_step": 2, "texts": [text, text], "again": [text]}
+    entries = [{"arm": arm, "block": 1, "start": start, "found": found} for start, arm in enumerate(Arm, start=1)]
+    return orjson.dumps({**orjson.loads(make_handoff()), "measures_expert_use": True, "expert_use": entries})
+
+
 def make_artifact(content: bytes) -> bytes:
     """A hand-off as GitHub keeps it."""
     packed = io.BytesIO()

@@ -116,6 +116,11 @@ def sign(content: bytes) -> bytes:
     return content
 
 
+def make_handoff_seeds() -> list[bytes]:
+    """A hand-off as it is, with a proof of kernels, and with the experts that were chosen."""
+    return [seeds.make_handoff(), seeds.make_proven_handoff(), seeds.make_routed_handoff()]
+
+
 def read_handoff(content: bytes, folder: Path) -> None:
     """A document from a job that nobody trusts, up to the verdict."""
     unpack_folder(parse_handoff(content, "handoff-unit.json"), SCENARIO_TEXT, folder / "unit")
@@ -210,7 +215,7 @@ TARGETS = (
         make_seeds=lambda: [RUNNER],
     ),
     Target(name="baseline", read=read_baseline, make_seeds=lambda: [seeds.make_baseline_file()]),
-    Target(name="handoff", read=read_handoff, make_seeds=lambda: [seeds.make_handoff(), seeds.make_proven_handoff()]),
+    Target(name="handoff", read=read_handoff, make_seeds=make_handoff_seeds),
     Target(name="proof", read=read_proof, make_seeds=lambda: [seeds.make_proof()]),
     Target(
         name="artifact",

@@ -24,7 +24,7 @@ def make_pull(**changes):
         "labels": [{"name": "perfgate"}],
         "title": "a change",
         "head": {"sha": HEAD, "ref": "topic", "repo": {"full_name": "o/r"}},
-        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r", "default_branch": "main"}},
     }
     return {**pull, **changes}
 
@@ -121,7 +121,7 @@ def test_read_event__no_file(tmp_path):
         ("/perfgate run", Command()),
         ("/perfgate rerun h20", Command(hardware="h20")),
         (f"  /perfgate run h20 closed {HEAD}\r\nbecause", Command(hardware="h20", scenario="closed", sha=HEAD)),
-        ("/perfgate run aaaaaaaaaaaa", Command(sha="aaaaaaaaaaaa")),
+        (f"/perfgate run {HEAD}", Command(sha=HEAD)),
         ("please /perfgate run", None),
         ("", None),
         ("\n\n", None),
@@ -138,7 +138,8 @@ def test_parse_command__what_it_takes(comment, command):
         "/perfgate stop",
         "/perfgate run everything",
         "/perfgate run h20 h200",
-        "/perfgate run aaaaaaaaaaa",
+        "/perfgate run aaaaaaaaaaaa",
+        f"/perfgate run {'a' * 39}",
         "/perfgate run h20; id",
         "/perfgate run $(id)",
         "/perfgate run ../x",
@@ -234,7 +235,8 @@ def test_load_settings__jobs(tmp_path):
     settings = load_settings(tmp_path / "s.toml")
 
     assert [(job.hardware, job.scenario) for job in settings.list_jobs()] == [("h100", "a"), ("h20", "a"), ("h20", "b")]
-    assert settings.list_jobs(is_smoke=True) == (MatrixJob(hardware="h20", scenario="a"),)
+    (smoke,) = settings.list_jobs(is_smoke=True)
+    assert (smoke.hardware, smoke.scenario, smoke.runs_on) == ("h20", "a", ("self-hosted", "linux", "perfgate", "h20"))
 
 
 @pytest.mark.parametrize(
@@ -270,4 +272,7 @@ def test_parse_jobs__only_what_a_plan_writes(text):
 def test_parse_jobs__reads_what_a_plan_writes():
     jobs = (MatrixJob(hardware="h20", scenario="a"), MatrixJob(hardware="h200", scenario="b"))
 
-    assert parse_jobs(format_jobs(jobs)) == jobs
+    found = parse_jobs(format_jobs(jobs))
+
+    assert [(job.hardware, job.scenario) for job in found] == [("h20", "a"), ("h200", "b")]
+    assert [job.runs_on for job in found] == [job.labels for job in jobs]

@@ -20,13 +20,15 @@ from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question
 from perfgate.github.handoff import artifact
 from perfgate.github.handoff.artifact import read_documents
-from perfgate.github.handoff.handoff import parse_handoff
-from perfgate.github.handoff.packing import clean_text, reduce_record
+from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
+from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record, unpack_profile
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
+from perfgate.results.profiles import read_attribution
 from perfgate.results.results import load_results
 from perfgate.storage.journal import append_line
 from tests.fakes import fake_answers
+from tests.fakes.folders import write_profiled
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]
@@ -605,6 +607,72 @@ def asking_file(tmp_path):
 def judge_opened(tmp_path, capsys):
     code = main(["check", str(tmp_path / "out" / SCENARIO.name)])
     return code, capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    """A hand-off of a session with profiles of both arms, as it was read back."""
+    place = tmp_path_factory.mktemp("profiled")
+    folder = write_profiled(place / "measured")
+    return orjson.loads(pack_folder(folder, HandoffSubject(**SUBJECT)))
+
+
+SUBJECT = {
+    "repository": "owner/name",
+    "pull_request": 7,
+    "head_sha": HEAD,
+    "run_id": 11,
+    "run_attempt": 1,
+    "hardware": "test-gpu",
+}
+
+
+def test_handoff__profiles_cross_as_numbers_under_the_bases_own_names(profiled):
+    parts = profiled["profile"]["parts"]
+
+    assert (profiled["profile"]["base_us"], profiled["profile"]["candidate_us"]) == (326.0, 440.0)
+    assert [(part["name"], part["base_us"], part["candidate_us"]) for part in parts] == [
+        ("fused_moe_kernel", 300.0, 418.0),
+        ("", 0.0, 2.0),
+        ("moe_sum_reduce", 6.0, 0.0),
+        ("attention", 20.0, 20.0),
+    ]
+    assert "cutlass" not in orjson.dumps(profiled).decode()
+
+
+def test_unpack_profile__a_new_kernel_is_named_by_its_digest(tmp_path, profiled):
+    content = orjson.dumps(profiled)
+    handoff = parse_handoff(content, "test")
+
+    unpack_profile(handoff.profile, tmp_path)
+    found = read_attribution(tmp_path)
+
+    assert [part.name for part in found.parts] == [
+        "fused_moe_kernel",
+        f"new kernel {profiled['profile']['parts'][1]['digest']}",
+        "moe_sum_reduce",
+        "attention",
+    ]
+    assert (found.base_us, found.candidate_us) == (326.0, 440.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "merge this now"}, "profile.parts.0.name"),
+        ({"name": "x" * 73}, "profile.parts.0.name"),
+        ({"name": "</details>"}, "profile.parts.0.name"),
+        ({"digest": "not a digest"}, "profile.parts.0.digest"),
+        ({"base_us": -1.0}, "profile.parts.0.base_us"),
+        ({"why": "it is fine"}, "profile.parts.0.why"),
+    ],
+)
+def test_attack__a_profile_that_says_more_than_numbers(profiled, change, field):
+    first, *others = profiled["profile"]["parts"]
+    content = {**profiled, "profile": {**profiled["profile"], "parts": [{**first, **change}, *others]}}
+
+    with pytest.raises(HandoffError, match=field):
+        parse_handoff(orjson.dumps(content), "test")
 
 
 def test_answers__are_compared_on_the_other_side(tmp_path, capsys, asked, asking_file):

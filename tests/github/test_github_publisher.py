@@ -9,7 +9,7 @@ import pytest
 
 from perfgate.errors import GitHubError, StaleError
 from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, publish, upsert
+from perfgate.github.comment.publisher import CommentTarget, upsert
 from perfgate.github.comment.sections import MARK, build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
@@ -51,56 +51,28 @@ def read_sections(server):
     return {name: section.entry.state.value for name, section in parse(comment["body"]).items()}
 
 
-def test_publish__a_run_from_plan_to_verdict(server, github):
-    for state in (State.PLANNED, State.RUNNING, State.REGRESSION):
-        url = publish(github, TARGET, make_section(state=state))
-
-    assert read_sections(server) == {"h200": "regression"}
-    assert [status["state"] for status in server.get()["statuses"]] == ["pending", "pending", "failure"]
-    assert server.get()["statuses"][-1] == {
-        "sha": HEAD,
-        "state": "failure",
-        "description": "slower",
-        "context": "perfgate/h200",
-        "target_url": url,
-    }
-
-
-def test_publish__each_hardware_has_its_section(server, github):
-    publish(github, TARGET, make_section("h20", run=1))
-    publish(github, TARGET, make_section("h100", run=2, state=State.REGRESSION))
-    publish(github, TARGET, make_section("h20", run=3, state=State.IMPROVED))
+def test_upsert__each_hardware_has_its_section(server, github):
+    upsert(github, TARGET, [make_section("h20", run=1), make_section("h100", run=2, state=State.REGRESSION)])
+    upsert(github, TARGET, [make_section("h20", run=3, state=State.IMPROVED)])
 
     assert read_sections(server) == {"h20": "improvement", "h100": "regression"}
 
 
-def test_publish__refuses_a_result_of_an_older_head(server, github):
-    server.set(pulls={"7": {"number": 7, "head": {"sha": "b" * 40}}})
-
-    with pytest.raises(StaleError, match=f"pull request 7 is at {'b' * 40} by now"):
-        publish(github, TARGET, make_section())
-    assert server.get()["comments"] == server.get()["statuses"] == []
-
-
-def test_publish__refuses_an_older_run_of_the_same_head(server, github):
-    publish(github, TARGET, make_section(run=5, state=State.REGRESSION))
+def test_upsert__a_later_run_that_writes_meanwhile(server, github, monkeypatch):
+    """What stood at the first look gives way, what another writer put there since does not."""
+    later = render({"h200": make_section(run=9)}, "x")
+    monkeypatch.setattr("perfgate.github.comment.publisher.render", lambda *_: later)
 
     with pytest.raises(StaleError):
-        publish(github, TARGET, make_section(run=4))
-    assert read_sections(server) == {"h200": "regression"}
-
-
-def test_publish__no_such_pull_request(server, github):
-    with pytest.raises(GitHubError, match="GET /repos/o/r/pulls/8: status 404"):
-        publish(github, CommentTarget(repository="o/r", pull_request=8), make_section())
-    assert server.get()["comments"] == []
+        upsert(github, TARGET, [make_section(run=4)])
+    assert read_sections(server) == {"h200": "pass"}
 
 
 def test_upsert__finds_its_comment_behind_250_others(server, github):
     own = make_comment(600, render({"h20": make_section("h20")}, TARGET.runs_url))
     server.set(comments=[make_comment(number, "hello", {"login": "x", "type": "User"}) for number in range(250)] + [own])
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     assert len(server.get()["comments"]) == 251
     assert server.paths("PATCH") == ["/repos/o/r/issues/comments/600"]
@@ -119,7 +91,7 @@ def test_upsert__finds_its_comment_behind_250_others(server, github):
 def test_attack__a_planted_comment(server, github, planted):
     server.set(comments=[planted])
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     kept, ours = server.get()["comments"]
     assert kept == planted
@@ -127,19 +99,19 @@ def test_attack__a_planted_comment(server, github, planted):
 
 
 def test_upsert__a_comment_that_was_deleted_comes_back(server, github):
-    publish(github, TARGET, make_section("h20"))
+    upsert(github, TARGET, [make_section("h20")])
     server.set(faults=[{"method": "PATCH", "status": 404, "times": 1}])
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     assert read_sections(server) == {"h20": "pass", "h200": "pass"}
 
 
 def test_upsert__a_conflict_is_another_writer(server, github):
-    publish(github, TARGET, make_section("h20"))
+    upsert(github, TARGET, [make_section("h20")])
     server.set(faults=[{"method": "PATCH", "status": 409, "body": {"message": "Conflict"}, "times": 2}])
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     assert read_sections(server) == {"h20": "pass", "h200": "pass"}
 
@@ -154,11 +126,11 @@ def test_upsert__a_conflict_is_another_writer(server, github):
 )
 def test_upsert__a_no_that_is_final(server, github, fault, told):
     """What no look again can change is told at once, in GitHub's words, and only once."""
-    publish(github, TARGET, make_section("h20"))
+    upsert(github, TARGET, [make_section("h20")])
     server.set(faults=[{"method": "GET" if "times" in fault else "PATCH", "path": "comments", **fault}], log=[])
 
     with pytest.raises(GitHubError, match=told):
-        upsert(github, TARGET, make_section())
+        upsert(github, TARGET, [make_section()])
     assert len(server.paths("PATCH")) <= 1
 
 
@@ -168,7 +140,7 @@ def test_upsert__a_limit_on_the_write_itself(server, status):
     waits = []
     server.set(faults=[{"method": "POST", "path": "comments", "status": status, "headers": {"Retry-After": "61"}}])
 
-    upsert(GitHub(token="t0ken", api_url=server.url, sleep=waits.append), TARGET, make_section())
+    upsert(GitHub(token="t0ken", api_url=server.url, sleep=waits.append), TARGET, [make_section()])
 
     assert read_sections(server) == {"h200": "pass"}
     assert waits[0] == 61.0
@@ -177,8 +149,8 @@ def test_upsert__a_limit_on_the_write_itself(server, status):
 @pytest.mark.parametrize("length", [59_000, 60_000, 65_000, 65_535, 65_536, 65_537, 1_000_000])
 def test_upsert__every_length_fits(server, github, length):
     """The fake counts as GitHub does: 65,536 characters, one more is refused."""
-    upsert(github, TARGET, make_section(body="x " * (length // 2) + "\n"))
-    upsert(github, TARGET, make_section("h20", run=2, body="\N{HOURGLASS}\n" * (length // 2)))
+    upsert(github, TARGET, [make_section(body="x " * (length // 2) + "\n")])
+    upsert(github, TARGET, [make_section("h20", run=2, body="\N{HOURGLASS}\n" * (length // 2))])
 
     assert read_sections(server) == {"h200": "pass", "h20": "pass"}
 
@@ -186,7 +158,7 @@ def test_upsert__every_length_fits(server, github, length):
 def test_upsert__a_comment_that_was_edited_by_hand_is_mended(server, github):
     server.set(comments=[make_comment(5, f"{MARK}\nsomebody tidied up here")])
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     assert read_sections(server) == {"h200": "pass"}
 
@@ -195,7 +167,7 @@ def test_upsert__a_gateway_that_breaks_after_the_deed(server, github):
     """The comment exists although the answer was 502: a second one must not appear."""
     server.set(faults=[{"method": "POST", "path": "comments", "status": 502, "after": True}])
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     assert read_sections(server) == {"h200": "pass"}
     assert len(server.paths("POST")) == 1
@@ -204,7 +176,7 @@ def test_upsert__a_gateway_that_breaks_after_the_deed(server, github):
 def test_upsert__a_gateway_that_breaks_before_the_deed(server, github):
     server.set(faults=[{"method": "POST", "path": "comments", "status": 502}])
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     assert read_sections(server) == {"h200": "pass"}
 
@@ -216,14 +188,14 @@ def test_upsert__two_comments_of_our_own_become_one(server, github):
     ]
     server.set(comments=both)
 
-    upsert(github, TARGET, make_section())
+    upsert(github, TARGET, [make_section()])
 
     assert read_sections(server) == {"h20": "pass", "h100": "pass", "h200": "pass"}
     assert server.get()["comments"][0]["id"] == 4
 
 
 def test_upsert__a_comment_too_long_for_github_is_cut_before(server, github):
-    upsert(github, TARGET, make_section(body="word " * 20_000))
+    upsert(github, TARGET, [make_section(body="word " * 20_000)])
 
     assert read_sections(server) == {"h200": "pass"}
 
@@ -233,7 +205,7 @@ def test_upsert__a_writer_that_always_overwrites_is_told(server, github):
     server.set(faults=[{"method": "PATCH", "status": 200, "times": 99}], comments=[make_comment(5, MARK)])
 
     with pytest.raises(GitHubError, match="did not keep its section after 6 writes"):
-        upsert(github, TARGET, make_section())
+        upsert(github, TARGET, [make_section()])
 
 
 WRITER = """
@@ -242,7 +214,7 @@ from tests.github.test_github_publisher import make_section
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget, upsert
 target = CommentTarget(repository="o/r", pull_request=7, settle_s=0.3)
-upsert(GitHub(token="t0ken", api_url=sys.argv[1]), target, make_section(sys.argv[2]))
+upsert(GitHub(token="t0ken", api_url=sys.argv[1]), target, [make_section(sys.argv[2])])
 """
 
 
@@ -261,6 +233,6 @@ def test_upsert__waits_between_writes(server):
     waits = []
     github = GitHub(token="t0ken", api_url=server.url, sleep=waits.append)
 
-    upsert(github, CommentTarget(repository="o/r", pull_request=7, settle_s=2.0), make_section())
+    upsert(github, CommentTarget(repository="o/r", pull_request=7, settle_s=2.0), [make_section()])
 
     assert waits == [2.0]

@@ -20,7 +20,7 @@ from perfgate.github.judging import JudgingOptions, find_handoff
 from perfgate.github.learning import learn_from
 from perfgate.github.pages import write_pages
 from perfgate.github.planning import Measurement, choose_jobs, name_machines, plan_measurement
-from perfgate.github.reporting import MachineReport, Reporter, judge_machines, publish_all
+from perfgate.github.reporting import MachineReport, Reporter, announce, judge_machines, publish
 from perfgate.github.runs import MachineResult, WorkflowRun
 from perfgate.github.settings import MachineSettings, MatrixJob, Settings
 from tests.fakes.github_server import run_fake_github
@@ -31,7 +31,7 @@ AT = "2026-11-21T10:00:00Z"
 PULL = {
     "number": 7,
     "head": {"sha": HEAD, "repo": {"full_name": "o/r"}},
-    "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}},
+    "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r", "default_branch": "main"}},
 }
 RUN = WorkflowRun(repository="o/r", run_id=11, run_attempt=1, head_sha=HEAD, pull=PULL)
 SETTINGS = Settings(
@@ -59,7 +59,15 @@ def summaries():
 @pytest.fixture
 def reporter(github, summaries):
     target = CommentTarget(repository="o/r", pull_request=7, settle_s=0.0)
-    return Reporter(github=github, run=RUN, target=target, summarise=summaries.append, now=lambda: AT, note=summaries.append)
+    return Reporter(
+        github=github,
+        run=RUN,
+        target=target,
+        summarise=summaries.append,
+        now=lambda: AT,
+        note=summaries.append,
+        keep=lambda _: None,
+    )
 
 
 def write_scenario(tmp_path, name):
@@ -96,17 +104,17 @@ def test_judge_machines__a_section_is_dated_and_headed_by_values(reporter, tmp_p
     (section,) = judge_machines(reporter, [result], make_options(write_scenario(tmp_path, "unit")))
 
     assert (section.entry.state, section.entry.at) == (State.REGRESSION, AT)
-    assert section.heading.startswith("## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in ")
+    assert section.heading.startswith("## \N{CROSS MARK} REGRESSION (uncalibrated): ")
     assert "[run's summary](https://github.com/o/r/actions/runs/11)" in section.body
     assert len(summaries) == 1
-    assert summaries[0].startswith("### \N{CROSS MARK} REGRESSION (advisory): slower in ")
+    assert summaries[0].startswith("### \N{CROSS MARK} REGRESSION (uncalibrated): ")
 
 
 @pytest.mark.parametrize(
     ("worse", "state", "heading"),
     [
-        (0.0, State.INVALID, "## \N{NO ENTRY SIGN} test-gpu: invalid (the measurement cannot be trusted"),
-        (0.2, State.REGRESSION, "## \N{CROSS MARK} test-gpu: REGRESSION (advisory): slower in "),
+        (0.0, State.INVALID, "## \N{NO ENTRY SIGN} invalid: the measurement cannot be trusted"),
+        (0.2, State.REGRESSION, "## \N{CROSS MARK} REGRESSION (uncalibrated): "),
     ],
 )
 def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(reporter, tmp_path, worse, state, heading):
@@ -119,27 +127,52 @@ def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(repo
     assert section.body.startswith("- other: no job ran\n\n")
 
 
-def test_publish_all__says_of_each_machine_what_became_of_it(reporter, process):
-    sections = [reporter.announce("h20", State.PLANNED), reporter.announce("h200", State.RUNNING)]
+def test_judge_machines__a_regression_on_an_uncalibrated_machine_may_be_only_reported(reporter, tmp_path):
+    options = replace(make_options(write_scenario(tmp_path, "unit")), uncalibrated="report")
 
-    first, second = publish_all(reporter, sections)
-    process.set(pulls={"7": {**PULL, "head": {**PULL["head"], "sha": BASE}}})
-    (late,) = publish_all(reporter, [reporter.announce("h20", State.RUNNING)])
+    (section,) = judge_machines(reporter, [make_result(measure(tmp_path, "unit", worse=0.2))], options)
+
+    assert section.entry.state is State.REPORTED
+    assert section.entry.state.commit_status == "success"
+    assert section.heading.startswith("## \N{CROSS MARK} REGRESSION (uncalibrated): ")
+
+
+def test_publish__says_of_each_machine_what_became_of_it(reporter, process):
+    """The status comes first, and knows which run has answered; of that machine the comment is left as it is."""
+    later = {
+        "sha": HEAD,
+        "context": "perfgate/h200",
+        "state": "failure",
+        "target_url": "https://github.com/o/r/actions/runs/12",
+    }
+    process.set(statuses=[later])
+
+    first, second = publish(reporter, [reporter.announce("h20", State.PASS), reporter.announce("h200", State.PASS)])
 
     (comment,) = process.get()["comments"]
-    assert parse(comment["body"]).keys() == {"h20", "h200"}
-    assert first.line == f"h20: planned: {comment['html_url']}"
-    assert second.facts == {"hardware": "h200", "state": "running", "comment": comment["html_url"]}
-    assert late.facts.keys() == {"hardware", "left"}
-    assert late.line.startswith("h20: left as it is: pull request 7 is at bbbb")
+    assert parse(comment["body"]).keys() == {"h20"}
+    assert first.line == f"h20: pass: {comment['html_url']}"
+    assert second.facts == {"hardware": "h200", "left": "a later run has answered for this commit"}
+    assert second.line == "h200: left as it is: a later run has answered for this commit"
+    assert [path.split("/")[4] for path in process.paths("POST")] == ["statuses", "issues"]
 
 
-def test_publish_all__yields_before_the_next_is_published(reporter, process):
-    """A step may break off between two machines: what was said until then has its line."""
-    reports = publish_all(reporter, (reporter.announce(name, State.RUNNING) for name in ("h20", "h200")))
+def test_announce__keeps_an_answer_and_ends_a_skip(reporter, process):
+    url = "https://github.com/o/r/actions/runs/9"
+    statuses = [
+        {"sha": HEAD, "context": "perfgate/h20", "state": "failure", "target_url": url},
+        {"sha": HEAD, "context": "perfgate/h200", **SKIPPED, "target_url": url},
+    ]
+    process.set(statuses=statuses)
 
-    assert next(reports).hardware == "h20"
-    assert [status["context"] for status in process.get()["statuses"]] == ["perfgate/h20"]
+    kept, set_ = announce(reporter, {"h20": State.RUNNING, "h200": State.RUNNING})
+
+    assert (kept.left, set_.state) == ("a later run has answered for this commit", "running")
+    assert [status["context"] for status in process.get()["statuses"][2:]] == ["perfgate/h200"]
+    assert process.get()["comments"] == []
+
+
+SKIPPED = {"state": "success", "description": "not asked for, so nothing was measured"}
 
 
 def test_machine_report__without_a_comment():
@@ -165,7 +198,7 @@ JOB = MatrixJob(hardware="test-gpu", scenario="unit")
 
 def learn(tmp_path, *scenarios):
     """What a baseline below `tmp_path` takes in of the jobs of `scenarios`, of which `unit` alone handed something over."""
-    path = find_handoff(tmp_path, JOB)
+    path, _ = find_handoff(tmp_path, JOB, RUN.subject("test-gpu"))
     if not path.exists():
         path.parent.mkdir()
         path.write_bytes(measure(tmp_path, "unit"))
@@ -223,7 +256,8 @@ def test_plan_measurement__a_queue_asks_no_client():
     outputs = plan_measurement("merge_group", payload, SETTINGS, connect)
 
     assert (outputs["action"], outputs["base_sha"], outputs["scenarios"]) == ("run", BASE, "3")
-    assert orjson.loads(outputs["matrix"]) == [{"hardware": "h200", "scenario": "a"}]
+    labels = ["self-hosted", "linux", "perfgate", "h200"]
+    assert orjson.loads(outputs["matrix"]) == [{"hardware": "h200", "scenario": "a", "runs_on": labels}]
 
 
 def test_measurement__its_outputs_are_lines_of_text(github):
@@ -234,7 +268,7 @@ def test_measurement__its_outputs_are_lines_of_text(github):
         "pull_request": "7",
         "head_sha": HEAD,
         "base_sha": LEFT_AT,
-        "matrix": '[{"hardware":"test-gpu","scenario":"unit"}]',
+        "matrix": '[{"hardware":"test-gpu","scenario":"unit","runs_on":["self-hosted","linux","perfgate","test-gpu"]}]',
         "scenarios": "1",
     }
 

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -191,3 +193,110 @@ def test_lock__without_a_gpu_the_machine_is_held_alone(monkeypatch, tmp_path):
         # It came back at all: the other one would have been waited for without end.
         assert main(["runner", "lock", "--timeout", "0", "--", "true"]) == 3
     assert main(["runner", "lock", "--timeout", "0", "--", "true"]) == 0
+
+
+SLOT_UID, NEIGHBOUR_UID, SLOTS_GID = 54325, 54326, 54327
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="root makes the locks of a prepared machine")
+TRY = """
+import os, sys
+from pathlib import Path
+from perfgate.errors import PerfgateError
+from perfgate.machine.lock import hold_machine
+os.setgroups([{uid}]), os.setgid({gid}), os.setuid({uid})
+try:
+    with hold_machine(sys.argv[2].split(",") if sys.argv[2] else None, Path(sys.argv[1])):
+        print("held", flush=True)
+        sys.stdin.read()
+except PerfgateError as error:
+    print(error, flush=True)
+"""
+# Every way to lock a file that its owner may only read, and to be rid of it.
+HOSTILE = """
+import fcntl, os, sys
+from pathlib import Path
+os.setgroups([{uid}]), os.setgid({gid}), os.setuid({uid})
+folder, told, files = Path(sys.argv[1]), [], []
+for path in sorted(folder.iterdir()):
+    for name, deed in (
+        ("unlink", lambda: path.unlink()),
+        ("replace", lambda: (folder / "x").mkdir()),
+        ("write", lambda: os.open(path, os.O_WRONLY)),
+        ("lock alone", lambda: fcntl.lockf(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)),
+    ):
+        try:
+            if name == "lock alone":
+                files.append(path.open())
+                fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            deed()
+            told.append(path.name + " " + name)
+        except OSError:
+            pass
+print(",".join(told), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def prepared():
+    """The locks of two slots as `perfgate runner init-host` has systemd-tmpfiles make them; in /tmp, where other users get."""
+    folder = Path(tempfile.mkdtemp(prefix="perfgate-locks-"))
+    os.chown(folder, 0, SLOTS_GID)
+    folder.chmod(0o750)
+    for name, group in (("host", SLOTS_GID), ("gate", SLOTS_GID), ("gpu-GPU-1", SLOT_UID), ("gpu-GPU-2", NEIGHBOUR_UID)):
+        path = folder / f"{name}.lock"
+        path.touch()
+        os.chown(path, 0, group)
+        path.chmod(0o640)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def as_slot(uid, code, folder, devices=""):
+    """A process that becomes a slot's user, in the groups of its unit."""
+    with start(code.format(uid=uid, gid=SLOTS_GID), folder, devices) as process:
+        yield process
+
+
+@needs_root
+def test_attack__a_neighbour_who_takes_every_lock_that_it_may_read(prepared):
+    with as_slot(NEIGHBOUR_UID, HOSTILE, prepared) as hostile:
+        told = hostile.stdout.readline().strip()
+        assert told == ""
+        with as_slot(SLOT_UID, TRY, prepared, "GPU-1") as mine:
+            assert mine.stdout.readline().strip() == "held"
+        with as_slot(SLOT_UID, TRY, prepared, "GPU-2") as theirs:
+            assert "cannot be opened" in theirs.stdout.readline()
+    assert list_holders(prepared) == {}
+
+
+@needs_root
+def test_hold_machine__root_alone_has_a_prepared_machine_for_itself(prepared):
+    with as_slot(SLOT_UID, TRY, prepared) as slot:
+        assert "root alone has it for itself" in slot.stdout.readline()
+    with as_slot(SLOT_UID, TRY, prepared, "GPU-1") as slot:
+        assert slot.stdout.readline().strip() == "held"
+        with pytest.raises(RunnerError, match=f"process {slot.pid} measures on this machine"), hold_machine(None, prepared):
+            pass
+    with hold_machine(None, prepared), as_slot(SLOT_UID, TRY, prepared, "GPU-1") as slot:
+        assert f"process {os.getpid()} measures on GPU GPU-1" in slot.stdout.readline()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_attack__no_file_in_place_of_a_lock(tmp_path, make):
+    """Root's status names it and goes on; a session is refused, and waits for nothing."""
+    make(tmp_path / "x.lock")
+    make(tmp_path / "gpu-GPU-1.lock")
+
+    assert set(list_holders(tmp_path)) == {"x", "gpu-GPU-1"}
+    with pytest.raises(RunnerError, match=r"gpu-GPU-1\.lock: (is no file|cannot be opened)"), hold_machine(["GPU-1"], tmp_path):
+        pass
+
+
+def test_attack__a_lock_signed_with_the_number_of_a_parent(tmp_path):
+    """What stands in the file says nothing: the kernel is asked whether a parent holds it."""
+    with another(tmp_path, "GPU-1") as other:
+        for name in ("host", "gpu-GPU-1"):
+            (tmp_path / f"{name}.lock").write_text(f'{{"pid": {os.getppid()}, "exclusive": true}}')
+        with pytest.raises(RunnerError, match=f"process {other.pid} measures"), hold_machine(["GPU-1"], tmp_path):
+            pass

@@ -42,7 +42,8 @@ def test_read_stored__every_session_is_judged_to_the_outcome_that_its_page_tells
     assert {name: one.verdict.outcome for name, one in stored.items()} == OUTCOMES
     text = PAGE.read_text(encoding="utf-8")
     for name, outcome in OUTCOMES.items():
-        assert f"| `{name}` | {outcome.value} (advisory): " in text
+        uncalibrated = "" if outcome is Outcome.INVALID else " (uncalibrated)"
+        assert f"| `{name}` | {outcome.value}{uncalibrated}: " in text
         assert f"| `{name}` | {outcome.value} | {outcome.exit_code} | {stored[name].verdict.blocks} | " in text
 
 

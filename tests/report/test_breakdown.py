@@ -1,11 +1,15 @@
 """Profiles in words: what a stranger reads, and names of kernels that try to be more than names."""
 
+from __future__ import annotations
+
 import pytest
 from markdown_it import MarkdownIt
 
-from perfgate.report.breakdown import ROWS_SHOWN, build_breakdown
+from perfgate.core import Outcome
+from perfgate.report.breakdown import FASTER_SHOWN, SLOWER_SHOWN, build_breakdown, find_loss
 from perfgate.report.table import lay_out, lay_out_markdown
 from perfgate.results.attribution import Attribution, KernelDifference
+from tests.fakes.verdicts import median
 
 
 def make_part(name, base_us=30.0, candidate_us=36.0, share=0.5, **counts):
@@ -13,9 +17,14 @@ def make_part(name, base_us=30.0, candidate_us=36.0, share=0.5, **counts):
     return KernelDifference(name=name, base_us=base_us, candidate_us=candidate_us, share=share, **calls)
 
 
-def make_attribution(*parts, kind="kernel"):
-    base, candidate = sum(part.base_us for part in parts), sum(part.candidate_us for part in parts)
+def make_attribution(*parts, kind="kernel", rest_us=0.0):
+    base, candidate = sum(part.base_us for part in parts) + rest_us, sum(part.candidate_us for part in parts) + rest_us
     return Attribution(kind=kind, parts=parts, base_us=base, candidate_us=candidate)
+
+
+def make_loss(loss_us, outcome=Outcome.REGRESSION):
+    """A judgement of a step of 10 ms that became slower by so many microseconds."""
+    return (median(loss_us / 11_130, outcome=outcome),)
 
 
 def test_build_breakdown__nothing_and_a_reason():
@@ -25,27 +34,62 @@ def test_build_breakdown__nothing_and_a_reason():
     )
 
 
-def test_build_breakdown__sentence_and_rows():
-    found = build_breakdown(
-        make_attribution(make_part("moe", 1000.0, 1200.0, 0.8), make_part("sum", 50.0, 0.0, -0.2, candidate_count=0.0))
-    )
+@pytest.mark.parametrize(
+    ("parts", "loss_us", "words"),
+    [
+        ([(1000.0, 1200.0), (50.0, 40.0)], 200.0, "moe0 +200.0 us a step, 100 % of the loss; all kernels together 95 %"),
+        ([(1000.0, 1100.0)], 200.0, "all kernels together 50 % (+100.0 of +200.0 us), the rest is outside of them: the host"),
+        (
+            [(1000.0, 1014.0), (900.0, 791.0)],
+            2800.0,
+            "Kernels explain next to nothing of the loss (-95.0 of +2,800.0 us a step)",
+        ),
+        ([(1000.0, 1500.0)], 200.0, "they do not add up to it"),
+    ],
+    ids=["explained", "half", "host", "more than the loss"],
+)
+def test_build_breakdown__says_how_much_of_the_loss_the_parts_are(parts, loss_us, words):
+    made = [make_part(f"moe{place}", *times) for place, times in enumerate(parts)]
 
-    assert found.sentence.startswith(
-        "All kernels of one forward step take 1,050.0 us in the base and 1,200.0 us in the candidate (+14.3 %)"
-    )
+    found = build_breakdown(make_attribution(*made), make_loss(loss_us))
+
+    assert words in found.where
+    assert found.sentence.startswith(found.where)
+
+
+def test_build_breakdown__never_blames_a_part_that_got_faster():
+    found = build_breakdown(make_attribution(make_part("aten::mm", 900.0, 791.0)), make_loss(2800.0))
+
+    assert "aten::mm" not in found.where
+    assert "aten::mm" not in build_breakdown(make_attribution(make_part("aten::mm", 900.0, 791.0))).where
+
+
+def test_build_breakdown__rows_add_up_to_the_sum():
+    parts = make_part("moe", 1000.0, 1200.0), make_part("sum", 50.0, 0.0, candidate_count=0.0)
+    found = build_breakdown(make_attribution(*parts, rest_us=10.0), make_loss(300.0))
+
     assert found.table.rows == [
-        ("moe", "1,000.0", "1,200.0", "+200.0", "+80 %", "2"),
-        ("sum", "50.0", "0.0", "-50.0", "-20 %", "2 -> 0"),
+        ("moe", "1,000.0", "1,200.0", "+200.0", "+67 %", "2"),
+        ("sum", "50.0", "0.0", "-50.0", "-17 %", "2 -> 0"),
+        ("all others", "10.0", "10.0", "+0.0", "0 %", ""),
+        ("sum", "1,060.0", "1,210.0", "+150.0", "+50 %", ""),
     ]
 
 
 def test_build_breakdown__long_names_and_many_rows():
-    parts = [make_part(f"{'void at::native::' * 9}{number}", share=0.05) for number in range(20)]
-    table = build_breakdown(make_attribution(*parts)).table
+    slower = [make_part(f"{'void at::native::' * 9}{number}") for number in range(20)]
+    faster = [make_part(f"faster{number}", 9.0, 8.0) for number in range(20)]
+    table = build_breakdown(make_attribution(*slower, *faster)).table
 
-    assert len(table.rows) == ROWS_SHOWN + 1
-    assert table.rows[-1] == ("8 others", "240.0", "288.0", "+48.0", "40 %", "")
+    assert len(table.rows) == SLOWER_SHOWN + FASTER_SHOWN + 2
+    assert table.rows[-2] == ("all others", "504.0", "560.0", "+56.0", "n/a", "")
     assert all(len(row[0]) <= 72 for row in table.rows)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.REGRESSION])
+def test_find_loss__is_of_a_step_that_got_slower(outcome):
+    assert find_loss(make_loss(200.0, outcome)) == (pytest.approx(200.0) if outcome is Outcome.REGRESSION else None)
+    assert find_loss(make_loss(-200.0, outcome)) is None
 
 
 def test_build_breakdown__base_that_spent_nothing():
@@ -57,6 +101,6 @@ def test_lay_out__hostile_names_stay_names(name):
     table = build_breakdown(make_attribution(make_part(name))).table
     html = MarkdownIt("commonmark").enable("table").render(lay_out_markdown(table))
 
-    assert html.count("<td>") + html.count("<td ") == len(table.header)
+    assert html.count("<td>") + html.count("<td ") == 2 * len(table.header)
     assert not {"<script", "<h1", "<a ", "</details"} & {tag for tag in ("<script", "<h1", "<a ", "</details") if tag in html}
     assert "\x1b" not in lay_out(table)

@@ -78,8 +78,13 @@ LOOK = """() => [...document.querySelectorAll('figure')].map(figure => {
     cut: boxes('text').filter(([, box]) => !holds(box)).map(([text]) => text),
   };
 })"""
+# By how many pixels the page, or a table of metrics in its card, is wider than its room.
+OVERHANG = """() => Math.max(
+  document.documentElement.scrollWidth - innerWidth,
+  ...[...document.querySelectorAll('.measures table')].map(
+    table => Math.ceil(table.getBoundingClientRect().right - table.closest('section').getBoundingClientRect().right)), 0)"""
 # What the keyboard must come to, and where it is: what is focused, and which of the former it is.
-REACHABLE = 'a[href], summary, [tabindex="0"]'
+REACHABLE = 'a[href], summary, button, [tabindex="0"]'
 FOCUSED = f"""() => {{
   const one = document.activeElement;
   return [one.tagName, [...document.querySelectorAll('{REACHABLE}')].indexOf(one)];
@@ -226,6 +231,42 @@ def test_page__fits_a_phone_with_every_fold_open(read, name):
     page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
 
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page__never_scrolls_sideways_and_no_table_leaves_its_card(visit, name):
+    """From the smallest phone to a wide screen, in one page: half of a laptop's screen and a tablet are among them."""
+    page = visit(name, viewport=DESK)
+    page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+    found = {}
+    for width in (360, 390, 768, 1024, 1440, 1600):
+        page.set_viewport_size({"width": width, "height": 900})
+        found[width] = page.evaluate(OVERHANG)
+
+    assert found == dict.fromkeys(found, 0)
+
+
+@pytest.mark.parametrize("name", ["profiled", "again"])
+def test_page__buttons_copy_a_command_and_hide_what_does_not_gate(visit, name):
+    page = visit(name, viewport=DESK)
+    copy, hide = page.locator(".command button").first, page.locator(".measures button").first
+    command = page.locator(".command code").first.text_content()
+
+    copy.click()
+    hide.click()
+
+    assert page.evaluate("getSelection().toString()") == command
+    assert page.locator("tr.shown-only:visible").count() == 0
+    hide.click()
+    assert page.locator("tr.shown-only:visible").count() > 0
+
+
+def test_page__is_whole_without_its_script(visit):
+    page = visit("profiled", viewport=DESK, java_script_enabled=False)
+
+    assert page.locator("button").count() == 0
+    assert page.locator("tr.shown-only:visible").count() > 0
+    assert page.locator(".command code").count() > 3
 
 
 @pytest.mark.parametrize("name", PAGES)

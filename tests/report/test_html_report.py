@@ -68,14 +68,17 @@ def write(tmp_path, capsys):
     return write
 
 
+LATENCIES = ("itl", "itl-difference", "ttft", "ttft-difference")
+
+
 @pytest.mark.parametrize(
     ("make", "title", "figures"),
     [
-        (folders.write_profiled, "REGRESSION", {"timeline", "itl", "ttft", "attribution"}),
-        (folders.write_faster, "IMPROVED", {"timeline"}),
+        (folders.write_profiled, "REGRESSION", {"verdict", "timeline", *LATENCIES, "attribution"}),
+        (folders.write_faster, "IMPROVED", {"verdict", "timeline"}),
         (folders.write_failed, "INVALID", {"timeline"}),
-        (lambda _: folders.MEASURED / "aa", "INCONCLUSIVE", {"timeline", "itl", "ttft"}),
-        (lambda _: folders.MEASURED / "closed-aa", "PASS", {"timeline", "itl", "ttft"}),
+        (lambda _: folders.MEASURED / "aa", "INCONCLUSIVE", {"verdict", "timeline", *LATENCIES}),
+        (lambda _: folders.MEASURED / "closed-aa", "PASS", {"verdict", "timeline", *LATENCIES}),
         (folders.write_matrix, "Matrix", {"servers", "rounds"}),
         (lambda path: folders.write_timings(path, slower=0.05), "REGRESSION", {"layers-1"}),
         (folders.write_timings, "PASS", {"layers-1"}),
@@ -96,7 +99,7 @@ def test_report__says_the_answer_and_shows_each_metric(write, tmp_path):
     html = write(folders.write_profiled(tmp_path / "folder"))
     text = re.sub(r"<[^>]+>", " ", html).replace("\N{NO-BREAK SPACE}", " ")
 
-    for words in ("Output throughput", "-2.9 %", "3,519.8 tok/s", "PERFGATE_INJECT", "gpu:3", "fused_moe_kernel", "+18.0 us"):
+    for words in ("Output throughput", "-2.9 %", "3,519.8 tok/s", "PERFGATE_INJECT", "gpu:3", "fused_moe_kernel", "+118.0 us"):
         assert words in text
     assert f"perfgate check {tmp_path / 'folder'}" in text
 
@@ -108,17 +111,20 @@ def test_report__layers_beside_a_session(write):
     assert "share of the roofline reached" in html
 
 
-def test_report__fetches_nothing_and_runs_nothing(write, tmp_path):
+def test_report__fetches_nothing_and_runs_its_own_script_alone(write, tmp_path):
     html = write(folders.write_profiled(tmp_path / "folder"))
     tags = read(html)
     style = re.search(r"<style>(.*)</style>", html, flags=re.DOTALL)[1]
+    scripts = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
     policy = next(attrs["content"] for tag, attrs in tags if attrs.get("http-equiv") == "Content-Security-Policy")
 
-    assert not {tag for tag, _ in tags} & {"script", "img", "iframe", "object", "embed", "base", "form", "video", "audio"}
+    assert [attrs for tag, attrs in tags if tag == "script"] == [{}]
+    assert not {tag for tag, _ in tags} & {"img", "iframe", "object", "embed", "base", "form", "video", "audio"}
     assert not [name for _, attrs in tags for name in attrs if name.startswith("on") or name in {"src", "srcset", "style"}]
     assert "url(" not in style
     assert "@import" not in style
-    assert f"'sha256-{b64encode(hashlib.sha256(style.encode()).digest()).decode()}'" in policy
+    for kind, text in (("style", style), ("script", *scripts)):
+        assert f"{kind}-src 'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}';" in policy
     assert policy.startswith("default-src 'none'")
     assert all(re.match(r"(#|\./|data:,$)", attrs["href"]) for _, attrs in tags if "href" in attrs)
 
@@ -141,7 +147,7 @@ def test_report__hostile_text_stays_text(write, tmp_path, make):
     tags = read(html)
 
     assert "alert(" in html
-    assert not {tag for tag, _ in tags} & {"script", "img"}
+    assert [tag for tag, _ in tags if tag in {"script", "img"}] == ["script"]
     assert not [name for _, attrs in tags for name in attrs if name.startswith("on")]
     assert html.count("<style>") == html.count("</style>") == 1
     assert "\u202e" not in html

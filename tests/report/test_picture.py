@@ -1,12 +1,14 @@
 """Pictures as SVG files: which points the curve of a matrix has, what a file holds, and which places are refused."""
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from perfgate.core import Role
 from perfgate.errors import InputError
-from perfgate.report.chart.curves import trace_servers
+from perfgate.report.cells import tabulate_best
+from perfgate.report.chart.curves import draw_servers, trace_servers
 from perfgate.report.chart.picture import render_picture, save_curve_plot
 from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.results.matrix_records import MatrixEntry
@@ -108,3 +110,33 @@ def test_save_curve_plot__refused(tmp_path, cells, name, message):
         save_curve_plot(cells, "a sweep", tmp_path / name)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def add_round(cell, throughput, itl):
+    """The same cell with a second round, on a fresh start."""
+    (entry, run), *_ = cell.runs
+    again = replace(entry, round=2), replace(run, values=run.values | {"output_tok_per_s": throughput, "median_itl_ms": itl})
+    return replace(cell, runs=(*cell.runs, again))
+
+
+def test_draw_servers__bars_span_the_rounds_of_a_cell():
+    cells = [add_round(CELLS[0], 120.0, 4.4), *CELLS[1:]]
+
+    wide, narrow = draw_servers(cells).drawings
+
+    for drawing in (wide, narrow):
+        bars = [shape for shape in drawing.shapes if "whisker" in shape.style]
+        assert len(bars) == 2
+        assert bars[0].at["x2"] > bars[0].at["x1"]
+    assert not [shape for shape in draw_servers(CELLS).drawings[0].shapes if "whisker" in shape.style]
+
+
+def test_tabulate_best__says_what_starts_leave_open():
+    """A lead counts only where it is larger than what starts of one server lie apart."""
+    plain, fused = add_round(CELLS[0], 102.0, 4.0), add_round(CELLS[3], 112.0, 3.5)
+    near = add_round(build_cell("near", "c1", output_tok_per_s=110.5, median_itl_ms=3.5), 114.0, 3.5)
+
+    assert tabulate_best([plain, fused]).rows == [("c1", "fused", "111.0", "9.9 %", "2.0 %", "ahead")]
+    assert tabulate_best([plain, fused, near]).rows[0][-1] == "not apart"
+    assert tabulate_best([CELLS[0], CELLS[3]]).rows[0][-1] == "not known: one start each"
+    assert tabulate_best(CELLS[:2]).rows == []

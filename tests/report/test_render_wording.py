@@ -7,8 +7,8 @@ import pytest
 from perfgate.core import Judgement, Outcome
 from perfgate.metrics import METRICS
 from perfgate.report import wording
+from perfgate.report.families import list_families, sort_judgements
 from perfgate.report.figure import MARGIN, WIDTH, ZERO, draw_interval
-from perfgate.report.view import sort_judgements
 
 
 def judgement(metric="median_itl_ms", change=0.0, low=0.0, high=0.0, margin_ratio=0.1, **more):
@@ -62,7 +62,13 @@ def test_draw_interval__zero_margin_and_estimate_stand_in_their_places():
     drawn = draw_interval(judgement(change=math.expm1(1.6 * math.log1p(0.1)), low=0.12, high=0.25))
 
     assert len(drawn) == WIDTH
-    assert (drawn[ZERO], drawn[MARGIN], drawn[ZERO + 8]) == ("0", "!", "*")
+    assert (drawn[ZERO], drawn[MARGIN], drawn[ZERO + 8]) == ("0", "|", "*")
+
+
+def test_draw_interval__where_the_metric_fails_from_has_its_place():
+    drawn = draw_interval(judgement(fails_from=math.expm1(0.6 * math.log1p(0.1))))
+
+    assert (drawn[ZERO + 3], drawn[MARGIN]) == ("!", "|")
 
 
 def test_draw_interval__worse_is_right_for_either_direction():
@@ -101,9 +107,40 @@ def test_sort_judgements__worst_first_then_shown_only():
 
 
 def test_wording__every_outcome_has_its_words():
-    assert set(wording.ACTIONS) == set(Outcome)
     assert all(outcome.icon and outcome.sentence for outcome in Outcome)
 
 
 def test_wording__every_metric_has_a_title():
     assert all(wording.title(judgement(name)) for name in METRICS)
+
+
+@pytest.mark.parametrize(
+    ("metric", "change", "low", "high", "text"),
+    [
+        ("median_itl_ms", 0.05, 0.04, 0.06, "\N{UPWARDS ARROW} worse"),
+        ("median_itl_ms", -0.05, -0.06, -0.04, "\N{DOWNWARDS ARROW} better"),
+        ("output_tok_per_s", -0.05, -0.06, -0.04, "\N{DOWNWARDS ARROW} worse"),
+        ("median_itl_ms", 0.05, -0.01, 0.1, "unclear"),
+    ],
+)
+def test_point__says_the_direction_and_what_it_is_worth(metric, change, low, high, text):
+    worse = -change if metric == "output_tok_per_s" else change
+
+    assert wording.point(judgement(metric, change, low, high, worse=worse)) == text
+
+
+def test_list_families__throughput_and_e2e_are_one_line_in_a_closed_loop():
+    both = (judgement("mean_e2e_ms", 0.03, worse=0.03), judgement("output_tok_per_s", -0.029, worse=0.0294))
+
+    (closed,), split = list_families(both, is_closed_loop=True), list_families(both, is_closed_loop=False)
+
+    assert closed.title == "Output throughput (= Mean E2E +3.0 %)"
+    assert [family.title for family in split] == ["Mean E2E", "Output throughput"]
+
+
+def test_list_families__the_one_that_decided_gives_the_line():
+    lost = judgement("mean_e2e_ms", 0.03, worse=0.03, outcome=Outcome.REGRESSION)
+
+    (family,) = list_families((judgement("output_tok_per_s", -0.029, worse=0.0294), lost), is_closed_loop=True)
+
+    assert family.judgement is lost

@@ -1,6 +1,7 @@
 """The tidy frame of windows and runs."""
 
 import sys
+from io import BytesIO
 
 import pandas as pd
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from perfgate.core import Arm, Fingerprint, Role, Run, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
-from perfgate.results.frame import COLUMNS, frame_of_runs, frame_of_sessions, write_csv, write_parquet
+from perfgate.results.frame import COLUMNS, dump_csv, dump_parquet, frame_of_runs, frame_of_sessions
 
 
 def make_run(source="run.jsonl", **changes):
@@ -101,35 +102,22 @@ def test_frame_of_sessions__wide_again():
     assert wide.loc[("results", "base", 1, 1, 0), "output_tok_per_s"] == 1000.0
 
 
-def test_write_csv__reads_back(tmp_path):
-    path = tmp_path / "runs.csv"
+def test_dump_csv__reads_back():
+    content = dump_csv(frame_of_runs([make_run()]))
 
-    write_csv(frame_of_runs([make_run()]), path)
-
-    assert pd.read_csv(path)["value"].tolist() == [1000.0, 12.5]
-    assert list(tmp_path.iterdir()) == [path]
+    assert pd.read_csv(BytesIO(content))["value"].tolist() == [1000.0, 12.5]
 
 
-def test_write_parquet__reads_back_with_types(tmp_path):
+def test_dump_parquet__reads_back_with_types():
     pytest.importorskip("pyarrow", reason="pyarrow comes with the extras history and test")
-    path = tmp_path / "runs.parquet"
-    frame = frame_of_runs([make_run()])
+    content = dump_parquet(frame_of_runs([make_run()]))
 
-    write_parquet(frame, path)
-
-    assert pd.read_parquet(path)["value"].tolist() == [1000.0, 12.5]
-    assert str(pd.read_parquet(path)["completed"].dtype) == "Int64"
+    assert pd.read_parquet(BytesIO(content))["value"].tolist() == [1000.0, 12.5]
+    assert str(pd.read_parquet(BytesIO(content))["completed"].dtype) == "Int64"
 
 
-def test_write_parquet__without_pyarrow(tmp_path, monkeypatch):
+def test_dump_parquet__without_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    path = tmp_path / "runs.parquet"
 
-    with pytest.raises(InputError, match=r"Parquet needs pyarrow; pip install 'sglang-perfgate\[history\]'"):
-        write_parquet(frame_of_runs([make_run()]), path)
-    assert not path.exists()
-
-
-def test_write_csv__place_that_cannot_be_written(tmp_path):
-    with pytest.raises(InputError, match=r"runs\.csv: cannot be written"):
-        write_csv(frame_of_runs([make_run()]), tmp_path / "missing" / "runs.csv")
+    with pytest.raises(InputError, match=r"Parquet needs pyarrow; pip install pyarrow, or use CSV"):
+        dump_parquet(frame_of_runs([make_run()]))

@@ -2,14 +2,15 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 from perfgate.core import Arm
+from perfgate.engines.sglang import SGLANG
 from perfgate.errors import EvidenceError, ServerError
 from perfgate.results.profiles import PROFILES_FILE, Profile, attribute_profiles, load_profiles
 from perfgate.scenario.schema import Load
-from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
@@ -29,7 +30,7 @@ def reaper():
 def profile(folder, reaper, *, arm=Arm.BASE, start=1, load=LOAD, **env):
     """Profile a fresh fake server into `folder`."""
     (folder / "config.json").write_text('{"vocab_size": 4096}')
-    engine = Engine(name="fake", package="fake", module=ENGINE_MODULE, env=FAKE_PATH)
+    engine = replace(SGLANG, name="fake", package="fake", module=ENGINE_MODULE, args=(), env=FAKE_PATH)
     launch = Launch(
         engine=engine, python=sys.executable, model=folder, args=(), env=env, ready_timeout_s=120.0, stop_timeout_s=0.5
     )

@@ -67,10 +67,10 @@ def test_build_view__says_where_the_time_went():
 
     assert "40 % measuring, 13 % warming up, 30 % starting servers" in told
     assert "8 of 20 windows discarded" in told
-    assert "10.0 GPU-minutes" in view_of(replace(SESSION, timing=timing)).confidence
+    assert "10.0 GPU-minutes" in view_of(replace(SESSION, timing=timing)).evidence
     assert "3 more cut off by a break and measured anew" in broken
     assert "starting servers" not in handed_over
 
 
 def test_build_view__without_a_clock_the_windows_are_summed():
-    assert "6.7 GPU-minutes in windows" in view_of(SESSION).confidence
+    assert "6.7 GPU-minutes in windows" in view_of(SESSION).evidence

@@ -61,17 +61,17 @@ def test_judge__headlines_come_first():
 def test_judge__without_a_baseline_says_so_and_uses_the_plain_t():
     verdict = judge(make_session(SCENARIO, worse=0.05), SCENARIO, None)
 
-    assert verdict.advisory
-    assert "calibrating: 0 of 20" in verdict.warnings[0]
-    assert "own noise alone" in verdict.warnings[1]
+    assert verdict.uncalibrated
+    assert verdict.policy["aa_blocks"] == 0
+    assert "own noise alone" in verdict.warnings[0]
     assert verdict.policy["baseline"] == "none"
 
 
-@pytest.mark.parametrize(("sessions", "is_advisory"), [(9, True), (10, False)])
-def test_judge__is_advisory_below_twenty_blocks(sessions, is_advisory):
+@pytest.mark.parametrize(("sessions", "is_uncalibrated"), [(9, True), (10, False)])
+def test_judge__is_uncalibrated_below_twenty_blocks(sessions, is_uncalibrated):
     baseline = make_baseline(SCENARIO, sessions=sessions)
 
-    assert judge(make_session(SCENARIO), SCENARIO, baseline).advisory is is_advisory
+    assert judge(make_session(SCENARIO), SCENARIO, baseline).uncalibrated is is_uncalibrated
 
 
 def test_judge__writes_down_what_was_fixed():
@@ -222,7 +222,7 @@ def test_judge__a_baseline_that_does_not_fit_is_not_used(changes, reason):
     verdict = judge(make_session(SCENARIO), SCENARIO, replace(BASELINE, **changes))
 
     assert any(reason in warning for warning in verdict.warnings)
-    assert (verdict.policy["aa_blocks"], verdict.policy["baseline"], verdict.advisory) == (0, "none", True)
+    assert (verdict.policy["aa_blocks"], verdict.policy["baseline"], verdict.uncalibrated) == (0, "none", True)
     assert {judgement.band for judgement in verdict.judgements} == {None}
 
 
@@ -246,8 +246,8 @@ def test_judge__a_metric_that_the_baseline_lacks_is_judged_by_itself():
 
     verdict = judge(make_session(SCENARIO), SCENARIO, replace(BASELINE, metrics=metrics))
 
-    assert "median_itl_ms is not in the baseline" in verdict.warnings[1]
-    assert verdict.advisory
+    assert "median_itl_ms is not in the baseline" in verdict.warnings[0]
+    assert verdict.uncalibrated
 
 
 @pytest.mark.parametrize(
@@ -348,8 +348,9 @@ def test_judge__p_values_and_bands_are_those_of_the_formulas():
 def test_format_verdict__rounds_and_sorts():
     text = format_verdict(judge(make_session(SCENARIO), SCENARIO, BASELINE)).decode()
 
-    assert text.index('"advisory"') < text.index('"blocks"') < text.index('"warnings"')
-    assert '"margin": 0.03,' in text
+    assert text.index('"blocks"') < text.index('"uncalibrated"') < text.index('"warnings"')
+    assert '"margin": -0.0291262,' in text
+    assert '"schema": 2,' in text
     assert "NaN" not in text
 
 

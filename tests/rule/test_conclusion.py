@@ -65,8 +65,13 @@ def test_judge__only_what_is_open_is_called_open():
     assert verdict.reasons == ("undecided after 2 blocks: Median ITL; 1 block more to the next look",)
 
 
-def test_judge__a_pass_says_how_unlikely_a_loss_is():
-    assert _judge().reasons == ("3 gating metrics after 2 blocks: a loss beyond its margin is less likely than 5 % for each",)
+def test_judge__a_pass_says_with_what_confidence_it_excludes_a_loss():
+    assert _judge().reasons == (
+        (
+            "3 gating metrics after 2 blocks: each excludes a loss of its margin, with 95 % confidence at this look and at "
+            "least 80 % over all 4"
+        ),
+    )
 
 
 def test_judge__a_gain_names_the_metrics_that_gained():
@@ -81,23 +86,25 @@ def test_judge__a_regression_names_the_metrics_that_lost_and_no_other():
     judgement = _find(verdict, "output_tok_per_s")
     # Throughput: what the candidate lost of the base's, not what the base has more.
     loss = -100 * expm1(-judgement.worse)
+    line = 100 * (1 - 1 / (1 + judgement.fails_from))
     reason, *others = verdict.reasons
     assert reason == (
-        f"Output throughput is worse by {loss:.1f} %: more than half of its 2.9 % margin, "
-        f"and noise alone does that with p = {judgement.p_value:.1g}"
+        f"Output throughput is worse by {loss:.1f} %: it fails from {line:.1f} %, where a loss is surely above zero and more "
+        "than half its margin"
     )
     assert others == []
     assert [one.outcome for one in verdict.judgements] == [Outcome.REGRESSION, Outcome.PASS, Outcome.PASS]
 
 
-def test_judge__a_loss_without_any_noise_has_no_probability_left():
+def test_judge__without_any_noise_a_metric_fails_from_half_its_margin():
     session = make_session(SCENARIO, noise=0.0, worse=0.1)
     windows = tuple(
         replace(one, run=replace(one.run, duration_s=one.run.duration_s + 0.001 * number))
         for number, one in enumerate(session.windows)
     )
 
-    assert judge(replace(session, windows=windows), SCENARIO, None).reasons[0].endswith("p = 0")
+    judgements = judge(replace(session, windows=windows), SCENARIO, None).judgements
+    assert [one.fails_from for one in judgements] == [pytest.approx((1 + one.margin_ratio) ** 0.5 - 1) for one in judgements]
 
 
 def test_judge__change_interval_and_probability_are_those_of_the_estimate():

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from perfgate.core import Outcome
-from perfgate.stats.looks import LookPlan, Series, decide, judge_metric
+from perfgate.stats.looks import LookPlan, Series, decide, find_levels, judge_metric, reject
 from perfgate.stats.moderated import Estimate, Prior, find_quantile
 
 PLAN = LookPlan(alpha=0.01, looks=(2, 3, 4, 6))
@@ -291,3 +291,22 @@ def test_decide__the_unit_of_the_logarithm_means_nothing(family, scale):
         assume(all(abs(edge) > 1e-9 for edge in edges) and one.estimate.standard_error > 1e-9)
         assert other.estimate.p_worse == pytest.approx(one.estimate.p_worse, rel=1e-6, abs=1e-12)
     assert (after.outcome, after.look) == (before.outcome, before.look)
+
+
+@pytest.mark.parametrize("p_values", [(0.001,), (0.001, 0.004, 0.02), (0.02, 0.0049, 0.004), (0.003, 0.003, 0.0101, 0.9)])
+def test_find_levels__are_where_a_rejection_begins(p_values):
+    """The largest p-value that Holm rejects while the others stay: just above it a metric is not rejected."""
+    levels = find_levels(p_values, 0.01)
+
+    for index, level in enumerate(levels):
+        others = list(p_values)
+        others[index] = level
+        assert reject(others, 0.01)[index]
+        others[index] = level * 1.001
+        assert not reject(others, 0.01)[index]
+
+
+def test_look_plan__a_bound_that_holds_over_all_looks_is_stricter_at_each():
+    plan = LookPlan(alpha=0.01, looks=(2, 3, 4, 6))
+
+    assert (plan.confidence_look, plan.confidence_over_looks) == (pytest.approx(0.9875), pytest.approx(0.80))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,7 +73,9 @@ def test_values__one_pod_one_gpu_no_secret(values):
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert values["template"]["spec"]["automountServiceAccountToken"] is False
     assert isinstance(values["githubConfigSecret"], str)
-    assert all(mount["readOnly"] for mount in container["volumeMounts"] if mount["name"] != "shm")
+    assert {mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")} == {"shm", "home", "tmp"}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"name": "HF_HUB_CACHE", "value": "/srv/models/hub"} in container["env"]
     assert container["securityContext"]["runAsNonRoot"] is True
 
 
@@ -95,8 +101,45 @@ def test_cluster__holds_what_the_pods_mount(values):
         if "persistentVolumeClaim" in one
     }
     wanted |= {("ConfigMap", one["configMap"]["name"]) for one in volumes if "configMap" in one}
+    wanted |= {("NetworkPolicy", "perfgate-runner")}
 
     assert there == wanted
+
+
+def test_attack__a_pod_that_asks_the_cloud_for_its_rights(values):
+    """What the network policy lets through, of the pods that the values make."""
+    (policy,) = (one for one in yaml.safe_load_all((FOLDER / "cluster.yaml").read_text()) if one["kind"] == "NetworkPolicy")
+    blocks = [ipaddress.ip_network(text) for text in policy["spec"]["egress"][1]["to"][0]["ipBlock"]["except"]]
+
+    assert policy["spec"]["podSelector"]["matchLabels"] == values["template"]["metadata"]["labels"]
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in policy["spec"]
+    for address in ("169.254.169.254", "100.100.100.200", "10.0.0.1", "172.20.0.1", "192.168.1.1"):
+        assert any(ipaddress.ip_address(address) in block for block in blocks)
+    unit = (FOLDER.parent / "systemd" / "perfgate-runner@.service").read_text()
+    denied = next(line for line in unit.splitlines() if line.startswith("IPAddressDeny="))
+    assert all(str(block) in denied for block in blocks if not block.is_link_local)
+    assert "link-local" in denied
+
+
+def test_image__a_linter_reads_it():
+    """No daemon builds images here; the linter parses each instruction, and shellcheck its commands."""
+    beside = Path(sys.executable).with_name("hadolint")
+    linter = beside if beside.exists() else shutil.which("hadolint") or pytest.skip("the test extra has hadolint")
+    done = subprocess.run([linter, FOLDER.parent / "image" / "Dockerfile"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_image__holds_what_the_pods_run(values):
+    text = (FOLDER.parent / "image" / "Dockerfile").read_text()
+    (container,) = values["template"]["spec"]["containers"]
+
+    assert container["command"][-1] in text
+    assert f"USER {container['securityContext']['runAsUser']}" in text
+    for variable in container["env"]:
+        assert "hooks" not in variable["value"] or f"/opt/perfgate/hooks/{Path(variable['value']).name}" == variable["value"]
+    assert "/opt/perfgate/hooks/" in text
 
 
 def test_cluster__the_policy_is_one(tmp_path):

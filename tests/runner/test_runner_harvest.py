@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
@@ -94,6 +95,21 @@ def test_harvest__nothing_offered_asks_nobody(machine, process):
 
 @needs_root
 @needs_openssl
+def test_attack__a_process_that_lives_while_root_harvests(machine, process):
+    """It could change what root copies after root looked; the unit ends all processes first, and the harvest looks again."""
+    registered = prepare(machine, process)
+    compile_and_offer(machine)
+    process.set(jobs={"21": [{"runner_name": registered}]})
+    with subprocess.Popen(["/bin/sleep", "600"], user="nobody", cwd="/") as left:
+        done = harvest(machine)
+        left.kill()
+
+    assert (done.returncode, f"process {left.pid} of slot 0 lives" in done.stderr) == (3, True), done.stderr
+    assert not machine.cache.exists()
+
+
+@needs_root
+@needs_openssl
 def test_harvest__keeps_the_last_three(machine, process):
     for second in range(4):
         (machine.cache / f"old-{second}" / "files").mkdir(parents=True)
@@ -157,7 +173,7 @@ def test_attack__a_night_that_is_not_mine(machine, process, repository):
     assert (len(process.get()["log"]) == before) == (repository == "mallory/r")
 
 
-@pytest.mark.parametrize("kind", ["offer", "files", "claim", "pipe", "no claim", "link inside"])
+@pytest.mark.parametrize("kind", ["offer", "files", "claim", "pipe", "folder", "no claim", "link inside"])
 def test_attack__an_offer_that_leads_elsewhere(tmp_path, kind):
     """Root reads what a job left: no link is followed, and nothing else is waited for."""
     home, elsewhere, caches = tmp_path / "home", tmp_path / "elsewhere", tmp_path / "caches"
@@ -168,7 +184,7 @@ def test_attack__an_offer_that_leads_elsewhere(tmp_path, kind):
     left = offer(caches, home, CLAIM)
     twist(left, elsewhere, kind)
 
-    with pytest.raises(RunnerError, match=r"link|no claim"):
+    with pytest.raises(RunnerError, match=r"link|no claim|no file"):
         harvest_offer(home, "mine", lambda _: None, lambda files: seed(files, tmp_path / "seeds", "key"))
     assert not (tmp_path / "seeds").exists() or list((tmp_path / "seeds").iterdir()) == []
     assert (elsewhere / "secret").read_text() == "key"
@@ -190,6 +206,8 @@ def twist(left, elsewhere, kind):
             (left / "claim.json").symlink_to(elsewhere / "secret")
         elif kind == "pipe":
             os.mkfifo(left / "claim.json")
+        elif kind == "folder":
+            (left / "claim.json").mkdir()
         else:
             (left / "claim.json").write_text("{" * 5000)
 

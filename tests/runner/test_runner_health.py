@@ -206,3 +206,47 @@ def test_doctor__a_neighbours_gpu_may_be_hidden(library, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert '"index": 5' in done.stdout
     assert done.stdout.count('"uuid"') == 1
+
+
+AT = replace(FIT, bus="00000000:17:00.0")
+NEIGHBOUR = "4,1,2,-;NVRM: Xid (PCI:0000:b1:00): 94, pid=1, name=python3"
+
+
+def test_judge_health__another_gpus_error_closes_no_slot():
+    assert judge_health([AT], kernel_log=NEIGHBOUR, is_whole=False) == ()
+    assert [finding.where for finding in judge_health([AT], kernel_log=NEIGHBOUR)] == ["GPU at 0000:b1:00"]
+    own = XID.format(94)
+    assert [finding.where for finding in judge_health([AT], kernel_log=own, is_whole=False)] == ["GPU at 0000:17:00"]
+
+
+def test_judge_health__a_gpu_whose_place_is_not_known_could_be_any():
+    assert len(judge_health([FIT], kernel_log=NEIGHBOUR, is_whole=False)) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "4,1,2,-;process '/tmp/NVRM: Xid (PCI:0000:17:00): 79, x' started with executable stack",
+        "12,1,2,-;NVRM: Xid (PCI:0000:17:00): 79, written to /dev/kmsg by a program",
+        " SUBSYSTEM=NVRM: Xid (PCI:0000:17:00): 79",
+        "NVRM: Xid (PCI:0000:17:00): 79, no record of the kernel",
+    ],
+)
+def test_attack__a_text_in_the_kernels_log_that_reads_as_an_error(line):
+    assert judge_health([AT], kernel_log=f"{line}\n4,2,3,-;usb 1-1: new device") == ()
+
+
+def test_judge_health__what_a_reset_or_a_reload_has_answered_is_over():
+    reset = "4,5,6,-;NVRM: Xid (PCI:0000:17:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    needed = reset.replace("from 0x1 (GPU Reset Required) to 0x0 (None)", "from 0x0 (None) to 0x1 (GPU Reset Required)")
+    load = "5,7,8,-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05"
+
+    assert judge_health([AT], kernel_log="\n".join([XID.format(95), reset])) == ()
+    assert judge_health([AT], kernel_log="\n".join([XID.format(79), NEIGHBOUR, load])) == ()
+    assert len(judge_health([AT], kernel_log="\n".join([XID.format(95), needed]))) == 1
+    assert len(judge_health([AT], kernel_log="\n".join([reset, XID.format(95)]))) == 1
+    assert len(judge_health([AT], kernel_log=f"{NEIGHBOUR}\n{reset}")) == 1
+
+
+def test_judge_health__a_line_of_dmesg():
+    assert len(judge_health([AT], kernel_log="[   12.345678] NVRM: Xid (PCI:0000:17:00): 79, pid=1")) == 1

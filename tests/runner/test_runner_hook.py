@@ -15,7 +15,8 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.errors import InputError, RunnerError
-from perfgate.runner.hook import find_quarantine, kill_worker, quarantine
+from perfgate.runner.hook import kill_worker
+from perfgate.runner.quarantine import close_slot, find_quarantine, take_refusal
 from perfgate.runner.settings import Runner, load_runner
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,7 @@ def run_worker(tmp_path, settings, *, head="o/r", tool=PERFGATE):
         "GITHUB_REPOSITORY": "o/r",
         "GITHUB_WORKFLOW_REF": "o/r/.github/workflows/perfgate-pr.yml@refs/pull/7/merge",
         "PERFGATE": str(tool),
+        "HOME": str(tmp_path),
     }
     return subprocess.run(
         [name, script, tmp_path, ROOT / "deploy/hooks/job-started.sh"],
@@ -98,10 +100,10 @@ def test_attack__a_step_that_always_runs_after_a_refused_hook(tmp_path, settings
     assert not (tmp_path / "after").exists()
     assert wait_until_gone(int((tmp_path / "helper").read_text()))
     for _ in range(100):
-        if find_quarantine(load_runner()):
+        if (tmp_path / "refused").exists():
             break
         time.sleep(0.05)
-    assert "comes from a fork" in find_quarantine(load_runner())
+    assert "comes from a fork" in take_refusal(tmp_path)
 
 
 def test_attack__a_machine_without_rules_admits_nobody(tmp_path):
@@ -121,13 +123,6 @@ def test_attack__a_hook_that_cannot_run_admits_nobody(tmp_path, settings, tool):
     os.kill(int((tmp_path / "helper").read_text()), signal.SIGKILL)
 
 
-def test_started__a_closed_slot_takes_nobody(tmp_path, settings):
-    quarantine(load_runner(), "a fork knocked")
-
-    assert run_worker(tmp_path, settings).returncode == -9
-    wait_until_gone(int((tmp_path / "helper").read_text()))
-
-
 def test_kill_worker__where_there_is_none():
     with pytest.raises(RunnerError, match=r"no Runner\.Worker runs above this hook"):
         kill_worker()
@@ -135,17 +130,42 @@ def test_kill_worker__where_there_is_none():
 
 def test_find_quarantine__opens_by_itself(tmp_path):
     runner = Runner(repositories=("o/r",), state=tmp_path, quarantine_s=300)
-    quarantine(runner, "why", clock=1000.0)
+    close_slot(runner, "0", "why", clock=1000.0)
 
-    assert find_quarantine(runner, clock=1299.0) == "why (for 1 s more)"
-    assert find_quarantine(runner, clock=1300.0) is None
+    assert find_quarantine(runner, "0", clock=1299.0) == "why (for 1 s more)"
+    assert find_quarantine(runner, "0", clock=1300.0) is None
+    assert find_quarantine(runner, "1", clock=1000.0) is None
 
 
 @pytest.mark.parametrize("mark", ["", "{}", "[]", '{"until": "soon"}'])
 def test_find_quarantine__a_broken_mark_keeps_the_slot_closed(tmp_path, mark):
-    (tmp_path / f"quarantine-{os.getuid()}.json").write_text(mark)
+    (tmp_path / "quarantine-0.json").write_text(mark)
 
-    assert "cannot be read" in find_quarantine(Runner(repositories=("o/r",), state=tmp_path))
+    assert "cannot be read" in find_quarantine(Runner(repositories=("o/r",), state=tmp_path), "0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("link", "is no file"), ("pipe", "is no file"), ("folder", "is no file"), ("escape", "gotcha [31m a"), ("long", "aaaa")],
+)
+def test_attack__a_note_of_refusal_that_is_none(tmp_path, kind, reason):
+    """Root reads what a job left: it follows no link, waits for no pipe, and shows printable words alone."""
+    note, secret = tmp_path / "refused", tmp_path / "secret"
+    secret.write_text("key")
+    contents = {"escape": "gotcha\x1b[31m\na", "long": "a" * 10**6}
+    if kind == "link":
+        note.symlink_to(secret)
+    elif kind == "pipe":
+        os.mkfifo(note)
+    elif kind == "folder":
+        note.mkdir()
+    else:
+        note.write_text(contents[kind])
+
+    told = take_refusal(tmp_path)
+    assert reason in told
+    assert "key" not in told
+    assert len(told) <= 400 + len(str(note))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import stat
 import pytest
 
 from perfgate.errors import InputError
-from perfgate.runner.host import Board, plan_host
+from perfgate.runner.host import Board, Site, plan_host
+from perfgate.runner.host_setup import read_resolvers
 from perfgate.runner.settings import load_runner
+from perfgate.runner.topology import Share, read_shares
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 TOOLS = ("systemd-sysusers", "systemd-tmpfiles", "systemctl")
@@ -23,6 +25,11 @@ from perfgate.cli import main
 set_gpu(name="NVIDIA H200", count={count})
 sys.exit(main(["runner", "init-host", {words}]))
 """
+
+
+def build_site(slots, **changes):
+    shares = {name: Share(cpus="0-3 8-11", node=1, memory_bytes=2**36) for name in slots}
+    return Site(slots=slots, shares=shares, repositories=["o/r"], **changes)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +75,8 @@ def test_init_host__from_nothing_to_a_machine(library, tmp_path, root):
         for name in ("var/lib/perfgate", "run/perfgate", "opt/perfgate/hooks/job-started.sh")
     }
     assert modes == {
-        "var/lib/perfgate": "drwxrws--t",
-        "run/perfgate": "drwxrws---",
+        "var/lib/perfgate": "drwxr-xr-x",
+        "run/perfgate": "drwxr-x---",
         "opt/perfgate/hooks/job-started.sh": "-rwxr-xr-x",
     }
     assert stat.filemode((root / "var/cache/perfgate").stat().st_mode) == "drwxr-xr-x"
@@ -79,6 +86,13 @@ def test_init_host__from_nothing_to_a_machine(library, tmp_path, root):
         "perfgate-runner@0.service",
         "perfgate-runner@1.service",
     ]
+    locks = {path.name: stat.filemode(path.stat().st_mode) for path in (root / "run/perfgate").iterdir()}
+    assert locks == dict.fromkeys(("gate.lock", "host.lock", "gpu-GPU-0000.lock", "gpu-GPU-0001.lock"), "-rw-r-----")
+    users = dict(line.split(":")[0:3:2] for line in passwd.splitlines())
+    for name in ("ghr0", "ghr1"):
+        assert str((root / f"etc/systemd/system/user@{users[name]}.service").readlink()) == "/dev/null"
+    assert "/var/lib" not in passwd
+    assert "Result.NO" in (root / "etc/polkit-1/rules.d/10-perfgate.rules").read_text()
     drop_in = (root / "etc/systemd/system/perfgate-runner@1.service.d/gpu.conf").read_text()
     assert "DeviceAllow=/dev/nvidia1 rw" in drop_in
     assert "PERFGATE_CLOCK_MHZ=1500" in (root / "etc/systemd/system/perfgate-clocks.service.d/clock.conf").read_text()
@@ -154,13 +168,18 @@ def test_init_host__says_what_a_person_has_to_bring(library, tmp_path, root):
     (root / "etc/perfgate/app.pem").chmod(0o644)
     done = prepare(library, tmp_path, "--repository", "o/r")
 
-    missing = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith(("missing", "open"))]
+    numbered = [line.partition(". ") for line in done.stdout.splitlines() if line[:1].isdecimal()]
+    assert [number for number, _, _ in numbered] == [str(number) for number in range(1, 9)]
+    missing = [line.split(":")[0] for _, _, line in numbered]
     assert missing == [
         "missing /opt/perfgate/bin/perfgate",
         "missing /opt/actions-runner/run.sh",
-        "missing /srv/models",
+        "missing /srv/models/hub",
         f"open {root}/etc/perfgate/app.pem",
         f"missing [registration] in {root}/etc/perfgate/runner.toml",
+        "start",
+        "see that it is fit",
+        "calibrate",
     ]
 
 
@@ -216,10 +235,62 @@ def test_init_host__slots_of_some_gpus(library, tmp_path):
 
 
 def test_plan_host__a_slot_owns_one_device():
-    plan = plan_host({}, {"0": Board(uuid="GPU-a", minor=5)}, ["o/r"], None)
+    plan = plan_host({}, build_site({"0": Board(uuid="GPU-a", minor=5, bus="00000000:17:00.0")}))
     texts = {str(planned.path): planned.content for planned in plan.files}
 
     assert "/dev/nvidia5 rw" in texts["/etc/systemd/system/perfgate-runner@0.service.d/gpu.conf"]
     assert "perfgate-clocks.service" not in plan.units
     with pytest.raises(InputError, match="nothing to prepare"):
-        plan_host({}, {}, ["o/r"], None)
+        plan_host({}, build_site({}))
+
+
+def test_plan_host__a_slot_has_its_cores_memory_and_networks():
+    slots = {"0": Board(uuid="GPU-a", minor=5, bus="00000000:17:00.0")}
+    plan = plan_host({}, build_site(slots, networks=["10.1.2.0/24"], resolvers=["10.0.0.53"]))
+    texts = {str(planned.path): planned.content for planned in plan.files}
+    lines = texts["/etc/systemd/system/perfgate-runner@0.service.d/gpu.conf"].splitlines()
+
+    assert {"AllowedCPUs=0-3 8-11", "AllowedMemoryNodes=1", f"MemoryMax={2**36}"} <= set(lines)
+    assert {"IPAddressAllow=10.0.0.53", "IPAddressAllow=10.1.2.0/24", "SupplementaryGroups=ghr0"} <= set(lines)
+    assert 'networks = ["10.1.2.0/24"]' in texts["/etc/perfgate/runner.toml"]
+
+
+def test_read_shares__whole_cores_of_the_gpus_own_node(tmp_path):
+    """Two sockets of four cores with two threads each: 0-3 and 8-11 lie on the first; four GPUs, three of them there."""
+    places = {"0": ("17:00.0", 0), "1": ("3d:00.0", 0), "2": ("60:00.0", 0), "3": ("b1:00.0", 1)}
+    for place, node in places.values():
+        folder = tmp_path / "bus/pci/devices" / f"0000:{place}"
+        folder.mkdir(parents=True)
+        (folder / "local_cpulist").write_text("4-7,12-15\n" if node else "0-3,8-11\n")
+        (folder / "numa_node").write_text(f"{node}\n")
+    for number in range(16):
+        folder = tmp_path / f"devices/system/cpu/cpu{number}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{number % 8},{number % 8 + 8}\n")
+    shares = read_shares({name: f"00000000:{place.upper()}" for name, (place, _) in places.items()}, tmp_path)
+
+    assert {name: (share.cpus, share.node) for name, share in shares.items()} == {
+        "0": ("0 8", 0),
+        "1": ("1 9", 0),
+        "2": ("2 10", 0),
+        "3": ("4-7 12-15", 1),
+    }
+    unknown = read_shares({"0": "00000000:FF:00.0"}, tmp_path)["0"]
+    assert (unknown.cpus, unknown.node) == (None, None)
+    assert unknown.memory_bytes > 0
+
+
+def test_read_resolvers__those_that_are_not_here(tmp_path):
+    path = tmp_path / "resolv.conf"
+    path.write_text("# x\nnameserver 127.0.0.53\nnameserver 10.0.0.53\nnameserver fe80::1%eth0\nnameserver\nnameserver no\n")
+
+    assert read_resolvers(path) == ("10.0.0.53", "fe80::1")
+    assert read_resolvers(tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize("network", ["10.1.2.3/24", "example.com", "0.0.0.0/0\nExecStartPre=/bin/evil"])
+@pytest.mark.usefixtures("root")
+def test_init_host__a_network_that_is_none(library, tmp_path, network):
+    done = prepare(library, tmp_path, "--repository", "o/r", "--allow-network", network)
+
+    assert (done.returncode, "--allow-network: give a network" in done.stderr) == (2, True), done.stderr

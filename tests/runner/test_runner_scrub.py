@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.errors import RunnerError
-from perfgate.runner.scrub import delete_files, end_processes, find_leftovers, find_user
+from perfgate.runner import scrub as cleaning_of_slots
+from perfgate.runner.scrub import delete_files, end_processes, end_sessions, find_leftovers, find_user
 
 # All as that one user: on two workers one test would see, and end, the processes of the other.
 pytestmark = pytest.mark.xdist_group("scrubbed-user")
@@ -67,6 +69,35 @@ def test_delete_files__of_the_slot_alone(tmp_path):
 
 
 @needs_root
+def test_attack__folders_deeper_than_a_walk_gets(tmp_path):
+    """Root's clean-up has no depth at which it breaks, and leaves the slot closed for ever."""
+    own, here = tmp_path / "work", Path.cwd()
+    own.mkdir()
+    os.chdir(own)
+    try:
+        for _ in range(3000):
+            Path("d").mkdir()
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+
+    assert delete_files(UID, [own], []) == 1
+    assert list(own.iterdir()) == []
+
+
+def test_attack__a_manager_that_outlives_the_job(tmp_path, monkeypatch):
+    """The wish to linger would have systemd start what the job wrote, at every boot and outside of the slot's unit."""
+    (tmp_path / "ghr0").touch()
+    monkeypatch.setattr(cleaning_of_slots, "LINGER", tmp_path)
+    monkeypatch.setattr(cleaning_of_slots, "BOOTED", tmp_path / "no systemd")
+
+    end_sessions("ghr0", UID)
+    end_sessions("ghr0", UID)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_root
 def test_attack__a_link_to_somewhere_else(tmp_path):
     """Root deletes the link, not what it points to, and does not walk through a slot folder that became a link."""
     precious, own = tmp_path / "precious", tmp_path / "work"
@@ -82,6 +113,9 @@ def test_attack__a_link_to_somewhere_else(tmp_path):
     assert list(own.iterdir()) == []
 
 
-def test_cli__says_who_is_missing(capsys):
-    assert main(["runner", "scrub", "--user", "no-such-user"]) == 3
+def test_cli__says_who_is_missing(tmp_path, monkeypatch, capsys):
+    (tmp_path / "r.toml").write_text('repositories = ["o/r"]\n[slots.0]\nuser = "no-such-user"\ngpu = "GPU-0000"\n')
+    monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(tmp_path / "r.toml"))
+
+    assert main(["runner", "scrub", "--slot", "0"]) == 3
     assert "no such user" in capsys.readouterr().err

@@ -15,6 +15,9 @@ import pytest
 from perfgate.cli import main
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.registration import App, register, sign_token
+from perfgate.runner.settings import Runner, Slot
+from perfgate.runner.slot import format_environment
+from perfgate.serving.model.hub_cache import find_cache
 from tests.fakes.github_server import run_fake_github
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
@@ -207,10 +210,8 @@ def test_prepare__a_sick_machine_registers_nothing(server, library, tmp_path, se
 
 @needs_root
 def test_prepare__a_closed_slot_registers_nothing(server, library, tmp_path, settings):
-    import pwd
-
     (tmp_path / "marks").mkdir()
-    (tmp_path / "marks" / f"quarantine-{pwd.getpwnam('nobody').pw_uid}.json").write_text('{"until": 9e12, "reason": "a fork"}')
+    (tmp_path / "marks" / "quarantine-0.json").write_text('{"until": 9e12, "reason": "a fork"}')
 
     assert "slot 0 is closed: a fork" in run_prepare(library, tmp_path, settings).stderr
     assert server.get()["log"] == []
@@ -264,7 +265,32 @@ def test_units__a_job_is_never_root_and_dies_with_its_unit():
     assert "ExecStart=+" not in text
     assert "Environment=HOME=/var/lib/perfgate/slots/%i" in text
     assert text.count("ExecStartPre=+") == 2
-    assert "ExecStopPost=+/opt/perfgate/bin/perfgate runner scrub --user ghr%i" in text
+    last = [line.partition("perfgate runner ")[2] for line in text.splitlines() if line.startswith("ExecStopPost=")]
+    assert last == ["scrub --slot %i --processes", "cache harvest --slot %i", "scrub --slot %i"]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_attack__a_slot_that_reaches_beyond_its_unit(tmp_path):
+    """What systemd itself thinks of the sandbox (0 is closed, 10 is open), with the drop-in of a GPU; it was 3.5."""
+    unit = tmp_path / "perfgate-runner@0.service"
+    text = (ROOT / "deploy" / "systemd" / "perfgate-runner@.service").read_text()
+    drop_in = "[Service]\nDeviceAllow=/dev/nvidia0 rw\nDeviceAllow=/dev/nvidiactl rw\nDeviceAllow=/dev/nvidia-uvm rw\n"
+    unit.write_text(text + drop_in)
+    command = [shutil.which("systemd-analyze"), "security", "--offline=yes", "--no-pager", "--threshold=19", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+    for path in ("/run/dbus", "/run/systemd/private", "/run/user"):
+        assert f"-{path}" in text
+
+
+def test_slot__its_jobs_find_the_machines_models(tmp_path):
+    """In the environment that GitHub's runner gives them, and with the HOME of the unit."""
+    runner = Runner(repositories=("o/r",), models=tmp_path, slots={"0": Slot(user="ghr0", gpu="GPU-0000")})
+    lines = format_environment(runner, runner.slots["0"]).splitlines()
+    environment = {**dict(line.split("=", 1) for line in lines), "HOME": "/var/lib/perfgate/slots/0"}
+
+    assert find_cache(environment) == tmp_path / "hub"
 
 
 REGISTER = PREPARE.replace('"prepare"', '"register"')

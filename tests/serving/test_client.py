@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from perfgate.engines.sglang import SGLANG
 from perfgate.errors import ClientError, InputError
 from perfgate.scenario.load import Load
 from perfgate.serving.client import Client, build_argv, verify_dataset
 from perfgate.serving.client_worker import SHORT_REST_S
-from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.reaper import Reaper
 
 BENCH = """
@@ -65,7 +65,9 @@ def build_client(tmp_path):
         for folder in (package, package.parent):
             (folder / "__init__.py").touch()
         (package / "serving.py").write_text(BENCH.format(body=body))
-        engine = Engine(name="fake", package="fake", module="fake", env={"PYTHONPATH": str(tmp_path / "path")})
+        engine = replace(
+            SGLANG, name="fake", package="fake", module="fake", args=(), env={"PYTHONPATH": str(tmp_path / "path")}
+        )
         return Client(sys.executable, engine, tmp_path / "client.log", reaper)
 
     yield build

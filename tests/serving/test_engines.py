@@ -7,6 +7,7 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Arm, Outcome
+from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, ScenarioError, ServerError
 from perfgate.machine.fingerprint import read_software
 from perfgate.report.view import describe_answers
@@ -16,7 +17,6 @@ from perfgate.results.results import load_results
 from perfgate.scenario.schema import Load, parse_scenario
 from perfgate.serving.client import Client, build_argv
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server

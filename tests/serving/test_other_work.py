@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from perfgate.engines.sglang import NAMED_CACHES
+from perfgate.engines.table import ENGINES
 from perfgate.results.readings import READINGS
-from perfgate.serving.engine.engines import ENGINES, NAMED_CACHES
 from perfgate.serving.watch.engine_metrics import Scrape, parse_metrics, summarize_engine
 from perfgate.serving.watch.other_work import count_work, list_caches, name_added, read_work, take_stock
 from tests.fakes.requests import make_launch

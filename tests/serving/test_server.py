@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perfgate.engines.sglang import SGLANG
 from perfgate.errors import InterruptedRunError, ServerError
 from perfgate.machine.processes import end_session, list_session
-from perfgate.serving.engine.engines import Engine
 from perfgate.serving.engine.launch import HOST, Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import (
@@ -50,7 +51,7 @@ def reaper():
 
 def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=120.0, stop_timeout_s=0.5, **env):
     env = {**FAKE_PATH, "FAKE_ENGINE": behaviour, **env}
-    engine = Engine(name="fake", package="fake", module=ENGINE_MODULE, env=env)
+    engine = replace(SGLANG, name="fake", package="fake", module=ENGINE_MODULE, args=(), env=env)
     launch = Launch(
         engine=engine,
         python=python,

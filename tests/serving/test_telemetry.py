@@ -6,23 +6,24 @@ import json
 import orjson
 import pytest
 
+from perfgate.engines.table import ENGINES
 from perfgate.machine.nvml import DeviceSample
 from perfgate.results.readings import READINGS
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.watch.engine_metrics import Scrape, parse_metrics, read_batches, summarize_engine
 from perfgate.serving.watch.gpu_tenants import HIDDEN_BYTES, Tenants, summarize_gpu
 from tests.fakes.sick_gpu import ROOT, build_library, run_with_gpu
 
 SESSION = """
 import sys
+from dataclasses import replace
 from perfgate.errors import PerfgateError
 from perfgate.serving.watch import telemetry as module
-from perfgate.serving.engine.engines import Engine
+from perfgate.engines.sglang import SGLANG
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 module.FREE_TIMEOUT_S = 1.0
-engine = Engine(name="fake", package="fake", module="tests.fakes.fake_engine", env={"FAKE_ENGINE": "ok"})
+engine = replace(SGLANG, name="fake", package="fake", module="tests.fakes.fake_engine", args=(), env={"FAKE_ENGINE": "ok"})
 launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=300, stop_timeout_s=5)
 folder = STATE.parent
 reaper = Reaper()
@@ -297,12 +298,14 @@ def test_docs__table_of_readings_is_the_codes():
 def test_measure__gpu_lost_between_windows_voids_the_session(library, tmp_path):
     code = """
 import sys
+from dataclasses import replace
 from tests.serving.test_session import Silent, build_request
 from perfgate.results.results import load_results
 from perfgate.serving import measure as module
-from perfgate.serving.engine import engines
+from perfgate.engines import table as engines
+from perfgate.engines.sglang import SGLANG
 from perfgate.serving.watch.telemetry import Telemetry
-fake = engines.Engine(name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine")
+fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine", args=(), env={})
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready

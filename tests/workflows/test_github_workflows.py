@@ -15,8 +15,8 @@ import yaml
 from perfgate.cli import program
 from perfgate.github.comment.commands import start_measurement
 from perfgate.github.events import LABEL
-from perfgate.github.runs import HEALTH_STEP, JOB
-from perfgate.github.settings import load_settings
+from perfgate.github.runs import HEALTH_STEP, JOB, name_artifact
+from perfgate.github.settings import MatrixJob, load_settings
 from perfgate.scenario.catalog import list_scenarios
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def by_job(jobs):
 
 
 def is_self_hosted(job):
-    return "self-hosted" in str(job.get("runs-on"))
+    return "ubuntu" not in str(job.get("runs-on", "ubuntu"))
 
 
 def writes(job):
@@ -100,8 +100,65 @@ def test_job__on_a_gpu_holds_nothing(name, key, job):
     assert set(job["permissions"].items()) <= {("contents", "read")}, f"{name}: {key}"
     for word in ("github.token", "GITHUB_TOKEN", "GH_TOKEN", "secrets"):
         assert word not in text
-    assert job["runs-on"][:3] == ["self-hosted", "linux", "perfgate"]
-    assert job["runs-on"][3] in {"${{ inputs.hardware }}", "${{ matrix.hardware }}"}
+    assert job["runs-on"] in {"${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"}
+
+
+@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if is_self_hosted(entry[2])]))
+def test_attack__a_measured_job_fills_the_main_branch_s_caches(name, key, job):
+    """A dispatched run goes under the main branch's name, and so would what it puts into GitHub's cache."""
+    assert job["cache-mode"] == "none", f"{name}: {key}"
+
+
+def list_concurrency():
+    for name, (_, data) in WORKFLOWS.items():
+        for key, part in (("workflow", data), *data["jobs"].items()):
+            if "concurrency" in part:
+                yield pytest.param(part["concurrency"], id=f"{name}:{key}")
+
+
+@pytest.mark.parametrize("rules", list(list_concurrency()))
+def test_concurrency__what_waits_is_not_pushed_out(rules):
+    """By default one may wait and the next pushes it out: a verdict would be lost to an announcement."""
+    waiting = Queue(rules)
+    for number in range(4):
+        waiting.enter(number)
+    done = waiting.finish_all()
+
+    assert done == ([3] if rules["cancel-in-progress"] is True else [0, 1, 2, 3] if "queue" in rules else [0, 3])
+    assert "queue" in rules or rules["cancel-in-progress"] is True or "-say-" not in rules["group"]
+
+
+def test_concurrency__all_writers_of_a_comment_share_a_group():
+    report = WORKFLOWS["perfgate-report.yml"][1]["concurrency"]
+    publish = WORKFLOWS["perfgate-dispatch.yml"][1]["jobs"]["report"]["concurrency"]
+
+    assert report["group"].partition("${{")[0] == publish["group"].partition("${{")[0] == "perfgate-say-"
+    assert report["queue"] == publish["queue"] == "max"
+
+
+def test_concurrency__a_comment_that_is_no_command_takes_no_place():
+    command = WORKFLOWS["perfgate-command.yml"][1]
+
+    assert "concurrency" not in command
+    assert command["jobs"]["command"]["concurrency"]["queue"] == "max"
+
+
+class Queue:
+    """A concurrency group as GitHub runs one: one at work, and behind it one, or with `queue: max` a hundred."""
+
+    def __init__(self, rules):
+        self.most = 100 if rules.get("queue") == "max" else 1
+        self.cancels = rules["cancel-in-progress"] is True
+        self.at_work, self.waiting = None, []
+
+    def enter(self, run):
+        if self.at_work is None or self.cancels:
+            self.at_work = run
+        else:
+            self.waiting = [*self.waiting, run][-self.most :]
+
+    def finish_all(self):
+        return [self.at_work, *self.waiting]
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in WORKFLOWS.items() if "pull_request" in data["on"]])
@@ -195,6 +252,7 @@ VALUES = {
     "$ACTION": "run",
     "$RESULT": "success",
     "$MATRIX": "[]",
+    "$NUMBER": "7",
 }
 ENVIRONMENT = {"GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "1", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF": "refs/heads/main"}
 
@@ -220,7 +278,8 @@ def test_names__that_code_and_workflows_share():
     assert JOB.fullmatch(f"gpu / {expanded}").groupdict() == {"hardware": "h20", "scenario": "closed"}
     assert gpu["steps"][0]["name"] == HEALTH_STEP
     (upload,) = (step for step in gpu["steps"] if "upload-artifact" in str(step.get("uses")))
-    assert upload["with"]["name"] == "perfgate-${{ inputs.hardware }}-${{ inputs.scenario }}"
+    artifact = upload["with"]["name"].replace("${{ inputs.hardware }}", "h20").replace("${{ inputs.scenario }}", "closed")
+    assert artifact.replace("${{ github.run_attempt }}", "2") == name_artifact(MatrixJob(hardware="h20", scenario="closed"), 2)
     assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"] == [WORKFLOWS["perfgate-pr.yml"][1]["name"]]
     assert f"github.event.label.name == '{LABEL}'" in WORKFLOWS["perfgate-pr.yml"][0]
     assert (FOLDER / "perfgate-dispatch.yml").exists()
@@ -233,7 +292,26 @@ def test_verdict__is_never_skipped_and_never_answers_for_another_label():
 
     assert "always()" in job["if"]
     assert job["needs"] == ["plan", "gpu"]
-    assert job["name"].endswith("&& 'perfgate (other label)' || 'perfgate verdict' }}")
+    assert job["name"].endswith("&& 'perfgate (nothing to measure)' || 'perfgate verdict' }}")
+    assert "github.event.pull_request.draft" in job["name"]
+
+
+def test_pull_request__another_base_branch_is_another_measurement():
+    """`edited` says that the title changed, or the branch that it goes into; GitHub itself moves stacked pull requests."""
+    data = WORKFLOWS["perfgate-pr.yml"][1]
+    plan, verdict = data["jobs"]["plan"], data["jobs"]["verdict"]
+
+    assert "edited" in data["on"]["pull_request"]["types"]
+    for text in (plan["if"], verdict["if"]):
+        assert "(github.event.action != 'edited' || github.event.changes.base)" in text
+    for text in (data["concurrency"]["group"], verdict["name"]):
+        assert "github.event.action == 'edited' && !github.event.changes.base" in text
+
+
+def test_settings__come_from_the_default_branch():
+    """A pull request chooses its base branch, and so would choose the rules that it is judged by."""
+    for name, _, step in (entry for entry in STEPS if str(entry[2].get("with", {}).get("path")) == "trusted"):
+        assert step["with"]["ref"] in {"${{ github.event.repository.default_branch }}", "${{ github.sha }}"}, name
 
 
 def test_upload__happens_for_a_regression_too():
@@ -283,7 +361,11 @@ def run_tool(name, *arguments):
 
 
 def test_zizmor__finds_nothing():
-    run_tool("zizmor", "--offline", "--no-progress", ".github/workflows")
+    run_tool("zizmor", "--offline", "--no-progress", "--persona", "auditor", ".github/workflows")
+
+
+def test_actionlint__finds_nothing():
+    run_tool("actionlint", "-shellcheck", "", *(str(path) for path in FILES))
 
 
 def test_check_jsonschema__knows_every_key():
@@ -300,7 +382,7 @@ def test_ci__runs_every_static_check():
     recipe = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
 
     assert "make lint" in (ROOT / ".ci" / "run").read_text()
-    for tool in ("ruff check", "mypy", "zizmor --offline", "check-jsonschema", "shellcheck"):
+    for tool in ("ruff check", "mypy", "zizmor --offline", "actionlint", "check-jsonschema", "shellcheck"):
         assert f"$(BIN)/{tool}" in recipe
 
 

@@ -116,14 +116,15 @@ def test_caller__is_measured_by_the_workflows_of_the_pinned_commit(tmp_path, wor
         outcome = run_act(place, "perfgate-pr.yml", "pull_request", payload, called=called, GITHUB_API_URL=server.url)
 
     assert find_job(outcome, "verdict") == verdict, outcome.output[-4000:]
-    assert (place / "store" / f"perfgate-h20-{SCENARIO}").exists()
+    assert (place / "store" / f"perfgate-h20-{SCENARIO}-1").exists()
     assert f"checkout ref={LEFT_AT} into base" in outcome.output
 
 
 GH = """#!/bin/bash
 echo "$*" >> "$LOG"
 case "$*" in
-  "pr list"*) cat "$OPEN" ;;
+  "api repos/o/r/pulls?state=open&head=o:perfgate/baselines "*) cat "$OPEN" ;;
+  "pr list"*) echo 3 ;;
   "pr create"*) echo 7 > "$OPEN" ;;
 esac
 """
@@ -169,8 +170,9 @@ def test_propose__two_nights_one_pull_request(tmp_path, repository):
         (repository / "perfgate" / "baselines" / "h20.json").write_text(night)
         propose(repository)
 
+    asked = "api repos/o/r/pulls?state=open&head=o:perfgate/baselines"
     calls = [line.split(" --")[0] for line in (tmp_path / "log").read_text().splitlines()]
-    assert calls == ["auth setup-git", "pr list", "pr create", "auth setup-git", "pr list"]
+    assert calls == ["auth setup-git", asked, "pr create", "auth setup-git", asked]
     remote = tmp_path / "remote" / "o" / "r.git"
     shown = subprocess.run(
         ["/usr/bin/git", "-C", remote, "show", "perfgate/baselines:perfgate/baselines/h20.json"],
@@ -179,6 +181,15 @@ def test_propose__two_nights_one_pull_request(tmp_path, repository):
         check=True,
     )
     assert shown.stdout == "second"
+
+
+def test_attack__a_fork_s_branch_poses_as_the_proposal(tmp_path, repository):
+    """`gh pr list --head` would name the pull request of a fork's branch of that name; this `gh` answers as GitHub's does."""
+    (repository / "perfgate" / "baselines" / "h20.json").write_text("night")
+
+    propose(repository)
+
+    assert "pr create" in (tmp_path / "log").read_text()
 
 
 def test_propose__a_night_that_learnt_nothing(tmp_path, repository):

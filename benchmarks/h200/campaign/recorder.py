@@ -21,13 +21,13 @@ from typing import Any
 
 import httpx
 
+from perfgate.engines.table import ENGINES
 from perfgate.errors import PerfgateError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.engine.startup import read_phases

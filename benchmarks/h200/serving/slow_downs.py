@@ -19,10 +19,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from perfgate.engines.table import ENGINES
 from perfgate.readers.bench_serving import read_window
 from perfgate.scenario.load import Load
 from perfgate.serving.client import Client
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server

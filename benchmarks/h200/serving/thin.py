@@ -27,6 +27,7 @@ from typing import Any
 
 from perfgate.check import judge
 from perfgate.core import Judgement
+from perfgate.engines.table import ENGINES
 from perfgate.gate.case import KEPT
 from perfgate.results.answers import ANSWER_DIR, ANSWERS_FILE
 from perfgate.results.expert_use import INDEX_FILE as USE_FILE
@@ -37,7 +38,6 @@ from perfgate.results.raw.raw_files import GZIP_MAGIC
 from perfgate.results.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SCENARIO_FILE, SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.results.server_info import SERVER_DIR
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.injection.injection_log import MEASURED, PROOF
 
 DECIMALS = 6

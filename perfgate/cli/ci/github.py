@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,23 @@ import orjson
 
 from perfgate.cli.ci.handoff import FILE, build_subject
 from perfgate.cli.output import add_format_option, print_json, print_result
-from perfgate.cli.reading.report import check_link
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.client import GitHub, connect, find_server
 from perfgate.github.comment.commands import start_measurement
 from perfgate.github.comment.publisher import find_target
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.states import State
-from perfgate.github.events import Action, find_repository, find_sha, plan_pull, read_event
-from perfgate.github.judging import JudgingOptions, judge_job
+from perfgate.github.events import find_repository, find_sha, read_event
+from perfgate.github.judging import NOTHING_TO_JUDGE, JudgingOptions, judge_job
 from perfgate.github.learning import learn_from
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
 from perfgate.github.pages import write_pages
 from perfgate.github.planning import Measurement, admit_run, choose_jobs, name_machines, plan_measurement
-from perfgate.github.reporting import MachineReport, Reporter, judge_machines, publish_all, report_run
-from perfgate.github.runs import MachineResult, WorkflowRun, collect, fetch_run, identify
-from perfgate.github.settings import format_jobs, load_settings, parse_jobs
+from perfgate.github.reporting import MachineReport, Reporter, announce, judge_machines, report_run
+from perfgate.github.reporting import publish as publish_sections
+from perfgate.github.runs import MachineResult, WorkflowRun, collect, fetch_jobs, fetch_run, identify
+from perfgate.github.settings import MatrixJob, Settings, format_jobs, load_settings, parse_jobs
+from perfgate.github.statuses import fetch_statuses
 from perfgate.report.comment import render_comment
 
 MAIN = "refs/heads/main"
@@ -37,16 +39,11 @@ _JUDGING = (
     click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
     click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
 )
-_PAGES = (
-    click.option(
-        "--pages",
-        type=FILE,
-        metavar="DIR",
-        help="Write there a page and a result folder for each scenario, DIR/LABEL/SCENARIO, and say nothing.",
-    ),
-    click.option(
-        "--link", metavar="URL", default="", help="Where those pages were kept, for the comment to name (default: the run)."
-    ),
+_PAGES = click.option(
+    "--pages",
+    type=FILE,
+    metavar="DIR",
+    help="Write there, last, a page and a result folder a scenario, DIR/LABEL/SCENARIO; the comment then names this run.",
 )
 
 
@@ -101,7 +98,7 @@ def print_outputs(values: Mapping[str, str], style: str, **more: Any) -> None:
 
 
 @command.command()
-@click.option("--action", type=click.Choice(["run", "skip", "await"]), required=True, help="What `plan` decided.")
+@click.option("--action", type=click.Choice(["run", "skip", "await", "refuse"]), required=True, help="What `plan` decided.")
 @click.option("--result", required=True, metavar="RESULT", help="What became of the measuring jobs: success, skipped, ...")
 @click.option("--matrix", required=True, metavar="JSON", help="The jobs that `plan` wrote.")
 @click.option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
@@ -121,10 +118,7 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
     lines that GitHub shows on the run go to standard error, where it reads them too.
     """
     if action != "run":
-        if result != "skipped":
-            raise InputError(f"--result {result[:20]}: nothing was to be measured, and yet jobs ran")
-        print_result(style, {"action": action, "jobs": []}, f"{action}: nothing was measured, so nothing is said")
-        return 0
+        return pass_unmeasured(action, {**options, "result": result}, style)
     wanted, base_sha = parse_jobs(matrix), find_sha(options, "base_sha")
     codes = [0 if wanted and result == "success" else 3]
     shown: list[Mapping[str, Any]] = []
@@ -145,14 +139,35 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
     return 1 if 1 in codes else max(codes)
 
 
+def pass_unmeasured(action: str, options: Mapping[str, Any], style: str) -> int:
+    """End the check of a commit that this run did not measure, unless an earlier run found it slower.
+
+    Taking the label away, or another pull request of the same commit, must not turn the check green again.
+    """
+    if options["result"] != "skipped":
+        raise InputError(f"--result {options['result'][:20]}: nothing was to be measured, and yet jobs ran")
+    if action == "refuse":
+        click.echo("perfgate: refused: what goes into this base branch is not measured; take the label away", err=True)
+        return NOTHING_TO_JUDGE
+    slower: tuple[str, ...] = ()
+    if options["pr"]:
+        standing = fetch_statuses(connect(), find_repository(options, "repository"), find_sha(options, "head_sha"))
+        slower = tuple(sorted(name for name, status in standing.items() if status.state == "failure"))
+    said = f"{', '.join(slower)}: slower, as measured before" if slower else "nothing was measured, so nothing is said"
+    print_result(style, {"action": action, "jobs": [], "slower": slower}, f"{action}: {said}")
+    return 1 if slower else 0
+
+
 def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
     """Say what hand-offs are judged by."""
-    known = load_settings(settings).list_jobs()
+    rules = load_settings(settings)
+    known = rules.list_jobs()
     return JudgingOptions(
         scenarios=options["scenarios"],
         baselines=options["baselines"],
         scenarios_in_pr=len(known),
         machines=len(name_machines(known)),
+        uncalibrated=rules.uncalibrated,
     )
 
 
@@ -176,10 +191,10 @@ def admit(settings: Path, style: str, **options: Any) -> int:
     wanted = choose_jobs(known, options["hardware"], options["scenario"])
     github = connect()
     target = find_target(repository, options["pr"])
-    run, base = admit_run(github, target, head, run_id=options["run_id"], run_attempt=options["run_attempt"])
+    run = fetch_run(github, target, head, run_id=options["run_id"], run_attempt=options["run_attempt"])
+    base = admit_run(github, run, known)
     reporter = build_reporter(github, run)
-    planned = (reporter.announce(name, State.PLANNED) for name in name_machines(wanted))
-    sections = print_reports(publish_all(reporter, planned), style)
+    sections = print_reports(announce(reporter, dict.fromkeys(name_machines(wanted), State.PLANNED)), style)
     measurement = Measurement(
         pull_request=options["pr"], head_sha=head, base_sha=base, jobs=wanted, scenarios=len(known.list_jobs())
     )
@@ -238,67 +253,72 @@ def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...]
 @click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
 @click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
 @add_options(_JUDGING)
-@add_options(_PAGES)
+@_PAGES
 @SETTINGS
 @add_format_option
-def publish(settings: Path, matrix: str | None, pages: Path | None, link: str, style: str, **options: Any) -> int:
-    """Say on the pull request what the measuring jobs of this run left: comment and commit status.
-
-    With --pages only the pages are written, so that the comment can name the address under which they were kept.
-    """
+def publish(settings: Path, matrix: str | None, pages: Path | None, style: str, **options: Any) -> int:
+    """Say on the pull request what the measuring jobs of this run left: commit status, comment, pages."""
     repository = find_repository(options, "repository")
     head_sha = find_sha(options, "head_sha")
     github = connect()
     run_id, run_attempt = options["run_id"], options["run_attempt"]
     run = fetch_run(github, find_target(repository, options["pr"]), head_sha, run_id=run_id, run_attempt=run_attempt)
-    judging = build_judging(options, settings)
-    expected = load_settings(settings).list_jobs() if matrix is None else parse_jobs(matrix)
-    results = collect(github, run, expected)
+    judging, known = build_judging(options, settings), load_settings(settings)
+    results = collect(github, run, choose_known(known, matrix), fetch_jobs(github, run))
+    reporter = build_reporter(github, run, find_link(pages, repository, run_id))
+    shown = print_reports(publish_sections(reporter, tuple(judge_machines(reporter, results, judging))), style)
     if pages is not None:
-        print_pages(results, judging, pages, style)
-        return 0
-    reporter = build_reporter(github, run, check_link(link))
-    shown = print_reports(publish_all(reporter, judge_machines(reporter, results, judging)), style)
+        print_pages(results, judging, pages)
     if style == "json":
         print_json({"sections": shown})
     return 0
+
+
+def choose_known(settings: Settings, matrix: str | None) -> tuple[MatrixJob, ...]:
+    """The jobs of the settings that `matrix` names, all without one: where each must have run is the settings' say."""
+    known = settings.list_jobs()
+    if matrix is None:
+        return known
+    wanted = {(job.hardware, job.scenario) for job in parse_jobs(matrix)}
+    return tuple(job for job in known if (job.hardware, job.scenario) in wanted)
+
+
+def find_link(pages: Path | None, repository: str, run_id: int) -> str:
+    """Where the pages will be that this job writes: at the foot of its own run, which is known before they are kept."""
+    return "" if pages is None else f"{find_server()}/{repository}/actions/runs/{run_id}#artifacts"
 
 
 @command.command()
 @EVENT
+@click.option("--run-id", type=click.IntRange(min=0), default=0, envvar="GITHUB_RUN_ID", help="The run of this job itself.")
 @add_options(_JUDGING)
-@add_options(_PAGES)
+@_PAGES
 @SETTINGS
 @add_format_option
-def report(event: Path, settings: Path, pages: Path | None, link: str, style: str, **options: Any) -> int:
+def report(event: Path, settings: Path, pages: Path | None, run_id: int, style: str, **options: Any) -> int:
     """Say on the pull request what became of a run of the pull request workflow, from its `workflow_run` event.
 
     A run of a fork is never read, as its workflow file is the fork's: the comment then tells a maintainer how to start one.
-    With --pages only the pages of a finished run are written.
+    Statuses come first, then the comment, then the pages.
     """
     payload, known = read_event(event), load_settings(settings)
     github = connect()
     run = identify(github, payload)
-    found = None if run.pull is None else plan_pull(run.pull)
     judging = build_judging(options, settings)
-    if pages is not None:
-        is_measured = found is not None and found.action is Action.RUN and payload.get("action") == "completed"
-        print_pages(collect(github, run, known.list_jobs()) if is_measured else (), judging, pages, style)
-        return 0
-    if found is not None and found.action is Action.SKIP:
-        click.echo(found.reason, err=style == "json")
-    reporter = build_reporter(github, run, check_link(link))
+    kept: list[MachineResult] = []
+    reporter = replace(build_reporter(github, run, find_link(pages, run.repository, run_id)), keep=kept.extend)
     shown = print_reports(report_run(reporter, payload, known, judging), style)
+    if pages is not None and kept:
+        print_pages(kept, judging, pages)
     if style == "json":
         print_json({"sections": shown})
     return 0
 
 
-def print_pages(results: Iterable[MachineResult], judging: JudgingOptions, pages: Path, style: str) -> None:
-    """Write the pages, with a line for each as soon as it is written."""
+def print_pages(results: Iterable[MachineResult], judging: JudgingOptions, pages: Path) -> None:
+    """Write the pages, with a line in the log for each as soon as it is written."""
     for line in write_pages(results, judging, pages):
-        click.echo(line, err=style == "json")
-    print_result(style, {"pages": pages}, f"pages: {pages}")
+        click.echo(line, err=True)
 
 
 def print_reports(reports: Iterable[MachineReport], style: str) -> list[Mapping[str, str]]:
@@ -319,5 +339,6 @@ def build_reporter(github: GitHub, run: WorkflowRun, link: str = "") -> Reporter
         summarise=add_summary,
         now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         note=lambda line: click.echo(line, err=True),
+        keep=lambda _: None,
         link=link,
     )

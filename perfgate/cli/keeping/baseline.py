@@ -18,6 +18,7 @@ from perfgate.gate.baseline_growth import expire_baseline
 from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.metrics import METRICS
 from perfgate.storage.rounding import format_percent
+from perfgate.storage.state import list_baseline_dirs
 from perfgate.verdict.baselines import Baseline
 
 FILE = click.Path(path_type=Path)
@@ -103,6 +104,24 @@ def describe(baseline: Baseline) -> Iterator[str]:
         yield f"fewer A/A blocks: {', '.join(fewer)}, which some sessions did not tell of"
     for change in baseline.history:
         yield f"{change.at}  {change.action}: {change.reason or ', '.join(change.sessions)}"
+
+
+@command.command(name="list")
+@click.argument("folders", metavar="[DIR...]", nargs=-1, type=FILE)
+@add_format_option
+def list_all(folders: tuple[Path, ...], style: str) -> int:
+    """List the baselines in each DIR (default: this machine's own, then those that ship)."""
+    places = list_baseline_dirs(folders)
+    found = [(place, path, load_baseline(path)) for place in places for path in sorted(place.glob("*/*.json"))]
+    if style == "json":
+        print_json([{"file": path, **list_facts(baseline)} for _, path, baseline in found])
+        return 0
+    for place in places:
+        inside = [(path, baseline) for at, path, baseline in found if at == place]
+        click.echo(f"{place}:{'' if inside else ' none'}")
+        for path, baseline in inside:
+            click.echo(f"  {path.relative_to(place)}: {baseline.blocks} A/A blocks, {len(baseline.starts)} starts")
+    return 0
 
 
 @command.command()

@@ -10,11 +10,13 @@ import click
 
 from perfgate.cli.machine.runner_slot import FILE, build_app
 from perfgate.cli.output import add_format_option, print_result
+from perfgate.errors import RunnerError
 from perfgate.github.registration import connect_app
 from perfgate.github.runs import read_runners
 from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault
 from perfgate.runner.harvest import harvest as take
 from perfgate.runner.harvest import offer as leave
+from perfgate.runner.scrub import find_processes, find_user
 from perfgate.runner.seeds import find_key, find_newest, make_empty, renew
 from perfgate.runner.seeds import lend as copy
 from perfgate.runner.seeds import prune as delete
@@ -96,7 +98,8 @@ def offer(source: Path, style: str) -> int:
 def harvest(name: str, keep: int, style: str) -> int:
     """Make a seed of what the slot's last job offers, as root. Exit code 3, and nothing kept, unless main made it."""
     runner = load_runner()
-    find_slot(runner, name)
+    if alive := find_processes(find_user(find_slot(runner, name).user)):
+        raise RunnerError(f"{alive[0]} of slot {name} lives, and could change what root takes; scrub --processes comes first")
     home = runner.folder / name
 
     def keep_seed(files: Path) -> Path:

@@ -10,9 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 from perfgate.runner.gpus import list_boards
-from perfgate.runner.host import CONFIG, Board, plan_host
-from perfgate.runner.host_setup import choose_slots, describe, list_missing, read_shipped, set_up
-from perfgate.runner.settings import Repository, Runner, load_runner
+from perfgate.runner.host import CONFIG, Board, Site, plan_host
+from perfgate.runner.host_setup import choose_slots, describe, list_steps, read_resolvers, read_shipped, set_up
+from perfgate.runner.settings import Network, Repository, Runner, load_runner
+from perfgate.runner.topology import read_shares
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -21,30 +22,53 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--repository", "repositories", multiple=True, metavar="OWNER/NAME", help="Whose jobs are let in; repeatable.")
 @click.option("--gpu", "gpus", multiple=True, metavar="UUID", help="Make slots of these GPUs only (default: of every GPU).")
 @click.option("--clock-mhz", type=click.IntRange(min=100, max=5000), help="Lock the GPUs' clocks at boot.")
+@click.option(
+    "--allow-network",
+    "networks",
+    multiple=True,
+    metavar="CIDR",
+    help="A private network that jobs may reach; repeatable.",
+)
 @click.option("--root", type=FOLDER, default=Path("/"), show_default=True, help="Prepare the system below this folder.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @add_format_option
 def init_host(  # noqa: PLR0913 - click hands over one argument an option
-    repositories: tuple[str, ...], gpus: tuple[str, ...], clock_mhz: int | None, root: Path, *, dry_run: bool, style: str
+    repositories: tuple[str, ...],
+    gpus: tuple[str, ...],
+    clock_mhz: int | None,
+    networks: tuple[str, ...],
+    root: Path,
+    *,
+    dry_run: bool,
+    style: str,
 ) -> int:
     """Prepare this machine, as root, as often as wanted: a user and a unit for each GPU, folders, hooks, the admission policy.
 
-    Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started.
+    Files of perfgate's own are brought up to date; /etc/perfgate/runner.toml is written once and then kept. Nothing is started:
+    what is left for a person is told last, numbered, with the command for each.
     """
     root = root.resolve()
     configured = load_configured(root)
     slots = choose_slots(configured, choose_boards(list_boards(), gpus))
-    plan = plan_host(read_shipped(), slots, choose_repositories(configured, repositories), clock_mhz)
+    site = Site(
+        slots=slots,
+        shares=read_shares({name: board.bus for name, board in slots.items()}),
+        repositories=choose_repositories(configured, repositories),
+        networks=choose_networks(configured, networks),
+        resolvers=read_resolvers(),
+        clock_mhz=clock_mhz,
+    )
+    plan = plan_host(read_shipped(), site)
     # Each step is told when it is done: the one that fails is then the next one.
-    done, missing = [], []
+    done, left = [], []
     for line in (describe if dry_run else set_up)(plan, root):
         done.append(line)
         click.echo(line, err=style == "json")
-    for line in list_missing(root):
-        missing.append(line)
-        click.echo(line, err=style == "json")
+    for number, line in enumerate(list_steps(plan, root), 1):
+        left.append(line)
+        click.echo(f"{number}. {line}", err=style == "json")
     if style == "json":
-        print_json({"dry_run": dry_run, "steps": done, "missing": missing})
+        print_json({"dry_run": dry_run, "steps": done, "left": left})
     return 0
 
 
@@ -71,3 +95,16 @@ def choose_repositories(configured: Runner | None, names: tuple[str, ...]) -> tu
     if names and set(names) != set(configured.repositories):
         raise InputError("--repository: /etc/perfgate/runner.toml names others and is kept; edit it there")
     return configured.repositories
+
+
+def choose_networks(configured: Runner | None, networks: tuple[str, ...]) -> tuple[str, ...]:
+    """Which networks jobs reach. Raise InputError for one that is none, or where the settings name others."""
+    try:
+        found = TypeAdapter(tuple[Network, ...]).validate_python(networks)
+    except ValidationError:
+        raise InputError("--allow-network: give a network such as 10.1.2.0/24 or an address; host bits must be 0") from None
+    if configured is None:
+        return found
+    if found and set(found) != set(configured.networks):
+        raise InputError("--allow-network: /etc/perfgate/runner.toml names others and is kept; edit `networks` there")
+    return configured.networks

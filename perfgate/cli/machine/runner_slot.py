@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +14,12 @@ from perfgate.github.registration import App, register
 from perfgate.runner.cleaning import clean_gpus
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Severity, judge_health
-from perfgate.runner.hook import find_quarantine, kill_worker, start_job
-from perfgate.runner.scrub import delete_files, end_processes, find_leftovers, find_user
+from perfgate.runner.hook import kill_worker, start_job
+from perfgate.runner.quarantine import close_slot, take_refusal
+from perfgate.runner.scrub import delete_files, end_processes, end_sessions, find_leftovers, find_processes, find_user
 from perfgate.runner.settings import load_runner
 from perfgate.runner.slot import enlist as put
-from perfgate.runner.slot import list_labels, require_fit
+from perfgate.runner.slot import find_slot, list_labels, require_fit
 from perfgate.runner.slot import prepare as make_ready
 from perfgate.runner.slot import run_once as become
 from perfgate.serving.engine.environments import build_arm
@@ -38,9 +38,6 @@ def started(style: str) -> int:
     """Refuse a job that may not use this machine: its worker is killed, for a failed hook alone would not stop its steps."""
     try:
         runner = load_runner()
-        closed = find_quarantine(runner, os.getuid())
-        if closed:
-            raise RunnerError(f"this slot is closed: {closed}")
     except PerfgateError:
         # Without rules nothing is admitted.
         kill_worker()
@@ -82,17 +79,25 @@ def clean(timeout_s: float, style: str) -> int:
 
 
 @click.command()
-@click.option("--user", required=True, metavar="NAME", help="The slot's own user; everything of it goes.")
-@click.option("--folder", "folders", multiple=True, type=FILE, help="Folder of the slot to empty; repeatable.")
+@click.option("--slot", "name", required=True, metavar="NAME", help="Slot of the settings; everything of its user goes.")
+@click.option("--processes", "keeps_files", is_flag=True, help="Keep its files, for the harvest that comes between.")
 @add_format_option
-def scrub(user: str, folders: tuple[Path, ...], style: str) -> int:
-    """End every process of a slot's user and delete its files, then look again. Exit code 3 when something is left."""
-    uid = find_user(user)
+def scrub(name: str, *, keeps_files: bool, style: str) -> int:
+    """End every process of a slot's user and delete its files, then look again. Exit code 3 when something is left.
+
+    A job that was refused closes the slot for a while.
+    """
+    runner = load_runner()
+    slot, home = find_slot(runner, name), runner.folder / name
+    uid = find_user(slot.user)
+    end_sessions(slot.user, uid)
     ended = end_processes(uid)
-    deleted = delete_files(uid, folders)
-    if left := find_leftovers(uid):
+    if reason := take_refusal(home):
+        close_slot(runner, name, reason)
+    deleted = 0 if keeps_files else delete_files(uid, [home])
+    if left := find_processes(uid) if keeps_files else find_leftovers(uid):
         raise RunnerError(f"still there after scrubbing: {', '.join(left[:10])}; keep this slot closed")
-    said = {"ended_pids": ended, "deleted_entries": deleted}
+    said = {"ended_pids": ended, "deleted_entries": deleted, "closed": reason}
     print_result(style, said, f"{len(ended)} processes ended, {deleted} entries deleted")
     return 0
 

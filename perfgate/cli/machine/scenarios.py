@@ -1,17 +1,32 @@
-"""`perfgate scenarios`: what can be measured without writing a file."""
+"""`perfgate scenarios`: what can be measured without writing a file, and how to begin one of one's own."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import click
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.options import add_scenario_argument, complete_scenario, read_scenario
+from perfgate.cli.output import STREAM, add_format_option, print_json, write_file
+from perfgate.errors import InputError
 from perfgate.scenario.catalog import list_scenarios, load_scenario
+from perfgate.scenario.schema import parse_scenario
+
+_NAME = re.compile(r"^name\s*=.*$", re.MULTILINE)
 
 
-@click.command(name="scenarios")
+@click.group(name="scenarios", invoke_without_command=True)
 @add_format_option
-def command(style: str) -> None:
-    """List the scenarios that ship with perfgate."""
+@click.pass_context
+def command(context: click.Context, style: str) -> None:
+    """List the scenarios that ship, show the text of one, or begin your own.
+
+    A scenario is a TOML file: model, server, load, blocks and gates. All commands that measure take a file's path in place of
+    a name; docs/reference/scenarios.md explains each field.
+    """
+    if context.invoked_subcommand is not None:
+        return
     titles = {name: load_scenario(name).title for name in list_scenarios()}
     if style == "json":
         print_json([{"name": name, "title": title} for name, title in titles.items()])
@@ -19,3 +34,28 @@ def command(style: str) -> None:
     width = max(map(len, titles))
     for name, title in titles.items():
         click.echo(f"{name:{width}} {title}")
+
+
+@command.command()
+@add_scenario_argument()
+def show(scenario: str) -> int:
+    """Print the whole text of SCENARIO."""
+    click.echo(read_scenario(scenario)[0], nl=False)
+    return 0
+
+
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--like", default="cpu-moe", show_default=True, shell_complete=complete_scenario, help="Scenario to begin from.")
+def new(file: Path, like: str) -> int:
+    """Write FILE, a scenario of your own that begins as a copy of another. An existing file is left alone."""
+    if file.exists():
+        raise InputError(f"{file}: exists; give another name, or edit it")
+    text, _ = read_scenario(like)
+    name = re.sub(r"[^a-z0-9-]+", "-", file.stem.lower()).strip("-") or "mine"
+    own = _NAME.sub(f'name = "{name}"', text, count=1)
+    parse_scenario(own, str(file))
+    write_file(own.encode(), file)
+    if file != STREAM:
+        click.echo(f"{file}: a copy of {like} named {name}; edit it, then measure with `perfgate gate {file}`", err=True)
+    return 0

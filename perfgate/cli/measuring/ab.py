@@ -10,11 +10,14 @@ import click
 
 from perfgate.cli.measuring.gate import judge_arms
 from perfgate.cli.options import (
+    add_blocks_option,
     add_caches_option,
     add_folder_options,
     add_profile_option,
     add_proof_options,
+    add_scenario_argument,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
 )
 from perfgate.cli.output import add_format_option
@@ -32,7 +35,7 @@ _CHANGES = {
 
 
 @click.command(name="ab")
-@click.argument("scenario")
+@add_scenario_argument()
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the candidate; repeatable.")
 @click.option(
     "--arg", "args", multiple=True, help="Extra server argument of the candidate, for example --arg=--flag; repeatable."
@@ -52,7 +55,9 @@ _CHANGES = {
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_folder_options
+@add_blocks_option
 @add_format_option
 def command(scenario: str, base_python: str | None, **options: Any) -> int:
     """Measure SCENARIO with and without one change, judge it and report.

@@ -52,8 +52,10 @@ _SERVED = (
         "--package", default="", metavar="FOLDER", help="Folder of the package below a checkout (default: python, .)."
     ),
     click.option("--model", type=FOLDER, help="Folder of the scenario's model, where it lies on this machine."),
-    click.option("--arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
-    click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
+    click.option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
+    click.option(
+        "--both-env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."
+    ),
     click.option("--baselines", multiple=True, type=FOLDER, help="Folder of noise bands; repeatable."),
 )
 _COMMANDED = (

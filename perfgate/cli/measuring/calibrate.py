@@ -7,15 +7,14 @@ from typing import Any
 
 import click
 
-from perfgate.cli.options import add_arm_options, build_arms, choose_folder
+from perfgate.cli.options import add_arm_options, add_scenario_argument, build_arms, choose_folder, read_scenario
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.gate.baseline_files import find_path, save_baseline
 from perfgate.gate.calibrate import Calibration, calibrate
 from perfgate.gate.recorded_calibration import calibrate_from, parse_slowed
-from perfgate.scenario.catalog import read_scenario_text
-from perfgate.scenario.schema import Scenario, parse_scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.progress import show_progress
 from perfgate.storage.state import find_machine_baselines
 from perfgate.verdict.baselines import Baseline
@@ -25,7 +24,7 @@ MAX_PERCENT = 1000.0
 
 
 @click.command(name="calibrate")
-@click.argument("scenario")
+@add_scenario_argument()
 @click.option("--blocks", type=click.IntRange(min=2), help="A/A blocks to measure (default: the scenario's).")
 @click.option("--inject", "injections", multiple=True, metavar="KIND:SIZE", help="Measure the response to this slow-down too.")
 @click.option(
@@ -71,8 +70,7 @@ def command(  # noqa: PLR0913, PLR0917 - click hands over one argument an option
     A session of equal arms first, then one for each slow-down. What was cut off goes on with --resume and the same options.
     With --from nothing is measured: the bands come from sessions that are there already.
     """
-    text, source = read_scenario_text(scenario)
-    parsed = parse_scenario(text, source)
+    text, parsed = read_scenario(scenario)
     recorded, slowed = options.pop("recorded"), options.pop("slowed")
     if recorded or slowed:
         if not recorded or blocks or injections or effects or out or resume:
@@ -81,6 +79,8 @@ def command(  # noqa: PLR0913, PLR0917 - click hands over one argument an option
                 "--resume"
             )
         return _store(_read_recorded(parsed, recorded, slowed), target, style)
+    if resume and out is None:
+        raise InputError("--resume: needs --out FOLDER, the folder in which the calibration was cut off")
     spec = build_arms(options)[Arm.BASE]
     folder = choose_folder(f"{parsed.name}-calibration", out, parent, resume=resume)
     calibration = Calibration(

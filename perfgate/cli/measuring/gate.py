@@ -10,33 +10,37 @@ import click
 
 from perfgate.cli.options import (
     add_arm_options,
+    add_blocks_option,
     add_folder_options,
     add_profile_option,
     add_proof_options,
+    add_scenario_argument,
     add_share_option,
+    add_uncalibrated_option,
     build_arms,
     build_expect,
     choose_folder,
     read_proof,
+    read_scenario,
 )
-from perfgate.cli.output import add_format_option
+from perfgate.cli.output import add_format_option, write_output
 from perfgate.core import Arm
 from perfgate.gate.gate import GateJob, run_gate
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout
-from perfgate.scenario.catalog import read_scenario_text
-from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.progress import show_progress
 
 
 @click.command(name="gate")
-@click.argument("scenario", default="cpu-moe")
+@add_scenario_argument(default="cpu-moe")
 @add_folder_options
+@add_blocks_option
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
 @add_proof_options
 @add_share_option
 @add_profile_option
+@add_uncalibrated_option
 @add_arm_options
 @add_format_option
 def command(*, scenario: str, **options: Any) -> int:
@@ -50,8 +54,7 @@ def command(*, scenario: str, **options: Any) -> int:
 
 def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str, Any]) -> int:
     """Run the gate on two arms, print the report and return the verdict's exit code."""
-    text, source = read_scenario_text(scenario)
-    parsed = parse_scenario(text, source)
+    text, parsed = read_scenario(scenario, options["blocks"])
     folder = choose_folder(parsed.name, options["out"], options["parent"], resume=options["resume"])
     job = GateJob(
         scenario=parsed,
@@ -68,6 +71,6 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
     )
     with show_progress() as progress:
         report = run_gate(job, progress)
-    click.echo(render_as(options["style"], report, choose_layout()), nl=options["style"] == "text")
+    write_output(render_as(options["style"], report, choose_layout()), None, is_text=options["style"] == "text")
     click.echo(f"report folder: {folder}", err=options["style"] == "json")
-    return report.verdict.outcome.exit_code
+    return report.verdict.find_exit_code(options["uncalibrated"])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_json, write_file
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
-from perfgate.results.frame import frame_of_cells, write_csv
+from perfgate.results.frame import dump_csv, frame_of_cells
 from perfgate.results.matrix_records import require_matrix
 from perfgate.results.matrix_results import load_matrix
 from perfgate.scenario.matrix import find_matrix, parse_matrix, read_matrix_text
@@ -52,7 +52,7 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
     table = tabulate_cells(cells)
     remarks = list(remark(cells, matrix.rounds))
     write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
-    write_csv(frame_of_cells(cells, str(out)), out / "table.csv")
+    write_file(dump_csv(frame_of_cells(cells, str(out))), out / "table.csv")
     if style == "json":
         print_json({"cells": [describe_cell(cell) for cell in cells], "remarks": remarks})
     else:

@@ -9,6 +9,7 @@ import click
 
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import EvidenceError
+from perfgate.gate.case import load_case
 from perfgate.report.breakdown import build_breakdown
 from perfgate.report.table import print_table
 from perfgate.results.profiles import read_attribution
@@ -31,7 +32,7 @@ def command(folder: Path, style: str) -> int:
     if found is not None and style == "json":
         print_json(asdict(found))
         return 0
-    breakdown = build_breakdown(found)
+    breakdown = build_breakdown(found, load_case(folder).verdict.judgements)
     if breakdown is None or breakdown.table is None:
         raise EvidenceError(f"{folder}: holds no profile of both arms; measure with `perfgate gate --profile always`")
     click.echo(breakdown.sentence)

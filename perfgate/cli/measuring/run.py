@@ -11,29 +11,37 @@ from perfgate.cli.options import (
     add_arm_options,
     add_folder_options,
     add_proof_options,
+    add_scenario_argument,
     add_share_option,
     build_arms,
     build_expect,
     choose_folder,
     read_proof,
+    read_scenario,
 )
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.gate.case import fix_noise, is_decided
+from perfgate.gate.case import fix_noise, is_decided, load_case
+from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
 from perfgate.results.results import load_results
 from perfgate.results.resumption import require_cut_off
-from perfgate.scenario.catalog import read_scenario_text
-from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import show_progress
 from perfgate.verdict.validity.admission import find_problems
 
 
 @click.command(name="run")
-@click.argument("scenario")
+@add_scenario_argument()
 @add_folder_options
 @click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
 @add_proof_options
 @add_share_option
+@click.option(
+    "--profile",
+    type=click.Choice(["auto", "never"]),
+    default="never",
+    show_default=True,
+    help="After a regression, profile both arms in fresh servers, so that a comment can say which kernel it is.",
+)
 @add_arm_options
 @add_format_option
 def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
@@ -43,8 +51,7 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     when a server, the load generator or the model made the session void. After a crash or Ctrl-C, the same command with
     --resume goes on: whole blocks stay, the block that was cut off is measured anew on fresh servers.
     """
-    text, source = read_scenario_text(scenario)
-    parsed = parse_scenario(text, source)
+    text, parsed = read_scenario(scenario)
     folder = choose_folder(parsed.name, out, parent, resume=resume)
     if resume:
         require_cut_off(folder)
@@ -65,6 +72,8 @@ def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, bloc
     )
     with show_progress() as progress:
         measure(request, progress)
+        if options["profile"] == "auto" and is_profile_due(folder, parsed.server.engine, load_case(folder).verdict.outcome):
+            profile_arms(request, progress)
     _, session = load_results(folder)
     problems = find_problems(session, parsed)
     if options["style"] == "json":

@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
+from perfgate.cli.options import add_uncalibrated_option
 from perfgate.cli.output import write_output
 from perfgate.core import Verdict
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.reports import build_report
 from perfgate.readers.layer_timings import find_timings, read_timings
+from perfgate.report.junit import format_junit
 from perfgate.report.layers import render_layers
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout, lay_out
@@ -29,7 +31,7 @@ from perfgate.verdict.layers import judge_layers
     metavar="DIR",
     help="Folder of stored noise bands; may be given several times. Default: the one kept in RESULT_DIR, then this machine's.",
 )
-@click.option("--format", "style", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
+@click.option("--format", "style", type=click.Choice(["text", "markdown", "json", "junit"]), default="text", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there instead of to stdout.")
 @click.option(
     "--scenarios-in-pr",
@@ -41,7 +43,10 @@ from perfgate.verdict.layers import judge_layers
     default=None,
     help="Whether a base can be built at all; without one a candidate alone is the last word (default: what RESULT_DIR says).",
 )
-def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, **facts: Any) -> int:
+@add_uncalibrated_option
+def command(
+    *, folder: Path, baselines: tuple[Path, ...], style: str, output: Path | None, uncalibrated: str, **facts: Any
+) -> int:
     """Judge a result folder again, from raw windows alone: the same bytes on any machine.
 
     RESULT_DIR may also hold timings of MoE layers, stored by pytest-benchmark: one file is one block.
@@ -60,12 +65,14 @@ def command(folder: Path, baselines: tuple[Path, ...], style: str, output: Path 
     recorded = folder / VERDICT_FILE
     if recorded.is_file() and recorded.read_bytes() != format_verdict(report.verdict):
         click.echo(f"perfgate: {recorded} says otherwise: it was made with another baseline, rule or options", err=True)
-    write_output(render_as(style, report, choose_layout() if output is None else lay_out), output)
-    return report.verdict.outcome.exit_code
+    write_output(render_as(style, report, choose_layout() if output is None else lay_out), output, is_text=style == "text")
+    return report.verdict.find_exit_code(uncalibrated)
 
 
 def render_layer_verdict(style: str, verdict: Verdict) -> bytes:
-    """Write the verdict on layers in one of the three formats."""
+    """Write the verdict on layers in one of the formats."""
     if style == "json":
         return format_verdict(verdict)
+    if style == "junit":
+        return format_junit(verdict)
     return render_layers(verdict, is_markdown=style == "markdown").encode()

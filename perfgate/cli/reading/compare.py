@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from pathlib import Path
 
@@ -11,9 +11,11 @@ import click
 from perfgate.core import Run
 from perfgate.errors import InputError
 from perfgate.gate.baseline_files import load_baseline
+from perfgate.gate.start_runs import read_starts_as_runs
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs
 from perfgate.report.comparison import format_comparison, format_comparison_as_json, format_comparison_as_markdown
+from perfgate.results.records import SESSION_FILE
 from perfgate.serving.model.model_guard import read_config, verify_moe_config
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.compare import compare_runs
@@ -48,6 +50,7 @@ def spread_lists(args: Iterable[str]) -> list[str]:
 
 
 @click.command(name="compare", cls=ListCommand)
+@click.argument("pair", metavar="[A B]", nargs=-1)
 @click.option("--base", multiple=True, metavar="FILES...", help="Outputs of the code before the change: JSONL or printed.")
 @click.option("--candidate", multiple=True, metavar="FILES...", help="Outputs of the code after the change.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric; may be given several times.")
@@ -57,6 +60,7 @@ def spread_lists(args: Iterable[str]) -> list[str]:
 @click.option("--format", "style", type=click.Choice(list(RENDERERS)), default="text", show_default=True)
 def command(  # noqa: PLR0913 - click hands over one argument an option
     *,
+    pair: tuple[str, ...],
     base: tuple[str, ...],
     candidate: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -67,21 +71,49 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
 ) -> int:
     """Say whether the candidate's runs are slower than the base's, how sure that is, and how many more runs would settle it.
 
+    A is the base, B the candidate. Each is a file, a folder of files, a result folder (its candidate's starts count), or - for
+    standard input. Several files an arm are given with --base and --candidate.
+
     Exit code: 0 pass or improved, 1 regression, 2 bad input, 3 inconclusive or invalid.
     """
     if model_config is not None:
         verify_moe_config(read_config(model_config), str(model_config))
     priors, caveats = _read_priors(baseline)
     rule = Rule(metrics=_check_metrics(metrics), margin_ratios=_read_margins(margins), priors=priors, caveats=caveats)
-    arms = [_read_arm(option, files) for option, files in zip(LISTS, (base, candidate), strict=True)]
+    arms = [_read_arm(option, files) for option, files in zip(LISTS, _choose_sides(pair, base, candidate), strict=True)]
     comparison = compare_runs(arms[0], arms[1], rule)
     click.echo(RENDERERS[style](comparison), nl=False)
     return comparison.outcome.exit_code
 
 
+def _choose_sides(
+    pair: tuple[str, ...], base: tuple[str, ...], candidate: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files of both arms. Raise InputError where they were named in both ways, or not as two."""
+    if not pair:
+        return base, candidate
+    if base or candidate or len(pair) != 2:
+        raise InputError(
+            "compare: give A B, one of each arm, or --base FILES --candidate FILES; a shell pattern belongs behind one of those"
+        )
+    return pair[:1], pair[1:]
+
+
 def _read_arm(option: str, files: tuple[str, ...]) -> list[Run]:
     if not files:
-        raise InputError(f"{option}: no file given; name the bench_serving outputs of this arm")
+        raise InputError(f"{option}: no file given; name what the load generator wrote of this arm, or give two: compare A B")
+    return [run for file in files for run in _read_place(Path(file))]
+
+
+def _read_place(place: Path) -> Sequence[Run]:
+    """The runs of a file, of the files in a folder, or of the candidate's starts in a result folder."""
+    if not place.is_dir():
+        return read_runs(place)
+    if (place / SESSION_FILE).is_file():
+        return read_starts_as_runs(place)
+    files = sorted(file for file in place.iterdir() if file.is_file() and not file.name.startswith("."))
+    if not files:
+        raise InputError(f"{place}: holds no file; give the folder in which the load generator's outputs lie")
     return [run for file in files for run in read_runs(file)]
 
 

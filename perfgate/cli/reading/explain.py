@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from perfgate.cli.output import add_format_option, print_result
-from perfgate.core import Judgement
+from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
-from perfgate.report.explanation import explain_metric
+from perfgate.report.explanation import explain_invalid, explain_metric
+from perfgate.results.recent import find_latest
 
 
 def complete_metric(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
@@ -23,20 +24,36 @@ def complete_metric(_context: click.Context, _parameter: click.Parameter, begun:
 
 
 @click.command(name="explain")
-@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
-@click.argument("metric", metavar="METRIC", shell_complete=complete_metric)
+@click.argument("folder", metavar="[RESULT_DIR]", type=click.Path(path_type=Path), required=False)
+@click.argument("metric", metavar="[METRIC]", required=False, shell_complete=complete_metric)
 @click.option("--baselines", multiple=True, type=click.Path(path_type=Path), metavar="DIR", help="As for `perfgate check`.")
 @add_format_option
-def command(folder: Path, metric: str, baselines: tuple[Path, ...], style: str) -> int:
+def command(folder: Path | None, metric: str | None, baselines: tuple[Path, ...], style: str) -> int:
     """Judge RESULT_DIR again and say why METRIC, such as p99_itl_ms, was judged as it was.
+
+    Without METRIC, of the one that decided; of an INVALID session, what voided it. Without RESULT_DIR, of the newest result.
 
     The exit code is 0 whatever the verdict says; `perfgate check` tells.
     """
-    case = load_case(folder, baselines)
-    judgement = find_judgement(metric, case.verdict.judgements)
+    case = load_case(folder or find_latest(), baselines)
+    if metric is None and case.verdict.outcome is Outcome.INVALID:
+        lines = explain_invalid(case.verdict)
+        print_result(style, {"metric": None, "outcome": case.verdict.outcome, "sentences": lines}, *lines)
+        return 0
+    judgements = case.verdict.judgements
+    judgement = find_judgement(metric, judgements) if metric else find_deciding(case.verdict)
     sentences = explain_metric(judgement, case.verdict, case.session)
     print_result(style, {"metric": judgement.metric, "outcome": judgement.outcome, "sentences": sentences}, *sentences)
     return 0
+
+
+def find_deciding(verdict: Verdict) -> Judgement:
+    """The gating metric that made the outcome what it is, the one farthest on the bad side first. InputError where none is."""
+    gating = [one for one in verdict.judgements if one.gating] or list(verdict.judgements)
+    deciding = [one for one in gating if one.outcome is verdict.outcome] or gating
+    if not deciding:
+        raise InputError("no metric was judged; `perfgate check` says why")
+    return max(deciding, key=lambda one: (one.worse or 0.0) / one.margin_ratio)
 
 
 def find_judgement(metric: str, judgements: Sequence[Judgement]) -> Judgement:

@@ -14,7 +14,7 @@ from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.readers.bench_serving import read_runs
 from perfgate.report.openmetrics import ExportedSession, format_openmetrics, read_begun
-from perfgate.results.frame import frame_of_runs, frame_of_sessions, write_csv, write_parquet
+from perfgate.results.frame import dump_csv, dump_parquet, frame_of_runs, frame_of_sessions
 from perfgate.results.machine_samples import read_machine_samples
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
@@ -51,7 +51,10 @@ def command(  # noqa: PLR0913 - one parameter an option
     samples: Path | None,
     expert_use: Path | None,
 ) -> int:
-    """Write one row for each window and metric, from result folders or from load generator outputs."""
+    """Write one row for each window and metric, from result folders or from load generator outputs.
+
+    - in place of a FILE is standard output.
+    """
     if (csv, parquet, openmetrics, samples, expert_use) == (None,) * 5:
         raise InputError(
             "give --csv, --parquet, --openmetrics, --samples or --expert-use with a FILE to say where the numbers go"
@@ -69,9 +72,9 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 def _write_tables(sources: tuple[Path, ...], csv: Path | None, parquet: Path | None) -> None:
     frame = _read_frame(sources)
-    for path, write in ((csv, write_csv), (parquet, write_parquet)):
+    for path, dump in ((csv, dump_csv), (parquet, dump_parquet)):
         if path is not None:
-            write(frame, path)
+            write_file(dump(frame), path)
             click.echo(f"{path}: {len(frame)} rows", err=True)
 
 

@@ -8,16 +8,19 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from perfgate.cli.output import write_output
+from perfgate.cli.output import open_page, write_output
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.reports import build_report, write_page
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout, lay_out
+from perfgate.results.recent import find_latest
+
+PAGE = "report.html"
 
 
 @click.command(name="report")
-@click.argument("folder", metavar="RESULT_DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[RESULT_DIR]", type=click.Path(path_type=Path), required=False)
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="Write to FILE instead of standard output.")
 @click.option(
     "--baselines",
@@ -39,35 +42,43 @@ from perfgate.report.table import choose_layout, lay_out
     type=click.Path(path_type=Path),
     help="Timings of MoE layers for the page: a JSON file or a folder of them; may be given several times.",
 )
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser; without --html it goes into RESULT_DIR.")
 @click.option("--link", metavar="URL", default="", help="Address of the full report, for the comment to name.")
 @click.option("--format", "style", type=click.Choice(["markdown", "text", "json"]), default="markdown", show_default=True)
 def command(  # noqa: PLR0913 - click hands over one argument an option
     *,
-    folder: Path,
+    folder: Path | None,
     output: Path | None,
     baselines: tuple[Path, ...],
     html: Path | None,
     layers: tuple[Path, ...],
+    is_opened: bool,
     link: str,
     style: str,
 ) -> int:
     """Judge RESULT_DIR again and render the verdict as a comment, or as a page with figures.
 
-    With --html, RESULT_DIR may also be the folder of a matrix, or timings of MoE layers.
+    Without RESULT_DIR, of the newest result in perfgate-results. With --html, RESULT_DIR may also be the folder of a matrix, or
+    timings of MoE layers.
 
     The exit code is 0 whatever the verdict says, so that a comment can be posted of a regression; `perfgate check` tells.
     """
+    folder = folder or find_latest()
+    html = folder / PAGE if is_opened and html is None else html
     if html is not None and output is None:
         refuse_what_only_a_comment_takes(link)
     if html is not None:
         write_page(folder, html, baselines, layers)
+        click.echo(f"page: {html}", err=True)
+        if is_opened:
+            open_page(html)
         if output is None:
             return 0
     elif layers:
         raise InputError("--layers: only a page shows timings of layers; give --html FILE too")
 
     report = build_report(folder, load_case(folder, baselines), check_link(link))
-    write_output(render_as(style, report, choose_layout() if output is None else lay_out), output)
+    write_output(render_as(style, report, choose_layout() if output is None else lay_out), output, is_text=style == "text")
     return 0
 
 

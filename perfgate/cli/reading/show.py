@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
+from perfgate.cli.output import print_json
 from perfgate.core import Run
 from perfgate.metrics import METRICS
-from perfgate.readers.bench_serving import decode, read_bytes, read_runs
+from perfgate.readers.bench_serving import decode, parse_runs, read_bytes
 from perfgate.readers.matrix_log import Cell, is_matrix_log, parse_matrix_log
 from perfgate.report import wording
 from perfgate.report.escape import plain
@@ -27,14 +27,19 @@ NO_RESULT = "no result"
 
 
 @click.command(name="show")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(*, file: Path, style: str) -> int:
-    """Print the runs of FILE: bench_serving JSONL, printed results, or the log of a server x client matrix."""
-    cells = _read_cells(file)
-    runs = tuple(cell.run for cell in cells) if cells else read_runs(file)
+def command(*, files: tuple[Path, ...], style: str) -> int:
+    """Print the runs of each FILE side by side: bench_serving JSONL, printed results, or a log of a server x client matrix.
+
+    - is standard input.
+    """
+    found = [_read(file) for file in files]
+    runs = tuple(run for one in found for run in one.runs)
+    cells = found[0].cells if len(found) == 1 else ()
     if style == "json":
-        click.echo(_dump(file, runs, cells), nl=False)
+        documents = [_describe(one) for one in found]
+        print_json(documents[0] if len(documents) == 1 else documents)
         return 0
     print_table(_tabulate_cells(cells) if cells else _tabulate_runs(runs))
     for line in _remark(runs):
@@ -42,10 +47,22 @@ def command(*, file: Path, style: str) -> int:
     return 0
 
 
-def _read_cells(file: Path) -> tuple[Cell, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a file holds; `cells` where it is the log of a matrix."""
+
+    file: Path
+    runs: tuple[Run, ...]
+    cells: tuple[Cell, ...] = ()
+
+
+def _read(file: Path) -> Shown:
     content = read_bytes(file)
     text = "" if content.lstrip()[:1] == b"{" else decode(content)
-    return parse_matrix_log(text, str(file)) if is_matrix_log(text) else ()
+    if is_matrix_log(text):
+        cells = parse_matrix_log(text, str(file))
+        return Shown(file=file, cells=cells, runs=tuple(cell.run for cell in cells))
+    return Shown(file=file, runs=parse_runs(content, str(file)))
 
 
 def _tabulate_cells(cells: Sequence[Cell]) -> Table:
@@ -104,12 +121,11 @@ def _remark(runs: Sequence[Run]) -> Iterator[str]:
         yield from (f"note {plain(run.source)}: {plain(note)}" for note in run.notes)
 
 
-def _dump(file: Path, runs: Sequence[Run], cells: Sequence[Cell]) -> str:
-
-    content: dict[str, Any] = {"file": str(file), "runs": [asdict(run) for run in runs]}
-    if cells:
+def _describe(one: Shown) -> dict[str, Any]:
+    content: dict[str, Any] = {"file": str(one.file), "runs": [asdict(run) for run in one.runs]}
+    if one.cells:
         content["matrix"] = [
             {"server": cell.server, "client": cell.client, "command": cell.command, "first_request_s": cell.first_request_s}
-            for cell in cells
+            for cell in one.cells
         ]
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode() + "\n"
+    return content

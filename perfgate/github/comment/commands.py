@@ -9,6 +9,7 @@ from typing import Any
 from perfgate.errors import GitHubNotFoundError, InputError, StaleError
 from perfgate.github.client import GitHub
 from perfgate.github.events import find, find_number, find_repository, find_sha, is_fork, parse_command
+from perfgate.github.planning import require_open
 from perfgate.github.settings import Settings
 
 WRITERS = {"admin", "write"}
@@ -29,10 +30,11 @@ def start_measurement(github: GitHub, payload: Mapping[str, Any], settings: Sett
         return "no command"
     require_writer(github, repository, find(payload, "comment.user.login"))
     pull = github.get(f"/repos/{repository}/pulls/{number}")
+    require_open(pull, settings)
     head = find_sha(pull, "head.sha")
     if is_fork(pull) and not command.sha:
         raise InputError(f"the code comes from a fork: read it, then name the commit, `/perfgate run {head}`")
-    if not head.startswith(command.sha):
+    if command.sha not in ("", head):
         raise StaleError(f"the pull request is at {head}, not at {command.sha}; read what was pushed")
     inputs = {"pr": str(number), "head_sha": head, "hardware": command.hardware, "scenario": command.scenario}
     branch = str(find(payload, "repository.default_branch"))
@@ -42,7 +44,7 @@ def start_measurement(github: GitHub, payload: Mapping[str, Any], settings: Sett
 
 def require_writer(github: GitHub, repository: str, login: Any) -> None:
     """Ask GitHub what the author may do; what the event says of them (`author_association`) is not a permission."""
-    if not isinstance(login, str) or not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})", login):
+    if not isinstance(login, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", login):
         raise InputError("the comment has no author that could be asked about")
     try:
         permission = github.get(f"/repos/{repository}/collaborators/{login}/permission").get("permission")

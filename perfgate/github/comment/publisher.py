@@ -1,20 +1,19 @@
-"""Say a result on a pull request: one comment that is edited, never repeated, and one commit status a hardware."""
+"""Say results on a pull request: one comment that is edited, never repeated."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError, StaleError
+from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError
 from perfgate.github.client import GitHub, find_server
-from perfgate.github.comment.sections import MARK, MachineSection, describe, merge, parse, put, render
+from perfgate.github.comment.sections import MARK, MachineSection, merge, parse, put, render
 
 ROUNDS = 6
 BOT = "github-actions[bot]"
-NOT_ASKED = "not asked for, so nothing was measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,31 +55,20 @@ def find_target(repository: str, pull_request: int, environment: Mapping[str, st
     )
 
 
-def publish(github: GitHub, target: CommentTarget, section: MachineSection) -> str:
-    """Show `section` on the pull request, return the comment's address. Raise StaleError for a commit that is not its head."""
-    require_head(github, target, section.entry.head_sha)
-    url = upsert(github, target, section)
-    set_status(github, target, section, url)
-    return url
+def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSection]) -> str:
+    """Create or edit the comment until it holds `sections`, and there is only one; return its address.
 
-
-def require_head(github: GitHub, target: CommentTarget, head_sha: str) -> None:
-    """A result of an older head says nothing about what would be merged."""
-    head = github.get(f"/repos/{target.repository}/pulls/{target.pull_request}")["head"]["sha"]
-    if head != head_sha:
-        raise StaleError(
-            f"pull request {target.pull_request} is at {head} by now, and this result is of {head_sha}; measure the new commit"
-        )
-
-
-def upsert(github: GitHub, target: CommentTarget, section: MachineSection) -> str:
-    """Create or edit the comment until it holds `section`, and there is only one."""
+    What stands there at the first look gives way, as the caller has asked the commit's statuses for its rank. Raise StaleError
+    where a later run writes meanwhile.
+    """
+    known: dict[str, MachineSection] | None = None
     for attempt in range(ROUNDS):
         found = find_comments(github, target)
-        if _is_shown(found, section):
+        if _is_shown(found, sections):
             return str(found[0]["html_url"])
+        known = _join(found) if known is None else known
         try:
-            _write(github, target, section, found)
+            _write(github, target, sections, found, known)
         except (GitHubConflictError, GitHubNotFoundError, GitHubUnavailableError):
             # The comment was edited or deleted meanwhile, or the gateway broke after the deed: look again.
             github.sleep(target.settle_s)
@@ -88,7 +76,7 @@ def upsert(github: GitHub, target: CommentTarget, section: MachineSection) -> st
         # Two writers that keep pace would overwrite each other for ever.
         github.sleep(target.settle_s * (1 + attempt * random.random()))  # noqa: S311 - it spreads writers, it hides nothing
     found = find_comments(github, target)
-    if _is_shown(found, section):
+    if _is_shown(found, sections):
         return str(found[0]["html_url"])
     raise GitHubError(
         f"the comment of pull request {target.pull_request} did not keep its section after {ROUNDS} writes; run again"
@@ -106,19 +94,33 @@ def _is_own(comment: dict[str, Any], bot: str) -> bool:
     return user.get("login") == bot and user.get("type") == "Bot" and str(comment.get("body") or "").startswith(MARK)
 
 
-def _is_shown(found: list[dict[str, Any]], section: MachineSection) -> bool:
+def _is_shown(found: Sequence[Mapping[str, Any]], sections: Sequence[MachineSection]) -> bool:
     if len(found) != 1:
         return False
-    shown = parse(found[0]["body"]).get(section.hardware)
-    return shown is not None and shown.entry == section.entry
+    shown = parse(found[0]["body"])
+    return all((kept := shown.get(wanted.hardware)) is not None and kept.entry == wanted.entry for wanted in sections)
 
 
-def _write(github: GitHub, target: CommentTarget, section: MachineSection, found: list[dict[str, Any]]) -> None:
-    """Put the section into the oldest comment and fold later ones, left by writers that raced, into it."""
-    sections: dict[str, MachineSection] = {}
+def _join(found: Sequence[Mapping[str, Any]]) -> dict[str, MachineSection]:
+    """The sections of all comments: what one of them has newer is kept."""
+    joined: dict[str, MachineSection] = {}
     for comment in found:
-        sections = merge(sections, parse(comment["body"]))
-    body = {"body": render(put(sections, section), target.runs_url)}
+        joined = merge(joined, parse(comment["body"]))
+    return joined
+
+
+def _write(
+    github: GitHub,
+    target: CommentTarget,
+    sections: Sequence[MachineSection],
+    found: Sequence[Mapping[str, Any]],
+    known: Mapping[str, MachineSection],
+) -> None:
+    """Put the sections into the oldest comment and fold later ones, left by writers that raced, into it."""
+    shown = _join(found)
+    for section in sections:
+        shown = put(shown, section, known)
+    body = {"body": render(shown, target.runs_url)}
     if not found:
         github.send("POST", target.comments, body, is_repeatable=False)
         return
@@ -132,26 +134,3 @@ def _ignore_missing(deed: Callable[[], object]) -> None:
         deed()
     except GitHubNotFoundError:
         return
-
-
-def set_status(github: GitHub, target: CommentTarget, section: MachineSection, url: str) -> None:
-    """Set `perfgate/<hardware>` on the measured commit; the newest of a context counts, so it may be sent twice."""
-    status = {**describe(section.entry), "context": f"perfgate/{section.hardware}", "target_url": url}
-    github.send("POST", f"/repos/{target.repository}/statuses/{section.entry.head_sha}", status)
-
-
-def set_skip_status(github: GitHub, target: CommentTarget, hardware: str, head_sha: str, url: str) -> bool:
-    """Set `perfgate/<hardware>` to a success that says "not asked for", on a commit without a measurement.
-
-    A branch may require that status of every pull request. Return whether it was set: an answer that the commit has already is
-    worth more, and stays.
-    """
-    context = f"perfgate/{hardware}"
-    path = f"/repos/{target.repository}/commits/{head_sha}/statuses"
-    # Newest first; only the newest of a context counts.
-    newest = next((found for found in github.list_all(path) if found.get("context") == context), {"state": "pending"})
-    if newest.get("state") != "pending":
-        return False
-    status = {"state": "success", "description": NOT_ASKED, "context": context, "target_url": url}
-    github.send("POST", f"/repos/{target.repository}/statuses/{head_sha}", status)
-    return True

@@ -15,7 +15,7 @@ REPORT = "perfgate-report"
 REPORT_DIR = "report"
 """Where that artifact is made, and where a reader fetches it to, so that its paths are the same."""
 
-_ARTIFACT = re.compile(r"https?://\S+/actions/runs/(\d+)/artifacts/\d+")
+_ARTIFACT = re.compile(r"https?://\S+/actions/runs/(\d+)(?:/artifacts/\d+|#artifacts)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Reproduction:
     """How a reader gets what was measured of `subject`, a change of `base_sha`; neither is the hand-off's say.
 
     `base_sha` is empty in a merge queue, where a commit stands on the one before it. `link` is the address of the artifact
-    REPORT; without one the reader is sent to the run that measured.
+    REPORT or of the run that keeps it; without one the reader is sent to the run that measured.
     """
 
     subject: HandoffSubject
@@ -52,6 +52,11 @@ class Reproduction:
             ("git", "worktree", "add", CANDIDATE_TREE, head),
         )
         return " && ".join(join(step) for step in steps)
+
+    @property
+    def span(self) -> tuple[str, str] | None:
+        """The commits of base and candidate, between which a slow one is searched; None where the base is not known."""
+        return (self.base_sha, self.subject.head_sha) if self.base_sha else None
 
     @property
     def fetch(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -86,20 +86,24 @@ def build_section(subject: HandoffSubject, state: State, at: str, *, headline: s
 
 
 def _write_heading(hardware: str, state: State, headline: str = "") -> str:
-    words = " ".join(_disarm(headline).splitlines()) or f"{state.value} ({state.sentence})"
-    return f"## {state.icon} {hardware}: {words}"
+    words = " ".join(_disarm(headline).splitlines()) or f"{state.value}: {state.sentence}"
+    return f"## {state.icon} {words} ({hardware})"
 
 
-def put(sections: Mapping[str, MachineSection], new: MachineSection) -> dict[str, MachineSection]:
+def put(
+    sections: Mapping[str, MachineSection], new: MachineSection, known: Mapping[str, MachineSection] | None = None
+) -> dict[str, MachineSection]:
     """Replace the section of one hardware; its last final result moves into the history.
 
     Of one commit an answer outranks every announcement, and a later run an earlier one: an event that measures nothing (another
-    label, say) must neither wipe an answer out nor keep one back. Raise StaleError for what is outranked.
+    label, say) must neither wipe an answer out nor keep one back. Raise StaleError for what is outranked. What stood in `known`
+    outranks nothing: whoever gives it has asked the commit's statuses, which a forged comment cannot change.
     """
     old = sections.get(new.hardware)
     if old is None:
         return {**sections, new.hardware: new}
-    if old.entry.head_sha == new.entry.head_sha and _rank(old.entry) > _rank(new.entry):
+    is_known = known is not None and (was := known.get(new.hardware)) is not None and was.entry == old.entry
+    if not is_known and old.entry.head_sha == new.entry.head_sha and _rank(old.entry) > _rank(new.entry):
         raise StaleError(f"run {new.entry.run_id}.{new.entry.run_attempt} has nothing newer to say of this commit")
     past = old.history
     if old.entry.state.is_final and (old.entry.order, old.entry.head_sha) != (new.entry.order, new.entry.head_sha):
@@ -211,8 +215,3 @@ def _render_history(history: tuple[ResultEntry, ...], runs_url: str) -> list[str
 
 def _link(entry: ResultEntry, runs_url: str) -> str:
     return f"[run {entry.run_id}.{entry.run_attempt}]({runs_url}/{entry.run_id})"
-
-
-def describe(entry: ResultEntry) -> Mapping[str, Any]:
-    """The fields that a commit status needs."""
-    return {"state": entry.state.commit_status, "description": entry.state.sentence[:140]}

@@ -21,6 +21,7 @@ class State(StrEnum):
     INCONCLUSIVE = "inconclusive"
     INVALID = "invalid"
     SICK = "sick-runner"
+    REPORTED = "regression-reported"
 
     @property
     def is_final(self) -> bool:
@@ -48,7 +49,12 @@ class State(StrEnum):
         return _STATES[self].sentence
 
 
-_STATUSES = {State.PASS: "success", State.IMPROVED: "success", State.REGRESSION: "failure"}
+_STATUSES = {
+    State.PASS: "success",
+    State.IMPROVED: "success",
+    State.REGRESSION: "failure",
+    State.REPORTED: "success",
+}
 _OF_OUTCOME = {
     Outcome.IMPROVED: State.IMPROVED,
     Outcome.PASS: State.PASS,
@@ -75,6 +81,11 @@ _STATES = {
         order=(Outcome.INVALID.order, 1),
         icon=Outcome.INVALID.icon,
         sentence="the machine is not fit to measure; nothing is said about the change",
+    ),
+    State.REPORTED: _StateRow(
+        order=(Outcome.REGRESSION.order, 1),
+        icon=Outcome.REGRESSION.icon,
+        sentence="slower on an uncalibrated machine, which this repository has only reported",
     ),
     State.AWAITING: _StateRow(
         order=(Outcome.INCONCLUSIVE.order, 1),

@@ -19,6 +19,7 @@ from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
 from perfgate.expert_use import Unknown
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
+from perfgate.results.attribution import TOP
 from perfgate.scenario.schema import Name
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
@@ -123,6 +124,31 @@ class AnswerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class KernelEntry:
+    """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
+
+    Such a one crosses as the digest of its name alone: no text that a change chose is shown to anybody.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.~]{0,72}$")]
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+    base_us: Number
+    candidate_us: Number
+    base_count: Number
+    candidate_count: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ProfileEntry:
+    """What profiles of both arms said: sums over all kernels or operators, and those that differ most."""
+
+    kind: Literal["kernel", "operator"]
+    base_us: Number
+    candidate_us: Number
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=TOP)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class TextEntry:
     """The token ids of a random text, and for each layer the experts that were chosen for them, as base64."""
 
@@ -173,6 +199,7 @@ class Handoff:
     windows: Annotated[tuple[WindowEntry, ...], Field(max_length=MAX_WINDOWS)]
     answers: Annotated[tuple[AnswerEntry, ...], Field(max_length=MAX_WINDOWS)]
     kernels: KernelProof | None = None
+    profile: ProfileEntry | None = None
     measures_expert_use: bool = False
     expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
     ended_s: Number = 0.0

@@ -152,17 +152,32 @@ def trace_servers(cells: Sequence[CellResult]) -> ServerPoints:
     return points
 
 
-def draw_servers(points: ServerPoints) -> Figure | None:
+def draw_servers(cells: Sequence[CellResult]) -> Figure | None:
     """Throughput against median ITL, a point for each load and a line for each server; None without points."""
+    points = trace_servers(cells)
     if not points:
         return None
+    ranges = list(_find_ranges(cells))
     return make_figure(
         "servers",
         f"{METRICS[ACROSS].title} against {METRICS[UP].title}",
-        "A point for each load, a line for each server, in the order of the file. Further right and further down is better.",
-        lambda width: plot_servers(points, width, METRICS[ACROSS].unit),
+        "A point for each load, a line for each server, in the order of the file; bars span the rounds, each on a fresh start. "
+        "Further right and further down is better.",
+        lambda width: plot_servers(points, width, METRICS[ACROSS].unit, ranges),
         [server.key for server in list_servers(points)],
     )
+
+
+Range = tuple[str, tuple[float, float], tuple[float, float]]
+"""A server, and the lowest and highest of its rounds in throughput (tok/s) and median ITL (ms) under one load."""
+
+
+def _find_ranges(cells: Sequence[CellResult]) -> Iterator[Range]:
+    """The range over rounds of each cell that has more than one."""
+    for cell in cells:
+        across, up = cell.find_round_levels(ACROSS), cell.find_round_levels(UP)
+        if min(len(across), len(up)) > 1:
+            yield cell.server, (min(across), max(across)), (min(up), max(up))
 
 
 def list_servers(points: ServerPoints) -> tuple[Polyline, ...]:
@@ -176,8 +191,8 @@ def list_servers(points: ServerPoints) -> tuple[Polyline, ...]:
     return tuple(lines)
 
 
-def plot_servers(points: ServerPoints, width: float, x_title: str) -> Drawing:
-    """The lines of the servers on a plane of `width` pixels, the load written beside each point."""
+def plot_servers(points: ServerPoints, width: float, x_title: str, ranges: Sequence[Range] = ()) -> Drawing:
+    """The lines of the servers on a plane of `width` pixels, the load written beside each point, and bars for `ranges`."""
     servers = list_servers(points)
     across = [x for server in servers for x, _, _ in server.points]
     up = [y for server in servers for _, y, _ in server.points]
@@ -189,8 +204,22 @@ def plot_servers(points: ServerPoints, width: float, x_title: str) -> Drawing:
         for found in points.values()
         for load, a, b in found
     ]
-    shapes = (*panel.frame(), *draw_polylines(panel, servers), *loads)
+    styles = {server.name: server.style for server in servers}
+    bars = [
+        shape
+        for name, across_ends, up_ends in ranges
+        if name in styles
+        for shape in _draw_bars(panel, across_ends, up_ends, styles[name])
+    ]
+    shapes = (*panel.frame(), *bars, *draw_polylines(panel, servers), *loads)
     return Drawing(width=width, height=ABOVE + PLANE + BELOW, shapes=shapes)
+
+
+def _draw_bars(panel: Panel, across: tuple[float, float], up: tuple[float, float], style: str) -> tuple[SvgElement, SvgElement]:
+    """A cross that spans both ranges."""
+    middle = panel.x.clamp(sum(across) / 2), panel.y.clamp(sum(up) / 2)
+    level = line((panel.x.clamp(across[0]), middle[1]), (panel.x.clamp(across[1]), middle[1]), f"whisker {style}")
+    return level, line((middle[0], panel.y.clamp(up[0])), (middle[0], panel.y.clamp(up[1])), f"whisker {style}")
 
 
 def list_effects(curves: Sequence[Curve]) -> tuple[Polyline, ...]:

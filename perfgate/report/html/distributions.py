@@ -55,10 +55,11 @@ KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """One kind of latency: a picture, and its quantiles as a table."""
+    """One kind of latency: a picture, its quantiles as a table, and where the arms differ over the quantiles."""
 
     figure: Figure
     table: Table
+    difference: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,60 @@ def _build(name: str, title: str, arms: _Arms) -> Distribution:
         lambda width: _draw(arms, width),
         KEYS,
     )
-    return Distribution(figure=figure, table=tabulate_quantiles(arms.pooled))
+    return Distribution(figure=figure, table=tabulate_quantiles(arms.pooled), difference=_draw_difference(name, title, arms))
+
+
+SHIFTED = tuple(number / 100 for number in range(2, 99, 2))
+"""The shares at which the arms are subtracted: beyond them single samples decide."""
+
+
+def _draw_difference(name: str, title: str, arms: _Arms) -> Figure | None:
+    """Candidate minus base at each quantile: a level line says that everything got slower, a rise that only the tail did."""
+    if len(arms.pooled) < len(Arm):
+        return None
+    pooled = _subtract(arms.pooled[Arm.BASE], arms.pooled[Arm.CANDIDATE])
+    starts = {arm: [values for other, values in arms.starts if other is arm] for arm in Arm}
+    pairs = [_subtract(*pair) for pair in zip(starts[Arm.BASE], starts[Arm.CANDIDATE], strict=False)]
+    return make_figure(
+        f"{name}-difference",
+        f"{title}: candidate minus base",
+        "In % of the base at each share of the samples; above zero is slower. A level line: everything got slower; a rise at "
+        f"the end: only the tail. The grey band spans the {len(pairs)} pairs of server starts.",
+        lambda width: _draw_shift(pooled, pairs, width),
+    )
+
+
+def _subtract(base: Values, candidate: Values) -> tuple[float, ...]:
+    """Percent that the candidate takes more at each of SHIFTED; both are sorted here."""
+    ordered = np.sort(base), np.sort(candidate)
+    found = ((pick_quantile(ordered[0], share), pick_quantile(ordered[1], share)) for share in SHIFTED)
+    return tuple(100 * (after / before - 1) if before else 0.0 for before, after in found)
+
+
+def _draw_shift(pooled: Sequence[float], pairs: Sequence[Sequence[float]], width: float) -> Drawing:
+    low, high = find_span([*pooled, *(value for pair in pairs for value in pair), 0.0])
+    bottom = ABOVE + HEIGHT
+    panel = Panel(
+        x=Scale(low=0.0, high=1.0, start=64.0, end=width - 28),
+        y=Scale(low=low, high=high, start=bottom, end=ABOVE),
+        title="candidate minus base, %",
+        x_title="share of the samples",
+        show_x=lambda share: format_percent(share, 0),
+    )
+
+    def place(values: Sequence[float]) -> list[tuple[float, float]]:
+        return [(panel.x.place(share), panel.y.clamp(value)) for share, value in zip(SHIFTED, values, strict=True)]
+
+    ends = [(min(column), max(column)) for column in zip(*pairs, strict=True)]
+    band = [*place([end[0] for end in ends]), *reversed(place([end[1] for end in ends]))] if ends else []
+    shapes = [*panel.frame(), *([trace(band, "band")] if band else [])]
+    shapes.append(line((panel.x.start, panel.y.place(0)), (panel.x.end, panel.y.place(0)), "zero"))
+    shapes.append(trace(place(pooled), "curve candidate solid"))
+    for share in (0.1, 0.5, 0.9):
+        value = pooled[SHIFTED.index(share)]
+        at = panel.x.place(share), panel.y.clamp(value)
+        shapes.append(dot(at, OUTLINES[Arm.CANDIDATE], "candidate full", hint=f"{100 * share:.0f} %: {value:+.1f} %"))
+    return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
 
 
 def tabulate_quantiles(pooled: Mapping[Arm, Values]) -> Table:

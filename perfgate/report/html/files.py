@@ -24,6 +24,7 @@ NAMES = (
     "telemetry.jsonl.gz",
     "answers.jsonl",
     "profiles.jsonl",
+    "kernels.json",
     "table.md",
     "table.csv",
 )
@@ -50,6 +51,10 @@ class RawData:
         """Everything but windows, which stand in a table of their own."""
         found = [name for name in NAMES if (self.folder / name).is_file()]
         return tuple(SheetCell(text=name, href=self.link(name)) for name in (*found, *self._list_nested()))
+
+    def list_traces(self) -> tuple[SheetCell, ...]:
+        """The profiler's traces, which a viewer of traces opens."""
+        return tuple(SheetCell(text=name, href=self.link(name)) for name in self._list_nested() if name.startswith("profiles/"))
 
     def _list_nested(self) -> Iterable[str]:
         for folder in FOLDERS:

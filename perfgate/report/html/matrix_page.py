@@ -7,8 +7,8 @@ from pathlib import Path
 from shlex import quote
 
 from perfgate.metrics import METRICS
-from perfgate.report.cells import SPREAD, remark, tabulate_cells
-from perfgate.report.chart.curves import draw_servers, trace_servers
+from perfgate.report.cells import SPREAD, remark, tabulate_best, tabulate_cells
+from perfgate.report.chart.curves import draw_servers
 from perfgate.report.chart.svg import (
     OUTLINES,
     Drawing,
@@ -75,9 +75,12 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
 
 
 def _describe_levels(cells: Sequence[CellResult]) -> Iterator[PagePart]:
-    figure = draw_servers(trace_servers(cells))
+    figure = draw_servers(cells)
     if figure is not None:
         yield Picture(figure=figure)
+    best = tabulate_best(cells)
+    if best.rows:
+        yield make_sheet(best, "The highest throughput under each load", is_numeric=False)
     yield make_sheet(tabulate_cells(cells), "Medians of rounds, a row for each cell")
     spread = draw_rounds(cells)
     if spread is not None:

@@ -1,6 +1,7 @@
 """A page as values: a head that answers, and sections of parts that one template lays out into one HTML file.
 
-The file holds its style and no script, and forbids the browser to fetch anything.
+The file holds its style and one small script, both named by digest in its content security policy, and forbids the browser to
+fetch anything. Without the script the page is whole: it adds buttons that copy a command, and one that hides metrics.
 """
 
 from __future__ import annotations
@@ -69,13 +70,14 @@ class Measure:
     base: str
     candidate: str
     change: str
+    sense: str
     interval: str
-    limit: str
-    band: str
+    line: str
     outcome: str
     style: str
     strip: Drawing | None
     marks: tuple[int, ...] = ()
+    is_gating: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,19 +132,11 @@ class PageSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """One number that answers, in large letters."""
-
-    title: str
-    figure: str
-    lines: tuple[str, ...]
-    style: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A whole report. `style` is the outcome in lower case, or `none` where nothing was judged."""
+    """A whole report. `style` is the outcome in lower case, or `none` where nothing was judged.
+
+    `hero` is the picture that answers. `consequences` are reasons that follow from the others, and are folded.
+    """
 
     title: str
     answer: str
@@ -150,12 +144,13 @@ class Page:
     meaning: str
     subtitle: str
     facts: tuple[tuple[str, str], ...] = ()
-    tiles: tuple[Tile, ...] = ()
+    hero: Figure | None = None
     labels: tuple[str, ...] = ()
     reasons_title: str = "Why"
     reasons: tuple[str, ...] = ()
+    consequences: tuple[str, ...] = ()
     action: str = ""
-    action_command: str = ""
+    commands: tuple[tuple[str, str], ...] = ()
     sections: tuple[PageSection, ...] = ()
     foot: str = ""
 
@@ -174,7 +169,12 @@ def drop_empty(sections: Sequence[PageSection]) -> tuple[PageSection, ...]:
 def render_page(page: Page) -> bytes:
     """Return the file. The same page gives the same bytes."""
     style = (TEMPLATE_DIR / "page.css").read_text(encoding="utf-8").replace(CHART_STYLE, read_style())
-    digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    # The style is perfgate's own text; escaped, its digest would be another.
-    content = Markup(style)  # noqa: S704
-    return make_environment(TEMPLATE_DIR).get_template("page.html.j2").render(page=page, style=content, digest=digest).encode()
+    script = (TEMPLATE_DIR / "page.js").read_text(encoding="utf-8")
+    # Both are perfgate's own text; escaped, their digests would be others.
+    own = {"style": Markup(style), "script": Markup(script)}  # noqa: S704
+    digests = {"style_digest": _digest(style), "script_digest": _digest(script)}
+    return make_environment(TEMPLATE_DIR).get_template("page.html.j2").render(page=page, **own, **digests).encode()
+
+
+def _digest(text: str) -> str:
+    return b64encode(hashlib.sha256(text.encode()).digest()).decode()

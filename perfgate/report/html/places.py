@@ -9,7 +9,7 @@ from enum import StrEnum
 from perfgate.core import Arm, Role, Window
 from perfgate.verdict.case import Case
 from perfgate.verdict.series import read_blocks
-from perfgate.verdict.validity.structure import name, sort_by_time
+from perfgate.verdict.validity.structure import sort_by_time
 
 OUTLINES = {Arm.BASE: "circle", Arm.CANDIDATE: "diamond"}
 
@@ -47,7 +47,7 @@ class Placed:
     def label(self) -> str:
         """Where it stands, and what became of it."""
         again = ", a re-run" if self.is_rerun else ""
-        return f"{name(self.window)}{again}: {self.fate}"
+        return f"{self.window.name}{again}: {self.fate}"
 
 
 def place_windows(case: Case) -> tuple[Placed, ...]:

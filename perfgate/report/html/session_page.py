@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from shlex import quote
 
-from perfgate.core import Verdict
+from perfgate.core import Outcome
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.report import wording
-from perfgate.report.breakdown import build_breakdown
+from perfgate.report.breakdown import build_breakdown, find_loss
 from perfgate.report.expert_use import list_uses, tabulate_use
 from perfgate.report.html.arms import draw_attribution, tabulate_arguments, tabulate_differences
 from perfgate.report.html.distributions import read_distributions
@@ -30,10 +30,10 @@ from perfgate.report.html.page import (
 )
 from perfgate.report.html.places import Fate, Placed, pick_evidence, place_windows
 from perfgate.report.html.timeline import draw_timeline
-from perfgate.report.html.verdict_parts import list_shown, make_measures, make_tiles
-from perfgate.report.render import ReportedCase
+from perfgate.report.html.verdict_parts import draw_forest, list_shown, make_measures
+from perfgate.report.render import ReportedCase, view_case
 from perfgate.report.table import Table
-from perfgate.report.view import View, build_view
+from perfgate.report.view import View
 from perfgate.results.attribution import Attribution
 from perfgate.results.footprint import read_cold_starts
 from perfgate.results.records import EVENTS_FILE, SessionRecord
@@ -47,14 +47,17 @@ SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms")
 def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData, layers: Sequence[PageSection] = ()) -> Page:
     """Put a judged session into a page; `layers` are sections on its kernels, where timings of them were given."""
     verdict = report.verdict
-    view = build_view(verdict, report.session, report.scenario)
+    view = view_case(report)
     placed = place_windows(report)
+    is_void = verdict.outcome is Outcome.INVALID
+    breakdown = build_breakdown(report.attribution, verdict.judgements)
+    where = f"Where: {breakdown.where}" if breakdown and breakdown.where and verdict.outcome is Outcome.REGRESSION else ""
     sections = (
-        PageSection(name="metrics", title="What changed", parts=tuple(_describe_metrics(verdict, view))),
-        PageSection(name="time", title="Windows", parts=tuple(_describe_windows(verdict, placed, raw))),
+        PageSection(name="metrics", title="All metrics", parts=tuple(_describe_metrics(report, view))),
+        PageSection(name="time", title="Windows", parts=tuple(_describe_windows(report, placed, raw))),
         PageSection(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
         *layers,
-        PageSection(name="where", title="Where the time went", parts=tuple(_describe_profile(report.attribution))),
+        PageSection(name="where", title="Where the time went", parts=tuple(_describe_profile(report, raw))),
         PageSection(name="experts", title="Expert use", parts=tuple(_describe_experts(report.session, view))),
         PageSection(name="arms", title="How the arms differ", parts=tuple(_describe_arms(record, load_infos(raw.folder)))),
         PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(report.session.source, view, raw))),
@@ -63,17 +66,25 @@ def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData
         title=f"{view.headline.outcome}: {view.scenario}",
         answer=view.headline.answer,
         style=view.headline.outcome.lower(),
-        meaning=view.headline.meaning,
+        meaning=f"{view.headline.write_finding(str, is_alone=True)}.",
         subtitle=f"{view.scenario}: {view.scenario_title}",
         facts=(*_list_facts(record, view), *_list_cold_starts(raw)),
-        tiles=make_tiles(verdict),
-        labels=view.labels,
-        reasons=view.reasons,
-        action=view.action,
-        action_command=view.action_command,
+        hero=draw_forest(list_shown(verdict, report.scenario)),
+        labels=tuple(label for label in (where, view.sameness, *view.labels) if label),
+        reasons=_pick_reasons(view),
+        consequences=view.reasons[1:] if is_void else (),
+        action=view.advice.sentence,
+        commands=tuple((one.purpose, one.line) for one in (view.calibration, *view.advice.commands) if one is not None),
         sections=drop_empty(sections),
         foot=f"Measured by perfgate {record.perfgate}, judged by rule {verdict.policy.get('rule', 'unknown')}.",
     )
+
+
+def _pick_reasons(view: View) -> tuple[str, ...]:
+    """What the sentence and the picture do not say: the first cause of a void session, and what an open one waits for."""
+    if view.headline.outcome is Outcome.INVALID:
+        return view.reasons[:1]
+    return view.reasons if view.headline.outcome is Outcome.INCONCLUSIVE else ()
 
 
 def _list_facts(record: SessionRecord, view: View) -> Iterator[tuple[str, str]]:
@@ -81,10 +92,13 @@ def _list_facts(record: SessionRecord, view: View) -> Iterator[tuple[str, str]]:
     yield "Measured", record.begun_utc
     for arm, started in record.arms.items():
         yield arm.value.capitalize(), started.label
-    yield "How sure", view.confidence
+    yield "How sure", f"{view.evidence}. {view.rate}"
+    if view.exclusion:
+        yield "Excluded", view.exclusion
     yield "Machine time", view.spent
-    if view.sensitivity:
-        yield "Smallest loss found 9 times in 10", view.sensitivity
+    found = [f"{row.title} {row.found}" for row in view.rows if row.is_gating and row.found != wording.MISSING]
+    if found:
+        yield "Smallest loss found 9 times in 10", ", ".join(found)
     if view.equivalence:
         yield "Same answers", view.equivalence
     if view.kernels:
@@ -98,24 +112,24 @@ def _list_cold_starts(raw: RawData) -> Iterator[tuple[str, str]]:
         yield f"Cold start, {cold.arm}", f"{cold.cold_ready_s:.1f} s, {cold.kernels} kernels compiled{warm}"
 
 
-def _describe_metrics(verdict: Verdict, view: View) -> Iterator[PagePart]:
-    measures = make_measures(verdict, view)
+def _describe_metrics(report: ReportedCase, view: View) -> Iterator[PagePart]:
+    measures = make_measures(report.verdict, report.scenario, view)
     if measures is not None:
         yield measures
 
 
-def _describe_windows(verdict: Verdict, placed: Sequence[Placed], raw: RawData) -> Iterator[PagePart]:
-    figure = draw_timeline(placed, _choose_metrics(verdict))
+def _describe_windows(report: ReportedCase, placed: Sequence[Placed], raw: RawData) -> Iterator[PagePart]:
+    figure = draw_timeline(placed, _choose_metrics(report))
     if figure is not None:
         yield Picture(figure=figure)
     if placed:
         yield Disclosure(title=f"All {len(placed)} windows, with their raw files", parts=(_tabulate_windows(placed, raw),))
 
 
-def _choose_metrics(verdict: Verdict) -> tuple[str, ...]:
+def _choose_metrics(report: ReportedCase) -> tuple[str, ...]:
     """What is drawn over time: the headline metrics, and the worst of the others."""
     headlines = (name for name, metric in METRICS.items() if metric.headline)
-    worst = (judgement.metric for judgement in list_shown(verdict))
+    worst = (judgement.metric for judgement in list_shown(report.verdict, report.scenario))
     return tuple(dict.fromkeys((*headlines, *worst, *SHOWN)))[:TIMELINE_METRICS]
 
 
@@ -158,19 +172,24 @@ def _describe_latencies(placed: Sequence[Placed]) -> Iterator[PagePart]:
     )
     for distribution in found:
         yield Picture(figure=distribution.figure)
+        if distribution.difference is not None:
+            yield Picture(figure=distribution.difference)
         yield make_sheet(distribution.table, f"{distribution.figure.title}: quantiles")
 
 
-def _describe_profile(attribution: Attribution | str | None) -> Iterator[PagePart]:
-    breakdown = build_breakdown(attribution)
+def _describe_profile(report: ReportedCase, raw: RawData) -> Iterator[PagePart]:
+    attribution, judgements = report.attribution, report.verdict.judgements
+    breakdown = build_breakdown(attribution, judgements)
     if breakdown is None:
         return
     yield Paragraph(text=breakdown.sentence)
-    figure = draw_attribution(attribution) if isinstance(attribution, Attribution) else None
+    figure = draw_attribution(attribution, find_loss(judgements)) if isinstance(attribution, Attribution) else None
     if figure is not None:
         yield Picture(figure=figure)
     if breakdown.table is not None:
         yield Disclosure(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
+    if traces := raw.list_traces():
+        yield Disclosure(title="Traces, for ui.perfetto.dev", parts=(Paragraph(text=RAW_DATA), Links(files=traces)))
 
 
 def _describe_experts(session: Session, view: View) -> Iterator[PagePart]:
@@ -198,7 +217,9 @@ def _describe_arms(record: SessionRecord, infos: tuple[ServerInfo, ...]) -> Iter
 
 
 def _describe_reproduction(source: str, view: View, raw: RawData) -> Iterator[PagePart]:
-    yield Commands(lines=(view.commands[-1], ("judge the same evidence again", f"perfgate check {quote(source)}")))
+    again = (view.reproduce.purpose, view.reproduce.line)
+    keeps = ((f"{command.purpose} (for maintainers)", command.line) for command in view.advice.for_maintainers)
+    yield Commands(lines=(again, ("judge the same evidence again", f"perfgate check {quote(source)}"), *keeps))
     if view.policy:
         table = Table(header=("what", "value"), rows=view.policy)
         yield Disclosure(title="The rule, fixed before the first window", parts=(make_sheet(table, "Rule", is_numeric=False),))

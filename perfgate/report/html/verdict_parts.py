@@ -1,17 +1,20 @@
-"""The parts of a page that a verdict fills: its tiles and the table of judged metrics."""
+"""The parts of a page that a verdict fills: its picture and the table of judged metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite, log1p
 
-from perfgate.core import Judgement, Outcome, Verdict
-from perfgate.metrics import METRICS
+from perfgate.core import Judgement, Verdict
 from perfgate.report import wording
-from perfgate.report.chart.svg import Drawing, Scale, SvgElement, box, dot, line, trace, write_label
+from perfgate.report.chart.svg import Drawing, Figure, Scale, SvgElement, box, dot, line, make_figure, trace, write_label
+from perfgate.report.families import list_families
 from perfgate.report.figure import worse_bounds
-from perfgate.report.html.page import Measure, Measures, Tile
-from perfgate.report.view import MetricRow, View, sort_judgements
+from perfgate.report.html.page import Measure, Measures
+from perfgate.report.view import MetricRow, View
+from perfgate.scenario.schema import Scenario
+
+Bounds = tuple[float, float, float]
 
 WIDTH, HEIGHT = 260.0, 28.0
 MIDDLE = HEIGHT / 2
@@ -19,10 +22,14 @@ MIDDLE = HEIGHT / 2
 AXIS = Scale(low=-2.0, high=3.0, start=8.0, end=WIDTH - 8.0)
 
 
-def draw_strip(judgement: Judgement, bounds: tuple[float, float, float]) -> Drawing:
+def draw_strip(judgement: Judgement, bounds: Bounds) -> Drawing:
     """Draw an interval in units of its margin; `bounds`: low end, estimate and high end as logarithms, positive for worse."""
     low, middle, high = (bound / log1p(judgement.margin_ratio) for bound in bounds)
-    return Drawing(width=WIDTH, height=HEIGHT, shapes=(*_draw_limits(judgement), *_draw_interval(judgement, low, middle, high)))
+    return Drawing(
+        width=WIDTH,
+        height=HEIGHT,
+        shapes=(*_draw_limits(judgement), *_draw_interval(judgement, (low, middle, high), AXIS, MIDDLE)),
+    )
 
 
 def draw_ruler() -> Drawing:
@@ -40,68 +47,87 @@ def _draw_limits(judgement: Judgement) -> Iterator[SvgElement]:
             (AXIS.clamp(-reach), 3), (AXIS.clamp(reach), HEIGHT - 3), "band", hint="noise band: equal builds differ by this"
         )
     yield line((AXIS.place(0), 0), (AXIS.place(0), HEIGHT), "zero")
-    yield line((AXIS.place(0.5), 5), (AXIS.place(0.5), HEIGHT - 5), "half", hint="half the margin: proven beyond it is a loss")
+    if judgement.fails_from is not None:
+        at = AXIS.clamp(log1p(judgement.fails_from) / log1p(judgement.margin_ratio))
+        yield line((at, 5), (at, HEIGHT - 5), "half", hint="fails from here")
     yield line((AXIS.place(1), 0), (AXIS.place(1), HEIGHT), "limit", hint="the margin")
 
 
-def _draw_interval(judgement: Judgement, low: float, middle: float, high: float) -> Iterator[SvgElement]:
+def _draw_interval(judgement: Judgement, bounds: Bounds, axis: Scale, at: float) -> Iterator[SvgElement]:
+    """An interval in units of its margin, on the height `at` of an axis."""
+    low, middle, high = bounds
     style = f"outcome-{judgement.outcome.value.lower()}"
-    yield line((AXIS.clamp(low), MIDDLE), (AXIS.clamp(high), MIDDLE), f"interval {style}")
+    yield line((axis.clamp(low), at), (axis.clamp(high), at), f"interval {style}")
     for end in (low, high):
-        if AXIS.holds(end):
-            yield line((AXIS.place(end), MIDDLE - 5), (AXIS.place(end), MIDDLE + 5), f"interval {style}")
+        if axis.holds(end):
+            yield line((axis.place(end), at - 5), (axis.place(end), at + 5), f"interval {style}")
         else:
-            yield _point_beyond(end, f"arrow {style}")
-    if AXIS.holds(middle):
-        yield dot((AXIS.place(middle), MIDDLE), "diamond", style, radius=5)
+            yield _point_beyond(end, f"arrow {style}", (axis, at))
+    if axis.holds(middle):
+        yield dot((axis.place(middle), at), "diamond", style, radius=5)
     else:
-        yield _point_beyond(middle, f"mark {style}", size=7)
+        yield _point_beyond(middle, f"mark {style}", (axis, at), size=7)
 
 
-def _point_beyond(value: float, style: str, size: float = 5) -> SvgElement:
+def _point_beyond(value: float, style: str, place: tuple[Scale, float], size: float = 5) -> SvgElement:
     """An arrow at the end of the scale that `value` lies beyond."""
-    at, away = AXIS.clamp(value), 1 if value > AXIS.high else -1
-    corners = [(at - away, MIDDLE - size), (at + away * (size - 1), MIDDLE), (at - away, MIDDLE + size)]
+    axis, middle = place
+    at, away = axis.clamp(value), 1 if value > axis.high else -1
+    corners = [(at - away, middle - size), (at + away * (size - 1), middle), (at - away, middle + size)]
     return trace(corners, style, hint="goes on beyond the scale")
 
 
 LEGEND = (
-    "The sign is the estimate, the bar its interval. All rows share one scale, in margins of their metric; worse is to the "
-    "right. PASS needs the whole bar to end before the margin, REGRESSION a proven loss of more than half the way to it."
+    "The sign is the estimate, the bar its interval (the truth lies beyond each end 5 times in 100). All rows share one scale, "
+    "in margins of their metric; worse is to the right. REGRESSION: the estimate is beyond the dotted line, from which the "
+    "metric fails. PASS: it is within half the margin, and the bar ends before the dashed line, the margin."
 )
+SHORT_LEGEND = "Diamond: estimate; bar: its interval. Beyond the dotted line a metric fails. Worse is to the right."
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
+HERO_ROW, HERO_ABOVE, HERO_BELOW, HERO_EDGE = 54.0, 30.0, 10.0, 10.0
 
 
-def list_shown(verdict: Verdict) -> tuple[Judgement, ...]:
+def draw_forest(judgements: Sequence[Judgement]) -> Figure | None:
+    """The gating metrics with their intervals, one below the other; None where none has a number."""
+    rows = [(one, bounds) for one in judgements if one.gating and (bounds := worse_bounds(one)) is not None]
+    if not rows:
+        return None
+    return make_figure("verdict", "What changed", SHORT_LEGEND, lambda width: _draw_rows(rows, width))
+
+
+def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawing:
+    axis = Scale(low=AXIS.low, high=AXIS.high, start=HERO_EDGE, end=width - HERO_EDGE)
+    height = HERO_ABOVE + HERO_ROW * len(rows)
+    words = {"better": axis.low, "no change": 0.0, "margin": 1.0, "worse": axis.high}
+    anchors = {"better": "start", "worse": "end"}
+    shapes: list[SvgElement] = [
+        write_label(axis.place(value), 16, word, "tick", anchors.get(word, "middle")) for word, value in words.items()
+    ]
+    for number, (judgement, bounds) in enumerate(rows):
+        shapes.extend(_draw_row(judgement, bounds, axis, HERO_ABOVE + number * HERO_ROW))
+    return Drawing(width=width, height=height + HERO_BELOW, shapes=tuple(shapes))
+
+
+def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, top: float) -> Iterator[SvgElement]:
+    low, middle, high = (bound / log1p(judgement.margin_ratio) for bound in bounds)
+    title = f"{wording.title(judgement)}  {wording.percent(judgement.change)} {wording.point(judgement)}"
+    yield write_label(axis.start, top + 14, title, "panel-title")
+    yield write_label(
+        axis.end, top + 14, judgement.outcome.value, f"panel-title outcome-{judgement.outcome.value.lower()}", "end"
+    )
+    for value, style in ((0.0, "zero"), (1.0, "limit")):
+        yield line((axis.place(value), top + 22), (axis.place(value), top + 46), style)
+    if judgement.fails_from is not None:
+        at = axis.clamp(log1p(judgement.fails_from) / log1p(judgement.margin_ratio))
+        yield line((at, top + 22), (at, top + 46), "half", hint=f"fails from {wording.line(judgement)}")
+    yield from _draw_interval(judgement, (low, middle, high), axis, top + 34)
+
+
+def list_shown(verdict: Verdict, scenario: Scenario) -> tuple[Judgement, ...]:
     """The judgements that a report shows, in its order: those with a number or a reason why there is none."""
-    ordered = sort_judgements(verdict.judgements)
-    return tuple(judgement for judgement in ordered if judgement.change is not None or judgement.notes)
-
-
-def make_tiles(verdict: Verdict) -> tuple[Tile, ...]:
-    """The headline metrics, and whatever else was lost."""
-    shown = [judgement for judgement in list_shown(verdict) if judgement.change is not None]
-    return tuple(_make_tile(judgement) for judgement in shown if METRICS[judgement.metric].headline or _is_lost(judgement))
-
-
-def _is_lost(judgement: Judgement) -> bool:
-    return judgement.gating and judgement.outcome is Outcome.REGRESSION
-
-
-def _make_tile(judgement: Judgement) -> Tile:
-    base = wording.value(judgement.metric, judgement.base, has_unit=False)
-    lines = (
-        f"{base} \N{RIGHTWARDS ARROW} {wording.value(judgement.metric, judgement.candidate)}",
-        f"95 % bounds {wording.interval(judgement)}",
-        f"margin {wording.limit(judgement)}" + ("" if judgement.gating else ", not gating"),
-    )
-    return Tile(
-        title=wording.title(judgement),
-        figure=wording.percent(judgement.change),
-        lines=lines,
-        style=style_outcome(judgement),
-        outcome=judgement.outcome.value,
-    )
+    families = list_families(verdict.judgements, is_closed_loop=scenario.load.is_closed_loop)
+    found = (family.judgement for family in families)
+    return tuple(judgement for judgement in found if judgement.change is not None or judgement.notes)
 
 
 def style_outcome(judgement: Judgement) -> str:
@@ -109,9 +135,9 @@ def style_outcome(judgement: Judgement) -> str:
     return judgement.outcome.value.lower() if judgement.gating else "silent"
 
 
-def make_measures(verdict: Verdict, view: View) -> Measures | None:
+def make_measures(verdict: Verdict, scenario: Scenario, view: View) -> Measures | None:
     """The table of judged metrics; None where none has a number."""
-    pairs = zip(view.rows, list_shown(verdict), strict=True)
+    pairs = zip(view.rows, list_shown(verdict, scenario), strict=True)
     rows = tuple(_make_measure(row, judgement) for row, judgement in pairs)
     if not rows:
         return None
@@ -135,9 +161,10 @@ def _make_measure(row: MetricRow, judgement: Judgement) -> Measure:
         base=row.base,
         candidate=row.candidate,
         change=row.change,
+        sense=row.sense,
         interval=row.interval,
-        limit=row.limit,
-        band=row.band,
+        line=row.line,
+        is_gating=judgement.gating,
         outcome=row.outcome,
         style=style_outcome(judgement),
         strip=None if bounds is None else draw_strip(judgement, bounds),

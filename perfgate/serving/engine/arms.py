@@ -8,22 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfgate.core import Fingerprint
+from perfgate.engines.table import CACHE_PLACES, ENGINES
 from perfgate.errors import InputError
 from perfgate.results.records import ArmRecord
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.engine.engines import ENGINES
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.injection.injection import VARIABLE, parse_injection
-
-# Where each compiler keeps what it compiled, below the folder of an arm's caches.
-CACHE_VARIABLES = {
-    "TRITON_CACHE_DIR": "triton",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "SGLANG_DG_CACHE_DIR": "deep_gemm",
-    "SGLANG_CACHE_DIR": "sglang",
-    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
-    "CUDA_CACHE_PATH": "cuda",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +51,7 @@ class ArmSpec:
 
 def list_caches(folder: Path | None) -> dict[str, str]:
     """The variables that make compilers keep what they compile below `folder`; none without one."""
-    return {} if folder is None else {name: str(folder / place) for name, place in CACHE_VARIABLES.items()}
+    return {} if folder is None else {name: str(folder / place) for name, place in CACHE_PLACES.items()}
 
 
 def parse_environment(pairs: Iterable[str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ def install_engine() -> list[str]:
     absent = [package for package in REQUIRED if read_version(package) == "absent"]
     if absent:
         raise EngineError(
-            f"{', '.join(absent)} missing: first `pip install 'sglang-perfgate[cpu-engine]'`, then this command again"
+            f"{', '.join(absent)} missing: first `pip install '.[cpu-engine]'` in perfgate's checkout, then this command again"
         )
     missing = list_missing()
     if missing:

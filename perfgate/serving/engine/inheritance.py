@@ -11,14 +11,13 @@ import re
 from collections.abc import Mapping
 
 from perfgate.core import Arm
+from perfgate.engines.table import ENGINES
 from perfgate.errors import InputError
 from perfgate.results.records import ArmRecord
 from perfgate.serving.injection.injection import VARIABLE
 
 STEERING = (
-    "SGLANG_",
-    "SGL_",
-    "VLLM_",
+    *(prefix for engine in ENGINES.values() for prefix in engine.steering),
     "CUDA_",
     "CUBLAS_",
     "NCCL_",

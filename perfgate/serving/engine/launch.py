@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfgate.engines.engine import Engine
 from perfgate.machine.nvml import list_devices
-from perfgate.serving.engine.engines import Engine
 
 HOST = "127.0.0.1"
 

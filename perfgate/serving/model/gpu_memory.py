@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perfgate.engines.table import ENGINES
 from perfgate.errors import InputError
 from perfgate.machine.nvml import list_devices
 from perfgate.results.records import ArmRecord
@@ -28,12 +29,8 @@ held 90.8 to 91.5 GiB on an H200 with 65,536 tokens each and 97.3 GiB with 131,0
 DEFAULT_FRACTION = 0.88
 """The share of the card that SGLang gives weights and tokens where no option says it; it chooses 0.85 to 0.9 by the card."""
 
-_ENGINE_FRACTION = {"sglang": "--mem-fraction-static", "vllm": "--gpu-memory-utilization"}
 _DATA_BYTES = {"none": 2.0, "fp8": 1.0, "modelopt_fp8": 1.0, "compressed-tensors-fp8": 1.0, "mxfp4": 0.53125}
 """Bytes of one number of a weight matrix: MXFP4 has four bits and eight more for each block of 32."""
-
-_WIDENING_RUNNERS = ("triton",)
-"""`--moe-runner-backend` values that widen MXFP4 to bf16 as they load it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """One arm's server: its engine ("sglang" or "vllm"), arguments and environment, and the format of its model's weights."""
+    """One arm's server: its engine (a name of the table), arguments and environment, and the format of its model's weights."""
 
     engine: str
     args: tuple[str, ...]
@@ -78,7 +75,7 @@ def require_memory(scenario: Scenario, config: Mapping[str, object], arms: Mappi
     machine without a GPU, and a model whose bytes cannot be counted, are let through.
     """
     cards = [card for arm in arms.values() if (card := read_card(arm.facts)) is not None]
-    if not cards or scenario.server.engine.endswith("-cpu"):
+    if not cards or not ENGINES[scenario.server.engine].uses_gpu:
         return
     card, least = cards[0], scenario.server.min_gpu_memory_gib
     if least is not None and card.gib < least:
@@ -184,7 +181,7 @@ def _advise(*, is_one_enough: bool) -> str:
 def measure_serving(sizes: ModelNumbers, serving: Serving, card: Card) -> float | None:
     """How many GiB one server holds on each of its GPUs; None for a format whose bytes are not known here.
 
-    With `--max-total-tokens` the pool has that size; without it the engine fills its share of the card.
+    Where an option gives the pool of tokens a size it has that one; else the engine fills its share of the card.
     """
     bytes_each = find_expert_bytes(serving)
     if bytes_each is None:
@@ -194,13 +191,14 @@ def measure_serving(sizes: ModelNumbers, serving: Serving, card: Card) -> float 
     weights = sizes.expert_numbers * bytes_each + sizes.other_numbers * other_bytes + sizes.embedding_numbers * 2.0
     ranks = _count_ranks(serving.args)
     weights_gib = weights / ranks / GIB
-    tokens = read_option(serving.args, "--max-total-tokens") if serving.engine == "sglang" else None
+    options = ENGINES[serving.engine].memory
+    tokens = read_option(serving.args, options.pool_option) if options.pool_option else None
     if tokens is not None and tokens.isdecimal():
         return weights_gib + int(tokens) * sizes.token_numbers * 2.0 / ranks / GIB + WORKSPACE_GIB
-    share = read_option(serving.args, _ENGINE_FRACTION.get(serving.engine, "")) or ""
+    share = read_option(serving.args, options.share_option) or ""
     fraction = float(share) if share.replace(".", "", 1).isdecimal() else DEFAULT_FRACTION
-    # vLLM's share covers its workspace, SGLang's does not; an engine alone takes no more than there is.
-    filled = min(card.gib, fraction * card.gib + (WORKSPACE_GIB if serving.engine == "sglang" else 0.0))
+    # An engine alone takes no more than there is.
+    filled = min(card.gib, fraction * card.gib + (0.0 if options.is_workspace_in_share else WORKSPACE_GIB))
     return max(filled, weights_gib + WORKSPACE_GIB)
 
 
@@ -208,7 +206,7 @@ def find_expert_bytes(serving: Serving) -> float | None:
     """Bytes of one number of an expert's weights as the server holds it; None for a format that this table lacks."""
     kept = read_option(serving.args, "--quantization") or serving.quantization
     runner = read_option(serving.args, "--moe-runner-backend")
-    if kept == "mxfp4" and serving.engine == "sglang" and runner in _WIDENING_RUNNERS:
+    if kept == "mxfp4" and runner in ENGINES[serving.engine].memory.widening_runners:
         return 2.0
     return _DATA_BYTES.get(kept)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfgate.engines.table import ENGINES
 from perfgate.errors import InputError, ModelError
 from perfgate.scenario import schema as scenario
 from perfgate.serving.model.model_guard import ModelFacts, find_config, list_differences, read_config, read_model_facts
@@ -17,8 +18,8 @@ NO_WEIGHTS = "none"
 # Files of many gigabytes are told apart by their names, sizes and ends; another training run changes every byte between.
 END_BYTES = 2**20
 
-_PATH_OPTIONS = ("--model-path", "--model")
-_OVERRIDES = ("--json-model-override-args", "--hf-overrides")
+_PATH_OPTIONS = tuple(dict.fromkeys(engine.model_option for engine in ENGINES.values()))
+_OVERRIDES = tuple(dict.fromkeys(engine.overrides_option for engine in ENGINES.values()))
 _LOAD_FORMAT, _QUANTIZATION = "--load-format", "--quantization"
 
 

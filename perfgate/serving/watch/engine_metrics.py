@@ -15,22 +15,15 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from perfgate.engines.table import ENGINES
 from perfgate.results.readings import REQUESTS_RETRACTED
 from perfgate.serving.engine.loopback import open_http
 
-# Our name -> the engine's, without its prefix; a sum over the labels (data parallel ranks) unless it is a share.
-_SUMS = {
-    "running_requests": ("num_running_reqs", "num_requests_running"),
-    "queued_requests": ("num_queue_reqs", "num_requests_waiting"),
-}
-_SHARES = {"token_usage": ("token_usage", "kv_cache_usage_perc")}
-_COUNTERS = {
-    "hits": ("cached_tokens_total", "prefix_cache_hits_total"),
-    "prompts": ("prompt_tokens_total", "prefix_cache_queries_total"),
-    "queue_s": ("queue_time_seconds_sum", "request_queue_time_seconds_sum"),
-    "retracted": ("num_retracted_requests_total", "num_preemptions_total"),
-    "queued": ("queue_time_seconds_count", "request_queue_time_seconds_count"),
-}
+_SHARES = frozenset({"token_usage"})
+"""Gauges that are shares: of several ranks the largest counts, of other gauges the sum."""
+
+_GAUGES = tuple(dict.fromkeys(name for engine in ENGINES.values() for name in engine.gauges))
+_COUNTERS = tuple(dict.fromkeys(name for engine in ENGINES.values() for name in engine.counters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +66,14 @@ def parse_metrics(text: str, took_s: float) -> Scrape | None:
                 found.setdefault(sample.name.rpartition(":")[2], []).append(float(sample.value))
     except (ValueError, KeyError, IndexError, OverflowError):
         return None
-    gauges = {name: sum(values) for name, names in _SUMS.items() if (values := _first(found, names))}
-    gauges |= {name: max(values) for name, names in _SHARES.items() if (values := _first(found, names))}
-    counters = {name: sum(values) for name, names in _COUNTERS.items() if (values := _first(found, names))}
-    return Scrape(took_s=took_s, gauges=gauges, counters=counters)
+    engines = ENGINES.values()
+    gauges = {name: _first(found, (engine.gauges.get(name, "") for engine in engines)) for name in _GAUGES}
+    counters = {name: _first(found, (engine.counters.get(name, "") for engine in engines)) for name in _COUNTERS}
+    return Scrape(
+        took_s=took_s,
+        gauges={name: max(values) if name in _SHARES else sum(values) for name, values in gauges.items() if values},
+        counters={name: sum(values) for name, values in counters.items() if values},
+    )
 
 
 def _first(found: Mapping[str, list[float]], names: Iterable[str]) -> list[float]:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from perfgate.engines.engine import CacheFolder
 from perfgate.results.readings import KERNELS_COMPILED
-from perfgate.serving.engine.engines import CacheFolder
 from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server

@@ -30,7 +30,6 @@ from perfgate.verdict.validity.structure import (
     check_copies,
     check_same_work,
     check_starts,
-    name,
     sort_by_time,
 )
 
@@ -116,13 +115,13 @@ def check_windows(session: Session, limits: AdmissionLimits) -> Iterator[str]:
     """Each window by itself: whole, undisturbed, and with a number for everything that gates."""
     for window in sort_by_time(session.windows):
         for check in (_check_requests, _check_values, _check_length, _check_telemetry):
-            yield from (f"{name(window)}: {problem}" for problem in check(window, limits))
+            yield from (f"{window.name}: {problem}" for problem in check(window, limits))
     judged = [window for window in sort_by_time(session.windows) if window.role is not Role.WARMUP]
     for other in (window for window in judged if window.run.workload != judged[0].run.workload):
-        yield f"{name(other)}: sent {_differ(judged[0], other)}; windows of different work cannot be compared, measure again"
+        yield f"{other.name}: sent {_differ(judged[0], other)}; windows of different work cannot be compared, measure again"
         break
     for other in (window for window in judged if window.run.values.keys() != judged[0].run.values.keys()):
-        yield f"{name(other)}: {_tell_metrics(judged[0], other)}; measure all windows with one load generator"
+        yield f"{other.name}: {_tell_metrics(judged[0], other)}; measure all windows with one load generator"
         break
     for metric in limits.gated:
         ways = sorted({window.run.estimators.get(metric, "as reported") for window in judged})
@@ -216,7 +215,7 @@ def name_disturbed(session: Session) -> Iterator[str]:
     A CPU engine shares its cores with whatever else a laptop or a test run does, and claims no more than relative change.
     """
     lost = [
-        (share, name(window))
+        (share, window.name)
         for window in sort_by_time(session.windows)
         if window.role is not Role.WARMUP and SM_CLOCK_MHZ not in window.telemetry
         if (share := _sum_lost_cpu(window.telemetry)) is not None and share > NAMED_CPU_SHARE

@@ -29,11 +29,6 @@ class AdmissionLimits:
         return fix_rules(self.scenario, self.noise)
 
 
-def name(window: Window) -> str:
-    """Say where a window stands."""
-    return f"block {window.block}, {window.arm.value}, start {window.start}, window {window.index}"
-
-
 def sort_by_time(windows: Iterable[Window]) -> list[Window]:
     """Order windows by when they began; the order in which a file names them means nothing."""
     return sorted(windows, key=lambda window: (window.begun_s, window.start, window.index, window.role.value))
@@ -48,7 +43,7 @@ def check_copies(session: Session) -> Iterator[str]:
         if run.duration_s and len(run.values) > 1:
             keys.append((run.duration_s, frozenset(run.values.items())))
         if found := next((places[key] for key in keys if key in places), None):
-            yield f"{name(window)}: repeats {name(found)}; a copy is no second measurement, remove it or measure again"
+            yield f"{window.name}: repeats {found.name}; a copy is no second measurement, remove it or measure again"
         places.update(dict.fromkeys(keys, window))
 
 
@@ -58,13 +53,13 @@ def check_clock(session: Session, starts: Iterable[ServerStart]) -> Iterator[str
     advice = "the clock went back or the folder was edited; measure again"
     for window in windows:
         if not 0 <= window.begun_s < window.ended_s or not isfinite(window.ended_s):
-            yield f"{name(window)}: runs from {window.begun_s:g} s to {window.ended_s:g} s; {advice}"
+            yield f"{window.name}: runs from {window.begun_s:g} s to {window.ended_s:g} s; {advice}"
             return
     for before, after in pairwise(windows):
         if after.begun_s < before.ended_s:
-            yield f"{name(after)}: began at {after.begun_s:g} s, before {name(before)} ended; {advice}"
+            yield f"{after.name}: began at {after.begun_s:g} s, before {before.name} ended; {advice}"
         if after.block < before.block:
-            yield f"{name(after)}: was measured after block {before.block}; {advice}"
+            yield f"{after.name}: was measured after block {before.block}; {advice}"
     for start in starts:
         order = [*start.warmups, *start.measured, *start.reruns]
         if any(after.begun_s < before.begun_s for before, after in pairwise(order)):
@@ -120,7 +115,7 @@ def check_same_work(session: Session, starts: Iterable[ServerStart], limits: Adm
         flaw = start.settle(rules).wanted
         if flaw is not None and flaw.work and (session.is_complete or start.block < last):
             yield (
-                f"{name(flaw.window)}: the server {flaw.work}, and no re-run without that stands in its place; "
+                f"{flaw.window.name}: the server {flaw.work}, and no re-run without that stands in its place; "
                 f"{rules.advise(flaw.window.telemetry)}"
             )
 

@@ -1,0 +1,156 @@
+"""`perfgate demo`: a session that was measured on an H200, judged here and now, without a GPU or a server."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+import perfgate
+from perfgate.check import judge
+from perfgate.cli.output import open_page, write_output
+from perfgate.cli.reading.report import PAGE
+from perfgate.core import Outcome, Role, Window
+from perfgate.errors import InputError
+from perfgate.gate.case import load_case
+from perfgate.gate.reports import build_report, write_page
+from perfgate.report.render import render_text
+from perfgate.report.table import choose_layout
+from perfgate.results.records import SESSION_FILE
+from perfgate.verdict.case import Case
+
+SPEED = 60.0
+"""How many times faster than it was measured `--live` plays a session."""
+DUMMY = "gpt-oss-20b's shape in bf16 with plain dummy weights: every token took the same 4 of 32 experts"
+ROUTED = "gpt-oss-20b's shape in MXFP4, with drawn weights whose router chooses by token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A recorded session that ships: where a checkout keeps it, and in a sentence what was measured."""
+
+    folder: str
+    story: str
+
+
+RECORDINGS = {
+    "regression": Recording(
+        folder="benchmarks/h200/serving/results/closed-gpu-3",
+        story=f"One NVIDIA H200, {DUMMY}. The candidate's GPU was slowed down on purpose by 3.2 % of a decode step.",
+    ),
+    "pass": Recording(
+        folder="benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-1",
+        story=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build.",
+    ),
+    "inconclusive": Recording(
+        folder="benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
+        story=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build; two blocks were too few on this machine.",
+    ),
+    "invalid": Recording(
+        folder="benchmarks/h200/serving/routed/dummy-closed-c16",
+        story=f"One NVIDIA H200, {DUMMY}. perfgate asked the router, and refused to measure a MoE kernel on it.",
+    ),
+}
+
+
+@click.command(name="demo")
+@click.argument("outcome", type=click.Choice(list(RECORDINGS)), default="regression")
+@click.option(
+    "--live", is_flag=True, help=f"Play windows and looks as they came, {SPEED:g} times faster than they were measured."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Where the copy goes [default: perfgate-demo/OUTCOME]."
+)
+@click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser.")
+def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> int:
+    """Judge a session that was recorded on an H200: verdict, page and what to type next. Needs no GPU and no server.
+
+    The exit code is 0 whatever the verdict says.
+    """
+    recording = RECORDINGS[outcome]
+    folder = copy_recording(outcome, out or Path("perfgate-demo") / outcome)
+    click.echo(f"{recording.story}\n")
+    case = load_case(folder)
+    if live:
+        for pause_s, line in play(case):
+            time.sleep(pause_s / SPEED)
+            click.echo(line)
+        click.echo()
+    write_output(render_text(build_report(folder, case), choose_layout()).encode(), None, is_text=True)
+    write_page(folder, folder / PAGE, ())
+    click.echo(f"\npage: {folder / PAGE}\n\nnext:")
+    for line in list_next(outcome, folder):
+        click.echo(f"  {line}")
+    if is_opened:
+        open_page(folder / PAGE)
+    return 0
+
+
+def list_next(outcome: str, folder: Path) -> Iterator[str]:
+    """Three commands that a reader of the demo types next."""
+    other = "invalid" if outcome == "regression" else "regression"
+    rows = (
+        (f"perfgate explain {folder}", "why, in five sentences"),
+        (f"perfgate demo {other}", "another outcome"),
+        ("perfgate doctor", "what this machine can measure"),
+    )
+    width = max(len(command) for command, _ in rows)
+    yield from (f"{command:{width}}  # {meaning}" for command, meaning in rows)
+
+
+def copy_recording(outcome: str, target: Path) -> Path:
+    """Copy a recording to `target`, where all commands can read it. Raise InputError where something else lies there."""
+    source = find_recording(outcome)
+    if target.exists():
+        kept = target / SESSION_FILE
+        if not kept.is_file() or kept.read_bytes() != (source / SESSION_FILE).read_bytes():
+            raise InputError(f"{target}: holds something else than this demo; give another folder with --out")
+        return target
+    try:
+        shutil.copytree(source, target)
+    except OSError as error:
+        raise InputError(f"{target}: cannot be written ({error.strerror}); give another folder with --out") from None
+    return target
+
+
+def find_recording(outcome: str) -> Path:
+    """Where a recording lies: in the installed package, or in a checkout of the project. Raise InputError where in neither."""
+    package = Path(perfgate.__file__).parent
+    places = (package / "demos" / outcome, package.parent / RECORDINGS[outcome].folder)
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        raise InputError(f"{package}: holds no demos/{outcome}; install perfgate from its wheel or run it from its checkout")
+    return found
+
+
+def play(case: Case) -> Iterator[tuple[float, str]]:
+    """Each line of a session as it came, with the seconds that went before it."""
+    begun_s = 0.0
+    windows = sorted(case.session.windows, key=lambda window: window.ended_s)
+    for number, window in enumerate(windows):
+        if number == 0 or window.block != windows[number - 1].block:
+            yield 0.0, f"block {window.block}"
+        yield window.ended_s - begun_s, _describe(window)
+        begun_s = window.ended_s
+        is_last = number + 1 == len(windows) or windows[number + 1].block != window.block
+        if is_last and window.block in case.scenario.blocks.looks:
+            yield 0.0, _look(case, window.block)
+
+
+def _describe(window: Window) -> str:
+    throughput, p99 = (window.run.values.get(name, float("nan")) for name in ("output_tok_per_s", "p99_itl_ms"))
+    minutes, seconds = divmod(int(window.ended_s), 60)
+    return f"[{minutes:2d}:{seconds:02d}]   {window.arm:9} {window.role:8} {throughput:8.1f} tok/s   P99 ITL {p99:7.2f} ms"
+
+
+def _look(case: Case, block: int) -> str:
+    """What the rule said after `block`."""
+    seen = tuple(window for window in case.session.windows if window.block <= block)
+    outcome = judge(replace(case.session, windows=seen), case.scenario, case.baseline).outcome
+    more = "measure another block" if outcome is Outcome.INCONCLUSIVE and block < case.scenario.blocks.looks[-1] else "stop"
+    measured = sum(window.role is not Role.WARMUP for window in seen)
+    return f"look after block {block}, {measured} windows: {outcome}; {more}"

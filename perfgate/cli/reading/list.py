@@ -1,0 +1,45 @@
+"""`perfgate list`: the results that lie below a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from perfgate.cli.output import add_format_option, print_json
+from perfgate.report.table import Table, print_table
+from perfgate.results.recent import RESULTS, ResultFolder, list_results
+
+
+@click.command(name="list")
+@click.argument("parent", metavar="[FOLDER]", type=click.Path(path_type=Path), default=RESULTS)
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, the newest first.")
+@add_format_option
+def command(parent: Path, last: int, style: str) -> int:
+    """List the result folders in FOLDER (default: perfgate-results), the newest first, with what was found."""
+    found = list_results(parent)[:last]
+    if style == "json":
+        print_json(
+            [
+                {
+                    "folder": one.path,
+                    "begun_utc": one.record.begun_utc,
+                    "scenario": one.record.scenario,
+                    "state": _describe(one),
+                }
+                for one in found
+            ]
+        )
+        return 0
+    if not found:
+        click.echo(f"no results in {parent} yet; `perfgate demo` shows what one looks like")
+        return 0
+    rows = [(one.record.begun_utc, one.record.scenario, _describe(one), str(one.path)) for one in found]
+    print_table(Table(header=("begun", "scenario", "state", "folder"), rows=rows, words=(0, 1, 2, 3)))
+    return 0
+
+
+def _describe(one: ResultFolder) -> str:
+    if not one.is_ended:
+        return "cut off: --resume goes on"
+    return one.outcome or "measured: `perfgate check` judges it"

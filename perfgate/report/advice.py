@@ -1,0 +1,164 @@
+"""What a reader does next, as sentences and commands that can be pasted into a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil, log1p
+from shlex import join
+
+from perfgate.core import Judgement, Outcome, Verdict
+from perfgate.evidence import Session
+from perfgate.report import wording
+from perfgate.report.families import Family
+from perfgate.report.figure import worse_bounds
+from perfgate.scenario.schema import Scenario
+from perfgate.verdict.policy import CALIBRATED_BLOCKS
+
+AFFORDABLE_BLOCKS = 24
+"""More blocks than this are no advice: they take a GPU for the better part of an hour."""
+
+BISECT_MINUTES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A line for a shell and what it does."""
+
+    line: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What to do: a sentence, the commands that help, and what is a maintainer's to do."""
+
+    sentence: str
+    commands: tuple[Command, ...] = ()
+    for_maintainers: tuple[Command, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a search for the commit takes: the commits around the change, where they are known, and the scenario's words."""
+
+    span: tuple[str, str] | None
+    scenario: tuple[str, ...]
+
+
+def advise(verdict: Verdict, session: Session, families: Sequence[Family], *, is_profiled: bool, search: Search) -> Advice:
+    """Say what to do after `verdict`."""
+    if verdict.outcome is Outcome.REGRESSION:
+        return Advice(
+            sentence="find the cause; measuring again does not undo it.",
+            commands=tuple(_list_diagnoses(session, families, is_profiled=is_profiled, search=search)),
+            for_maintainers=tuple(_list_keeps(session, "accept the loss in review", "--accept-slower", "the reason")),
+        )
+    if verdict.outcome is Outcome.IMPROVED:
+        return Advice(
+            sentence="no performance objection.",
+            for_maintainers=tuple(_list_keeps(session, "keep the gain as the new baseline")),
+        )
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        return _advise_doubt(verdict, session, families)
+    if verdict.outcome is Outcome.INVALID:
+        return Advice(sentence="mend the cause that is named first, then measure again; the rest often follows from it.")
+    return Advice(sentence="no performance objection.")
+
+
+def name_scenario(session: Session) -> str:
+    """What a command calls the session's scenario: a name, or a file."""
+    return session.reproduce[0] if session.reproduce else session.scenario
+
+
+def write_command(*words: str) -> str:
+    """Write a command of perfgate that can be pasted into a shell."""
+    return join(("perfgate", *words))
+
+
+def give_model(scenario: Scenario) -> tuple[str, ...]:
+    """What a command that serves needs besides: a model that a scenario only describes has to be given by the reader."""
+    return ("--model", "PATH_TO_MODEL") if " " in scenario.model.path else ()
+
+
+def reproduce(session: Session, scenario: Scenario) -> Command:
+    """The command that measures again."""
+    words = (*(session.reproduce or (session.scenario,)), *give_model(scenario))
+    remark = f"; the model: {scenario.model.path}" if give_model(scenario) else ""
+    return Command(line=write_command("gate", *words), purpose=f"measure again{remark}")
+
+
+def calibrate(verdict: Verdict, session: Session, scenario: Scenario) -> Command | None:
+    """What an uncalibrated machine lacks, and the command that mends it; None where that has no meaning."""
+    if not verdict.uncalibrated or verdict.outcome is Outcome.INVALID:
+        return None
+    stored = verdict.policy.get("aa_blocks", 0)
+    command = write_command("calibrate", name_scenario(session), "--blocks", str(CALIBRATED_BLOCKS), *give_model(scenario))
+    minutes = _measure_block(session)
+    costs = "" if minutes is None else f", about {max(round(minutes * CALIBRATED_BLOCKS), 1)} minutes"
+    lack = f"uncalibrated, {stored} of {CALIBRATED_BLOCKS} blocks of equal arms stored; the remedy{costs}"
+    return Command(line=command, purpose=lack)
+
+
+def _list_diagnoses(session: Session, families: Sequence[Family], *, is_profiled: bool, search: Search) -> Iterator[Command]:
+    lost = next((one.judgement for one in families if one.judgement.outcome is Outcome.REGRESSION), None)
+    if session.source and is_profiled:
+        yield Command(line=write_command("profile", session.source), purpose="which kernels take longer")
+    if session.source and lost is not None:
+        yield Command(line=write_command("explain", session.source, lost.metric), purpose="why it was judged so")
+    words = ("--scenario", *search.scenario, "--budget", str(BISECT_MINUTES), "--out", "bisect")
+    yield Command(line=write_command("bisect", *(search.span or ("GOOD", "BAD")), *words), purpose="which commit")
+
+
+def _list_keeps(session: Session, purpose: str, *options: str) -> Iterator[Command]:
+    if session.source:
+        words = ("baseline", "add", session.source, "--to", "perfgate/baselines", *options)
+        yield Command(line=write_command(*words), purpose=purpose)
+
+
+def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
+    """Name the metric that blocks, and the cheapest thing that settles it."""
+    power = Command(line=write_command("power", "--scenario", name_scenario(session)), purpose="what more blocks find")
+    doubtful = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
+    if not doubtful:
+        return Advice(sentence="measure A/B blocks: this evidence decides nothing.", commands=(power,))
+    needs = [(_count_needed(one.judgement, verdict.blocks), wording.title(one.judgement)) for one in doubtful]
+    most, title = max(needs, key=lambda need: need[0] or AFFORDABLE_BLOCKS**2)
+    if most is None or most > AFFORDABLE_BLOCKS:
+        count = "no number of blocks settles" if most is None else f"only about {most} blocks settle"
+        sentence = (
+            f"{title} is undecided, and {count} it. Cheapest: fix what makes it noisy, widen its margin, or show it without "
+            "gating (advisory = true)."
+        )
+        return Advice(sentence=sentence, commands=(power,))
+    minutes = _measure_block(session)
+    costs = "" if minutes is None else f" ({most * minutes:.0f} minutes)"
+    sentence = (
+        f"{title} is undecided. Cheapest: plan looks up to {most} blocks{costs}, enough if the change seen is true; repeating "
+        "until it passes proves nothing."
+    )
+    return Advice(sentence=sentence, commands=(power,))
+
+
+def _count_needed(judgement: Judgement, blocks: int) -> int | None:
+    """How many blocks settle a metric whose true change is the one that is seen; None where none do.
+
+    An interval shrinks with the root of the blocks. Beyond half the margin it must leave zero as far as the test asks, within
+    it the interval must end before the margin.
+    """
+    bounds = worse_bounds(judgement)
+    if bounds is None or not blocks:
+        return None
+    _, seen, high = bounds
+    margin = log1p(judgement.margin_ratio)
+    if seen > margin / 2:
+        ratio = None if judgement.fails_from is None else log1p(judgement.fails_from) / seen
+    else:
+        ratio = (high - seen) / (margin - seen)
+    return None if ratio is None else max(ceil(blocks * ratio**2), blocks + 1)
+
+
+def _measure_block(session: Session) -> float | None:
+    """Minutes that a block took, its servers' starts included; None where no clock tells."""
+    blocks = len({window.block for window in session.windows})
+    return session.timing.took_s / 60 / blocks if session.timing is not None and blocks else None

@@ -1,0 +1,86 @@
+"""What of a machine lies next to each GPU, shared out between the slots: whole cores of the GPU's own memory node, and memory.
+
+Neighbours that share a core or a memory controller disturb each other's measurement, and one that takes all memory ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+SLOTS_MEMORY_SHARE = 0.9
+"""The rest is the system's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A slot's processors as systemd writes them ("0-3 8-11"), memory node and bytes. None where the kernel tells nothing."""
+
+    cpus: str | None
+    node: int | None
+    memory_bytes: int
+
+
+def read_shares(buses: Mapping[str, str], sysfs: Path = Path("/sys")) -> dict[str, Share]:
+    """Share this machine out between slots, given where each one's GPU sits ("00000000:B1:00.0")."""
+    memory_bytes = int(psutil.virtual_memory().total * SLOTS_MEMORY_SHARE / max(1, len(buses)))
+    devices = {name: _find_device(sysfs, bus) for name, bus in buses.items()}
+    near = {name: tuple(parse_list(_read(device / "local_cpulist"))) for name, device in devices.items()}
+    nodes = {name: int(_read(device / "numa_node") or -1) for name, device in devices.items()}
+    shares = {}
+    for name, processors in near.items():
+        mates = sorted(mate for mate, theirs in near.items() if theirs == processors)
+        cores = _group(processors, sysfs)
+        size = len(cores) // len(mates)
+        begin = mates.index(name) * size
+        own = [one for core in cores[begin : begin + size] for one in core]
+        shares[name] = Share(
+            cpus=format_list(own) if own else None, node=nodes[name] if nodes[name] >= 0 else None, memory_bytes=memory_bytes
+        )
+    return shares
+
+
+def _find_device(sysfs: Path, bus: str) -> Path:
+    """The folder of a PCI device: the kernel writes four digits of the domain where NVML writes eight."""
+    domain, _, rest = bus.lower().partition(":")
+    return sysfs / "bus" / "pci" / "devices" / f"{domain[-4:]}:{rest}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _group(processors: Sequence[int], sysfs: Path) -> list[tuple[int, ...]]:
+    """Processors that are threads of one core, together."""
+    cores = {}
+    for one in processors:
+        told = _read(sysfs / "devices" / "system" / "cpu" / f"cpu{one}" / "topology" / "thread_siblings_list")
+        siblings = tuple(sorted(set(parse_list(told)) & set(processors))) or (one,)
+        cores[siblings[0]] = siblings
+    return [cores[first] for first in sorted(cores)]
+
+
+def parse_list(text: str) -> list[int]:
+    """Read the kernel's form of a list, such as "0-3,8"."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def format_list(numbers: Iterable[int]) -> str:
+    """Write a list as systemd reads it, such as "0-3 8"."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

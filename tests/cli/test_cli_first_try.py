@@ -1,0 +1,261 @@
+"""What people type first: near names, pairs, streams, lists, narrow terminals, and an example under every help."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import click
+import pytest
+
+from perfgate.cli import COMMANDS, main, program
+from perfgate.cli.examples import EXAMPLES
+
+ROOT = Path(__file__).parents[2]
+RUNS = ROOT / "tests" / "fixtures" / "runs"
+SLOWER = ROOT / "benchmarks/h200/serving/results/closed-gpu-3"
+SAME = ROOT / "benchmarks/h200/serving/results/closed-aa-8"
+VOID = ROOT / "benchmarks/h200/serving/routed/dummy-closed-c16"
+OPEN = ROOT / "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2"
+PLUMBING = {"github", "handoff", "runner"}
+# Examples that measure, need another tool, or change what the reader owns; their words are parsed all the same.
+NOT_RUN = {"ab", "bisect", "calibrate", "engine", "gate", "history", "matrix", "model", "pack", "profile", "run"}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+
+
+def list_leaves(group=program, words=()):
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group) and name != "scenarios":
+            yield from list_leaves(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def prepare(folder):
+    """What the examples name."""
+    main(["demo"])
+    for outcome in ("pass", "inconclusive"):
+        main(["demo", outcome])
+    for name, source in {"before": "fusion_off_1.txt", "after": "fusion_on_1.txt"}.items():
+        shutil.copy(RUNS / source, folder / f"{name}.jsonl")
+        shutil.copy(RUNS / source.replace("1", "2"), folder / f"{name}_1.jsonl")
+    baseline = ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-closed-c16.json"
+    for name in ("baseline", "old", "new"):
+        shutil.copy(baseline, folder / f"{name}.json")
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    (folder / "perfgate-results").mkdir()
+
+
+@pytest.mark.parametrize("words", [words for words, _ in list_leaves() if words[0] not in PLUMBING | {"kernels"}], ids=" ".join)
+def test_help__has_an_example(words, capsys):
+    code = main([*words, "--help"])
+    said = capsys.readouterr().out
+
+    assert code == 0
+    assert f"perfgate {' '.join(words)}" in said.partition("Example")[2]
+
+
+def test_examples__parse(tmp_path):
+    prepare(tmp_path)
+    (tmp_path.parent / "sglang").mkdir(exist_ok=True)
+    for name, lines in EXAMPLES.items():
+        for line in lines:
+            words = shlex.split(line.partition(" < ")[0])[1:]
+            command = program
+            while isinstance(command, click.Group) and words and not (name == "scenarios" and len(words) == 0):
+                found = command.get_command(click.Context(command), words[0])
+                assert found is not None, line
+                command, words = found, words[1:]
+            if isinstance(command, click.Command) and not isinstance(command, click.Group):
+                command.make_context(name, words)
+
+
+def test_examples__run(tmp_path, capsys):
+    prepare(tmp_path)
+    for name, lines in EXAMPLES.items():
+        for line in lines:
+            words = shlex.split(line.partition(" < ")[0])[1:]
+            if words[0] in NOT_RUN or " < " in line:
+                continue
+            expanded = [path for word in words for path in (sorted(map(str, tmp_path.glob(word))) if "*" in word else [word])]
+            code = main(expanded)
+            assert code in {0, 1, 3}, f"{name}: {line}: {capsys.readouterr().err}"
+
+
+def test_help__names_each_command_in_a_section(capsys):
+    main(["--help"])
+    said = capsys.readouterr().out
+
+    assert "CI plumbing:" in said
+    assert all(f"\n  {name} " in said for name in COMMANDS)
+    assert said.index("\n  demo ") < said.index("\n  gate ") < said.index("CI plumbing")
+
+
+def test_program__near_name(capsys):
+    code = main(["repport"])
+
+    assert code == 2
+    assert "Did you mean 'report'" in capsys.readouterr().err
+
+
+def test_compare__a_pair_is_base_and_candidate(capsys):
+    pair = [str(RUNS / "fusion_off_1.txt"), str(RUNS / "fusion_on_1.txt")]
+    codes = [main(["compare", *pair]), main(["compare", "--base", pair[0], "--candidate", pair[1]])]
+    said = capsys.readouterr().out
+
+    assert codes == [3, 3]
+    assert said[: len(said) // 2] == said[len(said) // 2 :]
+
+
+def test_compare__result_folders_by_the_starts_of_their_candidates(capsys):
+    code = main(["compare", str(SAME), str(SLOWER)])
+    said = capsys.readouterr().out
+
+    assert code == 3
+    assert "Not enough data" in said.splitlines()[0] or "warm runs" in said.splitlines()[0]
+    assert "candidate: 2 runs compared" in said
+
+
+@pytest.mark.parametrize("arguments", [["a", "b", "c"], ["a"], ["a", "b", "--base", "c"]])
+def test_compare__neither_a_pair_nor_lists(arguments, capsys):
+    assert main(["compare", *arguments]) == 2
+    assert "compare: give A B" in capsys.readouterr().err
+
+
+def test_compare__void_folder(capsys):
+    assert main(["compare", str(VOID), str(SAME)]) == 2
+    assert "holds no measured window of the candidate" in capsys.readouterr().err
+
+
+def test_export__to_standard_output(tmp_path, capsysbinary):
+    code = main(["export", str(SLOWER), "--csv", "-"])
+    out, _ = capsysbinary.readouterr()
+
+    assert code == 0
+    assert out.startswith(b"session,scenario,")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_show__files_side_by_side(capsys):
+    code = main(["show", str(RUNS / "fusion_off_1.txt"), str(RUNS / "fusion_on_1.txt")])
+    said = capsys.readouterr().out
+
+    assert code == 0
+    assert {"fusion_off_1.txt", "fusion_on_1.txt"} <= set(said.replace("/", " ").split())
+
+
+def test_explain__without_a_metric_takes_the_one_that_decided(capsys):
+    main(["explain", str(SLOWER)])
+    main(["explain", str(OPEN)])
+    first, *_, last = capsys.readouterr().out.split("Find the cause")
+
+    assert first.startswith("Median ITL")
+    assert "INCONCLUSIVE" in last
+
+
+def test_explain__inconclusive_never_says_that_nothing_is_to_be_done(capsys):
+    main(["explain", str(OPEN)])
+    said = capsys.readouterr().out
+
+    assert "INCONCLUSIVE" in said.splitlines()[0]
+    assert "Nothing has to be done" not in said
+
+
+def test_explain__invalid_names_the_cause_and_the_remedies(capsys):
+    main(["explain", str(VOID)])
+    said = capsys.readouterr().out
+
+    assert "Cause: this model cannot measure a MoE kernel" in said
+    assert "docs/troubleshooting.md" in said
+
+
+def test_list__newest_first(tmp_path, capsys):
+    for name in ("a", "b"):
+        shutil.copytree(SLOWER if name == "a" else OPEN, tmp_path / "perfgate-results" / name)
+    main(["list", "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+
+    assert [one["folder"] for one in found] == ["perfgate-results/b", "perfgate-results/a"]
+
+
+def test_list__without_a_store(capsys):
+    assert main(["list"]) == 2
+    assert "perfgate-results: no such folder" in capsys.readouterr().err
+
+
+def test_report__opens_the_newest(tmp_path, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
+    shutil.copytree(SLOWER, tmp_path / "perfgate-results" / "a")
+    code = main(["report", "--open"])
+
+    assert code == 0
+    assert opened == [(tmp_path / "perfgate-results/a/report.html").as_uri()]
+    assert "page: perfgate-results/a/report.html" in capsys.readouterr().err
+
+
+def test_scenarios__new_measures_what_it_was_copied_from(capsys):
+    codes = [main(["scenarios", "new", "my own.toml"]), main(["scenarios", "show", "my own.toml"])]
+    said = capsys.readouterr()
+
+    assert codes == [0, 0]
+    assert 'name = "my-own"' in said.out
+    assert "perfgate gate" in said.err
+    assert main(["scenarios", "new", "my own.toml"]) == 2
+
+
+def test_schema__holds_for_every_outcome(capsys):
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema comes with the extra test")
+    main(["schema"])
+    schema = json.loads(capsys.readouterr().out)
+    for folder in (SLOWER, SAME, VOID, OPEN):
+        main(["check", str(folder), "--format", "json"])
+        jsonschema.validate(json.loads(capsys.readouterr().out), schema)
+
+
+def test_schema__one_scale(capsys):
+    main(["check", str(SLOWER), "--format", "json"])
+    judgements = {one["metric"]: one for one in json.loads(capsys.readouterr().out)["judgements"]}
+
+    throughput, median = judgements["output_tok_per_s"], judgements["median_itl_ms"]
+    assert throughput["margin"] < throughput["fails_from"] < 0
+    assert throughput["change"] < throughput["fails_from"]
+    assert 0 < median["fails_from"] < median["margin"] < median["change"]
+
+
+def test_check__junit(capsys):
+    code = main(["check", str(SLOWER), "--format", "junit"])
+    suite = ET.fromstring(capsys.readouterr().out)[0]  # noqa: S314 - what was written a line ago
+
+    assert code == 1
+    assert {case.get("name"): [child.tag for child in case] for case in suite} == {
+        "verdict": ["failure"],
+        "Output throughput": ["failure"],
+        "P99 ITL": ["skipped"],
+        "Median ITL": ["failure"],
+        "Mean ITL": ["failure"],
+        "Mean E2E": ["failure"],
+    }
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "5", "1")
+
+
+def test_doctor__tells_what_can_be_done_without_an_engine(capsys):
+    assert main(["doctor"]) == 0
+    assert "perfgate demo" in capsys.readouterr().out
+
+
+def test_completion__of_a_scenario(monkeypatch, capsys):
+    monkeypatch.setenv("COMP_WORDS", "perfgate run cpu")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("_PERFGATE_COMPLETE", "bash_complete")
+    with pytest.raises(SystemExit):
+        main([])
+
+    assert "plain,cpu-moe" in capsys.readouterr().out

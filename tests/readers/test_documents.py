@@ -1,0 +1,171 @@
+"""JSON documents of other load generators.
+
+guidellm.json was written by guidellm 0.8.1 against its own mock server; the others follow the tools' own schemas: aiperf 0.13's
+JsonExportData, SGLang's bench_one_batch and BenchOneCaseResult, and the fields that vLLM shares with bench_serving.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perfgate.errors import EvidenceError
+from perfgate.readers.bench_serving import read_runs
+
+RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+VLLM = {
+    "date": "20261101-101010",
+    "backend": "vllm",
+    "model_id": "openai/gpt-oss-20b",
+    "num_prompts": 32,
+    "request_rate": "inf",
+    "max_concurrency": 8,
+    "duration": 4.0,
+    "completed": 32,
+    "total_input_tokens": 4096,
+    "total_output_tokens": 2048,
+    "request_throughput": 8.0,
+    "output_throughput": 512.0,
+    "mean_ttft_ms": 30.5,
+    "median_itl_ms": 7.25,
+    "p99_itl_ms": 9.5,
+}
+AIPERF = {
+    "schema_version": "1.4",
+    "aiperf_version": "0.13.0",
+    "request_throughput": {"unit": "requests/sec", "avg": 8.0},
+    "request_latency": {"unit": "ms", "avg": 400.0, "p50": 390.0, "p99": 510.0},
+    "request_count": {"unit": "requests", "avg": 32.0},
+    "time_to_first_token": {"unit": "ms", "avg": 30.5, "p50": 29.0, "p99": 60.0},
+    "inter_token_latency": {"unit": "ms", "avg": 7.3, "p50": 7.25, "p95": 9.0, "p99": 9.5},
+    "output_token_throughput": {"unit": "tokens/sec", "avg": 512.0},
+    "total_osl": {"unit": "tokens", "avg": 2048},
+    "benchmark_duration": {"unit": "sec", "avg": 4.0},
+    "was_cancelled": False,
+    "input_config": {"loadgen": {"concurrency": 8}, "endpoint": {"model_names": ["gpt-oss-20b"]}},
+}
+ONE_BATCH = {
+    "run_name": "before",
+    "batch_size": 16,
+    "input_len": 512,
+    "output_len": 128,
+    "prefill_latency": 0.05,
+    "median_decode_latency": 0.006,
+    "total_latency": 0.85,
+    "overall_throughput": 12047.1,
+}
+NIGHTLY = {
+    "model_path": "openai/gpt-oss-20b",
+    "run_name": "nightly",
+    "batch_size": 16,
+    "input_len": 512,
+    "output_len": 128,
+    "latency": 0.85,
+    "input_throughput": 160000.0,
+    "output_throughput": 2560.0,
+    "overall_throughput": 12047.1,
+    "last_ttft": 0.05,
+    "last_gen_throughput": 2500.0,
+    "acc_length": None,
+}
+
+
+def read(tmp_path, content):
+    path = tmp_path / "result.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=2))
+    return read_runs(path)
+
+
+def test_read_runs__guidellm():
+    (run,) = read_runs(RUNS / "guidellm.json")
+
+    assert (run.completed, run.requested, run.output_tokens) == (24, 24, 768)
+    assert run.values["median_ttft_ms"] == pytest.approx(47.261, abs=0.001)
+    assert run.values["mean_e2e_ms"] == pytest.approx(246.431, abs=0.001)
+    assert run.values["output_tok_per_s"] == pytest.approx(768 / 1.5345, rel=1e-3)
+    assert run.workload["max_concurrency"] == 4
+    assert run.problems == ()
+
+
+def test_read_runs__its_gaps_are_not_those_of_bench_serving():
+    (run,) = read_runs(RUNS / "guidellm.json")
+
+    assert run.estimators["p99_itl_ms"] == "mean gap of a request"
+
+
+def test_read_runs__vllm_with_line_breaks(tmp_path):
+    (whole,) = read(tmp_path, VLLM)
+    (line,) = read(tmp_path, json.dumps(VLLM))
+
+    assert whole.values == line.values
+    assert whole.workload == line.workload
+    assert whole.values["median_itl_ms"] == 7.25
+
+
+def test_read_runs__vllm_with_a_bare_infinity(tmp_path):
+    (run,) = read(tmp_path, json.dumps(VLLM | {"request_rate": float("inf")}, indent=2))
+
+    assert run.workload["request_rate"] == "inf"
+
+
+def test_read_runs__aiperf(tmp_path):
+    (run,) = read(tmp_path, AIPERF)
+
+    assert (run.completed, run.output_tokens, run.duration_s) == (32, 2048, 4.0)
+    assert run.values["p99_itl_ms"] == 9.5
+    assert run.values["output_tok_per_s"] == 512.0
+    assert run.workload == {"backend": "aiperf", "max_concurrency": 8, "model": "gpt-oss-20b", "num_prompts": 32}
+
+
+def test_read_runs__aiperf_in_seconds(tmp_path):
+    (run,) = read(tmp_path, AIPERF | {"request_latency": {"unit": "sec", "avg": 0.4}})
+
+    assert run.values["mean_e2e_ms"] == pytest.approx(400.0)
+
+
+def test_read_runs__aiperf_that_was_cancelled(tmp_path):
+    (run,) = read(tmp_path, AIPERF | {"was_cancelled": True})
+
+    assert run.problems == ("the run was cancelled; measure again",)
+
+
+def test_read_runs__aiperf_with_failed_requests(tmp_path):
+    (run,) = read(tmp_path, AIPERF | {"error_request_count": {"unit": "requests", "avg": 2}})
+
+    assert run.requested == 34
+    assert any("2 of 34" in problem or "32 of 34" in problem for problem in run.problems)
+
+
+def test_read_runs__bench_one_batch_lines(tmp_path):
+    runs = read(tmp_path, "\n".join(json.dumps(ONE_BATCH | {"batch_size": size}) for size in (1, 16)))
+
+    assert [run.workload["batch_size"] for run in runs] == [1, 16]
+    assert runs[1].values["median_itl_ms"] == pytest.approx(6.0)
+    assert runs[1].values["mean_ttft_ms"] == pytest.approx(50.0)
+
+
+def test_read_runs__nightly_list(tmp_path):
+    (run,) = read(tmp_path, [NIGHTLY])
+
+    assert run.values["output_tok_per_s"] == pytest.approx(16 * 128 / 0.85)
+    assert run.values["mean_e2e_ms"] == pytest.approx(850.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"metric": 1, "other": 2}, "is JSON of no load generator that perfgate reads"),
+        ({"benchmarks": []}, "benchmarks: holds none"),
+        ({"benchmarks": [{"metrics": {}}]}, "request_totals: is missing"),
+        ({"benchmarks": ["x"]}, "metrics: is missing"),
+        (AIPERF | {"request_latency": {"unit": "ms", "avg": "fast"}}, "request_latency.avg: expected a number"),
+        ([NIGHTLY | {"batch_size": 1.5}], "batch_size: 1.5 is no whole number"),
+        ([NIGHTLY, 3], "expected JSON objects"),
+    ],
+)
+def test_read_runs__document_that_cannot_be_used(tmp_path, content, words):
+    with pytest.raises(EvidenceError) as caught:
+        read(tmp_path, content)
+
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,64 @@
+"""How perfgate gets onto a machine: from a reviewed commit, by hash; and never by a name that somebody else may register."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "deploy" / "install.sh"
+COMMIT, DIGEST = "a" * 40, "b" * 64
+
+
+def install(*words, **variables):
+    return subprocess.run(
+        ["/bin/sh", SCRIPT, *words], capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin", **variables}
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "usage: install.sh COMMIT"),
+        ([COMMIT[:12], "2.329.0", DIGEST], "COMMIT: give all 40 digits"),
+        (["main", "2.329.0", DIGEST], "COMMIT: give all 40 digits"),
+        ([COMMIT.upper(), "2.329.0", DIGEST], "COMMIT: give all 40 digits"),
+        ([COMMIT, "2.329.0", DIGEST[:8]], "RUNNER_SHA256: give the 64 digits"),
+    ],
+)
+def test_attack__an_install_that_names_no_exact_file(words, reason):
+    done = install(*words)
+
+    assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
+
+
+def test_install__shell_is_clean():
+    beside = Path(sys.executable).with_name("shellcheck")
+    checker = beside if beside.exists() else shutil.which("shellcheck") or pytest.skip("the test extra has shellcheck")
+    scripts = [SCRIPT, *sorted((ROOT / "deploy" / "hooks").iterdir())]
+    done = subprocess.run([checker, *scripts], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt"])
+def test_requirements__one_exact_file_a_line(name):
+    lines = [line for line in (ROOT / ".github" / name).read_text().splitlines() if not line.startswith("#")]
+
+    assert lines
+    assert all(re.fullmatch(r"[a-z0-9._-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+
+
+def test_attack__a_name_on_the_index_that_is_not_ours():
+    """The distribution is not on the index: whoever registers its name would be root on each machine that asks for it."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*")]
+    pages += [*(ROOT / "perfgate").rglob("*.py"), *(ROOT / ".github").rglob("*.yml")]
+    asks = re.compile(r"(pip|pipx|uv|uvx)\b[^\n`]*\b(install|run|tool|add)\b[^\n`]*sglang-perfgate(?!\.git)[\['\" \n=]")
+    found = [str(page) for page in pages if page.is_file() and asks.search(page.read_text(encoding="utf-8"))]
+
+    assert found == []
