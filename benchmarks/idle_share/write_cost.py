@@ -1,4 +1,4 @@
-"""Write docs/cost.md: what each verdict on the H200 cost, and how much of it was measuring.
+"""Write docs/evidence/cost.md: what each verdict on the H200 cost, and how much of it was measuring.
 
     python -m benchmarks.idle_share.write_cost
 
@@ -28,7 +28,7 @@ RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 LIVE = Path(__file__).with_name("cpu.json")
 # Not every checkout has been to such a machine.
 GPU_LIVE = Path(__file__).with_name("h200.json")
-PAGE = ROOT / "docs" / "cost.md"
+PAGE = ROOT / "docs" / "evidence" / "cost.md"
 MINUTE_S = 60.0
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 # What bench_serving rested before a load, and what the worker has it rest since.

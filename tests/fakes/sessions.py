@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import exp
 from pathlib import Path
 
+from perfgate import __version__
 from perfgate.core import Arm, Fingerprint, Role, Run, Window
 from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import build_baseline
@@ -164,7 +165,7 @@ def write_folder(folder: Path, session: Session, text: str = SCENARIO_TEXT, at: 
     }
     record = SessionRecord(
         schema=1,
-        perfgate="test",
+        perfgate=__version__,
         scenario=scenario.name,
         workload_hash=scenario.workload_hash,
         purpose="calibration" if session.is_aa else "ab",

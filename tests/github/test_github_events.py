@@ -119,7 +119,12 @@ def test_read_event__no_file(tmp_path):
     ("comment", "command"),
     [
         ("/perfgate run", Command()),
-        ("/perfgate rerun h20", Command(hardware="h20")),
+        ("/perfgate rerun h20", Command(verb="rerun", hardware="h20")),
+        ("/perfgate cancel", Command(verb="cancel")),
+        (
+            f'/perfgate accept h20 {HEAD} "it is worth it"',
+            Command(verb="accept", hardware="h20", sha=HEAD, reason="it is worth it"),
+        ),
         (f"  /perfgate run h20 closed {HEAD}\r\nbecause", Command(hardware="h20", scenario="closed", sha=HEAD)),
         (f"/perfgate run {HEAD}", Command(sha=HEAD)),
         ("please /perfgate run", None),

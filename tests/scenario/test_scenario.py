@@ -329,7 +329,7 @@ def test_suggest__near_and_far():
     assert suggest("zzz", ["layers", "experts"]) == "choose from layers, experts"
 
 
-DOCS = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+DOCS = (ROOT / "docs" / "reference" / "scenarios.md").read_text(encoding="utf-8")
 TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": ServerOptions, "`[load]`": Load, "`[warmup]`": Warmup}
 TABLES |= {"`[blocks]`": Blocks, "`[equivalence]`": Equivalence, "`[expect]`": Expect, "`[gates.METRIC]`": Gate}
 TABLES |= {"`[equivalence.gsm8k]`": Gsm8k}

@@ -289,7 +289,7 @@ def test_summarize_engine__counters_begin_when_somebody_increases_them():
 
 
 def test_docs__table_of_readings_is_the_codes():
-    text = (ROOT / "docs" / "telemetry.md").read_text()
+    text = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
     rows = [f"| `{name}` | {reading.unit} | {reading.meaning} |" for name, reading in READINGS.items()]
 
     assert "\n".join(rows) in text
@@ -305,7 +305,7 @@ from perfgate.serving import measure as module
 from perfgate.engines import table as engines
 from perfgate.engines.sglang import SGLANG
 from perfgate.serving.watch.telemetry import Telemetry
-fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine", args=(), env={})
+fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine", args=(), env={}, insides=None)
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready

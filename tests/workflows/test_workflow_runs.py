@@ -2,7 +2,7 @@
 
 nektos/act runs the files on this machine. GitHub's own actions are replaced by copies of files, the measurement by a recorded
 one; plan, hand-off, verdict, admission and publishing are the real commands. What act does not model (rights, concurrency,
-approvals) is for docs/live-verification.md.
+approvals) is for docs/evidence/live-verification.md.
 """
 
 from __future__ import annotations
