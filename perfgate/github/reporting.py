@@ -8,7 +8,7 @@ from typing import Any
 
 from perfgate.core import Outcome
 from perfgate.errors import GitHubError, HandoffError, InputError
-from perfgate.github.acceptance import Acceptance, fetch_acceptances, is_accepted, list_losses
+from perfgate.github.asked.acceptance import Acceptance, fetch_acceptances, is_accepted, list_losses
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget, upsert
 from perfgate.github.comment.reproduction import Reproduction

@@ -8,6 +8,7 @@ import re
 import shlex
 import time
 import zipfile
+from pathlib import Path
 
 import click
 import orjson
@@ -17,9 +18,11 @@ from perfgate.cli import main, program
 from perfgate.github.comment.sections import build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.github.settings import load_settings
 from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
+DOCS = Path(__file__).parents[2] / "docs"
 HEAD, BASE, NEW, LEFT_AT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 SCENARIO = make_scenario()
 SETTINGS = '[hardware.test-gpu]\nscenarios = ["unit"]\n'
@@ -1147,3 +1150,56 @@ def test_command__nothing_to_accept(server, tmp_path):
 
     assert say(tmp_path, make_comment(ACCEPT, "mia")) == 2
     assert "nothing to accept" in read_replies(server)[-1]
+
+
+def adopt(tmp_path, *more, commit=NEW, scenario="gpt-oss-20b-shape-mxfp4-mixed-c16"):
+    options = ["--repository", "sgl/sglang", "--commit", commit, "--hardware", "h20", "--hardware", "h100"]
+    return main(["github", "init", *options, "--to", str(tmp_path), "--scenario", scenario, *more])
+
+
+@pytest.mark.parametrize("rights", [{"issues": "write"}, {}], ids=["may", "may not"])
+def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path, capsys, rights):
+    """What the documentation shows is what is written; the settings are read as the workflows read them."""
+    root = tmp_path / "adopting"
+    server.set(rights=rights, labels=[])
+
+    assert adopt(root) == 0
+    said = capsys.readouterr().out
+    shown = re.findall(r"```yaml\n(.*?)```", (DOCS / "how-to" / "github.md").read_text(), re.DOTALL)
+    written = {path.read_text() for path in (root / ".github" / "workflows").iterdir()}
+    assert written == {text.replace("@COMMIT", f"@{NEW}") for text in shown}
+    assert {job.hardware for job in load_settings(root / ".github" / "perfgate.toml").list_jobs()} == {"h20", "h100"}
+    assert bool(server.get()["labels"]) is bool(rights)
+    assert ("Create the label perfgate: https://github.com/sgl/sglang/labels" in said) is not bool(rights)
+    assert "Require the check 'perfgate / perfgate verdict' and the statuses perfgate/h100, perfgate/h20" in said
+    steps = re.findall(r"^(\d+)\. .*: https://github.com/\S+$", said, re.MULTILINE)
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    assert len(steps) == (8 if rights else 9)
+    assert adopt(root) == 0
+    assert ("label perfgate: there already" in capsys.readouterr().out) is bool(rights)
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"commit": "c" * 12}, "commit: missing"),
+        ({"scenario": "nonsense"}, "--scenario nonsense: does not ship"),
+        ({"scenario": '"]\n[x'}, "no name"),
+    ],
+)
+def test_init__writes_nothing_that_would_not_work(tmp_path, capsys, options, reason):
+    assert adopt(tmp_path / "adopting", **options) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "adopting").exists()
+
+
+@pytest.mark.usefixtures("server")
+def test_init__overwrites_no_file(tmp_path, capsys):
+    path = tmp_path / "adopting" / ".github" / "workflows" / "perfgate-report.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text("name: mine\n")
+
+    assert adopt(tmp_path / "adopting") == 2
+    assert "perfgate-report.yml: is there and says another thing" in capsys.readouterr().err
+    assert [found.name for found in (tmp_path / "adopting").rglob("*.*") if found.is_file()] == ["perfgate-report.yml"]

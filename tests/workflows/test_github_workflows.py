@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from perfgate.cli import program
-from perfgate.github.commands import CHECK, answer_comment
+from perfgate.github.asked.commands import CHECK, answer_comment
 from perfgate.github.events import LABEL
 from perfgate.github.runs import HEALTH_STEP, JOB, name_artifact
 from perfgate.github.settings import MatrixJob, load_settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,9 +16,10 @@ import orjson
 from perfgate.cli.ci.handoff import FILE, build_subject
 from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import InputError, PerfgateError
-from perfgate.github.acceptance import Acceptance, fetch_acceptances, is_accepted
+from perfgate.github.adoption import create_label, list_steps, plan_files, save_files
+from perfgate.github.asked.acceptance import Acceptance, fetch_acceptances, is_accepted
+from perfgate.github.asked.commands import answer_comment
 from perfgate.github.client import GitHub, connect, find_server
-from perfgate.github.commands import answer_comment
 from perfgate.github.comment.publisher import find_target
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.states import State
@@ -31,9 +33,11 @@ from perfgate.github.planning import Measurement, admit_run, choose_jobs, name_m
 from perfgate.github.reporting import MachineReport, Reporter, announce, judge_machines, report_run
 from perfgate.github.reporting import publish as publish_sections
 from perfgate.github.runs import MachineResult, WorkflowRun, collect, fetch_jobs, fetch_run, identify
-from perfgate.github.settings import MatrixJob, Settings, format_jobs, load_settings, parse_jobs
+from perfgate.github.settings import MachineSettings, MatrixJob, Settings, format_jobs, load_settings, parse_jobs
 from perfgate.github.statuses import fetch_statuses
 from perfgate.report.comment import render_comment
+from perfgate.scenario.catalog import list_scenarios
+from perfgate.scenario.schema import NAME
 
 MAIN = "refs/heads/main"
 SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
@@ -64,6 +68,40 @@ def add_options(options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
 @click.group(name="github")
 def command() -> None:
     """Plan, admit, judge and publish measurements of pull requests. Tokens come from the environment, GITHUB_TOKEN."""
+
+
+@command.command()
+@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME", help="The adopting repository.")
+@click.option("--commit", required=True, metavar="SHA", help="The commit of perfgate that you have reviewed, all 40 digits.")
+@click.option("--hardware", "machines", multiple=True, required=True, metavar="LABEL", help="A kind of machine; repeatable.")
+@click.option("--scenario", "scenarios", multiple=True, required=True, metavar="NAME", help="What is measured; repeatable.")
+@click.option("--to", "root", type=FILE, default=Path(), show_default=True, metavar="DIR", help="A checkout of the repository.")
+@add_format_option
+def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str, ...], **options: str) -> int:
+    """Write the files that another repository adds, create the label where GITHUB_TOKEN may, and list what a person must do.
+
+    Nothing is written where a file is there that says another thing.
+    """
+    repository, commit = find_repository(options, "repository"), find_sha(options, "commit")
+    known = Settings(hardware={name: check_machine(name, scenarios) for name in machines})
+    files = plan_files(root, commit, sorted(known.hardware), scenarios)
+    save_files(files)
+    has_token = bool(os.environ.get("GITHUB_TOKEN"))
+    label = create_label(connect(), repository) if has_token else "label perfgate: not created: GITHUB_TOKEN is not set"
+    steps = list_steps(repository, find_server(), sorted(known.hardware), has_label="not created" not in label)
+    lines = [*map(str, files), label, "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+    print_result(style, {"files": [str(path) for path in files], "label": label, "steps": steps}, *lines)
+    return 0
+
+
+def check_machine(name: str, scenarios: tuple[str, ...]) -> MachineSettings:
+    """What is measured on a machine. Raise InputError for a name that settings would refuse, or a scenario that is none."""
+    for word, what in ((name, "--hardware"), *((scenario, "--scenario") for scenario in scenarios)):
+        if not re.fullmatch(NAME, word):
+            raise InputError(f"{what} {word[:64]!r}: no name; it has small letters, digits, and single dots and dashes")
+    if unknown := sorted(set(scenarios) - set(list_scenarios())):
+        raise InputError(f"--scenario {unknown[0]}: does not ship with perfgate; `perfgate scenarios` lists those that do")
+    return MachineSettings(scenarios=scenarios)
 
 
 @command.command()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfgate.errors import GitHubError, GitHubNotFoundError, InputError, StaleError
-from perfgate.github.acceptance import Acceptance
+from perfgate.github.asked.acceptance import Acceptance
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget, find_comments, find_target
 from perfgate.github.comment.sections import ResultEntry, parse
