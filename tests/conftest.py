@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import Phase, settings
 
@@ -32,6 +34,7 @@ def fake_github():
 
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=[QUICK, REST, ALL], default=ALL, help="those of `make test`, the rest, or all")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in another order")
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -58,6 +61,14 @@ def pytest_collection_modifyitems(config, items):
         kept = [item for item in items if is_quick_item(item) == (tier == QUICK)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept
+    if (seed := config.getoption("shuffle")) is not None:
+        shuffle(items, random.Random(seed))  # noqa: S311 - an order, no secret
+
+
+def shuffle(items, draw):
+    """Put files, and tests within a file, in the order that is drawn; what a file measures once is still measured once."""
+    files = {path: draw.random() for path in sorted({item.path for item in items})}
+    items.sort(key=lambda item: (files[item.path], draw.random()))
 
 
 def is_quick_item(item):

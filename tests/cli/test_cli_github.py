@@ -1158,7 +1158,7 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
 
     assert adopt(root) == 0
     said = capsys.readouterr().out
-    shown = re.findall(r"```yaml\n(.*?)```", (DOCS / "github.md").read_text(), re.DOTALL)
+    shown = re.findall(r"```yaml\n(.*?)```", (DOCS / "how-to" / "github.md").read_text(), re.DOTALL)
     written = {path.read_text() for path in (root / ".github" / "workflows").iterdir()}
     assert written == {text.replace("@COMMIT", f"@{NEW}") for text in shown}
     assert {job.hardware for job in load_settings(root / ".github" / "perfgate.toml").list_jobs()} == {"h20", "h100"}

@@ -216,7 +216,7 @@ def test_upsert__writers_at_once_lose_nothing(server):
     server.set(delay_s=0.05)
 
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, server.url, name]) for name in ("h20", "h100", "h200")]
-    codes = [writer.wait(timeout=120) for writer in writers]
+    codes = [writer.wait(timeout=300) for writer in writers]
 
     assert codes == [0, 0, 0]
     assert read_sections(server) == {"h20": "pass", "h100": "pass", "h200": "pass"}

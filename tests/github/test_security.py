@@ -48,7 +48,7 @@ def test_page__says_what_is_not_stopped():
     assert "**A pull request can forge its own samples.**" in PAGE.partition("## What is not stopped")[2]
 
 
-ATTACKS = (ROOT / "docs" / "security-attacks.md").read_text()
+ATTACKS = (ROOT / "docs" / "explanation" / "security-attacks.md").read_text()
 ALL_TESTS = {name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def test_(\w+)", path.read_text())}
 
 
