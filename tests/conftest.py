@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import Phase, settings
 
+from tests.fakes.github_server import run_fake_github
 from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, is_quick
 
 # How long an example takes says how busy the machine is, not whether the property holds.
@@ -22,6 +23,13 @@ settings.load_profile("any machine")
 def own_locks(monkeypatch, tmp_path_factory):
     """Tests beside each other, or beside a measurement, are not kept out by its locks."""
     monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path_factory.mktemp("locks")))
+
+
+@pytest.fixture(scope="module")
+def fake_github():
+    """GitHub's API in a process of its own, empty until a test sets what it holds."""
+    with run_fake_github() as server:
+        yield server
 
 
 def pytest_addoption(parser):

@@ -13,23 +13,16 @@ from perfgate.github.comment.publisher import CommentTarget, upsert
 from perfgate.github.comment.sections import MARK, build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
-from tests.fakes.github_server import run_fake_github
 
 HEAD = "a" * 40
 BOT = {"login": "github-actions[bot]", "type": "Bot"}
 TARGET = CommentTarget(repository="o/r", pull_request=7, settle_s=0.0)
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process):
-    process.set(faults=[], log=[], comments=[], statuses=[], delay_s=0.0, pulls={"7": {"number": 7, "head": {"sha": HEAD}}})
-    return process
+def server(fake_github):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], delay_s=0.0, pulls={"7": {"number": 7, "head": {"sha": HEAD}}})
+    return fake_github
 
 
 @pytest.fixture
