@@ -19,7 +19,6 @@ from perfgate.github.comment.sections import build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.settings import load_settings
-from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,17 +38,11 @@ def make_pull(repository="o/r", head=HEAD, label="perfgate"):
     }
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process, monkeypatch, tmp_path):
-    process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(limit=None, rights=None)
-    process.set(
+def server(fake_github, monkeypatch, tmp_path):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    fake_github.set(limit=None, rights=None)
+    fake_github.set(
         pulls={"7": make_pull()},
         permissions={"ada": "write", "eve": "read", "mia": "maintain"},
         reactions=[],
@@ -58,7 +51,7 @@ def server(process, monkeypatch, tmp_path):
         merge_bases={f"main...{HEAD}": LEFT_AT},
     )
     for name, value in {
-        "GITHUB_API_URL": process.url,
+        "GITHUB_API_URL": fake_github.url,
         "GITHUB_TOKEN": "t0ken",
         "GITHUB_REPOSITORY": "o/r",
         "GITHUB_RUN_ID": "11",
@@ -74,7 +67,7 @@ def server(process, monkeypatch, tmp_path):
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
     (tmp_path / "unit.toml").write_text(SCENARIO_TEXT + "[equivalence]\nenabled = false\n")
-    return process
+    return fake_github
 
 
 def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):
@@ -1165,7 +1158,7 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
 
     assert adopt(root) == 0
     said = capsys.readouterr().out
-    shown = re.findall(r"```yaml\n(.*?)```", (DOCS / "github.md").read_text(), re.DOTALL)
+    shown = re.findall(r"```yaml\n(.*?)```", (DOCS / "how-to" / "github.md").read_text(), re.DOTALL)
     written = {path.read_text() for path in (root / ".github" / "workflows").iterdir()}
     assert written == {text.replace("@COMMIT", f"@{NEW}") for text in shown}
     assert {job.hardware for job in load_settings(root / ".github" / "perfgate.toml").list_jobs()} == {"h20", "h100"}
