@@ -1,7 +1,7 @@
 """The verdict: admit the evidence, judge each metric by the rule that was fixed before, conclude.
 
 Pure: the same session, scenario and baseline give the same verdict on any machine, with no clock, process, file or network.
-`docs/statistics.md` derives the rule; `perfgate.stats.looks` holds it on plain numbers.
+`docs/explanation/statistics.md` derives the rule; `perfgate.stats.looks` holds it on plain numbers.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ class KernelProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """What the arms showed of themselves after the first block, for the expectations to be held against.
+class Seen:
+    """What was seen of the arms after the first block, for the expectations to be held against.
 
     `log` are the patterns that a line of the candidate's log matched. `profiles` are the profiles that were asked for, the last
     of each arm; `problem` says why they cannot be read.
@@ -146,7 +146,7 @@ class Session:
 
     Besides windows: `checks` names what servers were to be put to, `expect` what was to be seen of the candidate. `answers` are
     those to the fixed prompts, in the order of the starts. `marks` has for each arm a digit for each GSM8K question, 1 where
-    the answer is right. `kernels` is what was found out of both arms' kernels beforehand. `shown` is absent until a whole block
+    the answer is right. `kernels` is what was found out of both arms' kernels beforehand. `seen` is absent until a whole block
     was measured. `expert_use` tells how each arm's router uses the experts; an arm that is missing was never asked.
     `is_handed_over` says that another job measured it.
     """
@@ -170,9 +170,21 @@ class Session:
     answers: tuple[Answers, ...] = ()
     marks: Mapping[Arm, str] = field(default_factory=dict)
     kernels: KernelProof | None = None
-    shown: Shown | None = None
+    seen: Seen | None = None
     expert_use: Mapping[Arm, ExpertUse] = field(default_factory=dict)
     is_handed_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEvidence:
+    """A server of a matrix under one load, as a session of one arm in which a round is a block.
+
+    The first server of a matrix is a base, each other one a candidate, whose session has the base's answers too.
+    """
+
+    server: str
+    load: str
+    session: Session
 
 
 _STORED = ConfigDict(extra="ignore", defer_build=True)

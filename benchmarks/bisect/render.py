@@ -1,4 +1,4 @@
-"""Write docs/bisect.md from results.json; no figure in it is typed by hand.
+"""Write docs/how-to/bisect.md from results.json; no figure in it is typed by hand.
 
 Usage: python -m benchmarks.bisect.render
 """
@@ -19,7 +19,7 @@ from perfgate.metrics import METRICS
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-PAGE = ROOT / "docs" / "bisect.md"
+PAGE = ROOT / "docs" / "how-to" / "bisect.md"
 TITLES = {CLOSED: "closed loop of 16", SATURATION: "saturation"}
 TARGET = 0.9
 

@@ -1,4 +1,4 @@
-"""Write docs/error-rates.md and its picture from results.json; no figure in it is typed by hand.
+"""Write docs/evidence/error-rates.md and its picture from results.json; no figure in it is typed by hand.
 
 Usage: python -m benchmarks.error_rates.render [results.json]
 """
@@ -24,7 +24,7 @@ from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-DOCS = HERE.parents[1] / "docs"
+DOCS = HERE.parents[1] / "docs" / "evidence"
 PAGE = DOCS / "error-rates.md"
 PICTURE = DOCS / "error-rates.svg"
 TEMPLATE = "page.md.jinja"

@@ -136,7 +136,10 @@ class Composer:
                 self.kept[key] = renumber(blocks[index], position, span_s, swapped=swapped)
             windows.extend(self.kept[key])
         first = next(one.session for one in self.case.recordings if one.name == blocks[pick[0][0]].session)
-        return replace(first, windows=tuple(windows), superseded=(), is_complete=True)
+        # Answers and expert use are of starts as they were numbered; each recording was admitted by them already.
+        return replace(
+            first, windows=tuple(windows), superseded=(), is_complete=True, checks=(), answers=(), marks={}, expert_use={}
+        )
 
 
 @dataclass(kw_only=True)

@@ -1,7 +1,7 @@
 """Fuzz every reader of foreign files for some time, one after the other, and write down what was found.
 
 `.venv/bin/python benchmarks/fuzz/run.py [--seconds 180] [TARGET ...]` needs the extra `fuzz`. It writes `results.json`, where
-targets that were not fuzzed this time stay as they were, and the table in `docs/fuzz.md` between its two marks.
+targets that were not fuzzed this time stay as they were, and the table in `docs/evidence/fuzz.md` between its two marks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 RESULTS = HERE / "results.json"
-PAGE = ROOT / "docs/fuzz.md"
+PAGE = ROOT / "docs/evidence/fuzz.md"
 MARKS = "<!-- table: begin -->", "<!-- table: end -->"
 # What one input may take, and how much memory: an input that stalls a reader is a finding too.
 LIMITS = ("-timeout=120", "-rss_limit_mb=4096", "-print_final_stats=1", "-verbosity=1")

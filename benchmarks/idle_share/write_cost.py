@@ -1,4 +1,4 @@
-"""Write docs/cost.md: what each verdict on the H200 cost, and how much of it was measuring.
+"""Write docs/evidence/cost.md: what each verdict on the H200 cost, and how much of it was measuring.
 
     python -m benchmarks.idle_share.write_cost
 
@@ -28,7 +28,7 @@ RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 LIVE = Path(__file__).with_name("cpu.json")
 # Not every checkout has been to such a machine.
 GPU_LIVE = Path(__file__).with_name("h200.json")
-PAGE = ROOT / "docs" / "cost.md"
+PAGE = ROOT / "docs" / "evidence" / "cost.md"
 MINUTE_S = 60.0
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 # What bench_serving rested before a load, and what the worker has it rest since.
@@ -44,8 +44,9 @@ step was shorter than one of a mixture of experts and no figure here is of one.
 ## GPU-minutes of a verdict
 
 One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same. Blocks are
-those that ended with all windows of both arms. Sessions were asked for a fixed number of blocks, and many went on behind the
-look that had decided: a verdict costs the minutes to its look, the session all of them. The shares are of the whole session.
+those that ended with all windows of both arms. Many of these sessions ran further blocks
+after the look that had decided: a verdict costs the minutes to its look, the session all of them. The shares are of the
+whole session.
 """
 ALONE = """The last column is what the same windows would cost with a process of `bench_serving` for each of them:
 {extra:.1f} s more a window

@@ -1,6 +1,6 @@
 """Draw time and ratio over the number of tokens, with the roofline, from results of layer.py.
 
-cd benchmarks/h200/kernels && python ../../kernels/picture.py ../../../docs/kernels-layers.svg *.json
+cd benchmarks/h200/kernels && python ../../kernels/picture.py ../../../docs/evidence/kernels-layers.svg *.json
 """
 
 from __future__ import annotations

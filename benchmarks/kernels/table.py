@@ -1,4 +1,4 @@
-"""Turn results of layer.py into the table of docs/kernels.md, and into the plans that the package ships.
+"""Turn results of layer.py into the table of docs/evidence/kernels.md, and into the plans that the package ships.
 
 python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json
 python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json

@@ -7,8 +7,8 @@ place of SGLang. The session runs twice: undisturbed in one life, then killed at
 resumed by the same command. A block that was cut is measured anew, so that folder holds more windows than count. Memory is the
 gate's resident set, at every tenth window of a life and at its last.
 
-Writes `results.json` beside this file and the tables of `docs/long-run.md`. Exit code 1, with a line for each fault, when the
-verdict is not that of the windows that count, a window counts twice or is missing, a process is left, or memory grows.
+Writes `results.json` beside this file and the tables of `docs/evidence/long-run.md`. Exit code 1, with a line for each fault,
+when the verdict is not that of the windows that count, a window counts twice or is missing, a process is left, or memory grows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.fakes.requests import build_text
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).with_name("results.json")
-PAGE = ROOT / "docs/long-run.md"
+PAGE = ROOT / "docs/evidence/long-run.md"
 MARKS = "<!-- results: begin -->", "<!-- results: end -->"
 WINDOWS, BLOCKS = 15, 6
 # What counts in the end: in each block two starts, each with two windows before the measured ones.

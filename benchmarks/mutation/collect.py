@@ -1,4 +1,4 @@
-"""Count what the mutants that `mutmut run` made have told, and write it down: `results.json` here and `docs/mutation.md`.
+"""Count what the mutants that `mutmut run` made have told, and write it down in `results.json` and `docs/evidence/mutation.md`.
 
 `reasons.toml` says of survivors why no test can or should notice them; a survivor without a reason is a hole in the tests.
 Files of which no mutant was run this time stay as they were, with the commit at which they were run; files that are gone leave.
@@ -21,7 +21,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = ROOT / "docs/mutation.md"
+PAGE = ROOT / "docs/evidence/mutation.md"
 RESULTS = HERE / "results.json"
 # The verdict's own mathematics, all of it.
 RULE = ("perfgate/check.py", "perfgate/stats/")

@@ -1,4 +1,4 @@
-"""Write docs/error-rates-simulated.md and its picture from the result files; no figure in it is typed by hand.
+"""Write docs/evidence/error-rates-simulated.md and its picture from the result files; no figure in it is typed by hand.
 
 Usage: python -m benchmarks.verdict.render
 """
@@ -22,7 +22,7 @@ from perfgate.report.chart.curves import Polyline, choose_sign, draw_polylines
 from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
 from perfgate.report.chart.svg import Drawing, Panel, Scale
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "evidence"
 PAGE = DOCS / "error-rates-simulated.md"
 PICTURE = DOCS / "error-rates-simulated.svg"
 TEMPLATE = "page.md.jinja"

@@ -1,8 +1,8 @@
 """Draw serving windows from a stated noise model: session, start and window effects, rare host stalls, a heavy P99 tail.
 
 All numbers live on the log scale on which larger is worse, so a slow-down of 3 % in every metric is an addition of log(1.03).
-The window figures were measured (see docs/error-rates-simulated.md); the start and session figures are assumptions, which is
-why `Noise.scaled` exists: the scripts sweep them.
+The window figures were measured (see docs/evidence/error-rates-simulated.md); the start and session figures are assumptions,
+which is why `Noise.scaled` exists: the scripts sweep them.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from perfgate.engines.insides import Insides
+
 Dialect = Literal["sglang", "openai"]
 
 
@@ -77,7 +79,7 @@ class Engine:
     `backend` is the beginning of the names that the load generator has for this engine. `overrides_option` changes the model's
     config on the command line. `memory` says what its options take of a card. `steering` are beginnings of the names of
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
-    our own name.
+    our own name. `insides` are the facts of its source; None where none were read.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Engine:
     batch: str | None
     work: Mapping[str, str]
     caches: tuple[CacheFolder, ...]
+    insides: Insides | None = None
     dialect: Dialect = "sglang"
     model_option: str = "--model-path"
     is_profiled: bool = True

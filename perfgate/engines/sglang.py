@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfgate.engines.engine import COMPILERS, OFFLINE, CacheFolder, Engine, MemoryOptions
+from perfgate.engines.sglang_insides import SGLANG_INSIDES
 
 _PHASES = {
     "weights_s": r"Load weight end\..*? elapsed=([0-9]+(?:\.[0-9]+)?) s",
@@ -63,6 +64,7 @@ SGLANG = Engine(
     batch=_BATCH,
     work=_WORK,
     caches=_CACHES,
+    insides=SGLANG_INSIDES,
 )
 
 SGLANG_CPU = replace(

@@ -22,6 +22,7 @@ from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.rounding import VERDICT_FILE, format_verdict
 from perfgate.verdict.case import Case
+from perfgate.verdict.cells import judge_cells
 from perfgate.verdict.layers import judge_layers
 
 LAYER_DIR = "layers"
@@ -74,7 +75,8 @@ def _build_page(folder: Path, home: Path, baselines: tuple[Path, ...], layers: t
     if (baselines or layers) and (is_matrix or find_timings(folder)):
         raise InputError(f"--baselines, --layers: {folder} holds no session that they could belong to; leave them out")
     if is_matrix:
-        return build_matrix_page(*load_matrix(folder), raw)
+        matrix, cells = load_matrix(folder)
+        return build_matrix_page(matrix, judge_cells(matrix, cells), raw)
     if find_timings(folder):
         return build_layers_page(_read_layers(folder))
     report = build_report(folder, load_case(folder, baselines))

@@ -188,7 +188,8 @@ def _read_message(answer: httpx.Response) -> str:
         data = None
     if not isinstance(data, dict):
         return "no message"
-    parts = [data.get("message"), *(error.get("message") for error in data.get("errors", []) if isinstance(error, dict))]
+    errors = [error for error in data.get("errors", []) if isinstance(error, dict)]
+    parts = [data.get("message"), *(error.get("message") or error.get("code") for error in errors)]
     return " ".join(" ".join(str(part) for part in parts if part).split())[:300] or "no message"
 
 

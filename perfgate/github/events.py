@@ -156,20 +156,26 @@ def is_fork(pull: Mapping[str, Any]) -> bool:
     return bool(find_repository(pull, "base.repo.full_name") != find(pull, "head.repo.full_name"))
 
 
-_COMMAND = re.compile(r"/perfgate (?P<verb>run|rerun)(?P<words>(?: [a-z0-9][a-z0-9._-]{0,63}){0,3})")
+_COMMAND = re.compile(
+    r"/perfgate (?P<verb>run|rerun|cancel|explain|accept)(?P<words>(?: [a-z0-9][a-z0-9._-]{0,63}){0,3})"
+    r"(?: \"(?P<reason>[^\"\x00-\x1f\x7f-\x9f]{8,300})\")?"
+)
+USAGE = '`/perfgate run|rerun|cancel|explain [MACHINE] [SCENARIO] [COMMIT]` or `/perfgate accept [MACHINE] [COMMIT] "why"`'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """What a comment asks for. An empty hardware or scenario means all that the settings name."""
+class CommentCommand:
+    """What a comment asks for. An empty hardware or scenario means all that the settings name; `reason` goes with `accept`."""
 
+    verb: str = "run"
+    reason: str = ""
     hardware: str = ""
     scenario: str = ""
     sha: str = ""
 
 
-def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> Command | None:
-    """Read `/perfgate run [HARDWARE] [SCENARIO] [COMMIT]` from the first line of a comment; None when it is no command.
+def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> CommentCommand | None:
+    """Read a command, as USAGE has them, from the first line of a comment; None when it is none.
 
     Raise InputError for a command with a word that is neither known nor a commit with all its digits: whoever writes the code
     makes two commits with the same first twelve in seconds, and shows one of them.
@@ -179,14 +185,16 @@ def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str,
         return None
     match = _COMMAND.fullmatch(line)
     if match is None:
-        raise InputError("no such command; write `/perfgate run [HARDWARE] [SCENARIO] [COMMIT]`")
+        raise InputError(f"no such command; write {USAGE}")
+    if (match["verb"] == "accept") is not (match["reason"] is not None):
+        raise InputError(f"accept, and it alone, takes a reason of at least 8 characters in quotes; write {USAGE}")
     found: dict[str, str] = {}
     for word in match["words"].split():
         kind = _classify(word, hardware, scenarios)
         if kind in found:
             raise InputError(f"{word} is the second {kind}; one command starts one measurement")
         found[kind] = word
-    return Command(**found)
+    return CommentCommand(verb=match["verb"], reason=match["reason"] or "", **found)
 
 
 def _classify(word: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from perfgate.machine.tools import Tool
 # GitHub accepts at most ten minutes, and clocks differ.
 TOKEN_LIFE_S = 540
 CLOCK_SKEW_S = 60
+MAX_RUNS = 10
+"""Of each state, newest first, so that a registration costs few requests of the app's 5,000 an hour."""
 _OPENSSL = Tool(timeout_s=30.0, hint="install it: the app's token is signed with it")
 
 
@@ -44,6 +47,19 @@ def register(app: App, name: str, labels: Sequence[str]) -> str:
     if not isinstance(config, str) or not config:
         raise GitHubError("the answer to the registration holds no configuration; is this GitHub Enterprise Server too old?")
     return config
+
+
+def list_waiting(app: App, repositories: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """What each job that waits for a runner asks for, in labels. Raise GitHubError where GitHub does not say."""
+    github = connect_app(app)
+    waiting = []
+    for repository in repositories:
+        for status in ("queued", "in_progress"):
+            # A run whose first jobs have ended is in progress, though its measurement may wait.
+            for run in islice(github.list_all(f"/repos/{repository}/actions/runs", status=status), MAX_RUNS):
+                jobs = github.list_all(f"/repos/{repository}/actions/runs/{run['id']}/jobs")
+                waiting += [tuple(map(str, job.get("labels") or ())) for job in jobs if job.get("status") == "queued"]
+    return tuple(waiting)
 
 
 def connect_app(app: App) -> GitHub:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfgate.core import Outcome
-from perfgate.errors import HandoffError, InputError
+from perfgate.errors import GitHubError, HandoffError, InputError
+from perfgate.github.asked.acceptance import Acceptance, fetch_acceptances, is_accepted, list_losses
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget, upsert
 from perfgate.github.comment.reproduction import Reproduction
@@ -196,17 +197,32 @@ def _judge_machine(
     if state is State.REGRESSION and all(
         case.verdict.is_only_reported(options.uncalibrated) for case in cases if case.verdict.outcome is Outcome.REGRESSION
     ):
-        state = State.REPORTED
+        # Where something is missing too, nobody knows what else would have been found.
+        state = State.REPORTED if not remarks else result.state or State.INVALID
+    is_slower = state is State.REGRESSION
+    if is_slower and not remarks and reporter.run.pull is not None:
+        state = State.ACCEPTED if is_accepted(cases, _fetch_acceptances(reporter, result.hardware)) else state
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
     if cases:
         comment = build_comment(cases, find_room(options.machines) - len(lines) - 2)
         # The verdict speaks for the section. Where something is missing too, only a loss may.
-        is_verdict = not remarks or state in (State.REGRESSION, State.REPORTED)
+        is_verdict = (not remarks or state is State.REGRESSION) and state is not State.ACCEPTED
         headline, body = (comment.headline, comment.body) if is_verdict else ("", comment.render())
     whole = "\n\n".join((lines, body.strip("\n"))).strip()
-    return build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
+    section = build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
+    losses = list_losses(cases)[:16] if is_slower else ()
+    return replace(section, entry=replace(section.entry, losses=losses))
+
+
+def _fetch_acceptances(reporter: Reporter, hardware: str) -> tuple[Acceptance, ...]:
+    """Where GitHub does not tell, nothing is accepted, and the verdict stands."""
+    try:
+        return fetch_acceptances(reporter.github, reporter.target, reporter.run.head_sha, hardware)
+    except GitHubError as error:
+        reporter.note(f"{hardware}: what was accepted cannot be read: {error}")
+        return ()
 
 
 def _find_base(reporter: Reporter) -> str:

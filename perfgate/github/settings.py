@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
 from perfgate.github.handoff.handoff import Label
+from perfgate.machine.accelerators import PRIORITIES
 from perfgate.scenario.settings import read_settings
 
 DEFAULT_PATH = Path(".github/perfgate.toml")
@@ -36,11 +36,15 @@ class MachineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class MatrixJob:
-    """One scenario on one kind of machine: an entry of a workflow's matrix. `runs_on` is empty for the usual labels."""
+    """One scenario on one kind of machine: an entry of a workflow's matrix. `runs_on` is empty for the usual labels.
+
+    `kind` is one more label, of how urgent the job is; None where the settings do not ask for priorities.
+    """
 
     hardware: Label
     scenario: Label
-    runs_on: Annotated[tuple[RunnerLabel, ...], Field(max_length=8)] = ()
+    runs_on: Annotated[tuple[RunnerLabel, ...], Field(max_length=9)] = ()
+    kind: RunnerLabel | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -52,17 +56,20 @@ class MatrixJob:
 class Settings:
     """The machines by their label. `base_branches` are measured beside the default branch, each under statuses of its own.
 
+    `priorities` has jobs ask for a label of how urgent they are, which machines that perfgate registers carry.
     `uncalibrated` says what a REGRESSION does on a machine that stores too few A/A blocks: it fails, or is only reported.
     """
 
     hardware: Annotated[Mapping[Label, MachineSettings], Field(min_length=1, max_length=8)]
     base_branches: Annotated[tuple[Branch, ...], Field(max_length=8)] = ()
+    priorities: bool = False
     uncalibrated: Literal["fail", "report"] = "fail"
 
-    def list_jobs(self, *, is_smoke: bool = False) -> tuple[MatrixJob, ...]:
+    def list_jobs(self, *, is_smoke: bool = False, is_night: bool = False) -> tuple[MatrixJob, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""
+        kind = PRIORITIES[0 if is_smoke else 2 if is_night else 1] if self.priorities else None
         return tuple(
-            MatrixJob(hardware=name, scenario=scenario, runs_on=machine.runs_on or _name_labels(name))
+            MatrixJob(hardware=name, scenario=scenario, runs_on=machine.runs_on or _name_labels(name), kind=kind)
             for name, machine in sorted(self.hardware.items())
             for scenario in (machine.smoke if is_smoke else machine.scenarios)
         )
@@ -79,7 +86,12 @@ def _adapter() -> TypeAdapter[Settings]:
 
 def format_jobs(jobs: Sequence[MatrixJob]) -> str:
     """Write jobs as the JSON that `strategy.matrix.include` takes."""
-    return orjson.dumps([{**asdict(job), "runs_on": job.labels} for job in jobs]).decode()
+    return orjson.dumps(
+        [
+            {"hardware": job.hardware, "scenario": job.scenario, "runs_on": [*job.labels, *filter(None, [job.kind])]}
+            for job in jobs
+        ]
+    ).decode()
 
 
 def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
@@ -93,4 +105,4 @@ def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
 
 def load_settings(path: Path) -> Settings:
     """Read the file. Raise InputError naming the field that is wrong."""
-    return read_settings(path, _adapter(), "docs/github.md")
+    return read_settings(path, _adapter(), "docs/how-to/github.md")

@@ -1,6 +1,6 @@
 """A store of results that grows, and what it says of trends: when a level changed, at which commit, and what measuring cost.
 
-Parquet files in Hive partitions under any fsspec URL, read in process by DuckDB; `docs/history.md` describes them.
+Parquet files in Hive partitions under any fsspec URL, read in process by DuckDB; `docs/how-to/history.md` describes them.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def require_extra() -> None:
     if missing:
         raise InputError(
             f"perfgate history needs {', '.join(missing)}: pip install '.[history]' in perfgate's checkout"
-            " (beside the CPU engine as docs/history.md says)"
+            " (beside the CPU engine as docs/how-to/history.md says)"
         )

@@ -11,8 +11,8 @@ import duckdb
 
 from perfgate.errors import EvidenceError, InputError
 from perfgate.history.entries import Partition
-from perfgate.history.schema import OVERRIDES, SCHEMA, VERDICTS, WINDOWS
-from perfgate.history.store import Fragment, Store
+from perfgate.history.schema import SCHEMA, VERDICTS, WINDOWS
+from perfgate.history.store import Store
 from perfgate.metrics import METRICS
 
 LAST = 400
@@ -78,42 +78,45 @@ def _read_sessions(connection: duckdb.DuckDBPyConnection, store: Store, question
     ]
     if not found:
         raise InputError(f"--store {store.url}: no session that fits; `perfgate history append` and `import` add some")
-    _view(connection, store, "told", found)
+    _view(connection, store, "told", [fragment.path for fragment in found])
     newest = connection.execute("SELECT max(schema) FROM told").fetchall()[0][0]
     if newest > SCHEMA:
         raise InputError(f"--store {store.url}: was written by a newer perfgate (schema {newest}, not {SCHEMA}); upgrade")
-    moment = f"WHERE begun >= TIMESTAMPTZ '{question.since.isoformat()}'" if question.since else ""
     # DISTINCT ON: a merge that was cut off leaves a row in two files. Python's times with a zone would need pytz.
-    connection.execute(f"""
-        CREATE TABLE sessions AS SELECT DISTINCT ON (session) session, scenario, hardware, month, workload, origin, kind,
+    connection.execute(
+        """CREATE TABLE sessions AS SELECT DISTINCT ON (session) session, scenario, hardware, month, workload, origin, kind,
             begun::TIMESTAMP AS begun, commit, runner, release, outcome, machine_s
-        FROM told {moment}""")  # noqa: S608 - a time
+        FROM told WHERE begun >= coalesce(?::TIMESTAMPTZ, '-infinity'::TIMESTAMPTZ)""",
+        [question.since.isoformat() if question.since else None],
+    )
 
 
 def _read_overrides(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    columns = "session, ruled::TIMESTAMP AS ruled, person, ruling, reason"
+    connection.execute(
+        "CREATE TABLE overrides (session VARCHAR, ruled TIMESTAMP, person VARCHAR, ruling VARCHAR, reason VARCHAR)"
+    )
     if paths := store.list_overrides():
-        newest = f"SELECT DISTINCT ON (session) {columns} FROM {_scan(store, paths)} ORDER BY session, ruled DESC"  # noqa: S608
-    else:
-        newest = "SELECT '' AS session, now()::TIMESTAMP AS ruled, '' AS person, '' AS ruling, '' AS reason WHERE false"
-    connection.execute(f"CREATE TABLE {OVERRIDES} AS {newest}")
+        _view(connection, store, "rulings", paths)
+        connection.execute("""
+            INSERT INTO overrides SELECT DISTINCT ON (session) session, ruled::TIMESTAMP, person, ruling, reason
+            FROM rulings ORDER BY session, ruled DESC""")
 
 
 def _choose(connection: duckdb.DuckDBPyConnection, store: Store, question: HistoryQuestion) -> None:
-    last = f"WHERE age <= {int(question.last)} OR release <> ''" if question.last else ""
-    connection.execute(f"""
-        CREATE TABLE chosen AS SELECT * FROM (
+    connection.execute(
+        """CREATE TABLE chosen AS SELECT * FROM (
             SELECT *, row_number() OVER (PARTITION BY scenario, hardware, workload, origin ORDER BY begun DESC) AS age
             FROM sessions WHERE outcome <> 'INVALID'
-        ) {last}""")  # noqa: S608 - an integer
+        ) WHERE $last = 0 OR age <= $last OR release <> ''""",
+        {"last": question.last},
+    )
     found = connection.execute("SELECT DISTINCT scenario, hardware, month FROM chosen").fetchall()
     places = {Partition(scenario=scenario, hardware=hardware, month=month) for scenario, hardware, month in found}
     for table in (WINDOWS, VERDICTS) if places else ():
-        _view(connection, store, table, [one for one in store.list_fragments(table) if one.place in places])
+        _view(connection, store, table, [one.path for one in store.list_fragments(table) if one.place in places])
 
 
-def _view(connection: duckdb.DuckDBPyConnection, store: Store, name: str, fragments: Iterable[Fragment]) -> None:
-    paths = [fragment.path for fragment in fragments]
+def _view(connection: duckdb.DuckDBPyConnection, store: Store, name: str, paths: Iterable[str]) -> None:
     connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {_scan(store, paths)}")  # noqa: S608 - quoted below
 
 

@@ -20,6 +20,7 @@ from perfgate.verdict.workloads import order_runs, show_fact, split_cold
 
 ORIGIN = "bench_serving"
 SUFFIXES = (".jsonl", ".json", ".txt", ".log", ".out", ".gz")
+_NUMBER = re.compile(r"[\W_]*\d+$")
 GROUPS = ("date", "commit", "runner", "release", "scenario")
 
 
@@ -102,12 +103,17 @@ def _name_workload(run: Run) -> str:
     return re.sub(r"-{2,}", "-", "-".join(part for part in parts if part))[:64]
 
 
+def _name_series(source: str) -> str:
+    """The file of a run without the number at its end: off_1.txt and off_2.txt are runs of one server, on_1.txt of another."""
+    folder, _, name = source.rpartition("/")
+    return f"{folder}/{_NUMBER.sub('', name.partition('.')[0])}"
+
+
 def _mark_cold(runs: Sequence[PastRun]) -> tuple[PastRun, ...]:
-    """Mark leading runs of one workload, commit and folder that measured a server which was still warming up."""
+    """Mark leading runs of one workload, commit and series of files that measured a server which was still warming up."""
     grouped: dict[object, list[PastRun]] = {}
     for past in runs:
-        folder = past.source.rpartition("/")[0]
-        key = (past.scenario, tuple(sorted(map(str, past.workload.items()))), past.provenance, folder)
+        key = (past.scenario, tuple(sorted(map(str, past.workload.items()))), past.provenance, _name_series(past.source))
         grouped.setdefault(key, []).append(past)
     cold = {
         id(one.run) for found in grouped.values() for one in split_cold(order_runs([past.run for past in found if past.run]))[0]

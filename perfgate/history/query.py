@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,6 @@ import duckdb
 from perfgate.errors import InputError
 from perfgate.history.assembly import LevelRow, assemble_series
 from perfgate.history.database import HistoryQuestion, open_tables
-from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS
 from perfgate.history.store import Store
 from perfgate.history.trends import History, Ledger, Override, Spending
 
@@ -44,37 +43,39 @@ def _read_points(connection: duckdb.DuckDBPyConnection, question: HistoryQuestio
     """The level of each chosen session: the medians of its windows."""
     if not connection.execute("SELECT count(*) FROM chosen").fetchall()[0][0]:
         return []
-    level = f"SELECT w.* FROM {WINDOWS} w SEMI JOIN chosen USING (session) WHERE judged AND (arm = 'base' OR kind <> 'ab')"  # noqa: S608
+    connection.execute("""
+        CREATE TEMP VIEW measured AS SELECT w.* FROM windows w SEMI JOIN chosen USING (session)
+        WHERE judged AND (arm = 'base' OR kind <> 'ab')""")
     rows: list[LevelRow] = []
     # A metric that came later is no column of a store that is older.
-    known = {row[0] for row in connection.execute(f"DESCRIBE {WINDOWS}").fetchall()}
+    known = {row[0] for row in connection.execute("DESCRIBE windows").fetchall()}
     if columns := [name for name in question.columns if name in known]:
         medians = ", ".join(f"median({name}) AS {name}" for name in columns)
-        wide = f"SELECT session, any_value(commit) AS ran, {medians} FROM ({level}) GROUP BY session"  # noqa: S608
-        listed = ", ".join(columns)
-        long = f"SELECT * FROM ({wide}) UNPIVOT (value FOR metric IN ({listed}))"  # noqa: S608
-        rows += _fetch_rows(connection, f"SELECT session, ran, metric, '' AS unit, '' AS better, value FROM ({long})")  # noqa: S608
+        wide = connection.view("measured").aggregate(f"session, any_value(commit) AS ran, {medians}", "session")
+        wide.create_view("wide")
+        connection.execute("""
+            CREATE TEMP TABLE levels AS SELECT session, ran, metric, '' AS unit, '' AS better, value
+            FROM (UNPIVOT wide ON COLUMNS(* EXCLUDE (session, ran)) INTO NAME metric VALUE value)""")
+        rows += _fetch_levels(connection)
     if question.others is None or question.others:
-        wanted = "" if question.others is None else "WHERE list_contains(?, metric)"
-        rows += _fetch_rows(
-            connection,
-            f"""SELECT session, any_value(commit) AS ran, metric, any_value(unit) AS unit, any_value(better) AS better,
+        connection.execute(
+            """CREATE OR REPLACE TEMP TABLE levels AS
+            SELECT session, any_value(commit) AS ran, metric, any_value(unit) AS unit, any_value(better) AS better,
                 median(value) AS value
             FROM (SELECT session, commit, o.name AS metric, o.unit AS unit, o.better AS better, o.value AS value
-                FROM (SELECT session, commit, unnest(others) AS o FROM ({level}) WHERE len(others) > 0)) {wanted}
-            GROUP BY session, metric""",  # noqa: S608 - made of constants
-            [] if question.others is None else [list(question.others)],
+                FROM (SELECT session, commit, unnest(others) AS o FROM measured WHERE len(others) > 0))
+            WHERE coalesce(list_contains(?::VARCHAR[], metric), true) GROUP BY session, metric""",
+            [None if question.others is None else list(question.others)],
         )
+        rows += _fetch_levels(connection)
     return rows
 
 
-def _fetch_rows(connection: duckdb.DuckDBPyConnection, levels: str, parameters: Sequence[Any] = ()) -> list[LevelRow]:
-    found = connection.execute(
-        f"""SELECT c.scenario, c.hardware, c.workload, l.metric, l.unit, l.better, c.session, c.begun, l.value, l.ran, c.runner,
+def _fetch_levels(connection: duckdb.DuckDBPyConnection) -> list[LevelRow]:
+    found = connection.execute("""
+        SELECT c.scenario, c.hardware, c.workload, l.metric, l.unit, l.better, c.session, c.begun, l.value, l.ran, c.runner,
             c.release
-        FROM ({levels}) l JOIN chosen c USING (session) ORDER BY ALL""",  # noqa: S608 - made of constants
-        parameters,
-    )
+        FROM levels l JOIN chosen c USING (session) ORDER BY ALL""")
     return [LevelRow(*values) for values in _fetch(found)]
 
 
@@ -86,17 +87,17 @@ def _fetch(found: duckdb.DuckDBPyConnection) -> list[list[Any]]:
 def _read_environments(connection: duckdb.DuckDBPyConnection) -> dict[str, Mapping[str, str]]:
     """The facts of machine and software by session."""
     found = connection.execute(
-        f"SELECT session, any_value(environment) FROM {VERDICTS} SEMI JOIN chosen USING (session) GROUP BY session"  # noqa: S608
+        "SELECT session, any_value(environment) FROM verdicts SEMI JOIN chosen USING (session) GROUP BY session"
     )
     return {session: environment or {} for session, environment in found.fetchall()}
 
 
 def _read_margins(connection: duckdb.DuckDBPyConnection) -> Mapping[tuple[str, str, str], float]:
     """The margin by which each metric was last judged, by scenario, hardware and metric."""
-    judged = f"SELECT scenario, hardware, begun, judgements FROM {VERDICTS} SEMI JOIN chosen USING (session)"  # noqa: S608
-    found = connection.execute(f"""
+    found = connection.execute("""
         SELECT scenario, hardware, j.metric, arg_max(j.margin, begun)
-        FROM (SELECT scenario, hardware, begun, unnest(judgements) AS j FROM ({judged})) GROUP BY ALL""")  # noqa: S608
+        FROM (SELECT scenario, hardware, begun, unnest(judgements) AS j FROM verdicts SEMI JOIN chosen USING (session))
+        GROUP BY ALL""")
     return {(scenario, hardware, metric): margin for scenario, hardware, metric, margin in found.fetchall()}
 
 
@@ -105,9 +106,9 @@ def _read_ledger(connection: duckdb.DuckDBPyConnection) -> Ledger:
         SELECT count(*) FILTER (kind <> 'aa'), count(*) FILTER (kind <> 'aa' AND outcome = 'REGRESSION'),
             count(*) FILTER (kind = 'aa'), count(*) FILTER (kind = 'aa' AND outcome = 'REGRESSION')
         FROM sessions WHERE kind <> 'import'""").fetchall()[0]
-    overruled = connection.execute(f"""
+    overruled = connection.execute("""
         SELECT session, scenario, hardware, outcome, begun, commit, ruled, person, ruling, reason
-        FROM sessions JOIN {OVERRIDES} USING (session) ORDER BY ruled, session""")  # noqa: S608 - a constant
+        FROM sessions JOIN overrides USING (session) ORDER BY ruled, session""")
     names = ("session", "scenario", "hardware", "outcome", "begun", "commit", "at", "by", "ruling", "reason")
     return Ledger(
         judged=counts[0],

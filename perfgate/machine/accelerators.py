@@ -10,6 +10,8 @@ from perfgate.core import ABSENT
 from perfgate.machine.fingerprint import slug
 
 CPU = "cpu"
+PRIORITIES = ("perfgate-queue", "perfgate-pull", "perfgate-night")
+"""Labels of the kinds of jobs, the most urgent first: the merge queue, pull requests and commands, the night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from perfgate.metrics import METRICS
 from perfgate.report import wording
 from perfgate.report.escape import plain
 from perfgate.report.table import Table
-from perfgate.results.matrix_results import CellResult
 from perfgate.storage.rounding import format_percent
+from perfgate.verdict.cells import CellResult
 
 SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms", "mean_e2e_ms")
 SPREAD = "output_tok_per_s"
@@ -30,7 +30,7 @@ def tabulate_cells(cells: Sequence[CellResult]) -> Table:
 
 def _row(cell: CellResult) -> tuple[str, ...]:
     levels = (wording.value(name, cell.find_level(name), has_unit=False) for name in SHOWN)
-    return (cell.server, cell.load, str(len(cell.runs)), *levels, _spread(cell))
+    return (cell.server, cell.load, str(len(cell.windows)), *levels, _spread(cell))
 
 
 def _spread(cell: CellResult) -> str:
@@ -70,6 +70,8 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     """What voids a cell, and what the table does not say."""
     for cell in cells:
         yield from (f"PROBLEM {plain(cell.server)} x {plain(cell.load)}: {plain(problem)}" for problem in cell.problems)
+    if any(cell.problems for cell in cells):
+        yield f"in a problem a block is a round, the base is {plain(cells[0].server)}, and a candidate the server of the cell"
     told = {cell.server: cell.equivalence for cell in cells if cell.equivalence}
     first = cells[0].server if cells else ""
     yield from (f"answers of {plain(server)} held against {plain(first)}: {plain(text)}" for server, text in told.items())
@@ -84,7 +86,7 @@ def describe_cell(cell: CellResult) -> dict[str, Any]:
     return {
         "server": cell.server,
         "load": cell.load,
-        "windows": len(cell.runs),
+        "windows": len(cell.windows),
         "levels": {name: level for name, level in levels.items() if level is not None},
         "problems": cell.problems,
         "equivalence": cell.equivalence,

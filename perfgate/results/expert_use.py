@@ -10,7 +10,7 @@ import base64
 import binascii
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -95,12 +95,16 @@ def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, 
     append_record(folder / INDEX_FILE, _index_adapter(), record)
 
 
-def load_use(folder: Path, arms: Sequence[Arm]) -> tuple[dict[Arm, ExpertUse], list[str]]:
+def load_use(
+    folder: Path, arms: Sequence[Arm], starts: Collection[int] | None = None
+) -> tuple[dict[Arm, ExpertUse], list[str]]:
     """Read the expert use of `arms`, and name each file that is not as it was written.
 
-    An arm that was never asked has NOT_MEASURED. Raise EvidenceError for a damaged index.
+    An arm that was never asked has NOT_MEASURED. `starts` are those that are asked for, all of the folder unless given: a
+    matrix has several arms in the candidate's place. Raise EvidenceError for a damaged index.
     """
-    records = {record.arm: record for record in read_records(folder / INDEX_FILE, _index_adapter(), DAMAGED)}
+    found = read_records(folder / INDEX_FILE, _index_adapter(), DAMAGED)
+    records = {record.arm: record for record in found if starts is None or record.start in starts}
     uses: dict[Arm, ExpertUse] = dict.fromkeys(arms, NOT_MEASURED)
     damage: list[str] = []
     traces: dict[Arm, Trace] = {}
@@ -108,12 +112,12 @@ def load_use(folder: Path, arms: Sequence[Arm]) -> tuple[dict[Arm, ExpertUse], l
         if record.unknown is not None:
             uses[arm] = ExpertUse(unknown=record.unknown)
             continue
-        found = _read(folder, record)
-        if isinstance(found, str):
+        trace = _read(folder, record)
+        if isinstance(trace, str):
             uses[arm] = ExpertUse(unknown=Unknown.INCOMPLETE)
-            damage.append(found)
+            damage.append(trace)
             continue
-        traces[arm], uses[arm] = found[1], measure_use(found[1])
+        traces[arm], uses[arm] = trace[1], measure_use(trace[1])
     if len(traces) == len(Arm):
         uses[Arm.CANDIDATE] = compare_with_base(uses[Arm.CANDIDATE], traces[Arm.CANDIDATE], traces[Arm.BASE])
     return uses, damage

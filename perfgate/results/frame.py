@@ -12,8 +12,6 @@ from perfgate.core import Run, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
-from perfgate.results.matrix_records import MatrixEntry
-from perfgate.results.matrix_results import CellResult
 from perfgate.results.readings import READINGS
 
 # Columns in order, with the pandas type that also holds what is absent.
@@ -50,8 +48,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def frame_of_sessions(sessions: Iterable[Session]) -> DataFrame:
     """One row for each window and metric, and for each window and telemetry reading (`kind` tells them apart).
 
-    `index`, `block` and `start` place the window in its session; `problems` counts what is wrong with it. `docs/compare.md`
-    shows how to make it wide.
+    `index`, `block` and `start` place the window in its session; `problems` counts what is wrong with it.
+    `docs/how-to/compare.md`     shows how to make it wide.
     """
     return _build(row for session in sessions for window in session.windows for row in _rows_of_window(session, window))
 
@@ -61,23 +59,24 @@ def frame_of_runs(runs: Iterable[Run]) -> DataFrame:
     return _build(row for run in runs for row in _rows_of_run(run, {}))
 
 
-def frame_of_cells(cells: Iterable[CellResult], name: str) -> DataFrame:
-    """One row for each window of a matrix and metric: `arm` holds the server, `scenario` the load, `block` the round."""
-    return _build(
-        row for cell in cells for entry, run in cell.runs for row in _rows_of_run(run, {"session": name, **_place_cell(entry)})
-    )
+def frame_of_cells(windows: Iterable[tuple[str, str, Window]], name: str) -> DataFrame:
+    """One row for each window of a matrix, with its server and load, and metric.
+
+    `arm` holds the server, `scenario` the load, `block` the round.
+    """
+    return _build(row for place in windows for row in _rows_of_run(place[2].run, {"session": name, **_place_cell(*place)}))
 
 
-def _place_cell(entry: MatrixEntry) -> dict[str, Any]:
+def _place_cell(server: str, load: str, window: Window) -> dict[str, Any]:
     return {
-        "scenario": entry.load,
-        "arm": entry.server,
-        "block": entry.round,
-        "start": entry.start,
-        "index": entry.index,
-        "role": str(entry.role),
-        "begun_s": entry.begun_s,
-        "ended_s": entry.ended_s,
+        "scenario": load,
+        "arm": server,
+        "block": window.block,
+        "start": window.start,
+        "index": window.index,
+        "role": str(window.role),
+        "begun_s": window.begun_s,
+        "ended_s": window.ended_s,
     }
 
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from perfgate.core import Role
+from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
-from perfgate.results.records import EVENTS_FILE, INDEX_FILE, ArmRecord, Seconds, find_superseded
+from perfgate.results.records import EVENTS_FILE, INDEX_FILE, ArmRecord, Seconds, WindowRecord, find_superseded
 from perfgate.results.resumption import require_equal, require_same_inherited
 from perfgate.results.writer import FolderWriter, begin_folder, format_record
 from perfgate.scenario.matrix import Matrix, parse_matrix
@@ -65,6 +65,21 @@ class MatrixEntry:
     def key(self) -> Key:
         """The cell of the window."""
         return (self.round, self.server, self.load)
+
+    def as_window(self, arm: Arm) -> WindowRecord:
+        """The same line as a session's index has it, in which a round is a block."""
+        return WindowRecord(
+            arm=arm,
+            block=self.round,
+            start=self.start,
+            index=self.index,
+            role=self.role,
+            begun_s=self.begun_s,
+            ended_s=self.ended_s,
+            file=self.file,
+            sha256=self.sha256,
+            telemetry=self.telemetry,
+        )
 
 
 @cache
@@ -131,14 +146,14 @@ def require_matrix(folder: Path) -> None:
     """Raise EvidenceError unless `folder` holds a matrix that was begun."""
     if not (folder / MATRIX_FILE).exists():
         raise EvidenceError(f"{folder}: holds no {MATRIX_FILE}, so there is nothing to go on with; leave --resume out")
-    _read_record(folder)
+    read_matrix_record(folder)
 
 
 def require_same_matrix(folder: Path, record: MatrixRecord, matrix: Matrix) -> None:
     """Raise EvidenceError naming the first thing that is not as it was when the matrix in `folder` began."""
     adapter = TypeAdapter(Matrix)
     stored = read_text(folder)
-    began, begins = dump_matrix_record(_read_record(folder)), dump_matrix_record(record)
+    began, begins = dump_matrix_record(read_matrix_record(folder)), dump_matrix_record(record)
     require_same_inherited(folder, began, begins)
     require_equal(folder, began, begins)
     require_equal(folder, adapter.dump_python(stored), adapter.dump_python(matrix))
@@ -150,7 +165,8 @@ def read_text(folder: Path) -> Matrix:
     return parse_matrix(read_bytes(path).decode("utf-8", "replace"), str(path))
 
 
-def _read_record(folder: Path) -> MatrixRecord:
+def read_matrix_record(folder: Path) -> MatrixRecord:
+    """Read `matrix.json`. Raise EvidenceError naming the field that is wrong."""
     return read_json(folder / MATRIX_FILE, _record_adapter(), DAMAGED)
 
 

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelProfile, KernelTrace, Shown
+from perfgate.evidence import KernelProfile, KernelTrace, Seen
 from perfgate.readers.traces import read_traces
 from perfgate.results.attribution import Attribution, attribute
 from perfgate.scenario.safeguards import Expect
@@ -126,20 +126,20 @@ def _load(folder: Path, record: ProfileRecord) -> Profile:
     )
 
 
-def read_shown(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Shown:
+def read_seen(folder: Path, expect: Expect, events: Iterable[Mapping[str, Any]]) -> Seen:
     """Read what the arms showed after the first block: of the log what was searched for, of profiles those that are needed.
 
     Block 0 is a server that was started afterwards: it tells nothing of those that were measured.
     """
     log = frozenset(str(event.get("pattern")) for event in events if event.get("event") == LOG_EVENT and event.get("line"))
     if not expect.needs_profile:
-        return Shown(log=log)
+        return Seen(log=log)
     try:
         found = [profile for profile in load_profiles(folder) if profile.block != FRESH]
     except EvidenceError as error:
-        return Shown(log=log, problem=str(error))
+        return Seen(log=log, problem=str(error))
     last = {profile.arm: profile for profile in found if profile.arm is Arm.CANDIDATE or expect.is_difference}
-    return Shown(log=log, profiles=tuple(_read_kernels(profile) for profile in last.values()))
+    return Seen(log=log, profiles=tuple(_read_kernels(profile) for profile in last.values()))
 
 
 def _read_kernels(profile: Profile) -> KernelProfile:

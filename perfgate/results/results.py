@@ -15,7 +15,7 @@ from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
 from perfgate.results.footprint import add_footprint, read_starts
-from perfgate.results.profiles import read_shown
+from perfgate.results.profiles import read_seen
 from perfgate.results.raw.raw_files import find_damage
 from perfgate.results.records import (
     EVENTS_FILE,
@@ -86,7 +86,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     record = read_record(folder)
     scenario = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
     events = list(read_lines(folder / EVENTS_FILE))
-    windows, superseded, damage = _load_windows(folder, scenario, events)
+    windows, superseded, damage = load_windows(folder, read_entries(folder), scenario, events)
     expert_use, lost = load_use(folder, tuple(record.arms))
     has_block = any(event.get("event") == "block_ended" for event in events)
     session = Session(
@@ -110,17 +110,17 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         answers=tuple(load_answers(folder)),
         marks=read_marks(events),
         kernels=record.kernels,
-        shown=read_shown(folder, record.expect, events) if has_block else None,
+        seen=read_seen(folder, record.expect, events) if has_block else None,
         expert_use=expert_use,
     )
     return scenario, session
 
 
-def _load_windows(
-    folder: Path, scenario: Scenario, events: Sequence[Mapping[str, Any]]
+def load_windows(
+    folder: Path, index: Sequence[WindowRecord], scenario: Scenario, events: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[Window, ...], tuple[Window, ...], list[str]]:
     """The windows that are judged, those that were measured anew after a break, and what is missing or was changed."""
-    index, gone, starts = read_entries(folder), find_superseded(events), read_starts(events)
+    gone, starts = find_superseded(events), read_starts(events)
     windows: list[Window] = []
     superseded: list[Window] = []
     damage: list[str] = []

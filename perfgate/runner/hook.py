@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from typing import Any
 import psutil
 
 from perfgate.errors import RunnerError
-from perfgate.runner.admission import Decision, Job, decide
+from perfgate.runner.admission import Decision, RunnerJob, decide
+from perfgate.runner.fleet.ledger import LEDGER, build_note, leave_note, read_entries
+from perfgate.runner.fleet.limits import find_excess
 from perfgate.runner.quarantine import leave_refusal
 from perfgate.runner.settings import Runner
 
@@ -23,7 +26,7 @@ WORKER = "Runner.Worker"
 MAX_EVENT_BYTES = 8 * 2**20
 
 
-def read_job(environment: Mapping[str, str]) -> Job:
+def read_job(environment: Mapping[str, str]) -> RunnerJob:
     """Read what the runner says of the job. The payload is read from its file, never from text that a job could set."""
     path = environment.get("GITHUB_EVENT_PATH", "")
     try:
@@ -32,7 +35,7 @@ def read_job(environment: Mapping[str, str]) -> Job:
         payload: Any = json.loads(raw) if len(raw) <= MAX_EVENT_BYTES else None
     except (OSError, ValueError, RecursionError):
         payload = None
-    return Job(
+    return RunnerJob(
         event=environment.get("GITHUB_EVENT_NAME", ""),
         repository=environment.get("GITHUB_REPOSITORY", ""),
         workflow_ref=environment.get("GITHUB_WORKFLOW_REF", ""),
@@ -41,14 +44,30 @@ def read_job(environment: Mapping[str, str]) -> Job:
 
 
 def start_job(runner: Runner, environment: Mapping[str, str] = os.environ) -> Decision:
-    """Judge the job that is about to start; one that is refused loses its worker, and its slot is closed for a while."""
-    decision = decide(read_job(environment), runner.rules)
+    """Judge the job that is about to start; one that is refused loses its worker, and its slot is closed for a while.
+
+    One that is let in and costs too much loses its worker too; its slot stays open for others. Raise RunnerError, the worker
+    ended, where it cannot be told whose time is spent.
+    """
+    job, home = read_job(environment), Path(environment.get("HOME", "/nonexistent"))
+    decision = decide(job, runner.rules)
     if not decision.is_admitted:
         try:
             kill_worker()
         finally:
-            leave_refusal(Path(environment.get("HOME", "/nonexistent")), decision.reason)
-    return decision
+            leave_refusal(home, decision.reason)
+        return decision
+    try:
+        note = build_note(job, environment)
+        excess = find_excess(note, read_entries(runner.state / LEDGER), runner.limits, time.time())
+        leave_note(home, note)
+    except RunnerError:
+        kill_worker()
+        raise
+    if excess is None:
+        return decision
+    kill_worker()
+    return Decision(is_admitted=False, reason=excess)
 
 
 def kill_worker() -> int:

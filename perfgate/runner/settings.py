@@ -28,6 +28,7 @@ def check_network(text: str) -> str:
 
 File = Annotated[str, Field(pattern=r"^[\w.-]+\.ya?ml$")]
 Network = Annotated[str, AfterValidator(check_network)]
+Minutes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 DEFAULT_WORKFLOWS = ("perfgate-pr.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml", "perfgate-runners.yml")
 
 
@@ -49,6 +50,15 @@ class Registration:
     scope: Annotated[str, Field(pattern=r"^(orgs/[A-Za-z0-9-]{1,39}|repos/[A-Za-z0-9-]{1,39}/[A-Za-z0-9_.-]{1,100})$")]
     group: Annotated[int, Field(gt=0)] = 1
     api_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] = "https://api.github.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Limits:
+    """GPU-minutes of this machine within 24 hours, of a user, a repository and all together; None for as many as there are."""
+
+    user: Minutes | None = None
+    repository: Minutes | None = None
+    day: Minutes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -76,6 +86,7 @@ class Runner:
     hooks: Path = Path("/opt/perfgate/hooks")
     slots: Mapping[Annotated[str, Field(pattern=r"^[a-z0-9]{1,8}$")], Slot] = Field(default_factory=dict)
     registration: Registration | None = None
+    limits: Limits = Field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         """Two slots of one user could not be told apart when one is cleaned."""
@@ -101,4 +112,4 @@ def load_runner(path: Path | None = None) -> Runner:
     Raise InputError naming what is wrong.
     """
     path = path or Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
-    return read_settings(path, _adapter(), "docs/runners.md")
+    return read_settings(path, _adapter(), "docs/how-to/runners.md")

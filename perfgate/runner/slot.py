@@ -66,7 +66,7 @@ def enlist(runner: Runner, name: str, register: Callable[[str], str]) -> str:
         raise RunnerError(f"slot {name} is not prepared; `perfgate runner prepare --slot {name}` does that, and registers it")
     config = register(registered)
     try:
-        _name_file(runner, name).write_text(registered, encoding="utf-8")
+        find_name_file(runner, name).write_text(registered, encoding="utf-8")
         path.unlink(missing_ok=True)
         _write_secret(path, config, find_user(slot.user))
     except OSError as error:
@@ -77,13 +77,13 @@ def enlist(runner: Runner, name: str, register: Callable[[str], str]) -> str:
 def find_registered(runner: Runner, name: str) -> str:
     """The name under which the slot's runner was registered last. Raise RunnerError when it never was."""
     try:
-        return _name_file(runner, name).read_text(encoding="utf-8")
+        return find_name_file(runner, name).read_text(encoding="utf-8")
     except OSError as error:
         raise RunnerError(f"slot {name} was never registered on this machine ({error.strerror})") from None
 
 
-def _name_file(runner: Runner, name: str) -> Path:
-    """Beside the slot's folder and not in it: only root writes there."""
+def find_name_file(runner: Runner, name: str) -> Path:
+    """Where the name of the slot's runner stands: beside the slot's folder and not in it, where only root writes."""
     return runner.folder / f"{name}.name"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from perfgate.errors import RunnerError, TelemetryError
 from perfgate.machine.lock import find_lock_folder, list_holders
+from perfgate.runner.fleet.ledger import LEDGER, read_entries
+from perfgate.runner.fleet.limits import DAY_S
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
 from perfgate.runner.quarantine import find_quarantine
@@ -21,13 +24,16 @@ from perfgate.runner.settings import Runner
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What is known of this machine now. `held` are locks and their holders; `slots` tell why each takes no job, None where it
-    would; `is_ready` says whether any would, or, where no slots are set up, whether the machine is fit.
+    would; `is_ready` says whether any would, or, where no slots are set up, whether the machine is fit. `gpu_minutes` are those
+    of the last 24 hours.
     """
 
     is_ready: bool
     slots: Mapping[str, str | None]
     held: Mapping[str, str]
     seeds: tuple[str, ...]
+    gpu_minutes: float
+    gpu_minutes_limit: float | None
     findings: tuple[Finding, ...]
     readings: tuple[Reading, ...]
 
@@ -47,6 +53,8 @@ def read_status(runner: Runner, kernel_log: str) -> Status:
         slots=slots,
         held=list_holders(find_lock_folder()),
         seeds=tuple(sorted(path.parent.name for path in runner.cache.glob(f"*/{MANIFEST}"))),
+        gpu_minutes=round(sum(entry.gpu_minutes for entry in read_entries(runner.state / LEDGER, time.time() - DAY_S)), 2),
+        gpu_minutes_limit=runner.limits.day,
         findings=findings,
         readings=readings,
     )
@@ -89,6 +97,14 @@ def _list_gauges(status: Status) -> dict[str, tuple[str, float]]:
         "ready": ("1 if the next job would be taken", status.is_ready),
         "severity": ("Exit code of the doctor: 0, 10, 20, 30 or 40", find_severity(status.findings)),
         "slots": ("Slots of this machine", len(status.slots)),
+        "gpu_minutes": ("GPU-minutes of the jobs that began within 24 hours", status.gpu_minutes),
+        **(
+            {}
+            if status.gpu_minutes_limit is None
+            else {
+                "gpu_minutes_limit": ("GPU-minutes that the settings give this machine in 24 hours", status.gpu_minutes_limit)
+            }
+        ),
         "locks_held": ("Locks that are held now", len(status.held)),
         "seeds": ("Read-only compile caches", len(status.seeds)),
     }

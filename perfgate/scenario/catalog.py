@@ -1,4 +1,4 @@
-"""The scenarios that ship: whole files, and models that meet loads, so that a pair differs in one of the two alone."""
+"""What ships: scenarios as whole files, models that meet loads, so that a pair differs in one of the two alone; matrices."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from perfgate.scenario.schema import Scenario, parse_scenario
 
 SCENARIO_DIR = Path(__file__).parents[1] / "scenarios"
 PAIRS = "pairs.toml"
+MATRIX_DIR = Path(__file__).parents[1] / "matrices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +111,28 @@ def _read_shipped(name: str) -> str:
             f"unknown scenario {name!r}: {near}`perfgate scenarios` lists those that ship; any other is a path of a .toml file"
         )
     return compose(name)
+
+
+def list_matrices() -> tuple[str, ...]:
+    """Name the matrices that ship with perfgate."""
+    return tuple(sorted(path.stem for path in MATRIX_DIR.glob("*.toml")))
+
+
+def find_matrix(name_or_path: str) -> Path:
+    """The file of a shipped matrix by its name, or of any other by its path. Raise ScenarioError for an unknown name."""
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        return Path(name_or_path)
+    if name_or_path not in list_matrices():
+        known = ", ".join(list_matrices())
+        raise ScenarioError(f"unknown matrix {name_or_path!r}: choose from {known}, or give a path to a .toml file")
+    return MATRIX_DIR / f"{name_or_path}.toml"
+
+
+def read_matrix_text(path: Path) -> str:
+    """Return the text of a matrix file. Raise ScenarioError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read ({error.strerror}); give a matrix file: docs/how-to/matrix.md") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: cannot be read as text ({error})") from None

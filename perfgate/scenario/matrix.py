@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 
-from perfgate.errors import ScenarioError
+from perfgate.core import Arm
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence
-from perfgate.scenario.schema import Gate, Model, Name, Scenario, Server, Warmup
+from perfgate.scenario.schema import Blocks, Gate, Model, Name, Scenario, ServerOptions, Warmup
 from perfgate.scenario.toml import parse_toml
-
-MATRIX_DIR = Path(__file__).parents[1] / "matrices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +29,7 @@ class Matrix:
     name: Name
     title: str
     model: Model
-    servers: Mapping[Name, Server]
+    servers: Mapping[Name, ServerOptions]
     loads: Mapping[Name, Load]
     warmup: Warmup = field(default_factory=Warmup)
     equivalence: Equivalence = field(default_factory=Equivalence)
@@ -60,9 +57,18 @@ class Matrix:
             load=self.loads[load],
             gates={"output_tok_per_s": Gate()},
             warmup=self.warmup,
+            blocks=Blocks(windows=self.windows),
             equivalence=self.equivalence,
             allow_retraction=self.allow_retraction,
         )
+
+    def choose_arm(self, server: str) -> Arm:
+        """In whose place a server stands where two are compared: the first of the file is the base of each other one."""
+        return Arm.BASE if server == next(iter(self.servers)) else Arm.CANDIDATE
+
+    def list_bases(self) -> tuple[str, ...]:
+        """The first server, which the others' answers and routing are held against; none where they are meant to differ."""
+        return (next(iter(self.servers)),) if self.equivalence.enabled else ()
 
     def order(self) -> Iterator[tuple[int, str, tuple[str, ...]]]:
         """Yield (round, server, loads) in the order in which servers are started; every other round goes backwards.
@@ -79,31 +85,6 @@ class Matrix:
 @functools.cache
 def _adapter() -> TypeAdapter[Matrix]:
     return TypeAdapter(Matrix)
-
-
-def list_matrices() -> tuple[str, ...]:
-    """Name the matrices that ship with perfgate."""
-    return tuple(sorted(path.stem for path in MATRIX_DIR.glob("*.toml")))
-
-
-def find_matrix(name_or_path: str) -> Path:
-    """The file of a shipped matrix by its name, or of any other by its path. Raise ScenarioError for an unknown name."""
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
-        return Path(name_or_path)
-    if name_or_path not in list_matrices():
-        known = ", ".join(list_matrices())
-        raise ScenarioError(f"unknown matrix {name_or_path!r}: choose from {known}, or give a path to a .toml file")
-    return MATRIX_DIR / f"{name_or_path}.toml"
-
-
-def read_matrix_text(path: Path) -> str:
-    """Return the text of a matrix file. Raise ScenarioError when it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read ({error.strerror}); give a matrix file, see docs/matrix.md") from None
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: cannot be read as text ({error})") from None
 
 
 def parse_matrix(text: str, source: str) -> Matrix:

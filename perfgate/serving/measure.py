@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
 
 from perfgate import __version__
 from perfgate.core import Arm
@@ -21,11 +21,12 @@ from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.records import SESSION_FILE, SessionRecord
 from perfgate.results.resumption import Progressed, read_progressed, require_same
-from perfgate.results.writer import ResultWriter
+from perfgate.results.writer import FolderWriter, ResultWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Model, Scenario
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.engine_facts import verify_facts
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
@@ -37,6 +38,7 @@ from perfgate.serving.model.served_model import describe_model, verify_served
 from perfgate.serving.progress import Progress
 from perfgate.serving.proof import describe_expect, find_expect
 from perfgate.serving.session import Driver
+from perfgate.serving.starts import StartDriver
 from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
 from perfgate.serving.window import Plan
 from perfgate.storage.state import find_state_dir
@@ -89,6 +91,8 @@ def measure(request: Request, progress: Progress) -> None:
     record = build_record(request, model)
     require_apart(record.arms, inherit())
     require_memory(request.scenario, read_config(model), record.arms)
+    for line in verify_facts(request.scenario, record.arms, {arm: spec.python for arm, spec in request.arms.items()}):
+        progress.step(line)
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         found = find_progressed(request, record)
@@ -107,15 +111,24 @@ def measure(request: Request, progress: Progress) -> None:
         telemetry = open_telemetry(plan, writer)
         if telemetry is None:
             return
-        stack.enter_context(raise_on_signals())
-        stack.enter_context(telemetry)
-        reaper = stack.enter_context(Reaper(lock, *machine))
-        client = stack.enter_context(
-            Client(request.arms[Arm.BASE].python, ENGINES[request.scenario.server.engine], writer.logs / "client.log", reaper)
-        )
-        driver = Driver(plan=plan, writer=writer, client=client, reaper=reaper, progress=progress, telemetry=telemetry)
-        driver.go_on(found)
-        driver.run()
+        drive = stack.enter_context(open_drive(writer, telemetry, (lock, *machine), progress))
+        drive.go_on(found.elapsed_s, found.starts)
+        drive.noise = plan.noise
+        engine, log = ENGINES[request.scenario.server.engine], writer.logs / "client.log"
+        client = stack.enter_context(Client(request.arms[Arm.BASE].python, engine, log, drive.reaper))
+        Driver(plan=plan, client=client, drive=drive, blocks=found.blocks).run()
+
+
+@contextmanager
+def open_drive(
+    writer: FolderWriter[Any], telemetry: Telemetry, locks: Sequence[int], progress: Progress
+) -> Iterator[StartDriver]:
+    """What drives starts into a folder: the machine is watched, signals end it well, and no process outlives it.
+
+    `locks` are descriptors of the locks that are held until nothing is left of a crash.
+    """
+    with raise_on_signals(), telemetry, Reaper(*locks) as reaper:
+        yield StartDriver(writer=writer, reaper=reaper, progress=progress, telemetry=telemetry)
 
 
 def describe_plan(request: Request) -> str:
@@ -285,7 +298,8 @@ def raise_on_signals() -> Iterator[None]:
         for name in names:
             signal.signal(name, signal.SIG_IGN)
         cause = signal.Signals(number).name
-        INTERRUPTION.interrupt(InterruptedRunError(f"stopped by {cause}; what was measured stays in the result folder"))
+        said = f"stopped by {cause}; what was measured stays, and the same command with --resume goes on"
+        INTERRUPTION.interrupt(InterruptedRunError(said))
 
     before = {name: signal.signal(name, stop) for name in names}
     try:

@@ -7,25 +7,23 @@ line of perfgate's own plug-in alone is looked for earlier: reading a log distur
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.results.profiles import LOG_EVENT, Profile, read_shown
+from perfgate.results.profiles import LOG_EVENT, Profile, read_seen
 from perfgate.results.records import EVENTS_FILE
-from perfgate.results.writer import ResultWriter
+from perfgate.results.writer import FolderWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.startup import find_line
 from perfgate.serving.profiling import profile_server
+from perfgate.serving.starts import Start
 from perfgate.serving.window import Plan
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.validity.expectations import check_expectations, describe_missing
 from perfgate_moe.engines.switch import OFF, PROOF, VARIABLE
-
-if TYPE_CHECKING:
-    from perfgate.serving.session import Start
 
 SUM_OPTION = "--enable-fused-moe-sum-all-reduce"
 """Asks SGLang's Triton runner to add the experts' results up within its down projection."""
@@ -49,7 +47,7 @@ def prove_warm(plan: Plan, start: Start) -> None:
         raise ServerError(describe_missing(PROOF))
 
 
-def prove(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:
+def prove(plan: Plan, writer: FolderWriter[Any], start: Start, elapsed_s: float) -> None:
     """Profile a start where the plan wants it, and hold the candidate against what is expected of it.
 
     Raise ServerError where the path under test did not run: all further blocks would measure something else.
@@ -60,12 +58,12 @@ def prove(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> N
         for pattern in plan.expect.log:
             line = find_line(start.server.log, pattern)
             writer.add_event(LOG_EVENT, elapsed_s, start=start.number, pattern=pattern, line=line)
-        shown = read_shown(writer.folder, plan.expect, read_lines(writer.folder / EVENTS_FILE))
-        for problem in check_expectations(plan.expect, shown):
+        seen = read_seen(writer.folder, plan.expect, read_lines(writer.folder / EVENTS_FILE))
+        for problem in check_expectations(plan.expect, seen):
             raise ServerError(problem)
 
 
-def _profile(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:
+def _profile(plan: Plan, writer: FolderWriter[Any], start: Start, elapsed_s: float) -> None:
     """Profile one batch; where nothing is expected of it, a profiler that fails costs the profile and not the session."""
     place = Profile(arm=start.arm, block=start.block, start=start.number)
     try:

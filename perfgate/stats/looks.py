@@ -1,7 +1,7 @@
 """The rule on plain numbers: looks at block differences, in an order fixed before the first block.
 
-This layer knows no windows, files or names, so that a simulator can ask it thousands of times a second. `docs/statistics.md`
-derives it and says what it guarantees.
+This layer knows no windows, files or names, so that a simulator can ask it thousands of times a second.
+`docs/explanation/statistics.md` derives it and says what it guarantees.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def _find_different_output(arms: Mapping[Arm, ArmRuns]) -> str | None:
 def _explain(arms: Mapping[Arm, ArmRuns], gating: Sequence[Outcome]) -> tuple[str, ...]:
     fewest = min(len(runs.kept) for runs in arms.values())
     runs = "1 warm run" if fewest == 1 else f"{fewest} warm runs"
-    few = (f"{runs} an arm support no claim; {MIN_RUNS} are the least",) if fewest < MIN_RUNS else ()
+    few = (f"not enough data: {runs} per arm, at least {MIN_RUNS} are needed",) if fewest < MIN_RUNS else ()
     return few if gating else (*few, "no metric of these runs may gate; the notes say why")
 
 

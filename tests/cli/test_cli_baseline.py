@@ -35,6 +35,19 @@ def _slow_folder(tmp_path, day):
     return str(write_folder(tmp_path / f"s{day}", slowed, at=f"2026-01-{day:02d}T00:00:00Z"))
 
 
+@pytest.mark.parametrize("hardware", ["../../../../escaped", "/tmp/escaped", "a/b", "..", ""])
+def test_attack__a_baseline_outside_of_its_folder(tmp_path, capsys, hardware):
+    """The machine's name in a result folder is what its measuring job wrote."""
+    facts = {**FACTS, "hardware": hardware}
+    session = make_session(SCENARIO, blocks=2, is_aa=True, fingerprints={arm: Fingerprint(facts=facts) for arm in Arm})
+    folder = write_folder(tmp_path / "inner" / "session", session)
+    before = set(tmp_path.rglob("*"))
+
+    assert main(["baseline", "add", str(folder), "--to", str(tmp_path / "inner" / "baselines"), "--commit", "abc"]) == 2
+    assert "no plain name" in capsys.readouterr().err
+    assert set(tmp_path.rglob("*")) == before
+
+
 def test_add__writes_where_check_looks(stored):
     _, path = stored
 

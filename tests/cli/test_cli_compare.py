@@ -74,7 +74,7 @@ def test_command__founding_runs(capsys):
     code, out, _ = run(capsys, "--base", *OFF, "--candidate", *ON)
 
     assert code == 3
-    assert out.startswith("INCONCLUSIVE: 2 warm runs an arm support no claim; 3 are the least\n")
+    assert out.startswith("INCONCLUSIVE: not enough data: 2 warm runs per arm, at least 3 are needed\n")
     assert f"cold: {OFF[0]} (base): 1.48 requests/s against 3.22" in out
     assert f"cold: {ON[0]} (candidate): 2.29 requests/s against 3.23" in out
     assert "further runs an arm would settle it (Mean ITL needs the most)" in out

@@ -1,5 +1,6 @@
 """`perfgate export` as typed."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,19 @@ def export(capsys, *args):
     code = main(["export", *map(str, args)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+def test_attack__a_formula_in_a_table(capsys, tmp_path, monkeypatch):
+    """A folder of that name in an artifact, opened in a spreadsheet."""
+    monkeypatch.chdir(tmp_path)
+    source = Path("=HYPERLINK(1)")
+    source.write_text((RUNS / "fusion_off_2.txt").read_text())
+
+    code, _, _ = export(capsys, source, "--csv", "runs.csv")
+
+    assert code == 0
+    assert "'=HYPERLINK(1)" in Path("runs.csv").read_text()
+    assert not re.search(r"(^|,)\"?[=+@]", Path("runs.csv").read_text(), re.MULTILINE)
 
 
 def test_command__files_to_csv(capsys, tmp_path):

@@ -8,6 +8,7 @@ import re
 import shlex
 import time
 import zipfile
+from pathlib import Path
 
 import click
 import orjson
@@ -17,9 +18,10 @@ from perfgate.cli import main, program
 from perfgate.github.comment.sections import build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
-from tests.fakes.github_server import run_fake_github
+from perfgate.github.settings import load_settings
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
+DOCS = Path(__file__).parents[2] / "docs"
 HEAD, BASE, NEW, LEFT_AT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 SCENARIO = make_scenario()
 SETTINGS = '[hardware.test-gpu]\nscenarios = ["unit"]\n'
@@ -36,19 +38,20 @@ def make_pull(repository="o/r", head=HEAD, label="perfgate"):
     }
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process, monkeypatch, tmp_path):
-    process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(limit=None, rights=None)
-    process.set(pulls={"7": make_pull()}, permissions={"ada": "write", "eve": "read"}, merge_bases={f"main...{HEAD}": LEFT_AT})
+def server(fake_github, monkeypatch, tmp_path):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    fake_github.set(limit=None, rights=None)
+    fake_github.set(
+        pulls={"7": make_pull()},
+        permissions={"ada": "write", "eve": "read", "mia": "maintain"},
+        reactions=[],
+        reruns=[],
+        cancelled=[],
+        merge_bases={f"main...{HEAD}": LEFT_AT},
+    )
     for name, value in {
-        "GITHUB_API_URL": process.url,
+        "GITHUB_API_URL": fake_github.url,
         "GITHUB_TOKEN": "t0ken",
         "GITHUB_REPOSITORY": "o/r",
         "GITHUB_RUN_ID": "11",
@@ -64,7 +67,7 @@ def server(process, monkeypatch, tmp_path):
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
     (tmp_path / "unit.toml").write_text(SCENARIO_TEXT + "[equivalence]\nenabled = false\n")
-    return process
+    return fake_github
 
 
 def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):
@@ -629,7 +632,7 @@ def test_attack__a_stale_or_strange_approval(tmp_path, capsys, options, reason):
 
 def make_comment(body, login="ada", **changes):
     issue = {"number": 7, "pull_request": {"url": "x"}}
-    event = {"action": "created", "issue": issue, "comment": {"body": body, "user": {"login": login}}}
+    event = {"action": "created", "issue": issue, "comment": {"id": 77, "body": body, "user": {"login": login}}}
     return {**event, "repository": {"full_name": "o/r", "default_branch": "main"}, **changes}
 
 
@@ -677,7 +680,7 @@ def test_attack__a_command_that_may_not(server, tmp_path, capsys, payload, reaso
     assert say(tmp_path, payload) == 2
     said = capsys.readouterr()
     assert reason in said.err
-    assert said.out.startswith("::error title=perfgate%3A nothing was started::")
+    assert said.out.startswith("::error title=perfgate%3A the command was refused::")
     assert server.get()["dispatches"] == []
 
 
@@ -797,7 +800,10 @@ def test_report__as_json(server, tmp_path, capsys):
 def test_command__as_json(tmp_path, capsys):
     event = write_event(tmp_path, make_comment("/perfgate run test-gpu"))
 
-    assert read_json(capsys, 0, "command", *event) == {"said": f"started test-gpu, every scenario at {HEAD}"}
+    assert read_json(capsys, 0, "command", *event) == {
+        "said": f"Started test-gpu, every scenario at {HEAD}: "
+        "[runs](https://github.com/o/r/actions/workflows/perfgate-dispatch.yml)."
+    }
 
 
 def make_answer(state="failure", run=9, context="perfgate/test-gpu"):
@@ -1023,3 +1029,170 @@ def test_command__a_name_of_a_managed_user(server, tmp_path):
     server.set(permissions={"ada_corp": "write"})
 
     assert say(tmp_path, make_comment("/perfgate run", "ada_corp")) == 0
+
+
+def read_replies(server):
+    return [comment["body"] for comment in server.get()["comments"] if not comment["body"].startswith("<!-- perfgate:v1")]
+
+
+def test_command__is_answered_on_the_pull_request(server, tmp_path):
+    server.set(rights={"actions": "write", "contents": "read", "pull-requests": "write", "statuses": "write"})
+
+    assert say(tmp_path, make_comment("/perfgate run test-gpu")) == 0
+    assert say(tmp_path, make_comment("/perfgate run nonsense")) == 2
+    assert say(tmp_path, make_comment("/perfgate run", "eve")) == 2
+    started, refused = read_replies(server)
+    assert "[runs](https://github.com/o/r/actions/workflows/perfgate-dispatch.yml)" in started
+    assert refused.startswith("Refused: nonsense is no machine")
+    assert server.get()["reactions"] == [{"comment": 77, "content": word} for word in ("+1", "confused", "confused")]
+
+
+def test_command__cancel_ends_what_is_pending_on_the_head(server, tmp_path):
+    server.set(statuses=[make_answer("pending", run=12), make_answer("failure", run=9, context="perfgate/h20")])
+
+    assert say(tmp_path, make_comment("/perfgate cancel")) == 0
+    assert server.get()["cancelled"] == [12]
+    server.set(statuses=[make_answer("failure")])
+    assert say(tmp_path, make_comment("/perfgate cancel")) == 2
+    assert "nothing of this commit is being measured" in read_replies(server)[-1]
+
+
+def test_command__explain_says_what_stands(server, tmp_path):
+    set_run(server, pack(tmp_path, worse=0.2))
+    report(tmp_path, make_run())
+
+    assert say(tmp_path, make_comment("/perfgate explain")) == 0
+    (said,) = read_replies(server)
+    assert "- test-gpu: failure, slower ([run](https://github.com/o/r/actions/runs/11/attempts/1))" in said
+    assert "Everything in full: [comment](https://github.example/" in said
+
+
+ACCEPT = '/perfgate accept "the new router is worth it"'
+
+
+def fail_check(server):
+    jobs = server.get()["jobs"]["11"]
+    server.set(jobs={"11": [*jobs[:2], {"name": "perfgate / perfgate verdict", "conclusion": "failure", "id": 31}]})
+
+
+def test_command__accept_is_bound_to_head_metric_and_size(server, tmp_path, capsys):
+    """The same loss of the same commit reads accepted, never PASS; a larger one fails again, and so does another commit."""
+    artifact = pack(tmp_path, worse=0.2)
+    set_run(server, artifact)
+    report(tmp_path, make_run())
+    fail_check(server)
+    place(tmp_path, artifact)
+    assert run_verdict() == 1
+
+    assert say(tmp_path, make_comment(ACCEPT, "mia")) == 0
+    record, said = read_replies(server)
+    assert "**Accepted** for test-gpu at commit aaaaaaaaaaaa by mia: the new router is worth it" in record
+    assert said == "Accepted for test-gpu at commit aaaaaaaaaaaa. The required check is asked again."
+    assert server.get()["reruns"] == [31]
+    assert server.get()["statuses"][-1]["description"] == "accepted by mia: the new router is worth it"
+    assert read_statuses(server) == ["failure", "success"]
+
+    assert run_verdict() == 0
+    assert "accepted by a maintainer" in capsys.readouterr().out
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "accepted"}
+    assert read_statuses(server)[-1] == "success"
+
+    set_run(server, pack(tmp_path, worse=0.4))
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "regression"}
+    assert read_statuses(server)[-1] == "failure"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (ACCEPT, "ada", "accept takes one of the roles admin, maintain, and ada has write"),
+        ("/perfgate accept", "mia", "in quotes"),
+        ('/perfgate accept ""', "mia", "no such command"),
+        ('/perfgate run "because I say so"', "mia", "in quotes"),
+        (ACCEPT.replace("accept", f"accept {NEW}"), "mia", "the pull request is at aaaa"),
+    ],
+)
+def test_attack__an_acceptance_that_may_not(server, tmp_path, capsys, case):
+    body, login, reason = case
+    set_run(server, pack(tmp_path, worse=0.2))
+    report(tmp_path, make_run())
+
+    assert say(tmp_path, make_comment(body, login)) == 2
+    assert reason in capsys.readouterr().err
+    assert read_statuses(server) == ["failure"]
+
+
+@pytest.mark.parametrize("user", [{"login": "mallory", "type": "User"}, {"login": "github-actions[bot]", "type": "User"}, None])
+def test_attack__a_planted_acceptance(server, tmp_path, user):
+    artifact = pack(tmp_path, worse=0.2)
+    set_run(server, artifact)
+    report(tmp_path, make_run())
+    say(tmp_path, make_comment(ACCEPT, "mia"))
+    comments = [{**one, "user": user} if "perfgate:accepted" in one["body"] else one for one in server.get()["comments"]]
+    server.set(comments=comments, statuses=[])
+
+    report(tmp_path, make_run())
+    assert read_sections(server) == {"test-gpu": "regression"}
+
+
+def test_command__nothing_to_accept(server, tmp_path):
+    set_run(server, pack(tmp_path))
+    report(tmp_path, make_run())
+
+    assert say(tmp_path, make_comment(ACCEPT, "mia")) == 2
+    assert "nothing to accept" in read_replies(server)[-1]
+
+
+def adopt(tmp_path, *more, commit=NEW, scenario="gpt-oss-20b-shape-mxfp4-mixed-c16"):
+    options = ["--repository", "sgl/sglang", "--commit", commit, "--hardware", "h20", "--hardware", "h100"]
+    return main(["github", "init", *options, "--to", str(tmp_path), "--scenario", scenario, *more])
+
+
+@pytest.mark.parametrize("rights", [{"issues": "write"}, {}], ids=["may", "may not"])
+def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path, capsys, rights):
+    """What the documentation shows is what is written; the settings are read as the workflows read them."""
+    root = tmp_path / "adopting"
+    server.set(rights=rights, labels=[])
+
+    assert adopt(root) == 0
+    said = capsys.readouterr().out
+    shown = re.findall(r"```yaml\n(.*?)```", (DOCS / "how-to" / "github.md").read_text(), re.DOTALL)
+    written = {path.read_text() for path in (root / ".github" / "workflows").iterdir()}
+    assert written == {text.replace("@COMMIT", f"@{NEW}") for text in shown}
+    assert {job.hardware for job in load_settings(root / ".github" / "perfgate.toml").list_jobs()} == {"h20", "h100"}
+    assert bool(server.get()["labels"]) is bool(rights)
+    assert ("Create the label perfgate: https://github.com/sgl/sglang/labels" in said) is not bool(rights)
+    assert "Require the check 'perfgate / perfgate verdict' and the statuses perfgate/h100, perfgate/h20" in said
+    steps = re.findall(r"^(\d+)\. .*: https://github.com/\S+$", said, re.MULTILINE)
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    assert len(steps) == (8 if rights else 9)
+    assert adopt(root) == 0
+    assert ("label perfgate: there already" in capsys.readouterr().out) is bool(rights)
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"commit": "c" * 12}, "commit: missing"),
+        ({"scenario": "nonsense"}, "--scenario nonsense: does not ship"),
+        ({"scenario": '"]\n[x'}, "no name"),
+    ],
+)
+def test_init__writes_nothing_that_would_not_work(tmp_path, capsys, options, reason):
+    assert adopt(tmp_path / "adopting", **options) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "adopting").exists()
+
+
+@pytest.mark.usefixtures("server")
+def test_init__overwrites_no_file(tmp_path, capsys):
+    path = tmp_path / "adopting" / ".github" / "workflows" / "perfgate-report.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text("name: mine\n")
+
+    assert adopt(tmp_path / "adopting") == 2
+    assert "perfgate-report.yml: is there and says another thing" in capsys.readouterr().err
+    assert [found.name for found in (tmp_path / "adopting").rglob("*.*") if found.is_file()] == ["perfgate-report.yml"]

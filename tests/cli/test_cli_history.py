@@ -223,5 +223,5 @@ sys.exit(main(["history", "show", "--store", "x"]))
     assert done.returncode == 2
     assert done.stderr == (
         "perfgate: perfgate history needs duckdb, otava, pyarrow: pip install '.[history]' in perfgate's checkout"
-        " (beside the CPU engine as docs/history.md says)\n"
+        " (beside the CPU engine as docs/how-to/history.md says)\n"
     )

@@ -10,9 +10,11 @@ from perfgate.cli import main
 from perfgate.core import Arm, Role
 from perfgate.report.cells import remark, tabulate_cells
 from perfgate.results.answers import load_answers
+from perfgate.results.expert_use import list_use
 from perfgate.results.matrix_records import read_entries
 from perfgate.results.matrix_results import load_matrix
 from perfgate.results.server_info import load_infos
+from perfgate.verdict.cells import judge_cells
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
 from tests.fakes.requests import use_fake_engine, use_fake_processes
@@ -40,6 +42,10 @@ def write(tmp_path):
     return write
 
 
+def judge(folder):
+    return judge_cells(*load_matrix(folder))
+
+
 def read_events(folder):
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
@@ -48,7 +54,7 @@ def test_matrix__one_table_from_one_start_a_server_and_round(write, tmp_path, ca
     code = main(["matrix", write(), "--out", str(tmp_path / "out")])
     out = capsys.readouterr().out.splitlines()
     started = [event["server"] for event in read_events(tmp_path / "out") if event["event"] == "server_started"]
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
     with (tmp_path / "out" / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
 
@@ -72,6 +78,7 @@ def test_matrix__each_start_is_asked_and_keeps_its_settings(write, tmp_path, cap
     code = main(["matrix", write(), "--out", str(tmp_path / "out")])
     out = capsys.readouterr().out
     answers, infos = load_answers(tmp_path / "out"), load_infos(tmp_path / "out")
+    frozen = [event["server"] for event in read_events(tmp_path / "out") if event["event"] == "gc_freeze"]
     [ready] = [event for event in read_events(tmp_path / "out") if event["event"] == "server_ready" and event["start"] == 1]
 
     assert code == 0
@@ -83,6 +90,8 @@ def test_matrix__each_start_is_asked_and_keeps_its_settings(write, tmp_path, cap
     ]
     assert [(info.arm, info.start) for info in infos] == [(found.arm, found.start) for found in answers]
     assert all(info.settings for info in infos)
+    assert [(record.arm, record.start) for record, _ in list_use(tmp_path / "out")] == [(Arm.BASE, 1), (Arm.CANDIDATE, 2)]
+    assert frozen == ["plain", "slowed", "slowed", "plain"]
     assert ready["ready_s"] > 0
     assert "answers of slowed held against plain: log-probs of the candidate differ from the base's by 0.00 %" in out
     assert "answers of plain" not in out
@@ -91,11 +100,11 @@ def test_matrix__each_start_is_asked_and_keeps_its_settings(write, tmp_path, cap
 def test_matrix__backend_with_wrong_answers_is_no_result_however_fast(write, tmp_path, capsys):
     code = main(["matrix", write([('FAKE_SLOW = "2.0"', 'FAKE_ANSWER = "wrong"')]), "--out", str(tmp_path / "out")])
     out = capsys.readouterr().out
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
 
     assert code == 3
     assert [len(cell.problems) for cell in cells] == [0, 0, 1, 1]
-    assert "PROBLEM slowed x closed: held against plain: block " in out
+    assert "PROBLEM slowed x closed: block " in out
     assert "its answers are wrong, however fast" in out
 
 
@@ -112,11 +121,11 @@ def test_load_matrix__start_that_was_never_asked(write, tmp_path):
     path = tmp_path / "out" / "answers.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:2] + lines[3:]))
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
     path.unlink()
-    _, old = load_matrix(tmp_path / "out")
+    old = judge(tmp_path / "out")
 
-    never = "start 3: measured but never asked the equivalence prompts; measure again"
+    never = "block 2, candidate, start 3: measured but never asked the equivalence prompts; measure again"
     assert [cell.problems for cell in cells] == [(), (), (never,), (never,)]
     assert [cell.problems for cell in old] == [(), (), (), ()]
 
@@ -125,10 +134,10 @@ def test_matrix__a_server_that_dies_leaves_the_others_alone(write, tmp_path, cap
     file = write([('FAKE_SLOW = "2.0"', 'FAKE_ENGINE = "die"')])
     code = main(["matrix", file, "--out", str(tmp_path / "out")])
     out = capsys.readouterr().out
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
 
     assert code == 3
-    assert [len(cell.runs) for cell in cells] == [4, 4, 0, 0]
+    assert [len(cell.windows) for cell in cells] == [4, 4, 0, 0]
     assert "PROBLEM slowed x closed: round 1: server ended by itself with exit code 7" in out
     assert "n/a" in out.splitlines()[3]
 
@@ -139,11 +148,11 @@ def test_matrix__a_load_that_its_server_does_not_survive(write, tmp_path):
         [('FAKE_SLOW = "2.0"', 'FAKE_ENGINE = "hang:3"'), ("max_concurrency = 4", "max_concurrency = 4\ntimeout_s = 2.0")]
     )
     code = main(["matrix", file, "--out", str(tmp_path / "out")])
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
     failed = [(event["round"], event["load"]) for event in read_events(tmp_path / "out") if event["event"] == "cell_failed"]
 
     assert code == 3
-    assert [len(cell.runs) for cell in cells[:2]] == [4, 4]
+    assert [len(cell.windows) for cell in cells[:2]] == [4, 4]
     assert failed == [(1, "closed"), (1, "paced"), (2, "paced"), (2, "closed")]
     assert find_leftovers(tmp_path / "state") == []
 
@@ -154,7 +163,7 @@ def test_matrix__failed_requests_are_no_level(write, tmp_path, monkeypatch, caps
     out = capsys.readouterr().out
 
     assert code == 3
-    assert "PROBLEM plain x closed: round 1, window 2: 7 of 8 requests completed" in out
+    assert "PROBLEM plain x closed: block 1, base, start 1, window 0: 7 of 8 requests completed" in out
     assert "one start of each server: the offset of a start looks like a difference" in out
 
 
@@ -169,7 +178,7 @@ def test_matrix__killed_and_resumed(*, write, monkeypatch, tmp_path, lines, use)
     refused = run_perfgate(tmp_path / "state", *command)
     code, out, err = run_perfgate(tmp_path / "state", *command, "--resume")
     again = run_perfgate(tmp_path / "state", *command, "--resume")
-    _, cells = load_matrix(folder)
+    cells = judge(folder)
     entries = read_entries(folder)
     named = [file for event in read_events(folder) for file in event.get("superseded", [])]
     ended = [event["event"] for event in read_events(folder)].count("cell_ended")
@@ -177,7 +186,7 @@ def test_matrix__killed_and_resumed(*, write, monkeypatch, tmp_path, lines, use)
     assert refused[0] == 2
     assert "already holds a matrix; go on with --resume" in refused[2]
     assert code == 0, out + err
-    assert [len(cell.runs) for cell in cells] == [4, 4, 4, 4]
+    assert [len(cell.windows) for cell in cells] == [4, 4, 4, 4]
     assert ended == 8
     assert len(entries) - len(named) == 8 * (2 + 2)
     assert len({entry.file for entry in entries}) == len(entries)
@@ -218,9 +227,9 @@ def test_load_matrix__damaged_raw_data_is_no_level(write, tmp_path):
     counted = [entry for entry in read_entries(tmp_path / "out") if entry.role is not Role.WARMUP]
     (tmp_path / "out" / counted[0].file).write_bytes(b"edited")
     (tmp_path / "out" / counted[2].file).unlink()
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
 
-    assert [len(cell.runs) for cell in cells] == [1, 1, 2, 2]
+    assert [len(cell.windows) for cell in cells] == [0, 0, 2, 2]
     assert "does not match its digest" in cells[0].problems[0]
     assert "is missing although the index names it" in cells[1].problems[0]
 
@@ -228,10 +237,13 @@ def test_load_matrix__damaged_raw_data_is_no_level(write, tmp_path):
 @pytest.mark.parametrize(
     ("telemetry", "words"),
     [
-        ({"throttled_share": 0.5}, "round 1, window 2: the GPU throttled for 50 % of the window; let it cool"),
-        ({"foreign_processes": 1.0}, "round 1, window 2: 1 foreign process(es) used the GPU; stop them"),
-        ({"cache_hit_rate": 0.9}, "round 1, window 2: 90 % of random prompts came from the prefix cache"),
-        ({"kernels_compiled": 3.0}, "round 1, window 2: the server compiled 3 kernels, and no re-run stands in its place"),
+        ({"throttled_share": 0.5}, "block 1, base, start 1, window 2: the GPU throttled for 50 % of the window; let it cool"),
+        ({"foreign_processes": 1.0}, "block 1, base, start 1, window 2: 1 foreign process(es) used the GPU; stop them"),
+        ({"cache_hit_rate": 0.9}, "block 1, base, start 1, window 2: 90 % of random prompts came from the prefix cache"),
+        (
+            {"kernels_compiled": 3.0},
+            "block 1, base, start 1, window 2: the server compiled 3 kernels, and no re-run",
+        ),
     ],
 )
 def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, telemetry, words):
@@ -243,10 +255,10 @@ def test_load_matrix__disturbed_window_is_no_level(write, tmp_path, capsys, tele
     first["telemetry"] |= telemetry
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
     code = main([*command, "--resume"])
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
 
     assert (clean, code) == (0, 3)
-    assert [len(cell.runs) for cell in cells] == [1, 2, 2, 2]
+    assert [len(cell.windows) for cell in cells] == [0, 2, 2, 2]
     assert cells[0].problems[0].startswith(words)
     assert f"PROBLEM plain x closed: {words}" in capsys.readouterr().out
 
@@ -262,14 +274,14 @@ def test_matrix__a_window_that_compiled_is_measured_again(write, tmp_path, monke
         for line in map(json.loads, (tmp_path / "out" / "windows.jsonl").read_text().splitlines())
         if (line["server"], line["load"]) == ("slowed", "closed")
     ]
-    _, cells = load_matrix(tmp_path / "out")
+    cells = judge(tmp_path / "out")
 
     assert code == 0
     assert roles == ["warmup"] * 4 + ["measured"] * 2 + ["rerun"]
     assert [(event["server"], event["load"], event["index"]) for event in events] == [
         ("slowed", "closed", n) for n in (1, 2, 4)
     ]
-    assert [(len(cell.runs), cell.problems) for cell in cells] == [(2, ())] * 4
+    assert [(len(cell.windows), cell.problems) for cell in cells] == [(2, ())] * 4
 
 
 @pytest.mark.parametrize(
@@ -297,7 +309,7 @@ def test_tabulate_cells__a_cell_that_was_not_measured_yet(write, tmp_path):
     limit = {"FAKE_SERVERS": f"{tmp_path / 'servers'}:1"}
     process = start_perfgate(tmp_path / "state", "matrix", write(), "--out", folder, **limit)
     kill_at(process, folder, 3)
-    _, cells = load_matrix(folder)
+    cells = judge(folder)
 
     assert tabulate_cells(cells).rows[3][:4] == ("slowed", "paced", "0", "n/a")
     assert "PROBLEM slowed x paced: was not measured yet; go on with --resume" in list(remark(cells, 2))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import orjson
 import pytest
@@ -62,6 +65,28 @@ def test_status__each_slot_by_itself(tmp_path, settings):
     assert found["slots"]["7"] == "GPU GPU-0007 does not answer"
 
 
+UNREADABLE = """
+import os, sys
+import perfgate.cli.machine.runner
+from perfgate.cli import main
+set_gpu(name="NVIDIA H20", memory_total=102625181696, memory_used=0, reasons=1, celsius=40)
+os.chmod(STATE, 0o644), os.setuid(65534)
+sys.exit(main(["runner", "doctor", "--expect", "h20", "--kernel-log", {log!r}]))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root may read everything, and becomes another user here")
+def test_doctor__where_the_kernels_log_may_not_be_read():
+    """As in a job of a slot: nothing is known of XIDs, and it says so."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        folder.chmod(0o755)
+        (folder / "kmsg").touch(0o600)
+        done = run_with_gpu(build_library(folder), folder, UNREADABLE.format(log=str(folder / "kmsg")))
+
+    assert (done.returncode, "the kernel's log may not be read" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
 def test_status__without_settings(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(tmp_path / "none.toml"))
 
@@ -80,7 +105,8 @@ sys.exit(main(["runner", "status", "--prometheus", "--kernel-log", "/none"]))
 def test_status__as_prometheus_reads_it(tmp_path, settings):
     from prometheus_client.parser import text_string_to_metric_families
 
-    done = run_with_gpu(build_library(tmp_path), tmp_path, SCRAPE, PERFGATE_RUNNER_CONFIG=str(settings))
+    (tmp_path / "gpu").mkdir()
+    done = run_with_gpu(build_library(tmp_path), tmp_path / "gpu", SCRAPE, PERFGATE_RUNNER_CONFIG=str(settings))
     found = {sample.name: sample for family in text_string_to_metric_families(done.stdout) for sample in family.samples}
 
     assert found["perfgate_runner_ready"].value == 0

@@ -10,7 +10,7 @@ LIMIT_BYTES = 15_000_000
 # The sessions of gpt-oss-20b with drawn weights count by themselves until others take their place.
 OLD_SESSIONS, OLD_LIMIT_BYTES = "benchmarks/h200/serving/results/", 15_100_000
 ADVICE = (
-    "pack recorded sessions (`perfgate pack DIR`), and leave out what a command makes again: docs/sessions.md, "
+    "pack recorded sessions (`perfgate pack DIR`), and leave out what a command makes again: docs/explanation/sessions.md, "
     "'What the repository keeps'"
 )
 

@@ -10,16 +10,19 @@ import click
 import pytest
 
 from perfgate.cli import main, program
+from perfgate.cli.reading.demo import RECORDINGS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 # These start servers or name files of the reader's own; their options are checked, they are not run.
 NOT_RUN = {"ab", "bisect", "gate", "run", "matrix", "calibrate", "engine", "kernels", "github", "handoff", "pack", "runner"}
-OWN_FILES = ("docs/compare.md", "docs/history.md")  # test_docs_history.py runs the latter in one go
+OWN_FILES = ("docs/how-to/compare.md", "docs/how-to/history.md")  # test_docs_history.py runs the latter in one go
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
     "perfgate check benchmarks/h200/serving/results/closed-gpu-3": 1,
     "perfgate check benchmarks/vllm/results/max-num-seqs-1": 1,
+    "perfgate check perfgate-demo/regression --format junit --output verdict.xml": 1,
+    "perfgate compare perfgate-demo/pass perfgate-demo/inconclusive": 3,
 }
 
 
@@ -28,6 +31,21 @@ def model(tmp_path_factory):
     """The tiny model that the documentation makes; its weights are drawn once."""
     folder = tmp_path_factory.mktemp("model") / "tiny"
     assert main(["model", "make", "tiny-qwen3-moe", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def places(model, demos):
+    """Where the reader of a page has got to: the model at its path, the demos at theirs."""
+    return {"model": model, "demos": demos}
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory):
+    """What the tutorials have made before: each recording, as `perfgate demo` leaves it."""
+    folder = tmp_path_factory.mktemp("demos")
+    for outcome in RECORDINGS:
+        assert main(["demo", outcome, "--out", str(folder / outcome)]) == 0
     return folder
 
 
@@ -48,12 +66,15 @@ def test_list_commands__finds_those_of_the_readme():
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_docs__options_exist(page, line):
+def test_docs__options_exist(page, line, tmp_path, monkeypatch):
+    for name in ("sglang", "work"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "work")
     name, *arguments = shlex.split(line, comments=True)[1:]
     command = program.get_command(click.Context(program), name)
 
     assert command is not None, f"{page}: {line}"
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and (arguments or not command.invoke_without_command):
         name, *arguments = arguments
         command = command.get_command(click.Context(command), name)
         assert command is not None, f"{page}: {line}"
@@ -61,13 +82,17 @@ def test_docs__options_exist(page, line):
 
 
 @pytest.mark.parametrize("line", [line for page, line in COMMANDS if page not in OWN_FILES and line.split()[1] not in NOT_RUN])
-def test_docs__command_runs(line, model, tmp_path, monkeypatch, capsys):
+def test_docs__command_runs(line, places, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("webbrowser.open", lambda _: True)
+    if not line.startswith("perfgate demo"):
+        (tmp_path / "perfgate-demo").symlink_to(places["demos"])
+        (tmp_path / "perfgate-results").symlink_to(places["demos"])
     for name in ("tests", "benchmarks", "perfgate"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
     if not line.startswith("perfgate model make"):
-        shutil.copytree(model, tmp_path / "build" / "tiny", copy_function=os.link)
+        shutil.copytree(places["model"], tmp_path / "build" / "tiny", copy_function=os.link)
     words = shlex.split(line, comments=True)[1:]
     code = main([found for word in words for found in (sorted(map(str, Path().glob(word))) or [word])])
 

@@ -10,7 +10,7 @@ from perfgate.cli import main
 from perfgate.history.schema import OVERRIDES, VERDICTS, WINDOWS, build_schema
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "history.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "history.md").read_text()
 COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", PAGE, flags=re.DOTALL) for line in block.splitlines()]
 OVERRIDE = re.search(r"^perfgate history override .*$", PAGE, flags=re.MULTILINE)[0]
 

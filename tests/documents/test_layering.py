@@ -214,13 +214,7 @@ def test_find_effects__through_whatever_is_imported(graph, effects):
     assert find_effects("a", graph) == effects
 
 
-# The cells of a matrix have no verdict: their reader says itself which windows count.
-MATRIX = ("matrix_answers", "matrix_results")
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in sorted((PACKAGE / "results").rglob("*.py")) if path.stem not in MATRIX], ids=name_module
-)
+@pytest.mark.parametrize("path", sorted((PACKAGE / "results").rglob("*.py")), ids=name_module)
 def test_results__load_and_never_judge(path):
     imported = find_imports(path.read_text(encoding="utf-8"))
 

@@ -238,7 +238,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def get_permission(self, match, _query, _body):
         permission = STATE["permissions"].get(match["user"])
-        return (200, {"permission": permission}, {}) if permission else (404, {"message": "Not a collaborator"}, {})
+        coarse = {"maintain": "write", "triage": "read"}.get(permission, permission)
+        return (
+            (200, {"permission": coarse, "role_name": permission}, {})
+            if permission
+            else (404, {"message": "Not a collaborator"}, {})
+        )
 
     def dispatch(self, match, _query, body):
         STATE["dispatches"].append({"workflow": match["file"], **body})

@@ -14,7 +14,8 @@ from perfgate.core import Arm
 from perfgate.results.matrix_records import MatrixRecord, MatrixWriter
 from perfgate.results.profiles import Profile, store_profile
 from perfgate.results.readings import READINGS
-from tests.fakes.sessions import change_window, make_line, make_run, make_scenario, make_session, write_folder
+from perfgate.results.records import ArmRecord
+from tests.fakes.sessions import FACTS, change_window, make_line, make_run, make_scenario, make_session, write_folder
 from tests.faults.recording import unpack
 
 ROOT = Path(__file__).parents[2]
@@ -96,24 +97,27 @@ def write_absurd(folder: Path, seed: int) -> Path:
 def write_matrix(folder: Path) -> Path:
     """Two servers under two loads in two rounds; one cell failed."""
     text = (Path(__file__).parent / "matrix.toml").read_text()
-    record = MatrixRecord(schema=1, perfgate="test", name="backends", begun_utc="2026-01-01T00:00:00Z", servers={}, model={})
+    started = {name: ArmRecord(label=name, python="python", argv=(), env={}, facts=FACTS) for name in ("plain", "slowed")}
+    named = {"perfgate": "test", "name": "backends", "begun_utc": "2026-01-01T00:00:00Z"}
+    record = MatrixRecord(schema=1, **named, servers=started, model={})
     writer = MatrixWriter.create(folder, record, text)
     draw, clock = random.Random(1), 0.0
     for number in (1, 2):
-        for server, slow in (("plain", 1.0), ("slowed", 2.0)):
+        for place, (server, slow) in enumerate((("plain", 1.0), ("slowed", 2.0))):
             for load, level in (("closed", 900.0), ("paced", 300.0)):
                 if (number, server, load) == (2, "slowed", "paced"):
                     writer.add_event("cell_failed", clock, round=number, server=server, load=load, message=f"died: {HOSTILE}")
                     continue
-                for index in range(2):
+                for index, role in enumerate(("warmup", "measured", "measured")):
                     tokens = level / slow * draw.gauss(1, 0.01)
                     values = {"output_tok_per_s": tokens, "median_itl_ms": 9000 / tokens, "p99_itl_ms": 2e4 / tokens}
                     run = make_run(values | {"mean_itl_ms": 9000 / tokens, "mean_e2e_ms": 1e5 / tokens}, "x", 8)
-                    place = {"round": number, "server": server, "load": load, "start": 2 * number, "index": index}
-                    times = {"begun_s": clock, "ended_s": clock + 5}
-                    writer.add_window(make_line(SimpleNamespace(run=run)), role="measured", **place, **times)
-                    clock += 6.0
+                    cell = {"round": number, "server": server, "load": load, "start": 2 * number - 1 + place, "index": index}
+                    times = {"begun_s": clock, "ended_s": clock + run.duration_s + 0.1}
+                    writer.add_window(make_line(SimpleNamespace(run=run)), role=role, **cell, **times)
+                    clock = times["ended_s"] + 1.0
                 writer.add_event("cell_ended", clock, round=number, server=server, load=load)
+    writer.add_event("matrix_ended", clock)
     return folder
 
 

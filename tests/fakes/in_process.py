@@ -194,7 +194,6 @@ def load_serving():
 
 THREADED = {
     "perfgate.serving.measure.Reaper": InProcess,
-    "perfgate.serving.matrix_run.Reaper": InProcess,
     "perfgate.gate.fresh_profiles.Reaper": InProcess,
     # A thread that ended is known to have ended at once, the kernel keeps no books of it, and nobody cuts its power.
     "perfgate.serving.window.END_S": 0.1,

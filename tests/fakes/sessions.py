@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import exp
 from pathlib import Path
 
+from perfgate import __version__
 from perfgate.core import Arm, Fingerprint, Role, Run, Window
 from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import build_baseline
@@ -164,7 +165,7 @@ def write_folder(folder: Path, session: Session, text: str = SCENARIO_TEXT, at: 
     }
     record = SessionRecord(
         schema=1,
-        perfgate="test",
+        perfgate=__version__,
         scenario=scenario.name,
         workload_hash=scenario.workload_hash,
         purpose="calibration" if session.is_aa else "ab",
@@ -175,7 +176,7 @@ def write_folder(folder: Path, session: Session, text: str = SCENARIO_TEXT, at: 
     writer = ResultWriter.create(folder, record, text)
     writer.add_event("telemetry", 0.0, message="no GPU is watched")
     for window in session.windows:
-        places = ("arm", "block", "start", "index", "role", "begun_s", "ended_s")
+        places = ("arm", "block", "start", "index", "role", "begun_s", "ended_s", "telemetry")
         writer.add_window(make_line(window), **{place: getattr(window, place) for place in places})
     if session.is_complete:
         writer.add_event("session_ended", 1e6)

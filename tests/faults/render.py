@@ -1,4 +1,4 @@
-"""Write docs/fault-table.md from what the runs of all faults said.
+"""Write docs/evidence/fault-table.md from what the runs of all faults said.
 
     PERFGATE_FAULTS=build/faults.jsonl python -m pytest tests/faults -m "long or not long"
     python -m tests.faults.render build/faults.jsonl
@@ -21,7 +21,7 @@ from tests.faults.fault import Fault, Kind
 from tests.faults.recording import ROOT
 from tests.faults.results import RECORDED, Result, load
 
-PAGE = ROOT / "docs" / "fault-table.md"
+PAGE = ROOT / "docs" / "evidence" / "fault-table.md"
 BARS = {Kind.SLOW: 0.95, Kind.WRONG: 1.0, Kind.BROKEN: 1.0, Kind.SICK: 1.0, Kind.SAME: 1.0}
 SHOWN = 150
 HEAD = """# Seeded faults, and what the gate said

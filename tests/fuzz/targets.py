@@ -31,8 +31,8 @@ from perfgate.results.records import load_proof
 from perfgate.results.results import load_results
 from perfgate.results.resumption import read_progressed
 from perfgate.runner.settings import load_runner
-from perfgate.scenario.catalog import load_scenario
-from perfgate.scenario.matrix import parse_matrix, read_matrix_text
+from perfgate.scenario.catalog import load_scenario, read_matrix_text
+from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.watch.engine_metrics import parse_metrics, summarize_engine
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.baselines import compute_checksum

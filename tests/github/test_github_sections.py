@@ -239,6 +239,7 @@ def test_state__those_of_a_verdict_speak_as_its_outcome_and_the_others_have_a_pl
     assert [state.value for state in sorted(State, key=lambda state: state.order)] == [
         "regression",
         "regression-reported",
+        "accepted",
         "invalid",
         "sick-runner",
         "inconclusive",
@@ -259,6 +260,7 @@ def test_commit_status__only_a_pass_is_a_success():
         "improvement": "success",
         "regression": "failure",
         "regression-reported": "success",
+        "accepted": "success",
         "inconclusive": "error",
         "invalid": "error",
         "sick-runner": "error",

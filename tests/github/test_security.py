@@ -46,3 +46,14 @@ def test_table__holds_what_must_be_withstood(attack):
 
 def test_page__says_what_is_not_stopped():
     assert "**A pull request can forge its own samples.**" in PAGE.partition("## What is not stopped")[2]
+
+
+ATTACKS = (ROOT / "docs" / "explanation" / "security-attacks.md").read_text()
+ALL_TESTS = {name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"def test_(\w+)", path.read_text())}
+
+
+def test_attacks__each_names_a_test_that_exists():
+    rows = [line.split(" | ") for line in ATTACKS.splitlines() if re.match(r"\| \d", line)]
+
+    assert [int(row[0].strip("| ")) for row in rows] == list(range(1, len(rows) + 1))
+    assert {name for row in rows for name in list_names(row[4])} <= ALL_TESTS

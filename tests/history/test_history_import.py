@@ -242,3 +242,9 @@ def test_provenance__of_a_pattern_is_checked(tmp_path):
 
     with pytest.raises(InputError, match="--commit 'main': give 7 to 40"):
         read_past_runs([path.parent], Past(hardware="h", pattern=re.compile(r"(?P<commit>main)"), provenance=Provenance()))
+
+
+def test_read_past_runs__each_series_of_files_has_its_own_cold_start():
+    found = read_past_runs(sorted(RUNS.glob("fusion_o*.txt")), H20).runs
+
+    assert [Path(run.source).name for run in found if run.is_cold] == ["fusion_off_1.txt", "fusion_on_1.txt"]

@@ -211,7 +211,7 @@ def test_rows__say_how_often_an_error_is_larger_than_sglangs(ratios):
 
 
 def test_documentation__states_the_table_of_the_committed_files(ratios):
-    page = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence" / "kernels.md").read_text(encoding="utf-8")
     files = sorted(RESULTS.glob("conformance-*.jsonl.xz"))
     found = ratios.find_ratios(entry for path in files for entry in ratios.read_entries(path))
     head = "| implementation | numbers |"

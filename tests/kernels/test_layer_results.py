@@ -191,5 +191,5 @@ def test_drawing__of_layers_is_of_todays_results(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(root)}
     subprocess.run([sys.executable, script, tmp_path / "picture.svg", *results], check=True, cwd=root, env=environment)
 
-    committed = root / "docs" / "kernels-layers.svg"
+    committed = root / "docs" / "evidence" / "kernels-layers.svg"
     assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"draw it anew by {script}"

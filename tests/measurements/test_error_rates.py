@@ -589,7 +589,7 @@ def test_published_page__its_commands_name_folders_that_are_there():
 def test_injections_page__its_table_is_what_the_stored_baseline_says():
     rows = re.findall(
         r"^\| `gpu:.*\| ([\d.]+) % \| ([\d.]+) % \(([\d.]+) to ([\d.]+)\) \| \+(\d+) % \|$",
-        (ROOT / "docs/injections.md").read_text(),
+        (ROOT / "docs/reference/injections.md").read_text(),
         flags=re.MULTILINE,
     )
     stored = load_baseline(ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-closed-c16.json")

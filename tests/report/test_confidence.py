@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_counted__is_what_the_replays_of_recorded_sessions_count():
-    """Verdicts that share no block, of which docs/error-rates.md tells, for replays overlap."""
+    """Verdicts that share no block, of which docs/evidence/error-rates.md tells, for replays overlap."""
     (design,) = json.loads((ROOT / "benchmarks/error_rates/results.json").read_text())["designs"][:1]
     found = design["goals"]["false_alarms"]["disjoint"]
 

@@ -158,7 +158,7 @@ def test_dashboard__panels_are_distinct_and_do_not_overlap():
 
 
 def test_docs__name_only_what_is_exported():
-    text = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "export.md").read_text()
 
     assert set(re.findall(r"`(perfgate_\w+)`", text)) <= FAMILIES.keys()
 

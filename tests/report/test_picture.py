@@ -5,14 +5,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from perfgate.core import Role
+from perfgate.core import Arm, Role, Window
 from perfgate.errors import InputError
 from perfgate.report.cells import tabulate_best
 from perfgate.report.chart.curves import draw_servers, trace_servers
 from perfgate.report.chart.picture import render_picture, save_curve_plot
 from perfgate.report.chart.svg import Drawing, LegendEntry
-from perfgate.results.matrix_records import MatrixEntry
-from perfgate.results.matrix_results import CellResult
+from perfgate.verdict.cells import CellResult
 from tests.fakes.sessions import make_run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -23,20 +22,17 @@ def parse(content):
 
 
 def build_cell(server, load, **values):
-    entry = MatrixEntry(
-        server=server,
-        load=load,
-        round=1,
+    window = Window(
+        run=make_run({"output_tok_per_s": 1.0} | values, "run"),
+        arm=Arm.BASE,
+        block=1,
         start=1,
         index=2,
         role=Role.MEASURED,
         begun_s=0.0,
         ended_s=1.0,
-        file="windows/0000.jsonl.gz",
-        sha256="0" * 64,
     )
-    runs = ((entry, make_run({"output_tok_per_s": 1.0} | values, "run")),) if values else ()
-    return CellResult(server=server, load=load, runs=runs, problems=())
+    return CellResult(server=server, load=load, windows=(window,) if values else ())
 
 
 CELLS = [
@@ -114,9 +110,10 @@ def test_save_curve_plot__refused(tmp_path, cells, name, message):
 
 def add_round(cell, throughput, itl):
     """The same cell with a second round, on a fresh start."""
-    (entry, run), *_ = cell.runs
-    again = replace(entry, round=2), replace(run, values=run.values | {"output_tok_per_s": throughput, "median_itl_ms": itl})
-    return replace(cell, runs=(*cell.runs, again))
+    first, *_ = cell.windows
+    values = first.run.values | {"output_tok_per_s": throughput, "median_itl_ms": itl}
+    again = replace(first, block=2, run=replace(first.run, values=values))
+    return replace(cell, windows=(*cell.windows, again))
 
 
 def test_draw_servers__bars_span_the_rounds_of_a_cell():

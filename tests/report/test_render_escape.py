@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -62,6 +64,17 @@ def test_code__is_one_code_span_in_a_table_cell(text):
 
 def test_code__is_not_escaped_again():
     assert isinstance(code("a"), Safe)
+
+
+@pytest.mark.parametrize(
+    "text", ["GH-1 and gh-22", "commit " + "0a" * 20, "$x^2$ and $$y$$", "a :tada: b", "#1 @all o/r#3", "https://x.y"]
+)
+def test_attack__a_reference_in_the_bot_s_name(text):
+    """Fifty lines of a hand-off would leave cross-references all over the repository."""
+    shown = markdown(text)
+
+    assert not re.search(r"(?i)gh-\d|\b[0-9a-f]{40}\b|\$[^\s\u200b]|:[a-z]+:|[#@]\w|://", shown)
+    assert re.sub("[\\\\\u200b]", "", shown) == text
 
 
 @pytest.mark.parametrize("text", ["output_tok_per_s rose", "3.5 % in 2 blocks (a-b)", "results/2026-11-20-1", "é"])

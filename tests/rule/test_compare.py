@@ -61,7 +61,7 @@ def test_compare_runs__founding_runs_support_no_claim():
     assert [cold.figures for cold in group.arms[Arm.BASE].cold] == ["1.48 requests/s against 3.22"]
     assert [cold.figures for cold in group.arms[Arm.CANDIDATE].cold] == ["2.29 requests/s against 3.23"]
     assert {judgement.outcome for judgement in group.judgements} == {Outcome.INCONCLUSIVE}
-    assert group.reasons == ("2 warm runs an arm support no claim; 3 are the least",)
+    assert group.reasons == ("not enough data: 2 warm runs per arm, at least 3 are needed",)
     assert group.further["output_tok_per_s"] == 4
     assert ONE_START in group.warnings
 
@@ -175,7 +175,7 @@ def test_compare_runs__single_runs_show_a_change_without_an_interval():
     (group,) = compare_runs(make_arm("base", runs=1), make_arm("candidate", 1.5, runs=1), Rule()).groups
     judgement = group.judgements[0]
 
-    assert group.reasons[0] == "1 warm run an arm support no claim; 3 are the least"
+    assert group.reasons[0] == "not enough data: 1 warm run per arm, at least 3 are needed"
     assert (judgement.low, judgement.high, judgement.smallest_effect) == (None, None, None)
     assert judgement.change == pytest.approx(1 / 1.5 - 1, abs=2e-3)
     assert group.further["output_tok_per_s"] is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm
-from perfgate.results.profiles import PROFILES_FILE, load_profiles, read_shown
+from perfgate.results.profiles import PROFILES_FILE, load_profiles, read_seen
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.arms import ArmSpec
@@ -24,7 +24,7 @@ def expect_fused_sum():
 
 def check(folder, expect):
     """What the profiles in `folder` do not show of what is expected."""
-    return list(check_expectations(expect, read_shown(folder, expect, ())))
+    return list(check_expectations(expect, read_seen(folder, expect, ())))
 
 
 def test_check_expectations__recorded_fused_sum_is_seen():

@@ -56,7 +56,7 @@ def test_requirements__one_exact_file_a_line(name):
 
 def test_attack__a_name_on_the_index_that_is_not_ours():
     """The distribution is not on the index: whoever registers its name would be root on each machine that asks for it."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").rglob("*")]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*")]
     pages += [*(ROOT / "perfgate").rglob("*.py"), *(ROOT / ".github").rglob("*.yml")]
     asks = re.compile(r"(pip|pipx|uv|uvx)\b[^\n`]*\b(install|run|tool|add)\b[^\n`]*sglang-perfgate(?!\.git)[\['\" \n=]")
     found = [str(page) for page in pages if page.is_file() and asks.search(page.read_text(encoding="utf-8"))]

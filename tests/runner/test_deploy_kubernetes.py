@@ -150,7 +150,7 @@ def test_cluster__the_policy_is_one(tmp_path):
 
 
 def test_page__names_files_that_are_there():
-    page = (FOLDER.parents[1] / "docs" / "kubernetes.md").read_text()
+    page = (FOLDER.parents[1] / "docs" / "how-to" / "kubernetes.md").read_text()
     named = set(re.findall(r"deploy/kubernetes/([\w.-]+\.yaml)", page)) | set(re.findall(r"`(values-h\d+\.yaml)`", page))
 
     assert {path.name for path in FOLDER.iterdir()} == named

@@ -61,13 +61,15 @@ def run_worker(tmp_path, settings, *, head="o/r", tool=PERFGATE):
         "GITHUB_WORKFLOW_REF": "o/r/.github/workflows/perfgate-pr.yml@refs/pull/7/merge",
         "PERFGATE": str(tool),
         "HOME": str(tmp_path),
+        "GITHUB_RUN_ID": "21",
+        "GITHUB_RUN_ATTEMPT": "1",
     }
     return subprocess.run(
         [name, script, tmp_path, ROOT / "deploy/hooks/job-started.sh"],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -15,10 +15,10 @@ import pytest
 from perfgate.cli import main
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.registration import App, register, sign_token
+from perfgate.machine.accelerators import PRIORITIES
 from perfgate.runner.settings import Runner, Slot
 from perfgate.runner.slot import format_environment
 from perfgate.serving.model.hub_cache import find_cache
-from tests.fakes.github_server import run_fake_github
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 ROOT = Path(__file__).parents[2]
@@ -29,16 +29,10 @@ pytestmark = needs_openssl
 CONFIG = "and0LWNvbmZpZw=="
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process):
-    process.set(faults=[], log=[], app_tokens=[], runner_status=201)
-    return process
+def server(fake_github):
+    fake_github.set(faults=[], log=[], app_tokens=[], runner_status=201)
+    return fake_github
 
 
 @pytest.fixture(scope="module")
@@ -171,10 +165,28 @@ def test_prepare__labels_come_from_the_driver_and_the_secret_goes_by_file(server
     secret = tmp_path / "slots" / "0" / "jit"
 
     assert done.returncode == 0, done.stderr
-    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20"]
+    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20", *PRIORITIES]
     assert (secret.read_text(), oct(secret.stat().st_mode & 0o777)) == (CONFIG, "0o400")
     assert secret.stat().st_uid != 0
     assert CONFIG not in done.stdout + done.stderr
+
+
+@needs_root
+def test_prepare__a_free_slot_registers_for_what_is_most_urgent(server, library, tmp_path, settings):
+    """A night waits since yesterday; a merge queue that asks for another machine is not this slot's."""
+
+    def ask(label, kind):
+        return {"name": "bench", "status": "queued", "labels": ["self-hosted", "linux", "perfgate", label, kind]}
+
+    runs = {str(number): {"id": number, "status": "in_progress"} for number in (1, 2, 3)}
+    jobs = {"1": [ask("h20", "perfgate-night")], "2": [ask("h20", "perfgate-pull")], "3": [ask("h100", "perfgate-queue")]}
+    server.set(run_facts=runs, jobs=jobs)
+    done = run_prepare(library, tmp_path, settings)
+    asked = server.get()["log"][-1]["body"]["labels"]
+    server.set(run_facts={}, jobs={})
+
+    assert done.returncode == 0, done.stderr
+    assert asked == ["self-hosted", "linux", "perfgate", "h20", "perfgate-pull"]
 
 
 @needs_root
@@ -266,7 +278,7 @@ def test_units__a_job_is_never_root_and_dies_with_its_unit():
     assert "Environment=HOME=/var/lib/perfgate/slots/%i" in text
     assert text.count("ExecStartPre=+") == 2
     last = [line.partition("perfgate runner ")[2] for line in text.splitlines() if line.startswith("ExecStopPost=")]
-    assert last == ["scrub --slot %i --processes", "cache harvest --slot %i", "scrub --slot %i"]
+    assert last == ["scrub --slot %i --processes", "ledger add --slot %i", "cache harvest --slot %i", "scrub --slot %i"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -305,7 +317,7 @@ def test_register__a_configuration_that_waited_too_long(server, library, tmp_pat
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "slots" / "0" / "jit").read_text() == CONFIG
     assert done.stdout.strip() == (tmp_path / "slots" / "0.name").read_text()
-    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20"]
+    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", "h20", *PRIORITIES]
 
 
 @needs_root
@@ -331,4 +343,4 @@ def test_prepare__every_machine_is_asked_for_by_its_own_label(server, library, t
     done = run_with_gpu(library, tmp_path, code.format(state=""), PERFGATE_RUNNER_CONFIG=str(settings))
 
     assert done.returncode == 0, done.stderr
-    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", label]
+    assert server.get()["log"][-1]["body"]["labels"] == ["self-hosted", "linux", "perfgate", label, *PRIORITIES]

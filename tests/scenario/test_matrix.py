@@ -7,8 +7,8 @@ import pytest
 
 from perfgate.errors import ScenarioError
 from perfgate.readers.matrix_log import parse_matrix_log
-from perfgate.scenario.catalog import load_scenario
-from perfgate.scenario.matrix import find_matrix, list_matrices, parse_matrix, read_matrix_text
+from perfgate.scenario.catalog import find_matrix, list_matrices, load_scenario, read_matrix_text
+from perfgate.scenario.matrix import parse_matrix
 
 FILE = Path(__file__).parents[1] / "fakes" / "matrix.toml"
 TEXT = FILE.read_text()
@@ -56,8 +56,8 @@ def test_parse_matrix__refused(before, after, words):
 
 
 def test_parse_matrix__the_one_in_the_documentation():
-    page = (FILE.parents[2] / "docs" / "matrix.md").read_text()
-    matrix = parse_matrix(page.split("```toml\n")[1].split("```")[0], "docs/matrix.md")
+    page = (FILE.parents[2] / "docs" / "how-to" / "matrix.md").read_text()
+    matrix = parse_matrix(page.split("```toml\n")[1].split("```")[0], "docs/how-to/matrix.md")
 
     assert len(list(matrix.order())) == 4
     assert all(f"| `{field.name}` |" in page or f"`{field.name}.NAME`" in page for field in fields(matrix))

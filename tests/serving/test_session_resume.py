@@ -367,7 +367,7 @@ def test_run__resume_of_what_was_never_begun(tmp_path, scenario):
     nothing = run_perfgate(tmp_path / "state", "run", scenario, "--resume", "--out", tmp_path / "none")
 
     assert (without_folder[0], nothing[0]) == (2, 2)
-    assert "--resume: needs --out FOLDER" in without_folder[2]
+    assert "perfgate-results: no such folder; sessions go to" in without_folder[2]
     assert "no such result folder" in nothing[2]
     assert not (tmp_path / "none").exists()
 

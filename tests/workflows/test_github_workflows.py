@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from perfgate.cli import program
-from perfgate.github.comment.commands import start_measurement
+from perfgate.github.asked.commands import CHECK, answer_comment
 from perfgate.github.events import LABEL
 from perfgate.github.runs import HEALTH_STEP, JOB, name_artifact
 from perfgate.github.settings import MatrixJob, load_settings
@@ -283,7 +283,8 @@ def test_names__that_code_and_workflows_share():
     assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"] == [WORKFLOWS["perfgate-pr.yml"][1]["name"]]
     assert f"github.event.label.name == '{LABEL}'" in WORKFLOWS["perfgate-pr.yml"][0]
     assert (FOLDER / "perfgate-dispatch.yml").exists()
-    assert callable(start_measurement)
+    assert callable(answer_comment)
+    assert f"'{CHECK}' }}}}" in WORKFLOWS["perfgate-pr.yml"][1]["jobs"]["verdict"]["name"]
 
 
 def test_verdict__is_never_skipped_and_never_answers_for_another_label():

@@ -26,7 +26,7 @@ from tests.fakes.act import (
 from tests.fakes.github_server import run_fake_github
 
 COMMIT = "c" * 40
-TEXTS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "github.md").read_text(), re.DOTALL)
+TEXTS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "how-to" / "github.md").read_text(), re.DOTALL)
 # zizmor colours its answer wherever the variable CI is set; the name of a finding is read from it.
 TOOLS = (
     ["check-jsonschema", "--builtin-schema", "vendor.github-workflows"],

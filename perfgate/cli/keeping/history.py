@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past
 from perfgate.cli.output import add_format_option, print_result, write_file, write_output
 from perfgate.errors import InputError
-from perfgate.gate.case import load_case
 from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
 from perfgate.history.listing import describe_events, describe_ledger, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
 from perfgate.report.table import print_table
-
-if TYPE_CHECKING:
-    from perfgate.history.database import HistoryQuestion
-    from perfgate.history.entries import Provenance, SessionRows
 
 
 @click.group(name="history")
@@ -43,23 +37,9 @@ command.add_command(import_past)
 def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], style: str, **told: str) -> int:
     """Add result folders with their verdicts. A folder that is given twice counts once."""
     require_extra()
-    from perfgate.history.entries import Provenance  # noqa: PLC0415 - pyarrow and duckdb are an extra
-    from perfgate.history.store import Store  # noqa: PLC0415
+    from perfgate.cli.keeping.history_work import append_folders  # noqa: PLC0415 - pyarrow and duckdb are an extra
 
-    provenance = Provenance(**told)
-    # All are read before the first is written: a broken folder leaves the store as it was.
-    entries = [_read_entry(folder, baselines, provenance) for folder in folders]
-    added = {entry.session for entry in Store(store).append(entries)}
-    sessions = [
-        {
-            "folder": folder,
-            "session": entry.session,
-            "windows": len(entry.windows),
-            "outcome": entry.verdict["outcome"],
-            "added": entry.session in added,
-        }
-        for folder, entry in zip(folders, entries, strict=True)
-    ]
+    sessions = append_folders(folders, store, baselines, **told)
     print_result(style, {"sessions": sessions}, *map(_describe_appended, sessions))
     return 0
 
@@ -67,12 +47,6 @@ def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...]
 def _describe_appended(one: dict[str, Any]) -> str:
     what = f"{one['windows']} windows, {one['outcome']}" if one["added"] else "already there"
     return f"{one['folder']}: session {one['session']}, {what}"
-
-
-def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenance) -> SessionRows:
-    from perfgate.history.entries import enter_session  # noqa: PLC0415
-
-    return enter_session(folder, load_case(folder, baselines), provenance)
 
 
 @command.command()
@@ -90,12 +64,11 @@ def _read_entry(folder: Path, baselines: tuple[Path, ...], provenance: Provenanc
 def show(*, store: str, style: str, html: Path | None, output: Path | None, **asked: Any) -> int:
     """Print trends with their changes of level, creep, the spread of runners, false alarms and machine time."""
     require_extra()
-    from perfgate.history.query import read_history  # noqa: PLC0415
-    from perfgate.history.store import Store  # noqa: PLC0415
+    from perfgate.cli.keeping.history_work import ask  # noqa: PLC0415 - as above
 
     if output is not None and style == "text":
         raise InputError("--output: is for --format json; a table is printed, --html FILE writes a page")
-    history = read_history(Store(store), _build_question(asked))
+    history = ask(store, **asked)
     if html is not None:
         write_file(render_dashboard(history).encode(), html, "--html ")
     if style == "json":
@@ -105,21 +78,7 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
     return 0
 
 
-def _build_question(asked: dict[str, Any]) -> HistoryQuestion:
-    from perfgate.history.database import LAST, HistoryQuestion  # noqa: PLC0415
-    from perfgate.history.imports import read_moment  # noqa: PLC0415
-
-    return HistoryQuestion(
-        scenarios=asked["scenarios"],
-        hardware=asked["hardware"],
-        metrics=asked["metrics"],
-        since=read_moment(asked["since"]) if asked["since"] else None,
-        last=LAST if asked["last"] is None else asked["last"],
-    )
-
-
 def _print_history(history: History) -> None:
-
     print_table(tabulate_series(history.series))
     for series in history.series:
         if events := list(describe_events(series)):
@@ -144,17 +103,12 @@ def _print_history(history: History) -> None:
 def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:  # noqa: PLR0913 - click hands over one argument an option
     """Write into the ledger of false alarms that a person overruled a verdict. SESSION may be cut to its first digits."""
     require_extra()
-    from perfgate.history.query import find_session  # noqa: PLC0415
-    from perfgate.history.schema import SCHEMA  # noqa: PLC0415
-    from perfgate.history.store import Store  # noqa: PLC0415
+    from perfgate.cli.keeping.history_work import overrule  # noqa: PLC0415 - as above
 
     if not reason.strip() or not person.strip():
         raise InputError("--reason and --by: must say something; the ledger is read by people")
-    opened = Store(store)
-    found = find_session(opened, session)
     ruling = "accepted" if accepted else "false alarm"
-    row = {"schema": SCHEMA, "session": found, "ruled": datetime.now(UTC), "person": person, "ruling": ruling, "reason": reason}
-    opened.add_override(row)
+    found = overrule(store, session, person=person, ruling=ruling, reason=reason)
     said = {"session": found, "ruling": ruling, "reason": reason, "person": person}
     print_result(style, said, f"session {found}: {ruling}, {reason}")
     return 0
@@ -166,8 +120,8 @@ def override(*, session: str, store: str, reason: str, person: str, accepted: bo
 def compact(*, store: str, style: str) -> int:
     """Merge the many small files of each month into one; run it now and then, from one place."""
     require_extra()
-    from perfgate.history.store import Store  # noqa: PLC0415
+    from perfgate.cli.keeping.history_work import compact_store  # noqa: PLC0415 - as above
 
-    before, after = Store(store).compact()
+    before, after = compact_store(store)
     print_result(style, {"store": store, "files_before": before, "files": after}, f"{store}: {before} files, now {after}")
     return 0

@@ -13,6 +13,7 @@ import click
 
 from perfgate.cli.machine.runner_cache import cache
 from perfgate.cli.machine.runner_host import init_host
+from perfgate.cli.machine.runner_ledger import ledger
 from perfgate.cli.machine.runner_slot import FILE, arm, clean, enlist, hook, prepare, run_once, scrub
 from perfgate.cli.output import add_format_option
 from perfgate.errors import InputError, RunnerError, TelemetryError
@@ -26,7 +27,9 @@ from perfgate.runner.settings import load_runner
 from perfgate.runner.slots import Held, Wish, hold
 from perfgate.runner.status import format_json, format_metrics, read_status
 
-KERNEL_LOG = click.option("--kernel-log", type=FILE, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
+# Not `readable`, which click takes for a condition: a slot's user may not read the log, and the doctor says so.
+LOG = click.Path(path_type=Path, readable=False)
+KERNEL_LOG = click.option("--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
 _DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
 
 
@@ -35,7 +38,7 @@ def command() -> None:
     """Keep a machine fit, locked, closed to strangers and clean. Its settings are in /etc/perfgate/runner.toml."""
 
 
-for part in (arm, cache, clean, enlist, hook, init_host, prepare, run_once, scrub):
+for part in (arm, cache, clean, enlist, hook, init_host, ledger, prepare, run_once, scrub):
     command.add_command(part)
 
 

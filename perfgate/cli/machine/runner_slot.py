@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from perfgate.cli.output import add_format_option, print_json, print_result
-from perfgate.errors import InputError, PerfgateError, RunnerError
-from perfgate.github.registration import App, register
+from perfgate.errors import GitHubError, InputError, PerfgateError, RunnerError
+from perfgate.github.registration import App, list_waiting, register
 from perfgate.runner.cleaning import clean_gpus
+from perfgate.runner.fleet.priority import choose_priorities
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Severity, judge_health
 from perfgate.runner.hook import kill_worker, start_job
@@ -140,21 +141,27 @@ def enlist(name: str, style: str) -> int:
     """
     runner = load_runner()
     labels = list_labels(require_fit(runner, name))
-    registered = put(runner, name, lambda runner_name: register(build_app(), runner_name, labels))
+    registered = put(runner, name, lambda runner_name: _register(runner_name, labels))
     print_result(style, {"slot": name, "registered": registered}, registered)
     return 0
 
 
 def _register(name: str, labels: Sequence[str]) -> str:
-
-    return register(build_app(), name, labels)
+    """Register under the slot's labels and those of how urgent a job is that it may take."""
+    app = build_app()
+    try:
+        waiting = list_waiting(app, load_runner().repositories)
+    except GitHubError as error:
+        click.echo(f"perfgate: priorities are not kept for this job: {error}", err=True)
+        waiting = ()
+    return register(app, name, [*labels, *choose_priorities(waiting, labels)])
 
 
 def build_app() -> App:
     """The app of this machine's settings. Raise InputError when they name none."""
     found = load_runner().registration
     if found is None:
-        raise InputError("registration: is missing in the runner's settings; docs/runners.md shows it")
+        raise InputError("registration: is missing in the runner's settings; docs/how-to/runners.md shows it")
     return App(
         app_id=found.app_id,
         installation=found.installation,

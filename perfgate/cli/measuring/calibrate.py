@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from perfgate.cli.options import add_arm_options, add_scenario_argument, build_arms, choose_folder, read_scenario
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_result
 from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.gate.baseline_files import find_path, save_baseline
@@ -17,7 +17,6 @@ from perfgate.gate.recorded_calibration import calibrate_from, parse_slowed
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.progress import show_progress
 from perfgate.storage.state import find_machine_baselines
-from perfgate.verdict.baselines import Baseline
 
 MAX_PERCENT = 1000.0
 """Of a decode step: what slows it more is a fault and no effect to calibrate by."""
@@ -53,49 +52,50 @@ MAX_PERCENT = 1000.0
 @click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
 @add_arm_options
 @add_format_option
-def command(  # noqa: PLR0913, PLR0917 - click hands over one argument an option
-    scenario: str,
-    blocks: int | None,
-    injections: tuple[str, ...],
-    effects: str | None,
-    target: Path | None,
-    out: Path | None,
-    parent: Path,
-    resume: bool,  # noqa: FBT001 - as above
-    style: str,
-    **options: Any,
-) -> int:
+def command(*, scenario: str, target: Path | None, style: str, **options: Any) -> int:
     """Measure A/A blocks of SCENARIO and store this machine's noise bands, replacing those that it had.
 
     A session of equal arms first, then one for each slow-down. What was cut off goes on with --resume and the same options.
     With --from nothing is measured: the bands come from sessions that are there already.
     """
     text, parsed = read_scenario(scenario)
-    recorded, slowed = options.pop("recorded"), options.pop("slowed")
-    if recorded or slowed:
-        if not recorded or blocks or injections or effects or out or resume:
-            raise InputError(
-                "--injected belongs to --from, and --from measures nothing: leave out --blocks, --inject, --effects, --out and "
-                "--resume"
-            )
-        return _store(_read_recorded(parsed, recorded, slowed), target, style)
-    if resume and out is None:
+    if options["recorded"] or options["slowed"]:
+        _refuse_to_measure(options)
+        baseline = calibrate_from(parsed, options["recorded"], [parse_slowed(one) for one in options["slowed"]])
+    else:
+        calibration = _plan(text, parsed, options)
+        with show_progress() as progress:
+            baseline = calibrate(calibration, progress)
+    path = find_path(target or find_machine_baselines(), baseline.fingerprint, baseline.scenario)
+    save_baseline(baseline, path)
+    print_result(style, {"baseline": path, "aa_blocks": baseline.blocks}, path)
+    return 0
+
+
+def _refuse_to_measure(options: dict[str, Any]) -> None:
+    """Raise InputError where recorded sessions come with options of a measurement."""
+    if not options["recorded"] or any(options[name] for name in ("blocks", "injections", "effects", "out", "resume")):
+        raise InputError(
+            "--injected belongs to --from, and --from measures nothing: leave out --blocks, --inject, --effects, --out and "
+            "--resume"
+        )
+
+
+def _plan(text: str, scenario: Scenario, options: dict[str, Any]) -> Calibration:
+    if options["resume"] and options["out"] is None:
         raise InputError("--resume: needs --out FOLDER, the folder in which the calibration was cut off")
-    spec = build_arms(options)[Arm.BASE]
-    folder = choose_folder(f"{parsed.name}-calibration", out, parent, resume=resume)
-    calibration = Calibration(
-        scenario=parsed,
+    effects = options["effects"]
+    return Calibration(
+        scenario=scenario,
         text=text,
-        spec=spec,
-        folder=folder,
-        blocks=blocks or parsed.blocks.calibration_blocks,
-        injections=injections or (() if effects else parsed.blocks.calibration_injections),
+        spec=build_arms(options)[Arm.BASE],
+        folder=choose_folder(f"{scenario.name}-calibration", options["out"], options["parent"], resume=options["resume"]),
+        blocks=options["blocks"] or scenario.blocks.calibration_blocks,
+        injections=options["injections"] or (() if effects else scenario.blocks.calibration_injections),
         effects=parse_effects(effects) if effects else (),
         model=options["model"],
-        resume=resume,
+        resume=options["resume"],
     )
-    with show_progress() as progress:
-        return _store(calibrate(calibration, progress), target, style)
 
 
 def parse_effects(text: str) -> tuple[float, ...]:
@@ -109,19 +109,3 @@ def parse_effects(text: str) -> tuple[float, ...]:
             f"--effects {text}: give percents above 0 and at most {MAX_PERCENT:.0f} with commas, such as 1,2,3,5,10"
         )
     return tuple(percent / 100 for percent in dict.fromkeys(percents))
-
-
-def _read_recorded(scenario: Scenario, recorded: tuple[Path, ...], slowed: tuple[str, ...]) -> Baseline:
-
-    return calibrate_from(scenario, recorded, [parse_slowed(text) for text in slowed])
-
-
-def _store(baseline: Baseline, target: Path | None, style: str) -> int:
-
-    path = find_path(target or find_machine_baselines(), baseline.fingerprint, baseline.scenario)
-    save_baseline(baseline, path)
-    if style == "json":
-        print_json({"baseline": path, "aa_blocks": baseline.blocks})
-    else:
-        click.echo(path)
-    return 0

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json, write_file
+from perfgate.cli.output import add_format_option, print_result, write_file
 from perfgate.report.cells import describe_cell, remark, tabulate_cells
 from perfgate.report.chart.picture import require_format, save_curve_plot
 from perfgate.report.table import lay_out_markdown, print_table
 from perfgate.results.frame import dump_csv, frame_of_cells
 from perfgate.results.matrix_records import require_matrix
 from perfgate.results.matrix_results import load_matrix
-from perfgate.scenario.matrix import find_matrix, parse_matrix, read_matrix_text
+from perfgate.scenario.catalog import find_matrix, read_matrix_text
+from perfgate.scenario.matrix import parse_matrix
 from perfgate.serving.matrix_run import MatrixRequest, measure_matrix
 from perfgate.serving.progress import show_progress
 from perfgate.storage.journal import write_atomically
+from perfgate.verdict.cells import judge_cells
 
 
 @click.command(name="matrix")
@@ -48,17 +50,14 @@ def command(  # noqa: PLR0913 - click hands over one argument an option
         require_matrix(out)
     with show_progress() as progress:
         measure_matrix(MatrixRequest(matrix=matrix, text=text, folder=out, model=model, resume=resume), progress)
-    _, cells = load_matrix(out)
-    table = tabulate_cells(cells)
-    remarks = list(remark(cells, matrix.rounds))
+    cells = judge_cells(*load_matrix(out))
+    table, remarks = tabulate_cells(cells), list(remark(cells, matrix.rounds))
     write_atomically(out / "table.md", "\n".join([lay_out_markdown(table), "", *remarks, ""]).encode())
-    write_file(dump_csv(frame_of_cells(cells, str(out))), out / "table.csv")
-    if style == "json":
-        print_json({"cells": [describe_cell(cell) for cell in cells], "remarks": remarks})
-    else:
+    windows = [(cell.server, cell.load, window) for cell in cells for window in cell.windows]
+    write_file(dump_csv(frame_of_cells(windows, str(out))), out / "table.csv")
+    if style == "text":
         print_table(table)
-        for line in remarks:
-            click.echo(line)
+    print_result(style, {"cells": [describe_cell(cell) for cell in cells], "remarks": remarks}, *remarks)
     if picture is not None:
         save_curve_plot(cells, matrix.title, picture)
     return 3 if any(cell.problems for cell in cells) else 0

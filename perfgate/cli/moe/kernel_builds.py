@@ -58,17 +58,12 @@ def build_kernels(  # noqa: PLR0913, PLR0917 - one parameter for each option
         return build_checkout(checkout, python, archs, base, wheels, style)
     if python or base:
         raise InputError("--python and --base are for a checkout: give --checkout DIR")
-    from perfgate_moe.build.build import build, parse_arch  # noqa: PLC0415 - loads Triton
-    from perfgate_moe.build.recipes import recipes  # noqa: PLC0415 - loads Triton
+    from perfgate.cli.moe.kernel_work import build_own  # noqa: PLC0415 - loads Triton
 
-    chosen = [recipe for recipe in recipes() if only in recipe.name]
-    if not chosen:
-        raise InputError(f"--only {only}: no kernel's name contains it; run without --only to see the names")
     found = []
-    for arch in [parse_arch(text) for text in archs]:
-        for recipe in (recipe for recipe in chosen if recipe.suits(arch)):
-            found.append(build(recipe, arch))
-            click.echo(str(found[-1]), err=style == "json")
+    for built in build_own(archs, only):
+        found.append(built)
+        click.echo(str(built), err=style == "json")
     return tell_built(found, style)
 
 
@@ -98,9 +93,7 @@ def build_checkout(  # noqa: PLR0913, PLR0917 - one parameter for each option
     folder: Path, python: str | None, archs: tuple[str, ...], base: str | None, wheels: Path, style: str
 ) -> int:
     """Build an SGLang working tree's kernels; one line each."""
-    from perfgate_moe.build import checkout as sglang  # noqa: PLC0415 - loads Triton
-    from perfgate_moe.build.build import parse_arch  # noqa: PLC0415 - loads Triton
-    from perfgate_moe.timing.shapes import SIXTEEN_BIT_SHAPES  # noqa: PLC0415 - loads torch
+    from perfgate.cli.moe.kernel_work import SIXTEEN_BIT_SHAPES, parse_arch, sglang  # noqa: PLC0415 - loads Triton and torch
 
     tree = sglang.open_checkout(folder, python)
     is_wheel_due = base is not None and sglang.is_kernel_changed(tree, base)

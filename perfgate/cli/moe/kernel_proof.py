@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.output import add_format_option, print_result
-from perfgate.errors import InputError
 from perfgate.results.records import save_proof
-from perfgate.serving.engine.arms import list_caches
 from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
-from perfgate_moe.proof.values import ArmName
-
-if TYPE_CHECKING:
-    from perfgate_moe.proof.proving import ProofRequest, Side
 
 TREE = click.Path(path_type=Path, file_okay=False)
 
@@ -47,10 +40,9 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     takes the proof over into the result folder.
     """
     require_torch()
-    from perfgate_moe.proof.proving import prove  # noqa: PLC0415 - loads torch
+    from perfgate.cli.moe.kernel_work import prove_sides  # noqa: PLC0415 - loads torch
 
-    request = _build_request(options)
-    proof = prove(_open_sides(options), request, options["wheels"], tell)
+    proof = prove_sides(options, tell)
     save_proof(proof, output)
     problems = list(check_kernels(proof))
     content = {"file": output, "kernels": describe_proof(proof), "problems": problems}
@@ -58,45 +50,6 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     for problem in problems:
         click.echo(f"perfgate: {problem}", err=True)
     return 1 if problems else 0
-
-
-def _build_request(options: Mapping[str, Any]) -> ProofRequest:
-    """What both arms are put to. Raise InputError or MoeError for names that are none."""
-    from perfgate_moe.build.build import parse_arch  # noqa: PLC0415 - loads Triton
-    from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
-    from perfgate_moe.exam.implementations import find  # noqa: PLC0415 - loads torch
-    from perfgate_moe.proof.proving import ProofRequest  # noqa: PLC0415 - loads torch
-    from perfgate_moe.timing.shapes import SIXTEEN_BIT_SHAPES, find_shape  # noqa: PLC0415 - loads torch
-
-    names = options["names"]
-    if len(set(names)) < len(names):
-        raise InputError("--impl: give each implementation once, for example --impl sglang")
-    for name in names:
-        find(name)
-    matrices = {"quick": quick_matrix, "full": full_matrix}
-    return ProofRequest(
-        layers=[(name, find_shape(name)) for name in options["shapes"] or SIXTEEN_BIT_SHAPES],
-        arch=parse_arch(options["arch"]),
-        implementations=names,
-        cases=tuple(map(LayerCase.parse, options["texts"])) or matrices[options["matrix"]](),
-        device=options["device"],
-    )
-
-
-def _open_sides(options: Mapping[str, Any]) -> list[Side]:
-    """Both arms' working trees, base first."""
-    from perfgate_moe.build.checkout import open_checkout  # noqa: PLC0415 - loads torch
-    from perfgate_moe.proof.proving import Side  # noqa: PLC0415 - loads torch
-
-    caches = options["caches"] and options["caches"].resolve()
-    trees: tuple[tuple[ArmName, Path, str | None, str], ...] = (
-        ("base", options["base_checkout"], options["base_python"], "--base-checkout"),
-        ("candidate", options["checkout"], options["python"], "--checkout"),
-    )
-    return [
-        Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches and caches / arm))
-        for arm, tree, program, option in trees
-    ]
 
 
 def tell(line: str) -> None:

@@ -47,15 +47,13 @@ def list_implementations(style: str) -> None:
 def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str, style: str) -> int:
     """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
     require_torch()
-    from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix  # noqa: PLC0415 - loads torch
-    from perfgate_moe.exam.examiner import examine  # noqa: PLC0415 - loads torch
-    from perfgate_moe.exam.implementations import find  # noqa: PLC0415 - loads torch
+    from perfgate.cli.moe.kernel_work import choose_cases, examine, find  # noqa: PLC0415 - loads torch
 
     if bool(texts) == bool(matrix):
         raise InputError("give either --case or --matrix, for example --matrix quick")
     implementation = find(name)
     implementation.load()
-    cases = {"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else tuple(map(LayerCase.parse, texts))
+    cases = choose_cases(texts, matrix)
     wrong = left_out = 0
     said: list[dict[str, Any]] = []
     for answer in examine(implementation, cases, device):
@@ -95,29 +93,18 @@ def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | 
     versions are left alone, so that an interrupted run goes on where it stopped.
     """
     require_torch()
-    from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path  # noqa: PLC0415 - loads torch
-    from perfgate_moe.timing.card import describe_device  # noqa: PLC0415 - loads torch
-    from perfgate_moe.timing.shapes import find_shape, weight_sets  # noqa: PLC0415 - loads torch
-    from perfgate_moe.timing.tuner import Budget, require_gpu, tune  # noqa: PLC0415 - loads torch
+    from perfgate.cli.moe.kernel_work import Budget, Tuning  # noqa: PLC0415 - loads torch
 
     counts = parse_tokens(tokens)
-    case = find_shape(shape)
-    if case.dtype == "float32":
-        raise InputError(f"--shape {shape}: plans are tuned for layers of 16 bits, add dtype=bfloat16")
-    device = require_gpu()
-    path = out or table_path(device)
-    versions = describe_device()
-    weights = weight_sets(case, "cuda")
-    key = shape_key(weights[0])
-    left = [count for count in counts if again or not is_tuned(read_table(path), key, count, versions)]
-    if skipped := sorted(set(counts) - set(left)):
-        click.echo(f"in the table already: M = {', '.join(map(str, skipped))}", err=style == "json")
+    tuning = Tuning.open(shape, counts, out, Budget(seconds=seconds, plans=plans), is_again=again)
+    if tuning.skipped:
+        click.echo(f"in the table already: M = {', '.join(map(str, tuning.skipped))}", err=style == "json")
     results = []
-    for result in tune(case, left, weights, Budget(seconds=seconds, plans=plans)):
-        store(path, key, result, versions)
+    for result in tuning.run():
         results.append(result)
         click.echo(describe_tuned(result), err=style == "json")
-    print_result(style, {"table": path, "shape": key, "already_tuned": skipped, "tuned": results}, path)
+    content = {"table": tuning.path, "shape": tuning.key, "already_tuned": tuning.skipped, "tuned": results}
+    print_result(style, content, tuning.path)
 
 
 def parse_tokens(text: str) -> list[int]:

@@ -85,13 +85,14 @@ def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSect
 
 def find_comments(github: GitHub, target: CommentTarget) -> list[dict[str, Any]]:
     """Find perfgate's own comments, oldest first: they begin with the mark, and the bot wrote them. The mark proves nothing."""
-    own = (comment for comment in github.list_all(target.comments) if _is_own(comment, target.bot))
+    own = (comment for comment in github.list_all(target.comments) if is_own(comment, target.bot, MARK))
     return sorted(own, key=lambda comment: int(comment["id"]))
 
 
-def _is_own(comment: dict[str, Any], bot: str) -> bool:
+def is_own(comment: Mapping[str, Any], bot: str, mark: str) -> bool:
+    """Whether the bot wrote a comment that begins with `mark`; a mark alone proves nothing."""
     user = comment.get("user") or {}
-    return user.get("login") == bot and user.get("type") == "Bot" and str(comment.get("body") or "").startswith(MARK)
+    return user.get("login") == bot and user.get("type") == "Bot" and str(comment.get("body") or "").startswith(mark)
 
 
 def _is_shown(found: Sequence[Mapping[str, Any]], sections: Sequence[MachineSection]) -> bool:

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
 from perfgate.github.comment.states import State
-from perfgate.github.handoff.handoff import HandoffSubject, Label, Sha, Time
+from perfgate.github.handoff.handoff import FactName, HandoffSubject, Label, Sha, Time
 
 MARK = "<!-- perfgate:v1 -->"
 """The first line of perfgate's comment. Any user can write it, so the author counts too."""
@@ -27,7 +27,7 @@ MAX_COMMENT = 60_000
 """Characters; GitHub refuses more than 65,536."""
 
 MAX_HISTORY = 10
-OVERHEAD = 2_700
+OVERHEAD = 4_600
 """Characters of a section at most that are neither its body nor the history that is shown: its state and its heading."""
 
 CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
@@ -38,14 +38,24 @@ _FOOT = re.compile(r"^<!-- perfgate:foot -->\n.*", re.DOTALL | re.MULTILINE)
 
 
 @record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
+class Loss:
+    """A metric that became worse. `most_ratio` is the loss that its interval rules out, as a positive ratio."""
+
+    scenario: Label
+    metric: FactName
+    most_ratio: Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)]
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True, defer_build=True))
 class ResultEntry:
-    """One result in one line: which commit, what came of it, when, and in which run."""
+    """One result in one line: which commit, what came of it, when, in which run, and what may be accepted of it."""
 
     head_sha: Sha
     state: State
     run_id: Annotated[int, Field(ge=0, lt=2**53)]
     run_attempt: Annotated[int, Field(ge=0, lt=100_000)]
     at: Time
+    losses: Annotated[tuple[Loss, ...], Field(max_length=16)] = ()
 
     @property
     def order(self) -> tuple[int, int]:

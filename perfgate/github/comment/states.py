@@ -22,6 +22,7 @@ class State(StrEnum):
     INVALID = "invalid"
     SICK = "sick-runner"
     REPORTED = "regression-reported"
+    ACCEPTED = "accepted"
 
     @property
     def is_final(self) -> bool:
@@ -54,6 +55,7 @@ _STATUSES = {
     State.IMPROVED: "success",
     State.REGRESSION: "failure",
     State.REPORTED: "success",
+    State.ACCEPTED: "success",
 }
 _OF_OUTCOME = {
     Outcome.IMPROVED: State.IMPROVED,
@@ -86,6 +88,11 @@ _STATES = {
         order=(Outcome.REGRESSION.order, 1),
         icon=Outcome.REGRESSION.icon,
         sentence="slower on an uncalibrated machine, which this repository has only reported",
+    ),
+    State.ACCEPTED: _StateRow(
+        order=(Outcome.REGRESSION.order, 2),
+        icon=Outcome.REGRESSION.icon,
+        sentence="slower, and accepted by a maintainer for this commit",
     ),
     State.AWAITING: _StateRow(
         order=(Outcome.INCONCLUSIVE.order, 1),

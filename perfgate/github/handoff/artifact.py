@@ -10,6 +10,7 @@ import zlib
 from dataclasses import fields
 from pathlib import Path
 
+from perfgate import __version__
 from perfgate.errors import HandoffError
 from perfgate.github.handoff.handoff import MAX_DOCUMENT_BYTES, Handoff, HandoffSubject, parse_handoff
 from perfgate.machine.accelerators import find_label_of_facts
@@ -110,6 +111,10 @@ def check_subject(handoff: Handoff, expected: HandoffSubject, source: str) -> No
         claimed, due = getattr(handoff.subject, field.name), getattr(expected, field.name)
         if claimed != due:
             raise HandoffError(f"{source}: subject.{field.name} is {claimed}, but its run belongs to {due}; refused")
+    if handoff.perfgate != __version__:
+        raise HandoffError(
+            f"{source}: measured by perfgate {handoff.perfgate}, and this side is {__version__}; install that on the machine"
+        )
     for arm, found in handoff.arms.items():
         if (label := find_label_of_facts(found.facts)) != expected.hardware:
             raise HandoffError(f"{source}: arms.{arm.value} ran on {label}, where {expected.hardware} was asked for; refused")

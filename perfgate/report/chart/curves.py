@@ -24,8 +24,8 @@ from perfgate.report.chart.svg import (
     trace,
     write_label,
 )
-from perfgate.results.matrix_results import CellResult
 from perfgate.storage.rounding import format_percent
+from perfgate.verdict.cells import CellResult
 from perfgate.verdict.power import Curve
 
 HEIGHT, ABOVE, BELOW = 250.0, 34.0, 46.0

@@ -11,8 +11,8 @@ from perfgate.report.chart.curves import ACROSS, list_effects, list_servers, plo
 from perfgate.report.chart.letters import fold_text, measure_text
 from perfgate.report.chart.svg import Drawing, LegendEntry
 from perfgate.report.chart.templates import make_environment, read_style
-from perfgate.results.matrix_results import CellResult
 from perfgate.storage.journal import write_atomically
+from perfgate.verdict.cells import CellResult
 from perfgate.verdict.power import Curve, Study
 
 SUFFIX = ".svg"

@@ -39,9 +39,9 @@ from perfgate.report.html.page import (
     make_sheet,
 )
 from perfgate.report.html.session_page import RAW_DATA
-from perfgate.results.matrix_results import CellResult
 from perfgate.scenario.matrix import Matrix
 from perfgate.storage.rounding import format_percent
+from perfgate.verdict.cells import CellResult
 
 ROW, ABOVE, BELOW = 34.0, 24.0, 46.0
 
@@ -88,21 +88,21 @@ def _describe_levels(cells: Sequence[CellResult]) -> Iterator[PagePart]:
 
 
 def _describe_windows(cells: Sequence[CellResult], raw: RawData) -> Iterator[PagePart]:
-    runs = sorted(((entry, run) for cell in cells for entry, run in cell.runs), key=lambda pair: pair[0].begun_s)
-    if not runs:
+    found = sorted(((cell, window) for cell in cells for window in cell.windows), key=lambda pair: pair[1].begun_s)
+    if not found:
         return
     metric = METRICS[SPREAD]
     rows = tuple(
         (
-            SheetCell(text=entry.server),
-            SheetCell(text=entry.load),
-            SheetCell(text=str(entry.round)),
-            SheetCell(text=str(entry.start)),
-            SheetCell(text=f"{entry.begun_s:,.1f}"),
-            SheetCell(text=f"{run.values[SPREAD]:,.{metric.decimals}f}" if SPREAD in run.values else "n/a"),
-            SheetCell(text=entry.file.rpartition("/")[2], href=raw.link(entry.file)),
+            SheetCell(text=cell.server),
+            SheetCell(text=cell.load),
+            SheetCell(text=str(window.block)),
+            SheetCell(text=str(window.start)),
+            SheetCell(text=f"{window.begun_s:,.1f}"),
+            SheetCell(text=f"{window.run.values[SPREAD]:,.{metric.decimals}f}" if SPREAD in window.run.values else "n/a"),
+            SheetCell(text=raw.name(window.run.source).rpartition("/")[2], href=raw.link(raw.name(window.run.source))),
         )
-        for entry, run in runs
+        for cell, window in found
     )
     header = ("server", "load", "round", "start", "begun, s", f"{metric.title}, {metric.unit}", "raw")
     sheet = Sheet(caption="Windows in the order of time", header=header, rows=rows)
@@ -123,7 +123,7 @@ def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
     found = [(cell, level) for cell in cells if (level := cell.find_level(SPREAD))]
     if not found:
         return None
-    rounds = sorted({entry.round for cell, _ in found for entry, _ in cell.runs})
+    rounds = sorted({window.block for cell, _ in found for window in cell.windows})
     keys = [LegendEntry(sign=(dot((11, 8), _outline(number), _style(number)),), text=f"round {number}") for number in rounds]
     return make_figure(
         "rounds",
@@ -135,7 +135,7 @@ def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
 
 
 def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Drawing:
-    shares = [100 * run.values[SPREAD] / level - 100 for cell, level in found for _, run in cell.runs if SPREAD in run.values]
+    shares = [share for cell, level in found for _, share in _list_shares(cell, level)]
     low, high = find_span([*shares, -1.0, 1.0])
     bottom = ABOVE + ROW * len(found)
     x = Scale(low=low, high=high, start=12.0, end=width - 12)
@@ -145,11 +145,16 @@ def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Dra
     for number, (cell, level) in enumerate(found):
         top = ABOVE + number * ROW
         shapes.append(write_label(12, top + 8, f"{cell.server}, {cell.load}", "tick"))
-        for entry, run in ((entry, run) for entry, run in cell.runs if SPREAD in run.values):
-            share = 100 * run.values[SPREAD] / level - 100
-            hint = f"{cell.server}, {cell.load}, round {entry.round}: {format_percent(share / 100, 2, is_signed=True)}"
-            shapes.append(dot((x.clamp(share), top + 20), _outline(entry.round), _style(entry.round), hint=hint))
+        for turn, share in _list_shares(cell, level):
+            hint = f"{cell.server}, {cell.load}, round {turn}: {format_percent(share / 100, 2, is_signed=True)}"
+            shapes.append(dot((x.clamp(share), top + 20), _outline(turn), _style(turn), hint=hint))
     return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
+
+
+def _list_shares(cell: CellResult, level: float) -> list[tuple[int, float]]:
+    """The round of each window, and how far in % its throughput lies from the cell's level."""
+    told = ((window.block, window.run.values.get(SPREAD)) for window in cell.windows)
+    return [(turn, 100 * value / level - 100) for turn, value in told if value is not None]
 
 
 def _outline(number: int) -> str:

@@ -77,8 +77,8 @@ def find_problems(session: Session, scenario: Scenario) -> tuple[str, ...]:
         check_asked(session.windows, session.expert_use) if "expert_use" in session.checks else iter(()),
         check_equivalence(session.answers, rules),
         check_answered(session.windows, session.answers) if "equivalence" in session.checks else iter(()),
-        check_expectations(session.expect, session.shown) if session.shown else iter(()),
-        check_gsm8k(session.marks, rules.gsm8k) if session.shown and "gsm8k" in session.checks else iter(()),
+        check_expectations(session.expect, session.seen) if session.seen else iter(()),
+        check_gsm8k(session.marks, rules.gsm8k) if session.seen and "gsm8k" in session.checks else iter(()),
     )
     return tuple(dict.fromkeys(problem for check in checks for problem in check))
 

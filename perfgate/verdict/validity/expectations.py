@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perfgate.core import Arm
-from perfgate.evidence import KernelProfile, KernelTrace, Shown
+from perfgate.evidence import KernelProfile, KernelTrace, Seen
 from perfgate.scenario.safeguards import Expect
 from perfgate_moe.engines.switch import PROOF, VARIABLE
 
@@ -19,15 +19,15 @@ MIN_ADDED_RATIO = 1.5
 share of prefill among them moves by a few percent."""
 
 
-def check_expectations(expect: Expect, shown: Shown) -> Iterator[str]:
+def check_expectations(expect: Expect, seen: Seen) -> Iterator[str]:
     """Name every expectation that the candidate did not meet, by what it showed after the first block."""
     for pattern in expect.log:
-        if pattern not in shown.log:
+        if pattern not in seen.log:
             yield describe_missing(pattern)
-    if expect.needs_profile and shown.problem:
-        yield f"candidate: {shown.problem}"
+    if expect.needs_profile and seen.problem:
+        yield f"candidate: {seen.problem}"
     elif expect.needs_profile:
-        yield from _check_kernels(expect, shown.profiles)
+        yield from _check_kernels(expect, seen.profiles)
 
 
 def describe_missing(pattern: str) -> str:

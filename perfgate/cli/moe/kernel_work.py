@@ -1,0 +1,121 @@
+"""What the commands of `perfgate kernels` do. It loads torch and Triton, which may be absent: imported when one is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from perfgate.errors import InputError
+from perfgate.serving.engine.arms import list_caches
+from perfgate_moe.build import checkout as sglang
+from perfgate_moe.build.build import build, parse_arch
+from perfgate_moe.build.checkout import open_checkout
+from perfgate_moe.build.recipes import recipes
+from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix
+from perfgate_moe.exam.examiner import examine
+from perfgate_moe.exam.implementations import find
+from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path
+from perfgate_moe.proof.proving import ProofRequest, Side, prove
+from perfgate_moe.proof.values import ArmName, KernelProof
+from perfgate_moe.timing.card import describe_device
+from perfgate_moe.timing.shapes import SIXTEEN_BIT_SHAPES, find_shape, weight_sets
+from perfgate_moe.timing.tuner import Budget, require_gpu, tune
+
+__all__ = [
+    "SIXTEEN_BIT_SHAPES",
+    "Budget",
+    "Tuning",
+    "build_own",
+    "choose_cases",
+    "examine",
+    "find",
+    "parse_arch",
+    "prove_sides",
+    "sglang",
+]
+
+
+def choose_cases(texts: Sequence[str], matrix: str | None) -> tuple[LayerCase, ...]:
+    """The cases that were named one by one, or all of a matrix."""
+    return tuple({"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else map(LayerCase.parse, texts))
+
+
+def build_own(archs: Sequence[str], only: str) -> Iterator[Any]:
+    """Compile our kernels whose name contains `only`. Raise InputError where there is none."""
+    chosen = [recipe for recipe in recipes() if only in recipe.name]
+    if not chosen:
+        raise InputError(f"--only {only}: no kernel's name contains it; run without --only to see the names")
+    for arch in [parse_arch(text) for text in archs]:
+        yield from (build(recipe, arch) for recipe in chosen if recipe.suits(arch))
+
+
+def prove_sides(options: Mapping[str, Any], tell: Callable[[str], None]) -> KernelProof:
+    """Build and examine both arms' kernels as the options of `perfgate kernels prove` say."""
+    request = _build_request(options)
+    return prove(_open_sides(options), request, options["wheels"], tell)
+
+
+def _build_request(options: Mapping[str, Any]) -> ProofRequest:
+    """What both arms are put to. Raise InputError or MoeError for names that are none."""
+    names = options["names"]
+    if len(set(names)) < len(names):
+        raise InputError("--impl: give each implementation once, for example --impl sglang")
+    for name in names:
+        find(name)
+    matrices = {"quick": quick_matrix, "full": full_matrix}
+    return ProofRequest(
+        layers=[(name, find_shape(name)) for name in options["shapes"] or SIXTEEN_BIT_SHAPES],
+        arch=parse_arch(options["arch"]),
+        implementations=names,
+        cases=tuple(map(LayerCase.parse, options["texts"])) or matrices[options["matrix"]](),
+        device=options["device"],
+    )
+
+
+def _open_sides(options: Mapping[str, Any]) -> list[Side]:
+    """Both arms' working trees, base first."""
+    caches = options["caches"] and options["caches"].resolve()
+    trees: tuple[tuple[ArmName, Path, str | None, str], ...] = (
+        ("base", options["base_checkout"], options["base_python"], "--base-checkout"),
+        ("candidate", options["checkout"], options["python"], "--checkout"),
+    )
+    return [
+        Side(arm=arm, checkout=open_checkout(tree, program, option), env=list_caches(caches and caches / arm))
+        for arm, tree, program, option in trees
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Plans to be searched for on this GPU: the layer, the numbers of tokens that are `left`, and the table that takes them."""
+
+    case: LayerCase
+    left: list[int]
+    skipped: list[int]
+    path: Path
+    key: str
+    budget: Budget
+    weights: Any
+    versions: Any
+
+    @classmethod
+    def open(cls, shape: str, counts: Sequence[int], out: Path | None, budget: Budget, *, is_again: bool) -> Self:
+        """Leave out what the table holds from these versions, unless `is_again`. InputError for a layer that is not tuned."""
+        case = find_shape(shape)
+        if case.dtype == "float32":
+            raise InputError(f"--shape {shape}: plans are tuned for layers of 16 bits, add dtype=bfloat16")
+        device = require_gpu()
+        path = out or table_path(device)
+        versions, weights = describe_device(), weight_sets(case, "cuda")
+        key = shape_key(weights[0])
+        left = [count for count in counts if is_again or not is_tuned(read_table(path), key, count, versions)]
+        skipped = sorted(set(counts) - set(left))
+        return cls(case=case, left=left, skipped=skipped, path=path, key=key, budget=budget, weights=weights, versions=versions)
+
+    def run(self) -> Iterator[Any]:
+        """Search for one number of tokens after the other; what was found is in the table when it is yielded."""
+        for result in tune(self.case, self.left, self.weights, self.budget):
+            store(self.path, self.key, result, self.versions)
+            yield result

@@ -1,0 +1,51 @@
+"""What perfgate knows of SGLang's insides, read in the source of its releases from 0.5.15.post1 to 0.5.23."""
+
+from __future__ import annotations
+
+from perfgate.engines.insides import EngineFact, Insides
+
+_INJECT, _EXPERTS, _ROUTED, _GSM8K = "--inject", "expert use", "routed weights", "GSM8K"
+
+SGLANG_INSIDES = Insides(
+    first="0.5.15.post1",
+    last="0.5.23",
+    arguments=("sglang/srt/server_args", "sglang/srt/arg_groups"),
+    words="sglang/srt",
+    facts=(
+        EngineFact(kind="name", place="sglang.srt.plugins.hook_registry:HookRegistry", use="every plug-in of perfgate"),
+        EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.forward", use=_INJECT),
+        EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.load_model", use=_INJECT),
+        EngineFact(kind="name", place="sglang.srt.managers.scheduler:Scheduler.run_batch", use=_INJECT),
+        EngineFact(kind="name", place="sglang.srt.layers.moe.fused_moe_triton.layer:FusedMoE.run_moe_core", use=_INJECT),
+        EngineFact(kind="name", place="sglang.srt.layers.moe.topk:TopK", use=_EXPERTS),
+        EngineFact(kind="name", place="sglang.srt.model_loader.loader:initialize_dummy_weights", use=_ROUTED),
+        EngineFact(kind="name", place="sglang.srt.runtime_context:get_parallel", use=_ROUTED),
+        EngineFact(kind="name", place="sglang.benchmark.serving:run_benchmark", use="the load generator"),
+        EngineFact(kind="name", place="sglang.test.simple_eval_common:CompletionSampler", use=_GSM8K),
+        EngineFact(kind="name", place="sglang.test.simple_eval_gsm8k:GSM8KEval", use=_GSM8K, gone="0.5.16"),
+        EngineFact(kind="name", place="sglang.test.simple_eval_gsm8k:get_answer_value", use=_GSM8K, gone="0.5.16"),
+        EngineFact(kind="option", place="--enable-metrics", use="readings of the engine"),
+        EngineFact(kind="option", place="--mem-fraction-static", use="the share of memory"),
+        EngineFact(kind="option", place="--max-total-tokens", use="the pool of tokens"),
+        EngineFact(kind="option", place="--json-model-override-args", use="the model guard"),
+        EngineFact(kind="option", place="--load-format", use="the model guard"),
+        EngineFact(kind="option", place="--moe-runner-backend", use="what a server's memory holds"),
+        EngineFact(kind="option", place="--disable-cuda-graph", use="the CPU engine"),
+        EngineFact(kind="option", place="--sleep-on-idle", use="the CPU engine"),
+        EngineFact(kind="words", place="/health_generate", use="when a server is ready"),
+        EngineFact(kind="words", place="/flush_cache", use="an empty cache before a window"),
+        EngineFact(kind="words", place="/freeze_gc", use="the collector after the warm-up"),
+        EngineFact(kind="words", place="/server_info", use="what a server resolved to"),
+        EngineFact(kind="words", place="/start_profile", use="profiles"),
+        EngineFact(kind="words", place="Load weight end", use="seconds of a start"),
+        EngineFact(kind="words", place="Decode batch", use="the requests that run"),
+        EngineFact(kind="words", place="#running-req", use="the requests that run"),
+        EngineFact(kind="words", place="#retracted_reqs", use="retracted requests"),
+        EngineFact(kind="words", place="Running FlashInfer autotune", use="kernels that are compiled in a window"),
+        EngineFact(kind="words", place="num_running_reqs", use="the requests that run"),
+        EngineFact(kind="words", place="num_queue_reqs", use="the requests that wait"),
+        EngineFact(kind="words", place="cached_tokens_total", use="the share of prefixes found"),
+        EngineFact(kind="words", place="queue_time_seconds", use="the wait in the queue"),
+        EngineFact(kind="words", place="num_retracted_requests_total", use="retracted requests"),
+    ),
+)

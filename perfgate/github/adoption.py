@@ -1,0 +1,111 @@
+"""What another repository adds to be measured: its workflow files, its settings, and what only a person can do there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perfgate.errors import GitHubError, InputError
+from perfgate.github.client import GitHub
+from perfgate.github.events import LABEL
+from perfgate.storage.journal import write_atomically
+
+SOURCE = "perfgate/sglang-perfgate"
+CHECK = "perfgate / perfgate verdict"
+"""The required check as GitHub names it there: the calling job, then the called one."""
+
+_PULLS = "pull_request: {types: [opened, synchronize, reopened, edited, labeled, ready_for_review]}\n  merge_group:"
+_DISPATCH = """workflow_dispatch:
+    inputs:
+      pr: {type: string, required: true}
+      head_sha: {type: string, required: true, description: "The commit that you have read, all 40 digits."}
+      hardware: {type: string, default: ""}
+      scenario: {type: string, default: ""}"""
+_REPORTING = "actions: read, contents: read, pull-requests: write, statuses: write"
+_ROWS: Mapping[str, tuple[str, str]] = {
+    "perfgate-pr": (_PULLS, "contents: read, pull-requests: read, statuses: read"),
+    "perfgate-report": ("workflow_run: {workflows: [perfgate-pr], types: [in_progress, completed]}", _REPORTING),
+    "perfgate-dispatch": (_DISPATCH, _REPORTING),
+    "perfgate-command": (
+        "issue_comment: {types: [created]}",
+        "actions: write, contents: read, pull-requests: write, statuses: write",
+    ),
+    "perfgate-baseline": (
+        'schedule: [{cron: "17 2 * * *"}]\n  workflow_dispatch:',
+        "contents: write, pull-requests: write",
+    ),
+    "perfgate-runners": ('schedule: [{cron: "43 */6 * * *"}]\n  workflow_dispatch:', "contents: read"),
+}
+"""When each file runs, and the rights that it hands to perfgate's own file of that name."""
+
+
+def write_workflows(commit: str) -> dict[str, str]:
+    """The text of each workflow file by its name, pinned to `commit`."""
+    return {
+        f"{name}.yml": f"name: {name}\non:\n  {events}\npermissions: {{}}\njobs:\n  perfgate:\n    permissions: {{{rights}}}\n"
+        f"    uses: {SOURCE}/.github/workflows/{name}.yml@{commit}\n"
+        for name, (events, rights) in _ROWS.items()
+    }
+
+
+def write_settings(machines: Sequence[str], scenarios: Sequence[str]) -> str:
+    """The text of perfgate.toml."""
+    listed = ", ".join(f'"{name}"' for name in scenarios)
+    return "\n".join(f"[hardware.{name}]\nscenarios = [{listed}]\n" for name in machines)
+
+
+def plan_files(root: Path, commit: str, machines: Sequence[str], scenarios: Sequence[str]) -> dict[Path, str]:
+    """Each file with its text. Raise InputError where one is there and says another thing: nothing is written then."""
+    folder = root / ".github"
+    files = {folder / "workflows" / name: text for name, text in write_workflows(commit).items()}
+    files[folder / "perfgate.toml"] = write_settings(machines, scenarios)
+    for path, text in files.items():
+        try:
+            is_other = path.exists() and path.read_text(encoding="utf-8") != text
+        except (OSError, UnicodeDecodeError):
+            is_other = True
+        if is_other:
+            raise InputError(f"{path}: is there and says another thing; move it away, or change it by hand")
+    return files
+
+
+def save_files(files: Mapping[Path, str]) -> None:
+    """Write each file whole. Raise InputError for a place that cannot be written."""
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder") from None
+
+
+def create_label(github: GitHub, repository: str) -> str:
+    """Create the label that asks for a measurement; return what became of it, or why a person must."""
+    body = {"name": LABEL, "color": "0e8a16", "description": "Measure this pull request on a GPU."}
+    try:
+        github.send("POST", f"/repos/{repository}/labels", body)
+    except GitHubError as error:
+        return f"label {LABEL}: there already" if "already_exists" in str(error) else f"label {LABEL}: not created: {error}"
+    return f"label {LABEL}: created"
+
+
+def list_steps(repository: str, server_url: str, machines: Sequence[str], *, has_label: bool) -> tuple[str, ...]:
+    """What is left for a person, in order, each with the page where it is done."""
+    site, owner = f"{server_url}/{repository}", repository.partition("/")[0]
+    statuses = ", ".join(f"perfgate/{name}" for name in machines)
+    actions = "approval for all external contributors, a read-only token, pinned actions, pull requests by workflows"
+    steps = (
+        ("Review these files and merge them; comment and commands work once they are on the default branch", f"{site}/compare"),
+        ("" if has_label else f"Create the label {LABEL}", f"{site}/labels"),
+        (f"Actions: {actions}", f"{site}/settings/actions"),
+        ("A runner group for this repository alone", f"{server_url}/organizations/{owner}/settings/actions/runner-groups"),
+        (f"A machine of each kind: {', '.join(machines)}", f"{server_url}/{SOURCE}/blob/main/docs/runners.md"),
+        ("Look at the machines once", f"{site}/actions/workflows/perfgate-runners.yml"),
+        (
+            "Measure the main branch thrice, and merge what is proposed",
+            f"{site}/actions/workflows/perfgate-baseline.yml",
+        ),
+        (f"Require the check '{CHECK}' and the statuses {statuses} of the default branch", f"{site}/settings/rules"),
+        ("Name code owners of .github/ and perfgate/baselines/", f"{site}/new/main?filename=.github/CODEOWNERS"),
+    )
+    return tuple(f"{what}: {place}" for what, place in steps if what)

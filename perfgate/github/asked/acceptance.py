@@ -1,0 +1,90 @@
+"""Losses that a maintainer accepted: records on the pull request, each bound to a commit, a machine, a metric and a size.
+
+A record is a comment of perfgate's own, so GitHub keeps who wrote the command, when, and every edit. It excuses exactly what it
+names: the same loss of the same commit reads `accepted`, a larger one or one of another metric is a regression again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from perfgate.core import Judgement, Outcome
+from perfgate.github.client import GitHub
+from perfgate.github.comment.publisher import CommentTarget, is_own
+from perfgate.github.comment.sections import Loss
+from perfgate.github.handoff.handoff import Label, Sha, Time
+from perfgate.report.escape import markdown
+from perfgate.report.render import ReportedCase
+
+MARK = "<!-- perfgate:accepted "
+_END = " -->"
+_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Acceptance:
+    """What was accepted, by whom, when and why."""
+
+    head_sha: Sha
+    hardware: Label
+    losses: Annotated[tuple[Loss, ...], Field(min_length=1, max_length=64)]
+    by: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)]
+    at: Time
+    reason: Annotated[str, Field(min_length=1, max_length=300)]
+
+    def render(self) -> str:
+        """The comment that records it: a line for programs, the rest for readers."""
+        kept = orjson.dumps(self).decode().replace("--", "-\\u002d").replace("<", "\\u003c").replace(">", "\\u003e")
+        lines = [f"- {loss.scenario}, {loss.metric}: up to {loss.most_ratio:.1%}" for loss in self.losses]
+        said = (
+            f"**Accepted** for {self.hardware} at commit {self.head_sha[:12]} by {markdown(self.by)}: {markdown(self.reason)}"
+        )
+        return "\n".join((f"{MARK}{kept}{_END}", said, "", *lines, "", "Another commit, metric or larger loss fails again."))
+
+
+def list_losses(cases: Iterable[ReportedCase]) -> tuple[Loss, ...]:
+    """What cases lost, as far as it can be accepted: gated metrics of a REGRESSION whose interval has an end."""
+    found = ((case.verdict.scenario, one) for case in cases for one in _find_lost(case))
+    return tuple(
+        Loss(scenario=scenario, metric=one.metric, most_ratio=one.excluded)
+        for scenario, one in found
+        if one.excluded is not None and 0 < one.excluded < 100
+    )
+
+
+def _find_lost(case: ReportedCase) -> list[Judgement]:
+    if case.verdict.outcome is not Outcome.REGRESSION:
+        return []
+    return [one for one in case.verdict.judgements if one.gating and one.outcome is Outcome.REGRESSION]
+
+
+def is_accepted(cases: Iterable[ReportedCase], acceptances: Sequence[Acceptance]) -> bool:
+    """Whether each loss of each REGRESSION was accepted in its size. A REGRESSION that names no metric never is."""
+    most = {(loss.scenario, loss.metric): loss.most_ratio for found in acceptances for loss in found.losses}
+    lost = [(case.verdict.scenario, _find_lost(case)) for case in cases if case.verdict.outcome is Outcome.REGRESSION]
+    return bool(lost) and all(
+        found and all(abs(one.change or 0.0) <= most.get((scenario, one.metric), -1.0) for one in found)
+        for scenario, found in lost
+    )
+
+
+def fetch_acceptances(github: GitHub, target: CommentTarget, head_sha: str, hardware: str) -> tuple[Acceptance, ...]:
+    """Read the records of a commit and machine from the pull request's comments, the bot's alone."""
+    found = (_read(comment) for comment in github.list_all(target.comments) if is_own(comment, target.bot, MARK))
+    return tuple(one for one in found if one is not None and (one.head_sha, one.hardware) == (head_sha, hardware))
+
+
+def _read(comment: Mapping[str, Any]) -> Acceptance | None:
+    """A record that was edited into something else is none."""
+    line = str(comment["body"]).partition("\n")[0].strip()
+    if not line.endswith(_END):
+        return None
+    try:
+        return TypeAdapter(Acceptance).validate_json(line.removeprefix(MARK).removesuffix(_END))
+    except ValidationError:
+        return None

@@ -1,0 +1,265 @@
+"""`/perfgate ...` in a comment: who may say it, what it does, and the answer on the pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perfgate.errors import GitHubError, GitHubNotFoundError, InputError, StaleError
+from perfgate.github.asked.acceptance import Acceptance
+from perfgate.github.client import GitHub
+from perfgate.github.comment.publisher import CommentTarget, find_comments, find_target
+from perfgate.github.comment.sections import ResultEntry, parse
+from perfgate.github.comment.states import State
+from perfgate.github.events import (
+    CommentCommand,
+    find,
+    find_branch,
+    find_number,
+    find_repository,
+    find_sha,
+    is_fork,
+    parse_command,
+)
+from perfgate.github.planning import require_open
+from perfgate.github.settings import Settings
+from perfgate.github.statuses import CommitStatus, fetch_statuses, name_context, send_status
+from perfgate.report.escape import markdown
+
+WRITERS = {"admin", "maintain", "write"}
+"""Roles that may spend GPU time. GitHub's coarse permission calls a maintainer a writer too."""
+
+MAINTAINERS = {"admin", "maintain"}
+"""Roles that may accept a loss."""
+
+CHECK = "perfgate verdict"
+"""The required check; the workflow names it too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A command with what it is about: the pull request as GitHub has it now, and who asks when."""
+
+    github: GitHub
+    target: CommentTarget
+    pull: Mapping[str, Any]
+    command: CommentCommand
+    settings: Settings
+    workflow: str
+    branch: str
+    login: str
+    now: str
+
+    @property
+    def head(self) -> str:
+        return find_sha(self.pull, "head.sha")
+
+    def fetch_standing(self) -> dict[str, CommitStatus]:
+        """The statuses of the head, by the names of the machines that the command is about."""
+        found = fetch_statuses(self.github, self.target.repository, self.head)
+        names = [self.command.hardware] if self.command.hardware else sorted(self.settings.hardware)
+        contexts = {name: name_context(name, find_branch(self.pull)) for name in names}
+        return {name: found[context] for name, context in contexts.items() if context in found}
+
+
+def answer_comment(github: GitHub, payload: Mapping[str, Any], settings: Settings, workflow: str, now: str) -> str:
+    """Do what a comment asks for, and answer with a reaction and a comment; return the answer.
+
+    Raise InputError for a command, author or commit that does not do, after the author was told. Whoever has no right at all
+    gets a reaction alone: strangers must not make the bot write.
+    """
+    repository, number = find_repository(payload, "repository.full_name"), find_number(payload, "issue.number")
+    body = str(find(payload, "comment.body") or "")
+    is_new = find(payload, "action") == "created" and bool(find(payload, "issue.pull_request"))
+    if not is_new or not body.strip().startswith("/perfgate"):
+        return "no command"
+    target, comment = find_target(repository, number), find(payload, "comment.id")
+    try:
+        role = find_role(github, repository, login := _read_login(payload))
+        said = _carry_out(github, target, payload, settings, workflow, role, login, now)
+    except (InputError, StaleError) as error:
+        _react(github, repository, comment, "confused")
+        if not isinstance(error, _StrangerError):
+            _reply(github, target, f"Refused: {markdown(str(error))}")
+        raise
+    _react(github, repository, comment, "+1")
+    _reply(github, target, said)
+    return said
+
+
+class _StrangerError(InputError):
+    """The author may not use commands."""
+
+
+def _carry_out(  # noqa: PLR0913, PLR0917 - what an event brings, each of another kind
+    github: GitHub,
+    target: CommentTarget,
+    payload: Mapping[str, Any],
+    settings: Settings,
+    workflow: str,
+    role: str,
+    login: str,
+    now: str,
+) -> str:
+    names = tuple(sorted(settings.hardware))
+    scenarios = tuple(sorted({job.scenario for job in settings.list_jobs()}))
+    if role not in WRITERS:
+        raise _StrangerError(f"{login} may not start measurements: that takes write access, theirs is {role}")
+    command = parse_command(str(find(payload, "comment.body")), names, scenarios)
+    if command is None:
+        raise InputError("no such command")
+    act, roles = _ACTS[command.verb]
+    if role not in roles:
+        raise InputError(f"{command.verb} takes one of the roles {', '.join(sorted(roles))}, and {login} has {role}")
+    pull = github.get(f"/repos/{target.repository}/pulls/{target.pull_request}")
+    require_open(pull, settings)
+    request = _Request(
+        github=github,
+        target=target,
+        pull=pull,
+        command=command,
+        settings=settings,
+        workflow=workflow,
+        branch=str(find(payload, "repository.default_branch")),
+        login=login,
+        now=now,
+    )
+    if command.sha not in ("", request.head):
+        raise StaleError(f"the pull request is at {request.head}, not at {command.sha}; read what was pushed")
+    return act(request)
+
+
+def _read_login(payload: Mapping[str, Any]) -> str:
+    login = find(payload, "comment.user.login")
+    if not isinstance(login, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", login):
+        raise _StrangerError("the comment has no author that could be asked about")
+    return login
+
+
+def find_role(github: GitHub, repository: str, login: str) -> str:
+    """Ask GitHub what the author may do; what the event says of them (`author_association`) is not a permission."""
+    try:
+        answer = github.get(f"/repos/{repository}/collaborators/{login}/permission")
+    except GitHubNotFoundError:
+        return "none"
+    role, permission = answer.get("role_name"), str(answer.get("permission"))
+    return role if role in WRITERS and permission in WRITERS else permission
+
+
+def _run(request: _Request) -> str:
+    """Start the dispatch workflow on the default branch.
+
+    For a fork the commit is part of the command: its author has read that commit, and a push in between makes the command void.
+    """
+    command, target = request.command, request.target
+    if is_fork(request.pull) and not command.sha:
+        raise InputError(f"the code comes from a fork: read it, then name the commit, `/perfgate run {request.head}`")
+    inputs = {
+        "pr": str(target.pull_request),
+        "head_sha": request.head,
+        "hardware": command.hardware,
+        "scenario": command.scenario,
+    }
+    path = f"/repos/{target.repository}/actions/workflows/{request.workflow}/dispatches"
+    request.github.send("POST", path, {"ref": request.branch, "inputs": inputs})
+    where = f"{target.server_url}/{target.repository}/actions/workflows/{request.workflow}"
+    what = f"{command.hardware or 'every machine'}, {command.scenario or 'every scenario'} at {request.head}"
+    return f"Started {what}: [runs]({where})."
+
+
+def _cancel(request: _Request) -> str:
+    """Cancel the runs whose statuses on the head are pending: no other run is anything of this command's."""
+    runs = {status.order[0] for status in request.fetch_standing().values() if status.state == "pending"} - {0}
+    if not runs:
+        raise InputError("nothing of this commit is being measured")
+    for run in sorted(runs):
+        request.github.send("POST", f"/repos/{request.target.repository}/actions/runs/{run}/cancel")
+    return "Cancelled: " + ", ".join(f"[run {run}]({request.target.runs_url}/{run})" for run in sorted(runs)) + "."
+
+
+def _explain(request: _Request) -> str:
+    """Say what stands on the head for each machine, and where it was measured."""
+    standing = request.fetch_standing()
+    lines = [
+        f"- {name}: {status.state}, {markdown(status.description)} ([run]({status.url}))" for name, status in standing.items()
+    ]
+    told = lines or ["- nothing was measured; set the label `perfgate`, or write `/perfgate run`"]
+    shown = find_comments(request.github, request.target)
+    more = f"\n\nEverything in full: [comment]({shown[0]['html_url']})." if shown else ""
+    return f"Commit {request.head[:12]}:\n\n" + "\n".join(told) + more
+
+
+def _accept(request: _Request) -> str:
+    """Record each loss that stands on the head, set its status, and let the required check be asked again."""
+    failing = {name: status for name, status in request.fetch_standing().items() if status.state == "failure"}
+    entries = _read_entries(request)
+    records = []
+    for name, status in failing.items():
+        entry = entries.get(name)
+        if entry is None or (entry.head_sha, entry.order) != (request.head, status.order) or not entry.losses:
+            raise InputError(
+                f"{name}: the comment does not say what was lost in the run that failed; write `/perfgate rerun {name}`"
+            )
+        records.append((status, _build(request, name, entry)))
+    if not records:
+        raise InputError("no machine found this commit slower, so there is nothing to accept")
+    for status, record in records:
+        request.github.send("POST", request.target.comments, {"body": record.render()}, is_repeatable=False)
+        said = f"accepted by {request.login}: {request.command.reason}"
+        accepted = CommitStatus(context=status.context, state=State.ACCEPTED.commit_status, description=said, url=status.url)
+        send_status(request.github, request.target.repository, request.head, accepted)
+    asked = [_ask_again(request, run) for run in sorted({status.order[0] for status, _ in records})]
+    names = ", ".join(record.hardware for _, record in records)
+    check = "The required check is asked again." if any(asked) else "The required check did not fail for it."
+    return f"Accepted for {names} at commit {request.head[:12]}. {check}"
+
+
+def _read_entries(request: _Request) -> dict[str, ResultEntry]:
+    shown = find_comments(request.github, request.target)
+    return {name: section.entry for name, section in parse(shown[0]["body"]).items()} if len(shown) == 1 else {}
+
+
+def _build(request: _Request, hardware: str, entry: ResultEntry) -> Acceptance:
+    return Acceptance(
+        head_sha=request.head,
+        hardware=hardware,
+        losses=entry.losses,
+        by=request.login,
+        at=request.now,
+        reason=request.command.reason,
+    )
+
+
+def _ask_again(request: _Request, run: int) -> bool:
+    """Run the required check of a run again, if it failed there; a dispatched run has none."""
+    place = f"/repos/{request.target.repository}/actions"
+    for job in request.github.list_all(f"{place}/runs/{run}/jobs", filter="latest"):
+        if str(job.get("name")).rpartition(" / ")[2] == CHECK and job.get("conclusion") == "failure":
+            request.github.send("POST", f"{place}/jobs/{find_number(job, 'id')}/rerun")
+            return True
+    return False
+
+
+_ACTS: Mapping[str, tuple[Callable[[_Request], str], set[str]]] = {
+    "run": (_run, WRITERS),
+    "rerun": (_run, WRITERS),
+    "cancel": (_cancel, WRITERS),
+    "explain": (_explain, WRITERS),
+    "accept": (_accept, MAINTAINERS),
+}
+
+
+def _react(github: GitHub, repository: str, comment: Any, content: str) -> None:
+    """A reaction that cannot be set must not undo what was done."""
+    if not isinstance(comment, int):
+        return
+    try:
+        github.send("POST", f"/repos/{repository}/issues/comments/{comment}/reactions", {"content": content})
+    except GitHubError:
+        return
+
+
+def _reply(github: GitHub, target: CommentTarget, text: str) -> None:
+    github.send("POST", target.comments, {"body": text}, is_repeatable=False)

@@ -1,0 +1,179 @@
+"""Who ran what for how many GPU-minutes: one line a job, written by root when the job has ended, readable by everybody.
+
+The hook notes in the slot's folder which run the job belongs to, and a job can change that note. So root asks GitHub which job
+ran on the runner that the slot had registered; what GitHub does not confirm is written as unverified, on nobody's account but
+the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as record_class
+
+from perfgate.errors import RunnerError
+from perfgate.runner.admission import RunnerJob
+from perfgate.runner.scrub import read_left
+from perfgate.runner.settings import Repository
+
+NOTE = "job.json"
+LEDGER = "ledger.jsonl"
+MAX_NOTE_BYTES = 4096
+UNKNOWN = "unknown"
+_STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
+Number = Annotated[int, Field(gt=0, lt=2**53)]
+Name = Annotated[str, Field(pattern=r"^[\w.\[\]-]{1,100}$")]
+Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Note:
+    """What the hook was told of a job that it let in. `user` wrote the pull request, or started the run."""
+
+    repository: Repository
+    run_id: Number
+    run_attempt: Number
+    event: Name
+    user: Name
+
+
+@record_class(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Entry:
+    """One job that ended: `began_s` in seconds of the epoch, and whether GitHub confirmed it."""
+
+    slot: Name
+    repository: str
+    run_id: int
+    event: Name
+    user: Name
+    began_s: Real
+    gpu_minutes: Real
+    is_verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """When root registered the slot's runner, when the hook noted the job, and now; in seconds of the epoch."""
+
+    registered_s: float
+    noted_s: float
+    ended_s: float
+
+
+@cache
+def _notes() -> TypeAdapter[Note]:
+    return TypeAdapter(Note)
+
+
+@cache
+def _entries() -> TypeAdapter[Entry]:
+    return TypeAdapter(Entry)
+
+
+def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
+    """Note whose job this is. Raise RunnerError where the runner does not say which run it belongs to."""
+    told = job.payload
+    people = (_find(told, "pull_request", "user"), _find(told, "sender"))
+    user = next((str(found["login"]) for found in people if isinstance(found.get("login"), str)), UNKNOWN)
+    try:
+        return Note(
+            repository=job.repository,
+            run_id=int(environment.get("GITHUB_RUN_ID", "")),
+            run_attempt=int(environment.get("GITHUB_RUN_ATTEMPT", "1")),
+            event=job.event,
+            user=user,
+        )
+    except ValueError:
+        raise RunnerError("GITHUB_RUN_ID, GITHUB_RUN_ATTEMPT or the event: say no run, so nobody's time is counted") from None
+
+
+def _find(payload: Any, *steps: str) -> Mapping[str, Any]:
+    for step in steps:
+        payload = payload.get(step) if isinstance(payload, dict) else None
+    return payload if isinstance(payload, dict) else {}
+
+
+def leave_note(home: Path, note: Note) -> None:
+    """Leave the note for root. Raise RunnerError where it cannot be left: an uncounted job is not begun."""
+    try:
+        (home / NOTE).write_bytes(orjson.dumps(note))
+    except OSError as error:
+        raise RunnerError(f"{home / NOTE}: cannot be written ({error.strerror}); HOME is the slot's folder") from None
+
+
+def read_note(home: Path) -> Note | None:
+    """Read the note of a slot's last job; None when none was let in. Raise RunnerError for what is no note."""
+    raw = read_left(home / NOTE, MAX_NOTE_BYTES)
+    if raw is None:
+        return None
+    try:
+        return _notes().validate_json(raw)
+    except ValidationError:
+        raise RunnerError(f"{home / NOTE}: is no note of a job") from None
+
+
+def settle(slot: str, note: Note | None, jobs: Iterable[Mapping[str, Any]] | None, registered: str, span: Span) -> Entry:
+    """Turn a note into an entry. `jobs` are those of the noted run as GitHub tells them; None where it could not be asked.
+
+    A note that GitHub contradicts, or that is none, counts from the registration on: a false one never costs less.
+    """
+    mine = [job for job in jobs or () if job.get("runner_name") == registered]
+    began_s = span.noted_s if note is not None and jobs is None else span.registered_s
+    if note is None or len(mine) != 1:
+        return _enter(slot, note if jobs is None else None, began_s, span.ended_s, is_verified=False)
+    began, ended = (_read_time(mine[0].get(name)) for name in ("started_at", "completed_at"))
+    return _enter(slot, note, began or began_s, ended or span.ended_s, is_verified=True)
+
+
+def _enter(slot: str, note: Note | None, began_s: float, ended_s: float, *, is_verified: bool) -> Entry:
+    return Entry(
+        slot=slot,
+        repository=UNKNOWN if note is None else note.repository,
+        run_id=0 if note is None else note.run_id,
+        event=UNKNOWN if note is None else note.event,
+        user=UNKNOWN if note is None else note.user,
+        began_s=began_s,
+        gpu_minutes=max(0.0, round((ended_s - began_s) / 60, 2)),
+        is_verified=is_verified,
+    )
+
+
+def _read_time(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
+def append(path: Path, entry: Entry) -> None:
+    """Add a line, as root. Raise RunnerError where it cannot be added."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "ab") as file:
+            os.fchmod(descriptor, 0o644)
+            file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+    except OSError as error:
+        raise RunnerError(f"{path}: cannot be written ({error.strerror}); the ledger is root's") from None
+
+
+def read_entries(path: Path, since_s: float = 0.0) -> tuple[Entry, ...]:
+    """Read the jobs that began after `since_s`. Raise RunnerError for a line that is none: what it hides cannot be known."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise RunnerError(f"{path}: cannot be read ({error.strerror})") from None
+    try:
+        entries = [_entries().validate_json(line) for line in lines]
+    except ValidationError:
+        raise RunnerError(f"{path}: holds a line that is no entry; look at it, then delete that line") from None
+    return tuple(entry for entry in entries if entry.began_s >= since_s)

@@ -1,0 +1,29 @@
+"""How many GPU-minutes of a machine a user, a repository and all together may use within a day. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perfgate.runner.fleet.ledger import Entry, Note
+from perfgate.runner.settings import Limits
+
+DAY_S = 86_400.0
+# What waits in the merge queue blocks everybody behind it, so it is counted and never refused.
+EXEMPT = ("merge_group",)
+
+
+def find_excess(note: Note, entries: Iterable[Entry], limits: Limits, now_s: float) -> str | None:
+    """Why a job is one too many; None when it may begin. A job that is begun is never cut off for its cost."""
+    if note.event in EXEMPT:
+        return None
+    recent = [entry for entry in entries if entry.began_s >= now_s - DAY_S]
+    sums = (
+        (f"{note.user}'s", limits.user, [entry for entry in recent if entry.user == note.user]),
+        (f"{note.repository}'s", limits.repository, [entry for entry in recent if entry.repository == note.repository]),
+        ("this machine's", limits.day, recent),
+    )
+    for whose, limit, counted in sums:
+        used = sum(entry.gpu_minutes for entry in counted)
+        if limit is not None and used >= limit:
+            return f"{whose} {limit:.0f} GPU-minutes of 24 hours are used up ({used:.0f}); wait, or ask who runs the machine"
+    return None

