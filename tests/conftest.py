@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import Phase, settings
 
+from tests.fakes.github_server import run_fake_github
 from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, is_quick
 
 # How long an example takes says how busy the machine is, not whether the property holds.
@@ -22,8 +25,16 @@ def own_locks(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path_factory.mktemp("locks")))
 
 
+@pytest.fixture(scope="module")
+def fake_github():
+    """GitHub's API in a process of its own, empty until a test sets what it holds."""
+    with run_fake_github() as server:
+        yield server
+
+
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=[QUICK, REST, ALL], default=ALL, help="those of `make test`, the rest, or all")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in another order")
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -50,6 +61,14 @@ def pytest_collection_modifyitems(config, items):
         kept = [item for item in items if is_quick_item(item) == (tier == QUICK)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept
+    if (seed := config.getoption("shuffle")) is not None:
+        shuffle(items, random.Random(seed))  # noqa: S311 - an order, no secret
+
+
+def shuffle(items, draw):
+    """Put files, and tests within a file, in the order that is drawn; what a file measures once is still measured once."""
+    files = {path: draw.random() for path in sorted({item.path for item in items})}
+    items.sort(key=lambda item: (files[item.path], draw.random()))
 
 
 def is_quick_item(item):

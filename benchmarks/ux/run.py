@@ -74,7 +74,6 @@ def _prepare(folder: Path) -> None:
     (folder / "mine.toml").write_text(build_text(**{"calibrate_first = true": "calibrate_first = false"}))
     programs = folder.parent / "bin"
     programs.mkdir()
-    (programs / "python").symlink_to(sys.executable)
     perfgate = programs / "perfgate"
     perfgate.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.fakes.run_perfgate "$@"\n')
     perfgate.chmod(0o755)

@@ -77,14 +77,14 @@ TASKS = (
     Task(
         number=15,
         wish="Ctrl-C",
-        command="timeout --foreground -s INT 9 perfgate run mine.toml --blocks 9",
-        says=("interrupted",),
+        command="timeout --foreground -s INT 6 perfgate run mine.toml --blocks 40",
+        says=("--resume",),
         codes=(124, 130),
     ),
     Task(
         number=16,
         wish="go on with what was cut off",
-        command="timeout --foreground -s INT 9 perfgate run mine.toml --blocks 6; perfgate run mine.toml --blocks 6 --resume",
+        command="timeout --foreground -s INT 6 perfgate run mine.toml --blocks 20; perfgate run mine.toml --blocks 20 --resume",
         says=("perfgate-results/",),
     ),
     Task(

@@ -21,8 +21,8 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, stdtr
 
+from perfgate.stats import special
 from perfgate.stats.moderated import Prior, standardise
 
 Floats = NDArray[np.float64]
@@ -147,7 +147,7 @@ def _weigh_place(whole: _Sums, tail: _Sums, prior: Prior, floor: float) -> float
     if df <= 0:
         return 0.0  # one block, nothing stored: any place fits it as well as another
     pooled = _pool(whole, tail, prior)
-    above = float(stdtr(df, -standardise(floor - tail.total / tail.count, sqrt(pooled / df / tail.count))))
+    above = float(special.stdtr(df, -standardise(floor - tail.total / tail.count, sqrt(pooled / df / tail.count))))
     likelihood = lgamma(df / 2) - df / 2 * log(pooled / 2) - 0.5 * log(tail.count) - (whole.count - 1) / 2 * log(2 * pi)
     return likelihood + (log(above) if above > 0 else -inf)
 
@@ -172,7 +172,7 @@ def _find_misfit(whole: _Sums, tail: _Sums, prior: Prior) -> float:
     if not df or not prior.df or prior.variance <= 0:
         return 1.0
     ratio = max(0.0, whole.squares - tail.total * tail.total / tail.count) / prior.variance
-    return float(betainc(prior.df / 2, df / 2, prior.df / (prior.df + ratio)))
+    return float(special.betainc(prior.df / 2, df / 2, prior.df / (prior.df + ratio)))
 
 
 def measure_information(suspicions: Sequence[float], separation: float) -> Floats:

@@ -12,7 +12,7 @@ from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
 from perfgate.core import Arm, Better
 from perfgate.errors import EngineError
 from perfgate.gate.case import fix_noise, load_case
-from perfgate.gate.gate import Job, ensure_baseline, name_calibration
+from perfgate.gate.gate import GateJob, ensure_baseline, name_calibration
 from perfgate.metrics import METRICS
 from perfgate.results.records import SESSION_FILE
 from perfgate.scenario.schema import Scenario
@@ -64,7 +64,7 @@ class SessionBench:
     def _know_noise(self, trial: Trial, base: ArmSpec) -> None:
         """Calibrate this machine first where the scenario says that no stored file can know it."""
         folder = trial.folder.parent
-        job = Job(
+        job = GateJob(
             scenario=self.scenario,
             text=self.text,
             arms={Arm.BASE: base, Arm.CANDIDATE: base},

@@ -14,7 +14,7 @@ Kind = Literal["name", "option", "words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class EngineFact:
     """One thing that perfgate uses of an engine without asking for it.
 
     A `name` is a module, a colon and a class, function or method in it; an `option` is one of the command line; `words` stand
@@ -38,13 +38,13 @@ class Insides:
     last: str
     arguments: tuple[str, ...]
     words: str
-    facts: tuple[Fact, ...]
+    facts: tuple[EngineFact, ...]
 
     def is_newer(self, version: str) -> bool:
         """Whether nothing is known of a version because it came later."""
         return order_version(version) > order_version(self.last)
 
-    def find_gone(self, version: str) -> tuple[Fact, ...]:
+    def find_gone(self, version: str) -> tuple[EngineFact, ...]:
         """The facts that a version up to `last` is known to lack."""
         mine = order_version(version)
         return tuple(fact for fact in self.facts if fact.gone is not None and order_version(fact.gone) <= mine)

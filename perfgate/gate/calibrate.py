@@ -14,7 +14,7 @@ from perfgate.engines.table import ENGINES
 from perfgate.errors import CalibrationError
 from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import add_responses, build_baseline
-from perfgate.gate.recorded_sessions import read_recorded
+from perfgate.gate.recorded_sessions import BUSY_SHARE, measure_busy, read_recorded
 from perfgate.metrics import METRICS
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
@@ -63,6 +63,11 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
     baseline = build_from_sessions(scenario, [quiet])
+    if (share := measure_busy(load_results(quiet)[1])) > BUSY_SHARE:
+        progress.step(
+            f"this machine was busy while its noise was measured: others had {share:.0%} of its CPU time, which the baseline "
+            "says too; calibrate again on a quiet machine for narrower bands"
+        )
     responses: dict[str, list[Response]] = {}
     step_ms = read_step_ms(quiet) if calibration.effects else 0.0
     asked = [choose_injection(effect, scenario, step_ms) for effect in calibration.effects]

@@ -29,7 +29,7 @@ from perfgate_moe.proof.values import KernelProof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class GateJob:
     """One run of the gate. `baselines` are the folders to look in; empty means the machine's own and the shipped ones.
 
     `resume` goes on with one that was cut off, its calibration included. `expect` is what must be seen of the candidate besides
@@ -51,7 +51,7 @@ class Job:
     kernels: KernelProof | None = None
 
 
-def run_gate(job: Job, progress: Progress) -> ReportedCase:
+def run_gate(job: GateJob, progress: Progress) -> ReportedCase:
     """Calibrate if the scenario wants it and nothing is stored, measure, judge, and write and return the report.
 
     Raise EvidenceError when the disk takes no more, at the verdict too: an unforeseen end has the exit code of a REGRESSION.
@@ -62,7 +62,7 @@ def run_gate(job: Job, progress: Progress) -> ReportedCase:
         raise explain_stop(job.folder, error) from error
 
 
-def _run_steps(job: Job, progress: Progress) -> ReportedCase:
+def _run_steps(job: GateJob, progress: Progress) -> ReportedCase:
     if job.resume:
         require_unfinished(job)
     if not is_begun(job):
@@ -91,12 +91,12 @@ def _run_steps(job: Job, progress: Progress) -> ReportedCase:
     return write_report(job.folder) if profile_arms(request, progress) else report
 
 
-def is_begun(job: Job) -> bool:
+def is_begun(job: GateJob) -> bool:
     """Whether the comparison itself is to be gone on with; its noise was fixed when it began."""
     return job.resume and (job.folder / SESSION_FILE).exists()
 
 
-def require_unfinished(job: Job) -> None:
+def require_unfinished(job: GateJob) -> None:
     """Raise EvidenceError when there is nothing to go on with: nothing was begun, or all is there, verdict and profile."""
     if name_calibration(job.folder).is_dir() and not is_begun(job):
         return
@@ -105,7 +105,7 @@ def require_unfinished(job: Job) -> None:
         require_cut_off(job.folder)
 
 
-def is_profile_missing(job: Job, verdict: Verdict) -> bool:
+def is_profile_missing(job: GateJob, verdict: Verdict) -> bool:
     """Whether `verdict` asks for a profile of both arms that the folder does not hold."""
     return job.profile == "auto" and is_profile_due(job.folder, job.scenario.server.engine, verdict.outcome)
 
@@ -115,7 +115,7 @@ def name_calibration(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-calibration")
 
 
-def ensure_baseline(job: Job, progress: Progress) -> None:
+def ensure_baseline(job: GateJob, progress: Progress) -> None:
     """Calibrate this machine first where the scenario says that no stored file can know it."""
     if not job.scenario.blocks.calibrate_first:
         return

@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.core import Arm, Fingerprint
+from perfgate.core import Arm, Fingerprint, Role, Window
 from perfgate.errors import BaselineError, InputError
+from perfgate.evidence import Session
 from perfgate.gate.baseline_files import find_path, load_baseline, save_baseline
 from perfgate.gate.baseline_growth import build_baseline, extend_baseline, pin_anchor
+from perfgate.results.readings import FOREIGN_CPU, STOLEN_CPU
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.recorded import Recorded
+
+BUSY_SHARE = 0.2
+"""Noise that was measured while others had more of the CPU than this is stored with a word on it. The sessions behind the
+baselines that ship read 1 to 14 %, on a host that many share."""
 
 GROWN = ("sglang", "torch", "driver")
 """The facts that are kept of a session that a baseline grows by: months may lie between two of them, and new drivers."""
@@ -59,9 +65,23 @@ def read_recorded(
     """Read a result folder as a session that a baseline may take in; `environment` names the facts that are kept of it."""
     scenario, session = load_results(folder)
     facts = session.fingerprints[Arm.BASE].facts if Arm.BASE in session.fingerprints else {}
-    kept = ", ".join(f"{key} {facts[key]}" for key in environment if key in facts)
+    told = [f"{key} {facts[key]}" for key in environment if key in facts]
+    if (share := measure_busy(session)) > BUSY_SHARE:
+        told.append(f"others had {share:.0%} of the CPU")
+    kept = ", ".join(told)
     at = read_record(folder).begun_utc
     return scenario, Recorded(session=session, name=folder.name, at=at, commit=commit, environment=kept)
+
+
+def measure_busy(session: Session) -> float:
+    """The share of the machine's CPU time that others had while the judged windows ran; 0 where none was read."""
+    told = [window for window in session.windows if window.role is Role.MEASURED and FOREIGN_CPU in window.telemetry]
+    lost_s = sum((one.telemetry[FOREIGN_CPU] + one.telemetry.get(STOLEN_CPU, 0.0)) * _measure_length(one) for one in told)
+    return lost_s / max(sum(map(_measure_length, told)), 1e-9)
+
+
+def _measure_length(window: Window) -> float:
+    return window.ended_s - window.begun_s
 
 
 def _read_same(folders: Sequence[Path], commit: str) -> tuple[Scenario, list[Recorded]]:

@@ -164,7 +164,7 @@ USAGE = '`/perfgate run|rerun|cancel|explain [MACHINE] [SCENARIO] [COMMIT]` or `
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CommentCommand:
     """What a comment asks for. An empty hardware or scenario means all that the settings name; `reason` goes with `accept`."""
 
     verb: str = "run"
@@ -174,7 +174,7 @@ class Command:
     sha: str = ""
 
 
-def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> Command | None:
+def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> CommentCommand | None:
     """Read a command, as USAGE has them, from the first line of a comment; None when it is none.
 
     Raise InputError for a command with a word that is neither known nor a commit with all its digits: whoever writes the code
@@ -194,7 +194,7 @@ def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str,
         if kind in found:
             raise InputError(f"{word} is the second {kind}; one command starts one measurement")
         found[kind] = word
-    return Command(verb=match["verb"], reason=match["reason"] or "", **found)
+    return CommentCommand(verb=match["verb"], reason=match["reason"] or "", **found)
 
 
 def _classify(word: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> str:

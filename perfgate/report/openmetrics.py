@@ -56,30 +56,34 @@ _EXPERTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class MetricFamily:
     """One metric of the export: its help text and the labels that its samples may carry; `session` only where it is needed."""
 
     help: str
     labels: tuple[str, ...]
 
 
-def _list_families() -> dict[str, Family]:
+def _list_families() -> dict[str, MetricFamily]:
     windows = {f"perfgate_{name}": f"{row.title}, {row.unit}, of one window" for name, row in METRICS.items()}
     machine = {f"perfgate_machine_{name}": f"{row.meaning} ({row.unit})" for name, row in READINGS.items()}
     judged = dict(_JUDGED.values())
     return {
-        **{name: Family(help=text, labels=_WINDOW) for name, text in {**windows, **machine}.items()},
-        **{name: Family(help=text, labels=_METRIC) for name, text in judged.items()},
-        **{name: Family(help=text, labels=(*_SESSION, "arm", "layer")) for name, text in _EXPERTS.values()},
-        "perfgate_outcome": Family(help="1 for the outcome of one metric, 0 for the others", labels=(*_METRIC, "outcome")),
-        "perfgate_verdict": Family(help="1 for the verdict's outcome, 0 for the others", labels=(*_SESSION, "outcome")),
-        "perfgate_blocks": Family(help="blocks that the verdict rests on", labels=_SESSION),
-        "perfgate_session_problems": Family(help="reasons why the session is no evidence", labels=_SESSION),
-        "perfgate_session_seconds": Family(help="time from the session's begin to the end of its last window", labels=_SESSION),
+        **{name: MetricFamily(help=text, labels=_WINDOW) for name, text in {**windows, **machine}.items()},
+        **{name: MetricFamily(help=text, labels=_METRIC) for name, text in judged.items()},
+        **{name: MetricFamily(help=text, labels=(*_SESSION, "arm", "layer")) for name, text in _EXPERTS.values()},
+        "perfgate_outcome": MetricFamily(
+            help="1 for the outcome of one metric, 0 for the others", labels=(*_METRIC, "outcome")
+        ),
+        "perfgate_verdict": MetricFamily(help="1 for the verdict's outcome, 0 for the others", labels=(*_SESSION, "outcome")),
+        "perfgate_blocks": MetricFamily(help="blocks that the verdict rests on", labels=_SESSION),
+        "perfgate_session_problems": MetricFamily(help="reasons why the session is no evidence", labels=_SESSION),
+        "perfgate_session_seconds": MetricFamily(
+            help="time from the session's begin to the end of its last window", labels=_SESSION
+        ),
     }
 
 
-FAMILIES: Mapping[str, Family] = _list_families()
+FAMILIES: Mapping[str, MetricFamily] = _list_families()
 """Every metric that an export may hold. A dashboard can ask for no other."""
 
 

@@ -118,6 +118,7 @@ def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int) -> st
             also_lost=[row for row in hidden if row.is_lost],
             calm=[row for row in view.rows if is_folded and row.is_calm and row.is_gating],
             is_pass=view.headline.outcome in (Outcome.PASS, Outcome.IMPROVED),
+            is_accepted_here=report.span is not None and view.headline.outcome is Outcome.REGRESSION,
             is_void=view.headline.outcome is Outcome.INVALID,
             legend=Safe(LEGEND),
             has_baseline=report.baseline is not None,

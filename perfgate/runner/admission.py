@@ -25,7 +25,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class RunnerJob:
     """What the runner tells of a job. `workflow_ref` is OWNER/NAME/PATH@REF of the workflow that the event started."""
 
     event: str
@@ -42,13 +42,13 @@ class Decision:
     reason: str
 
 
-def decide(job: Job, rules: Rules) -> Decision:
+def decide(job: RunnerJob, rules: Rules) -> Decision:
     """Admit a job or refuse it. Whatever is missing, unknown or contradicts itself is refused."""
     reason = _find_fault(job, rules)
     return Decision(is_admitted=reason is None, reason=reason or f"{job.event} of {job.repository}")
 
 
-def _find_fault(job: Job, rules: Rules) -> str | None:
+def _find_fault(job: RunnerJob, rules: Rules) -> str | None:
     match = re.fullmatch(
         r"(?P<repository>[^/@]+/[^/@]+)/\.github/workflows/(?P<file>[\w.-]+\.ya?ml)@(?P<ref>refs/\S+)", job.workflow_ref
     )
@@ -62,7 +62,7 @@ def _find_fault(job: Job, rules: Rules) -> str | None:
     return next((reason for is_wrong, reason in checks if is_wrong), None) or _find_event_fault(job, found["ref"], rules)
 
 
-def _find_event_fault(job: Job, ref: str, rules: Rules) -> str | None:
+def _find_event_fault(job: RunnerJob, ref: str, rules: Rules) -> str | None:
     if job.event in MAIN_EVENTS:
         return None if ref == rules.main else f"{job.event} of {ref}: only {rules.main} may"
     if job.event == "merge_group":
@@ -72,7 +72,7 @@ def _find_event_fault(job: Job, ref: str, rules: Rules) -> str | None:
     return f"event {job.event[:40]!r} may not use this machine"
 
 
-def _find_pull_fault(job: Job, ref: str) -> str | None:
+def _find_pull_fault(job: RunnerJob, ref: str) -> str | None:
     """A fork's branch is refused; so is one whose repository is gone, as nobody can say whose it was."""
     number = _find(job.payload, "pull_request.number")
     if ref != f"refs/pull/{number}/merge":

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from perfgate.errors import RunnerError
-from perfgate.runner.admission import Decision, Job, decide
+from perfgate.runner.admission import Decision, RunnerJob, decide
 from perfgate.runner.fleet.ledger import LEDGER, build_note, leave_note, read_entries
 from perfgate.runner.fleet.limits import find_excess
 from perfgate.runner.quarantine import leave_refusal
@@ -26,7 +26,7 @@ WORKER = "Runner.Worker"
 MAX_EVENT_BYTES = 8 * 2**20
 
 
-def read_job(environment: Mapping[str, str]) -> Job:
+def read_job(environment: Mapping[str, str]) -> RunnerJob:
     """Read what the runner says of the job. The payload is read from its file, never from text that a job could set."""
     path = environment.get("GITHUB_EVENT_PATH", "")
     try:
@@ -35,7 +35,7 @@ def read_job(environment: Mapping[str, str]) -> Job:
         payload: Any = json.loads(raw) if len(raw) <= MAX_EVENT_BYTES else None
     except (OSError, ValueError, RecursionError):
         payload = None
-    return Job(
+    return RunnerJob(
         event=environment.get("GITHUB_EVENT_NAME", ""),
         repository=environment.get("GITHUB_REPOSITORY", ""),
         workflow_ref=environment.get("GITHUB_WORKFLOW_REF", ""),

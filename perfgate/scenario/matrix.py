@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
 from perfgate.core import Arm
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence
-from perfgate.scenario.schema import Blocks, Gate, Model, Name, Scenario, Server, Warmup
+from perfgate.scenario.schema import Blocks, Gate, Model, Name, Scenario, ServerOptions, Warmup
 from perfgate.scenario.toml import parse_toml
 
 
@@ -29,7 +29,7 @@ class Matrix:
     name: Name
     title: str
     model: Model
-    servers: Mapping[Name, Server]
+    servers: Mapping[Name, ServerOptions]
     loads: Mapping[Name, Load]
     warmup: Warmup = field(default_factory=Warmup)
     equivalence: Equivalence = field(default_factory=Equivalence)

@@ -61,7 +61,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerOptions:
     """How the server under test is started and how long it may take.
 
     `min_gpu_memory_gib` says which cards the scenario is offered for: those with as much memory as NVML counts, or more.
@@ -130,7 +130,7 @@ class Scenario:
     name: Name
     title: str
     model: Model
-    server: Server
+    server: ServerOptions
     load: Load
     gates: Mapping[str, Gate]
     warmup: Warmup = field(default_factory=Warmup)

@@ -27,7 +27,7 @@ from perfgate.scenario.matrix import Matrix
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.inheritance import inherit, read_steering
-from perfgate.serving.engine.server import Launch
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.measure import locate_model, open_drive, require_engine, write_utc
 from perfgate.serving.model.gpu_memory import require_memory
 from perfgate.serving.model.model_guard import read_config, verify_model

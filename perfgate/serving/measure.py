@@ -298,7 +298,8 @@ def raise_on_signals() -> Iterator[None]:
         for name in names:
             signal.signal(name, signal.SIG_IGN)
         cause = signal.Signals(number).name
-        INTERRUPTION.interrupt(InterruptedRunError(f"stopped by {cause}; what was measured stays in the result folder"))
+        said = f"stopped by {cause}; what was measured stays, and the same command with --resume goes on"
+        INTERRUPTION.interrupt(InterruptedRunError(said))
 
     before = {name: signal.signal(name, stop) for name in names}
     try:

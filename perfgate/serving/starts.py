@@ -16,8 +16,9 @@ from perfgate.results.expert_use import load_use, store_use
 from perfgate.results.writer import FolderWriter
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.engine.startup import count_cached, note_start
 from perfgate.serving.equivalence import ask
 from perfgate.serving.experts.expert_probe import probe

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.errors import ServerError
-from perfgate.serving.engine.server import Launch
+from perfgate.serving.engine.launch import Launch
 from perfgate.storage.journal import write_atomically
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"

@@ -15,7 +15,8 @@ from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Expect, Gsm8k
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
-from perfgate.serving.engine.server import END_S, Launch, Server
+from perfgate.serving.engine.launch import Launch
+from perfgate.serving.engine.server import END_S, Server
 from perfgate.serving.watch.telemetry import Telemetry, Watch
 from perfgate.verdict.validity.same_work import describe_other_work
 

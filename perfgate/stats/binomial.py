@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scipy.special import betaincinv
+from perfgate.stats import special
 
 
 def bound_rate(errors: int, tries: int, confidence: float = 0.95) -> float:
@@ -13,7 +13,7 @@ def bound_rate(errors: int, tries: int, confidence: float = 0.95) -> float:
     """
     if not 0 <= errors <= tries or tries < 1:
         raise ValueError(f"{errors} errors in {tries} tries cannot be")
-    return 1.0 if errors == tries else float(betaincinv(errors + 1, tries - errors, confidence))
+    return 1.0 if errors == tries else float(special.betaincinv(errors + 1, tries - errors, confidence))
 
 
 def bound_rate_below(errors: int, tries: int, confidence: float = 0.95) -> float:

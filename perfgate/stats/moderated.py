@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, inf, sqrt
 
-from scipy.special import stdtr, stdtrit
+from perfgate.stats import special
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Estimate:
         return find_quantile(probability, self.df) * self.standard_error
 
     def _tail(self, mean: float) -> float:
-        return float(stdtr(self.df, -standardise(mean, self.standard_error))) if self.df else 1.0
+        return float(special.stdtr(self.df, -standardise(mean, self.standard_error))) if self.df else 1.0
 
 
 def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Estimate:
@@ -62,7 +62,7 @@ def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Es
 
 def find_quantile(probability: float, df: float) -> float:
     """Return t with P(T <= t) = `probability`, in (0, 1], at `df` > 0 degrees of freedom of Student's t."""
-    return float(stdtrit(df, probability))
+    return float(special.stdtrit(df, probability))
 
 
 def standardise(mean: float, standard_error: float) -> float:

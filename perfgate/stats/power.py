@@ -14,8 +14,8 @@ from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, ndtr
 
+from perfgate.stats import special
 from perfgate.stats.moderated import find_quantile
 
 POWER = 0.90
@@ -56,7 +56,7 @@ def find_power(trial: MetricTest, effect: float) -> float:
         return 1.0 if effect > trial.floor else 0.0
     critical = find_quantile(1 - trial.alpha, trial.df) * trial.standard_error
     lines = np.maximum(critical * _spread_ratios(trial.df), trial.floor)
-    return float(ndtr((effect - lines) / trial.standard_error).mean())
+    return float(special.ndtr((effect - lines) / trial.standard_error).mean())
 
 
 def find_smallest_effect(trial: MetricTest, power: float = POWER) -> float:
@@ -75,5 +75,5 @@ def find_smallest_effect(trial: MetricTest, power: float = POWER) -> float:
 @lru_cache(maxsize=256)
 def _spread_ratios(df: float) -> NDArray[np.float64]:
     """The estimated over the true spread at the midpoints of NODES equally likely slices of chi-square; shape (NODES,)."""
-    ratios: NDArray[np.float64] = np.sqrt(2.0 * gammaincinv(df / 2.0, (np.arange(NODES) + 0.5) / NODES) / df)
+    ratios: NDArray[np.float64] = np.sqrt(2.0 * special.gammaincinv(df / 2.0, (np.arange(NODES) + 0.5) / NODES) / df)
     return ratios

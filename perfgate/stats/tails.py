@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc
+
+from perfgate.stats import special
 
 Samples = npt.NDArray[np.float64]
 
@@ -52,7 +53,7 @@ def _weigh(count: int, probability: float) -> tuple[int, Samples]:
     centre, reach = probability * count, _REACH_SD * sqrt(probability * (1 - probability) * count) + _REACH_SD
     first, last = max(int(centre - reach), 0), min(int(centre + reach) + 1, count)
     edges = np.arange(first, last + 1) / count
-    weights: Samples = np.diff(betainc((count + 1) * probability, (count + 1) * (1 - probability), edges))
+    weights: Samples = np.diff(special.betainc((count + 1) * probability, (count + 1) * (1 - probability), edges))
     return first, weights / weights.sum()
 
 

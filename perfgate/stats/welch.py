@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import fsum, inf, sqrt
 from statistics import variance
 
-from scipy.special import chdtri
-
+from perfgate.stats import special
 from perfgate.stats.looks import POWER
 from perfgate.stats.moderated import Estimate, Prior, find_quantile
 
@@ -56,7 +55,7 @@ def pool_spread(base: Sequence[float], candidate: Sequence[float]) -> tuple[floa
 
 def bound_spread(spread: float, df: int) -> float:
     """Return the upper confidence limit of a standard deviation: s sqrt(df / chi2), Cochran 1934."""
-    return spread * sqrt(df / float(chdtri(df, PLAN_CONFIDENCE))) if df else inf
+    return spread * sqrt(df / float(special.chdtri(df, PLAN_CONFIDENCE))) if df else inf
 
 
 def plan_runs(spread: float, loss_log: float, alpha: float, least: int) -> int | None:

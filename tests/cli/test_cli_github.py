@@ -19,7 +19,6 @@ from perfgate.github.comment.sections import build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.settings import load_settings
-from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,17 +38,11 @@ def make_pull(repository="o/r", head=HEAD, label="perfgate"):
     }
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process, monkeypatch, tmp_path):
-    process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(limit=None, rights=None)
-    process.set(
+def server(fake_github, monkeypatch, tmp_path):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    fake_github.set(limit=None, rights=None)
+    fake_github.set(
         pulls={"7": make_pull()},
         permissions={"ada": "write", "eve": "read", "mia": "maintain"},
         reactions=[],
@@ -58,7 +51,7 @@ def server(process, monkeypatch, tmp_path):
         merge_bases={f"main...{HEAD}": LEFT_AT},
     )
     for name, value in {
-        "GITHUB_API_URL": process.url,
+        "GITHUB_API_URL": fake_github.url,
         "GITHUB_TOKEN": "t0ken",
         "GITHUB_REPOSITORY": "o/r",
         "GITHUB_RUN_ID": "11",
@@ -74,7 +67,7 @@ def server(process, monkeypatch, tmp_path):
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
     (tmp_path / "unit.toml").write_text(SCENARIO_TEXT + "[equivalence]\nenabled = false\n")
-    return process
+    return fake_github
 
 
 def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):

@@ -52,7 +52,7 @@ def interrupt_perfgate(state, number, marker, *arguments):
             if marker in line:
                 break
         process.send_signal(number)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
     return Ended(process.returncode, out, "".join(seen) + err)
 
 

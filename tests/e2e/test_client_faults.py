@@ -9,15 +9,16 @@ import pytest
 
 from perfgate.core import Arm, Outcome, Role
 from perfgate.engines import table as engines
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.results import load_results
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server, wait_all_ready
+from perfgate.serving.engine.server import Server, wait_all_ready
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.stats.steady import SENTINEL_METRICS, find_stalled
 from perfgate.verdict.validity.pairing import read_run_badness
@@ -62,7 +63,7 @@ def runs(tmp_path_factory):
 def build_launch(model, fault):
     env = {"STREAM_FAULT": fault, "STREAM_STALL_S": str(STALL_S)}
     return Launch(
-        engine=build_engine(), python=sys.executable, model=model, args=(), env=env, ready_timeout_s=60, stop_timeout_s=2
+        engine=build_engine(), python=sys.executable, model=model, args=(), env=env, ready_timeout_s=300, stop_timeout_s=2
     )
 
 
@@ -129,7 +130,7 @@ def test_run_gate__a_session_whose_server_stalls_once(tmp_path, monkeypatch):
     # In the fourth window: each has one request of bench_serving's own.
     env = {"STREAM_FAULT": "stall", "STREAM_AT": str(3 * (REQUESTS + 1) + 50), "STREAM_STALL_S": str(STALL_S)}
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env=env)}
-    job = Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out", profile="never")
+    job = GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out", profile="never")
     verdict = run_gate(job, Silent()).verdict
     _, session = load_results(tmp_path / "out")
     stalled = [window for window in session.windows if window.run.values["max_itl_ms"] >= IS_STALL_MS]

@@ -13,8 +13,9 @@ from perfgate.results.answers import load_answers, store_answers
 from perfgate.results.profiles import Profile, attribute_profiles, load_profiles
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import Scenario
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.equivalence import ask
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.profiling import profile_server

@@ -25,8 +25,9 @@ from perfgate.expert_use import expect_distinct
 from perfgate.results.expert_use import load_use, store_use
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.conversation import post
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.experts import expert_probe
 from perfgate.serving.experts.expert_probe import draw_prompts, probe, read_passes
 from perfgate.serving.experts.expert_recorder import RECORD

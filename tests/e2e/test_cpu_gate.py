@@ -2,10 +2,12 @@
 
 import json
 import signal
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.commands import find_leftovers, interrupt_perfgate, read_index, run_perfgate, wait_for_leftovers
+from tests.e2e.commands import Ended, find_leftovers, interrupt_perfgate, read_index, run_perfgate, wait_for_leftovers
 
 # One group: two gates at once on one machine would be each other's noise.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800), pytest.mark.xdist_group("engine")]
@@ -15,34 +17,66 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800), pytest.mark.xdist_g
 INJECTION = "step:20.0"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unchanged:
+    """A gate on two equal arms that was killed while it calibrated, and what going on made of it."""
+
+    folder: Path
+    killed: Ended
+    left: list
+    before: bytes
+    ended: Ended
+
+    @property
+    def calibration(self):
+        return self.folder.with_name(f"{self.folder.name}-calibration") / "aa"
+
+
 @pytest.fixture(scope="module")
 def unchanged(state, small_scenario, tmp_path_factory):
-    """A run of the gate on two equal arms; the first, so it calibrates."""
+    """A run of the gate on two equal arms; the first, so it calibrates. It is killed behind its first window."""
     folder = tmp_path_factory.mktemp("runs") / "unchanged"
-    return run_perfgate(state, "gate", small_scenario, "--out", folder), folder
+    arguments = ("gate", small_scenario, "--out", folder)
+    killed = interrupt_perfgate(state, signal.SIGKILL, "tok/s", *arguments)
+    before = (folder.with_name("unchanged-calibration") / "aa" / "windows.jsonl").read_bytes()
+    left = wait_for_leftovers(state)
+    ended = run_perfgate(state, *arguments, "--resume")
+    return Unchanged(folder=folder, killed=killed, left=left, before=before, ended=ended)
 
 
 def test_gate__equal_arms_are_no_regression(unchanged, state):
-    ended, folder = unchanged
+    ended = unchanged.ended
 
     assert ended.code in (0, 3), ended.out + ended.err
     assert "REGRESSION" not in ended.out.splitlines()[0]
-    assert f"report folder: {folder}" in ended.out
+    assert f"report folder: {unchanged.folder}" in ended.out
     assert "answers   log-probs of the candidate differ from the base's by 0.0" in ended.out
     assert find_leftovers(state) == []
 
 
 def test_gate__first_run_calibrates_this_machine_and_says_so(unchanged, state):
-    ended, folder = unchanged
     stored = list((state / "baselines").glob("*/cpu-moe.json"))
 
-    assert "no noise bands for this machine yet" in ended.err
+    assert "no noise bands for this machine yet" in unchanged.killed.err
     assert len(stored) == 1
-    assert list((folder / "baselines").glob("*/cpu-moe.json"))
+    assert list((unchanged.folder / "baselines").glob("*/cpu-moe.json"))
+
+
+def test_gate__killed_while_it_measures_goes_on(unchanged, state, small_scenario):
+    again = run_perfgate(state, "gate", small_scenario, "--out", unchanged.folder, "--resume")
+    judged = run_perfgate(state, "check", unchanged.calibration)
+
+    assert unchanged.killed.code == -signal.SIGKILL
+    assert unchanged.left == []
+    assert "block 1 begins anew" in unchanged.ended.err
+    assert unchanged.before
+    assert (unchanged.calibration / "windows.jsonl").read_bytes().startswith(unchanged.before)
+    assert again.code == 2
+    assert f"{unchanged.before.count(bytes([10]))} more cut off by a break and measured anew" in judged.out
 
 
 def test_gate__every_window_is_on_disk_as_bench_serving_wrote_it(unchanged):
-    _, folder = unchanged
+    folder = unchanged.folder
     index = read_index(folder)
     measured = [entry for entry in index if entry["role"] == "measured"]
 
@@ -53,11 +87,10 @@ def test_gate__every_window_is_on_disk_as_bench_serving_wrote_it(unchanged):
 
 
 def test_check__replays_the_verdict_byte_for_byte(unchanged, tmp_path):
-    ended, folder = unchanged
-    replayed = run_perfgate(tmp_path / "other-machine", "check", folder, "--format", "json")
+    replayed = run_perfgate(tmp_path / "other-machine", "check", unchanged.folder, "--format", "json")
 
-    assert replayed.code == ended.code
-    assert replayed.out.encode() == (folder / "verdict.json").read_bytes()
+    assert replayed.code == unchanged.ended.code
+    assert replayed.out.encode() == (unchanged.folder / "verdict.json").read_bytes()
 
 
 def test_gate__slowed_candidate_is_a_regression(stored_noise, short_scenario, tmp_path):
@@ -94,25 +127,6 @@ def test_run__stopped_in_the_middle_keeps_what_was_measured(state, small_scenari
     assert "what was measured stays" in ended.err
     assert len(read_index(tmp_path / "cut")) >= 1
     assert judged.code == 3, judged.out
-    assert wait_for_leftovers(state) == []
-
-
-def test_run__killed_while_it_measures_goes_on(state, small_scenario, tmp_path):
-    killed = interrupt_perfgate(state, signal.SIGKILL, "measured", "run", small_scenario, "--out", tmp_path / "cut")
-    before = (tmp_path / "cut" / "windows.jsonl").read_bytes()
-    left = wait_for_leftovers(state)
-    resumed = run_perfgate(state, "run", small_scenario, "--out", tmp_path / "cut", "--resume")
-    again = run_perfgate(state, "run", small_scenario, "--out", tmp_path / "cut", "--resume")
-    judged = run_perfgate(state, "check", tmp_path / "cut")
-
-    assert killed.code == -signal.SIGKILL
-    assert left == []
-    # On a starved machine the engine batches its answers, which voids a session before a break as it does after one.
-    assert resumed.code in (0, 3), resumed.out + resumed.err
-    assert "block 1 begins anew" in resumed.err
-    assert (tmp_path / "cut" / "windows.jsonl").read_bytes().startswith(before)
-    assert again.code == 2
-    assert f"{before.count(bytes([10]))} more cut off by a break and measured anew" in judged.out
     assert wait_for_leftovers(state) == []
 
 

@@ -31,4 +31,4 @@ def run_fake_github():
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield FakeGitHub(f"http://127.0.0.1:{process.stdout.readline().strip()}")
         process.stdin.close()
-        process.wait(timeout=10)
+        process.wait(timeout=300)

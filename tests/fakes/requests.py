@@ -12,7 +12,7 @@ from perfgate.results.results import load_results
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.server import Launch
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.measure import Request
 from perfgate.verdict.validity.admission import find_problems
 from tests.fakes.in_process import ENGINE_MODULE, FAKES, THREADED

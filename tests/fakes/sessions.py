@@ -176,7 +176,7 @@ def write_folder(folder: Path, session: Session, text: str = SCENARIO_TEXT, at: 
     writer = ResultWriter.create(folder, record, text)
     writer.add_event("telemetry", 0.0, message="no GPU is watched")
     for window in session.windows:
-        places = ("arm", "block", "start", "index", "role", "begun_s", "ended_s")
+        places = ("arm", "block", "start", "index", "role", "begun_s", "ended_s", "telemetry")
         writer.add_window(make_line(window), **{place: getattr(window, place) for place in places})
     if session.is_complete:
         writer.add_event("session_ended", 1e6)

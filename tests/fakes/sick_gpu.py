@@ -53,5 +53,5 @@ def run_with_gpu(library: Path, folder: Path, code: str, **env: str) -> subproce
         **env,
     }
     return subprocess.run(
-        [sys.executable, "-c", PRELUDE + code], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", PRELUDE + code], env=environment, capture_output=True, text=True, timeout=300, check=False
     )

@@ -49,7 +49,7 @@ def run_check_process(state: Path, folder: Path, *options: object) -> Answer:
         env={**os.environ, "PERFGATE_STATE": str(state)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     return read_answer(done.returncode, done.stdout, done.stderr)

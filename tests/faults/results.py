@@ -62,7 +62,7 @@ def read_commit() -> str:
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return done.stdout.strip() if done.returncode == 0 else ""

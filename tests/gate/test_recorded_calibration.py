@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from math import log1p
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from perfgate.core import Fingerprint
 from perfgate.errors import InputError
 from perfgate.gate.baseline_files import find_path, load_baseline
 from perfgate.gate.recorded_calibration import Slowed, parse_slowed
+from perfgate.gate.recorded_sessions import measure_busy
 from perfgate.storage.state import SHIPPED_BASELINES
 from tests.fakes.sessions import FACTS, SCENARIO_TEXT, make_scenario, make_session, write_folder
 
@@ -60,6 +61,21 @@ def test_calibrate__from_recorded_sessions(place):
     assert response.injected_ratio == 0.03
     assert response.low < 0.03 < response.high
     assert baseline.metrics["median_itl_ms"].is_responsive
+
+
+def test_calibrate__noise_of_a_busy_machine_says_so(place):
+    quiet = make_session(SCENARIO, blocks=4, seed=1)
+    lost = {"foreign_cpu_share": 0.3, "stolen_cpu_share": 0.1}
+    busy = replace(quiet, windows=tuple(replace(window, telemetry={**window.telemetry, **lost}) for window in quiet.windows))
+    write_folder(place / "busy", busy, at="2026-01-02T00:00:00Z")
+
+    code = calibrate(place, "--from", place / "busy")
+
+    assert code == 0
+    assert measure_busy(busy) == pytest.approx(0.4)
+    assert {start.environment for start in load_baseline(find_stored(place)).starts} == {
+        "sglang 0.5.15, others had 40% of the CPU"
+    }
 
 
 def test_calibrate__the_size_of_the_slow_down_is_read_from_the_logs(place):

@@ -7,22 +7,15 @@ import pytest
 
 from perfgate.errors import GitHubError, GitHubNotFoundError, GitHubUnavailableError, InputError
 from perfgate.github.client import GitHub, connect
-from tests.fakes.github_server import run_fake_github
 
 PULL = "/repos/o/r/pulls/7"
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process):
+def server(fake_github):
     pulls = {"7": {"number": 7, "head": {"sha": "a" * 40}}}
-    process.set(faults=[], log=[], store_saw=[], comments=[], pulls=pulls)
-    return process
+    fake_github.set(faults=[], log=[], store_saw=[], comments=[], pulls=pulls)
+    return fake_github
 
 
 @pytest.fixture

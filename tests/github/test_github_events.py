@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.errors import InputError
-from perfgate.github.events import Command, parse_command, plan_event, read_event
+from perfgate.github.events import CommentCommand, parse_command, plan_event, read_event
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
 from perfgate.github.settings import MatrixJob, format_jobs, load_settings, parse_jobs
 
@@ -118,15 +118,15 @@ def test_read_event__no_file(tmp_path):
 @pytest.mark.parametrize(
     ("comment", "command"),
     [
-        ("/perfgate run", Command()),
-        ("/perfgate rerun h20", Command(verb="rerun", hardware="h20")),
-        ("/perfgate cancel", Command(verb="cancel")),
+        ("/perfgate run", CommentCommand()),
+        ("/perfgate rerun h20", CommentCommand(verb="rerun", hardware="h20")),
+        ("/perfgate cancel", CommentCommand(verb="cancel")),
         (
             f'/perfgate accept h20 {HEAD} "it is worth it"',
-            Command(verb="accept", hardware="h20", sha=HEAD, reason="it is worth it"),
+            CommentCommand(verb="accept", hardware="h20", sha=HEAD, reason="it is worth it"),
         ),
-        (f"  /perfgate run h20 closed {HEAD}\r\nbecause", Command(hardware="h20", scenario="closed", sha=HEAD)),
-        (f"/perfgate run {HEAD}", Command(sha=HEAD)),
+        (f"  /perfgate run h20 closed {HEAD}\r\nbecause", CommentCommand(hardware="h20", scenario="closed", sha=HEAD)),
+        (f"/perfgate run {HEAD}", CommentCommand(sha=HEAD)),
         ("please /perfgate run", None),
         ("", None),
         ("\n\n", None),

@@ -13,23 +13,16 @@ from perfgate.github.comment.publisher import CommentTarget, upsert
 from perfgate.github.comment.sections import MARK, build_section, parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
-from tests.fakes.github_server import run_fake_github
 
 HEAD = "a" * 40
 BOT = {"login": "github-actions[bot]", "type": "Bot"}
 TARGET = CommentTarget(repository="o/r", pull_request=7, settle_s=0.0)
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process):
-    process.set(faults=[], log=[], comments=[], statuses=[], delay_s=0.0, pulls={"7": {"number": 7, "head": {"sha": HEAD}}})
-    return process
+def server(fake_github):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], delay_s=0.0, pulls={"7": {"number": 7, "head": {"sha": HEAD}}})
+    return fake_github
 
 
 @pytest.fixture
@@ -223,7 +216,7 @@ def test_upsert__writers_at_once_lose_nothing(server):
     server.set(delay_s=0.05)
 
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, server.url, name]) for name in ("h20", "h100", "h200")]
-    codes = [writer.wait(timeout=120) for writer in writers]
+    codes = [writer.wait(timeout=300) for writer in writers]
 
     assert codes == [0, 0, 0]
     assert read_sections(server) == {"h20": "pass", "h100": "pass", "h200": "pass"}

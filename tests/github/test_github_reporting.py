@@ -23,7 +23,6 @@ from perfgate.github.planning import Measurement, choose_jobs, name_machines, pl
 from perfgate.github.reporting import MachineReport, Reporter, announce, judge_machines, publish
 from perfgate.github.runs import MachineResult, WorkflowRun
 from perfgate.github.settings import MachineSettings, MatrixJob, Settings
-from tests.fakes.github_server import run_fake_github
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 HEAD, BASE, LEFT_AT = "a" * 40, "b" * 40, "d" * 40
@@ -39,16 +38,10 @@ SETTINGS = Settings(
 )
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def github(process):
-    process.set(faults=[], log=[], comments=[], statuses=[], pulls={"7": PULL}, merge_bases={f"main...{HEAD}": LEFT_AT})
-    return GitHub(token="t0ken", api_url=process.url, sleep=lambda _: None)
+def github(fake_github):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], pulls={"7": PULL}, merge_bases={f"main...{HEAD}": LEFT_AT})
+    return GitHub(token="t0ken", api_url=fake_github.url, sleep=lambda _: None)
 
 
 @pytest.fixture
@@ -137,7 +130,7 @@ def test_judge_machines__a_regression_on_an_uncalibrated_machine_may_be_only_rep
     assert section.heading.startswith("## \N{CROSS MARK} REGRESSION (uncalibrated): ")
 
 
-def test_publish__says_of_each_machine_what_became_of_it(reporter, process):
+def test_publish__says_of_each_machine_what_became_of_it(reporter, fake_github):
     """The status comes first, and knows which run has answered; of that machine the comment is left as it is."""
     later = {
         "sha": HEAD,
@@ -145,31 +138,31 @@ def test_publish__says_of_each_machine_what_became_of_it(reporter, process):
         "state": "failure",
         "target_url": "https://github.com/o/r/actions/runs/12",
     }
-    process.set(statuses=[later])
+    fake_github.set(statuses=[later])
 
     first, second = publish(reporter, [reporter.announce("h20", State.PASS), reporter.announce("h200", State.PASS)])
 
-    (comment,) = process.get()["comments"]
+    (comment,) = fake_github.get()["comments"]
     assert parse(comment["body"]).keys() == {"h20"}
     assert first.line == f"h20: pass: {comment['html_url']}"
     assert second.facts == {"hardware": "h200", "left": "a later run has answered for this commit"}
     assert second.line == "h200: left as it is: a later run has answered for this commit"
-    assert [path.split("/")[4] for path in process.paths("POST")] == ["statuses", "issues"]
+    assert [path.split("/")[4] for path in fake_github.paths("POST")] == ["statuses", "issues"]
 
 
-def test_announce__keeps_an_answer_and_ends_a_skip(reporter, process):
+def test_announce__keeps_an_answer_and_ends_a_skip(reporter, fake_github):
     url = "https://github.com/o/r/actions/runs/9"
     statuses = [
         {"sha": HEAD, "context": "perfgate/h20", "state": "failure", "target_url": url},
         {"sha": HEAD, "context": "perfgate/h200", **SKIPPED, "target_url": url},
     ]
-    process.set(statuses=statuses)
+    fake_github.set(statuses=statuses)
 
     kept, set_ = announce(reporter, {"h20": State.RUNNING, "h200": State.RUNNING})
 
     assert (kept.left, set_.state) == ("a later run has answered for this commit", "running")
-    assert [status["context"] for status in process.get()["statuses"][2:]] == ["perfgate/h200"]
-    assert process.get()["comments"] == []
+    assert [status["context"] for status in fake_github.get()["statuses"][2:]] == ["perfgate/h200"]
+    assert fake_github.get()["comments"] == []
 
 
 SKIPPED = {"state": "success", "description": "not asked for, so nothing was measured"}

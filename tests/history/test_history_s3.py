@@ -59,7 +59,7 @@ def endpoint(tmp_path_factory):
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-            server.wait(timeout=60)
+            server.wait(timeout=300)
 
 
 @pytest.fixture

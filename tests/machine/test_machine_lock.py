@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -191,9 +190,8 @@ def test_measure__second_session_is_refused_and_measures_nothing(monkeypatch, tm
 def test_lock__without_a_gpu_the_machine_is_held_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path))
     with another(tmp_path, "GPU-1"):
-        begun = time.monotonic()
+        # It came back at all: the other one would have been waited for without end.
         assert main(["runner", "lock", "--timeout", "0", "--", "true"]) == 3
-        assert time.monotonic() - begun < 20
     assert main(["runner", "lock", "--timeout", "0", "--", "true"]) == 0
 
 

@@ -11,8 +11,9 @@ from perfgate.engines.sglang import SGLANG
 from perfgate.errors import EvidenceError, ServerError
 from perfgate.results.profiles import PROFILES_FILE, Profile, attribute_profiles, load_profiles
 from perfgate.scenario.schema import Load
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.profiling import profile_server
 from tests.fakes.requests import ENGINE_MODULE, FAKE_PATH
 
@@ -31,7 +32,7 @@ def profile(folder, reaper, *, arm=Arm.BASE, start=1, load=LOAD, **env):
     (folder / "config.json").write_text('{"vocab_size": 4096}')
     engine = replace(SGLANG, name="fake", package="fake", module=ENGINE_MODULE, args=(), env=FAKE_PATH)
     launch = Launch(
-        engine=engine, python=sys.executable, model=folder, args=(), env=env, ready_timeout_s=20.0, stop_timeout_s=0.5
+        engine=engine, python=sys.executable, model=folder, args=(), env=env, ready_timeout_s=120.0, stop_timeout_s=0.5
     )
     with Server(launch, folder / "server.log", reaper) as server:
         server.wait_ready()

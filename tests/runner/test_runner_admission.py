@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfgate.runner.admission import Job, Rules, decide
+from perfgate.runner.admission import Rules, RunnerJob, decide
 
 RULES = Rules(repositories=frozenset({"o/r"}), workflows=frozenset({"perfgate-pr.yml", "perfgate-dispatch.yml"}))
 MAIN = "o/r/.github/workflows/perfgate-dispatch.yml@refs/heads/main"
@@ -15,7 +15,7 @@ QUEUE = "o/r/.github/workflows/perfgate-pr.yml@refs/heads/gh-readonly-queue/main
 def make_job(event="pull_request", ref=PULL, *, head="o/r", base="o/r", repository="o/r", **payload):
     pull = {"number": 7, "head": {"repo": {"full_name": head} if head else None}, "base": {"repo": {"full_name": base}}}
     content = {"repository": {"full_name": "o/r"}, "pull_request": pull, **payload}
-    return Job(event=event, repository=repository, workflow_ref=ref, payload=content)
+    return RunnerJob(event=event, repository=repository, workflow_ref=ref, payload=content)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_decide__admits(job):
         (make_job("workflow_run", MAIN), "may not"),
         (make_job("", ""), "not one of this repository"),
         (make_job(repository=""), "may not use this machine"),
-        (Job(event="pull_request", repository="o/r", workflow_ref=PULL, payload={}), "another repository than the job"),
+        (RunnerJob(event="pull_request", repository="o/r", workflow_ref=PULL, payload={}), "another repository than the job"),
         (make_job(pull_request=None), "not that of the pull request"),
         (make_job(ref="o/r/.github/workflows/../../evil.yml@refs/pull/7/merge"), "not one of this repository"),
         (make_job(ref=PULL + "\n"), "not"),

@@ -14,7 +14,7 @@ from perfgate.cli import main
 from perfgate.errors import RunnerError
 from perfgate.github.settings import format_jobs, load_settings, parse_jobs
 from perfgate.machine.accelerators import PRIORITIES
-from perfgate.runner.admission import Job
+from perfgate.runner.admission import RunnerJob
 from perfgate.runner.fleet.ledger import Entry, Note, Span, append, build_note, leave_note, read_entries, read_note, settle
 from perfgate.runner.fleet.limits import find_excess
 from perfgate.runner.fleet.priority import choose_priorities
@@ -89,7 +89,7 @@ def test_find_excess__within_a_day(limits, event, refused):
 
 
 def test_build_note__the_author_of_the_pull_request():
-    job = Job(
+    job = RunnerJob(
         event="pull_request",
         repository="o/r",
         workflow_ref="",
@@ -98,7 +98,7 @@ def test_build_note__the_author_of_the_pull_request():
     environment = {"GITHUB_RUN_ID": "21", "GITHUB_RUN_ATTEMPT": "2"}
 
     assert build_note(job, environment).user == "ada"
-    assert build_note(Job(event="schedule", repository="o/r", workflow_ref="", payload={}), environment).user == "unknown"
+    assert build_note(RunnerJob(event="schedule", repository="o/r", workflow_ref="", payload={}), environment).user == "unknown"
     with pytest.raises(RunnerError, match="say no run"):
         build_note(job, {})
 

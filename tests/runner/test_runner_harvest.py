@@ -12,7 +12,6 @@ from perfgate.runner.admission import Rules
 from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault, offer
 from perfgate.runner.harvest import harvest as harvest_offer
 from perfgate.runner.seeds import seed, verify
-from tests.fakes.github_server import run_fake_github
 from tests.fakes.machines import NEEDS, Machine, make_key
 from tests.fakes.sick_gpu import build_library
 
@@ -30,28 +29,22 @@ NIGHT = {
 
 
 @pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
-@pytest.fixture(scope="module")
 def parts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("parts")
     return build_library(folder), make_key(folder)
 
 
 @pytest.fixture
-def machine(process, parts, tmp_path):
-    process.set(faults=[], log=[], runner_status=201, run_facts={"21": NIGHT}, jobs={"21": []})
-    return Machine(tmp_path, *parts, process.url)
+def machine(fake_github, parts, tmp_path):
+    fake_github.set(faults=[], log=[], runner_status=201, run_facts={"21": NIGHT}, jobs={"21": []})
+    return Machine(tmp_path, *parts, fake_github.url)
 
 
-def prepare(machine, process):
+def prepare(machine, fake_github):
     """Prepare the slot, and tell which runner GitHub knows it by."""
     done = machine.run("runner", "prepare", "--slot", "0")
     assert done.returncode == 0, done.stderr
-    return process.get()["log"][-1]["body"]["name"]
+    return fake_github.get()["log"][-1]["body"]["name"]
 
 
 def compile_and_offer(machine, content=b"code", **claim):
@@ -69,10 +62,10 @@ def harvest(machine):
 
 @needs_root
 @needs_openssl
-def test_harvest__a_night_on_main_becomes_the_next_jobs_seed(machine, process):
-    registered = prepare(machine, process)
+def test_harvest__a_night_on_main_becomes_the_next_jobs_seed(machine, fake_github):
+    registered = prepare(machine, fake_github)
     assert "empty, as there is no seed for sm90-1.2.3-" in compile_and_offer(machine)
-    process.set(jobs={"21": [{"name": "plan", "runner_name": "ubuntu"}, {"name": "gpu", "runner_name": registered}]})
+    fake_github.set(jobs={"21": [{"name": "plan", "runner_name": "ubuntu"}, {"name": "gpu", "runner_name": registered}]})
     done = harvest(machine)
 
     assert (done.returncode, f"by {registered}" in done.stdout) == (0, True), done.stderr
@@ -85,21 +78,21 @@ def test_harvest__a_night_on_main_becomes_the_next_jobs_seed(machine, process):
 
 @needs_root
 @needs_openssl
-def test_harvest__nothing_offered_asks_nobody(machine, process):
-    prepare(machine, process)
-    before = len(process.get()["log"])
+def test_harvest__nothing_offered_asks_nobody(machine, fake_github):
+    prepare(machine, fake_github)
+    before = len(fake_github.get()["log"])
 
     assert harvest(machine).stdout == "nothing offered\n"
-    assert len(process.get()["log"]) == before
+    assert len(fake_github.get()["log"]) == before
 
 
 @needs_root
 @needs_openssl
-def test_attack__a_process_that_lives_while_root_harvests(machine, process):
+def test_attack__a_process_that_lives_while_root_harvests(machine, fake_github):
     """It could change what root copies after root looked; the unit ends all processes first, and the harvest looks again."""
-    registered = prepare(machine, process)
+    registered = prepare(machine, fake_github)
     compile_and_offer(machine)
-    process.set(jobs={"21": [{"runner_name": registered}]})
+    fake_github.set(jobs={"21": [{"runner_name": registered}]})
     with subprocess.Popen(["/bin/sleep", "600"], user="nobody", cwd="/") as left:
         done = harvest(machine)
         left.kill()
@@ -110,13 +103,13 @@ def test_attack__a_process_that_lives_while_root_harvests(machine, process):
 
 @needs_root
 @needs_openssl
-def test_harvest__keeps_the_last_three(machine, process):
+def test_harvest__keeps_the_last_three(machine, fake_github):
     for second in range(4):
         (machine.cache / f"old-{second}" / "files").mkdir(parents=True)
         (machine.cache / f"old-{second}" / "manifest.json").write_text(f'{{"made": {second}, "files": {{}}}}')
-    registered = prepare(machine, process)
+    registered = prepare(machine, fake_github)
     compile_and_offer(machine)
-    process.set(jobs={"21": [{"runner_name": registered}]})
+    fake_github.set(jobs={"21": [{"runner_name": registered}]})
     harvest(machine)
 
     names = sorted(path.name for path in machine.cache.iterdir())
@@ -126,8 +119,8 @@ def test_harvest__keeps_the_last_three(machine, process):
 
 @needs_root
 @needs_openssl
-def test_prepare__every_job_has_a_name_of_its_own(machine, process):
-    first, second = prepare(machine, process), prepare(machine, process)
+def test_prepare__every_job_has_a_name_of_its_own(machine, fake_github):
+    first, second = prepare(machine, fake_github), prepare(machine, fake_github)
 
     assert first != second
     assert (machine.place / "slots" / "0.name").read_text() == second
@@ -136,16 +129,16 @@ def test_prepare__every_job_has_a_name_of_its_own(machine, process):
 
 @needs_root
 @needs_openssl
-def test_attack__a_poisoned_copy_reaches_nobody(machine, process):
+def test_attack__a_poisoned_copy_reaches_nobody(machine, fake_github):
     """A pull request's job lends, poisons, and offers under its own run; then under the run of a night on main."""
-    registered = prepare(machine, process)
+    registered = prepare(machine, fake_github)
     compile_and_offer(machine)
-    process.set(jobs={"21": [{"runner_name": registered}]})
+    fake_github.set(jobs={"21": [{"runner_name": registered}]})
     harvest(machine)
     (made,) = machine.cache.iterdir()
 
-    process.set(run_facts={"21": NIGHT, "22": {**NIGHT, "event": "pull_request", "head_branch": "topic"}})
-    process.set(jobs={"21": [{"runner_name": registered}], "22": [{"runner_name": prepare(machine, process)}]})
+    fake_github.set(run_facts={"21": NIGHT, "22": {**NIGHT, "event": "pull_request", "head_branch": "topic"}})
+    fake_github.set(jobs={"21": [{"runner_name": registered}], "22": [{"runner_name": prepare(machine, fake_github)}]})
     for run, reason in ((22, "was started by pull_request"), (21, "no job of the run was on perfgate-")):
         compile_and_offer(machine, content=b"evil", run=run)
         done = harvest(machine)
@@ -161,16 +154,16 @@ def test_attack__a_poisoned_copy_reaches_nobody(machine, process):
 @needs_root
 @needs_openssl
 @pytest.mark.parametrize("repository", ["mallory/r", "o/r"])
-def test_attack__a_night_that_is_not_mine(machine, process, repository):
+def test_attack__a_night_that_is_not_mine(machine, fake_github, repository):
     """A repository that may not use this machine is not even asked about; a run that GitHub does not know is refused."""
-    prepare(machine, process)
-    before = len(process.get()["log"])
+    prepare(machine, fake_github)
+    before = len(fake_github.get()["log"])
     compile_and_offer(machine, repository=repository, run=99)
     done = harvest(machine)
 
     assert done.returncode != 0
     assert not machine.cache.exists()
-    assert (len(process.get()["log"]) == before) == (repository == "mallory/r")
+    assert (len(fake_github.get()["log"]) == before) == (repository == "mallory/r")
 
 
 @pytest.mark.parametrize("kind", ["offer", "files", "claim", "pipe", "folder", "no claim", "link inside"])

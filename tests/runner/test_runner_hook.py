@@ -69,7 +69,7 @@ def run_worker(tmp_path, settings, *, head="o/r", tool=PERFGATE):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -33,7 +33,7 @@ def test_attack__processes_that_hide():
             ended = end_processes(UID)
 
             assert process.pid in ended
-            assert process.wait(timeout=10) == -9
+            assert process.wait(timeout=300) == -9
         assert find_leftovers(UID, []) == []
         assert mine.poll() is None
         mine.kill()

@@ -19,7 +19,6 @@ from perfgate.machine.accelerators import PRIORITIES
 from perfgate.runner.settings import Runner, Slot
 from perfgate.runner.slot import format_environment
 from perfgate.serving.model.hub_cache import find_cache
-from tests.fakes.github_server import run_fake_github
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 ROOT = Path(__file__).parents[2]
@@ -30,16 +29,10 @@ pytestmark = needs_openssl
 CONFIG = "and0LWNvbmZpZw=="
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process):
-    process.set(faults=[], log=[], app_tokens=[], runner_status=201)
-    return process
+def server(fake_github):
+    fake_github.set(faults=[], log=[], app_tokens=[], runner_status=201)
+    return fake_github
 
 
 @pytest.fixture(scope="module")

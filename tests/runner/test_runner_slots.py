@@ -39,7 +39,7 @@ def another(folder, devices="a,b", count=1, *, exclusive=False):
             yield process
         finally:
             process.stdin.close()
-            process.wait(timeout=30)
+            process.wait(timeout=300)
 
 
 def wish(devices=("a", "b"), count=1, *, exclusive=False):
@@ -167,7 +167,7 @@ def test_lock__passes_on_the_wish_to_end(tmp_path):
         process.stdout.readline()
         process.terminate()
 
-        assert process.wait(timeout=30) == 5
+        assert process.wait(timeout=300) == 5
 
 
 def test_lock__no_such_command(tmp_path, monkeypatch, capsys):

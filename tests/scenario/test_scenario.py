@@ -12,7 +12,7 @@ from perfgate.metrics import METRICS
 from perfgate.scenario.catalog import list_pairs, list_scenarios, load_scenario, read_part, read_scenario_text
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence, Expect, Gsm8k
-from perfgate.scenario.schema import Blocks, Gate, Model, Scenario, Server, Warmup, parse_scenario
+from perfgate.scenario.schema import Blocks, Gate, Model, Scenario, ServerOptions, Warmup, parse_scenario
 from perfgate.scenario.toml import find_keys, find_line, suggest
 from perfgate.verdict.policy import explain_not_gating
 
@@ -330,7 +330,7 @@ def test_suggest__near_and_far():
 
 
 DOCS = (ROOT / "docs" / "reference" / "scenarios.md").read_text(encoding="utf-8")
-TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": Server, "`[load]`": Load, "`[warmup]`": Warmup}
+TABLES = {"Top level": Scenario, "`[model]`": Model, "`[server]`": ServerOptions, "`[load]`": Load, "`[warmup]`": Warmup}
 TABLES |= {"`[blocks]`": Blocks, "`[equivalence]`": Equivalence, "`[expect]`": Expect, "`[gates.METRIC]`": Gate}
 TABLES |= {"`[equivalence.gsm8k]`": Gsm8k}
 

@@ -52,7 +52,7 @@ serving.run_benchmark = lambda args: print(json.dumps(vars(args), default=str))
 sys.argv = ["bench_serving", *json.loads(sys.argv[1])]
 serving.cli_main()
 """
-LOAD = Load(num_prompts=3, input_len=4, output_len=5, max_concurrency=1, timeout_s=20.0)
+LOAD = Load(num_prompts=3, input_len=4, output_len=5, max_concurrency=1, timeout_s=120.0)
 
 
 @pytest.fixture

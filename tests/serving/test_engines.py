@@ -17,8 +17,9 @@ from perfgate.results.results import load_results
 from perfgate.scenario.schema import Load, parse_scenario
 from perfgate.serving.client import Client, build_argv
 from perfgate.serving.engine.arms import ArmSpec
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import measure, require_engine
 from perfgate.serving.profiling import profile_server
 from tests.fakes.requests import FAKE_PATH, Silent, build_request, build_text, list_problems, use_fake_engine
@@ -48,7 +49,7 @@ def fake_vllm(monkeypatch, tmp_path):
     monkeypatch.setitem(ENGINES, "vllm", FAKE)
 
 
-def build_launch(tmp_path, ready_timeout_s=20.0, **env):
+def build_launch(tmp_path, ready_timeout_s=120.0, **env):
     (tmp_path / "config.json").write_text('{"vocab_size": 4096}')
     return Launch(
         engine=FAKE,
@@ -72,7 +73,7 @@ def test_argv__of_each_engine(tmp_path):
     launch = replace(build_launch(tmp_path), engine=ENGINES["vllm"], python="python3")
     sglang = replace(launch, engine=ENGINES["sglang"])
 
-    assert launch.argv(4000) == [
+    assert [*launch.argv(4000)] == [
         *("python3", "-m", "vllm.entrypoints.openai.api_server", "--model", str(tmp_path)),
         *("--host", "127.0.0.1", "--port", "4000", "--no-enable-prefix-caching"),
     ]

@@ -16,11 +16,10 @@ import pytest
 from perfgate.engines.sglang import SGLANG
 from perfgate.errors import InterruptedRunError, ServerError
 from perfgate.machine.processes import end_session, list_session
+from perfgate.serving.engine.launch import HOST, Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import (
-    HOST,
     SECOND_PORT,
-    Launch,
     Server,
     find_free_port,
     is_free,
@@ -50,7 +49,7 @@ def reaper():
     reaper.close()
 
 
-def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=20.0, stop_timeout_s=0.5, **env):
+def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_timeout_s=120.0, stop_timeout_s=0.5, **env):
     env = {**FAKE_PATH, "FAKE_ENGINE": behaviour, **env}
     engine = replace(SGLANG, name="fake", package="fake", module=ENGINE_MODULE, args=(), env=env)
     launch = Launch(
@@ -66,7 +65,7 @@ def build_server(tmp_path, reaper, behaviour, *, python=sys.executable, ready_ti
 
 
 def get_pid(server):
-    return server._process.pid
+    return server.leaders[0]
 
 
 def test_server__starts_flushes_and_stops(tmp_path, reaper):

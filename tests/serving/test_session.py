@@ -9,7 +9,7 @@ import pytest
 
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import CalibrationError, EngineError, InputError
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
@@ -133,7 +133,7 @@ def test_measure__wrong_model_starts_nothing(tmp_path):
 def test_run_gate__calibrates_measures_judges_and_reports(tmp_path):
     text = build_text()
     progress = Silent()
-    job = Job(
+    job = GateJob(
         scenario=parse_scenario(text, "test"),
         text=text,
         arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env={"FAKE_SLOW": "2.0"})},
@@ -153,7 +153,7 @@ def test_run_gate__void_calibration_stores_no_noise(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_BENCH", "fail_third")
     text = build_text()
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec()}
-    job = Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out")
+    job = GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out")
 
     with pytest.raises(CalibrationError, match="load generator failed"):
         run_gate(job, Silent())

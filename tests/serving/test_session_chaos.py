@@ -12,11 +12,12 @@ import pytest
 
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import ClientError, EvidenceError
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
-from perfgate.serving.engine.server import HOST, Server
+from perfgate.serving.engine.launch import HOST
+from perfgate.serving.engine.server import Server
 from perfgate.serving.window import blame
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import read_lines, run_perfgate, start_perfgate, wait_for_lines
@@ -33,7 +34,7 @@ def fake_engine(monkeypatch, tmp_path):
 def run_job(tmp_path, candidate=None, **changes):
     """Run the gate without calibration; return its verdict and what it left on disk."""
     text = build_text(**{"calibrate_first = true": "calibrate_first = false", "looks = [2, 3, 4, 6]": "looks = [2]", **changes})
-    job = Job(
+    job = GateJob(
         scenario=parse_scenario(text, "test"),
         text=text,
         arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: candidate or ArmSpec()},
@@ -172,7 +173,7 @@ def test_gate__stopped_while_both_servers_load(tmp_path):
     time.sleep(0.5)  # by then both are asked
     process.send_signal(signal.SIGTERM)
     # The engine would be waited for five minutes.
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
 
     assert process.returncode == 130
     assert "stopped by SIGTERM" in err

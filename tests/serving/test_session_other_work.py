@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from perfgate.core import Arm, Outcome, Role
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
@@ -88,7 +88,7 @@ def test_run_gate__a_server_that_compiles_on_and_on(tmp_path, windows, words):
     text = build_text(**{"calibrate_first = true": "calibrate_first = false"})
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: compiling(tmp_path, windows)}
     verdict = run_gate(
-        Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out"), Silent()
+        GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out"), Silent()
     ).verdict
 
     assert verdict.outcome is Outcome.INVALID

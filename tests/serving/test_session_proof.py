@@ -9,7 +9,7 @@ from perfgate.check import judge
 from perfgate.cli import main
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import EvidenceError, ScenarioError
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.profiles import load_profiles, read_attribution
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
@@ -259,7 +259,7 @@ def test_measure__profiler_that_fails_where_nothing_is_expected(tmp_path):
 def build_job(folder, **changes):
     text = build_text(**{"calibrate_first = true": "calibrate_first = false"})
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env={"FAKE_SLOW": "2.0", "FAKE_KERNELS": "fused_moe_kernel:90"})}
-    return replace(Job(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=folder), **changes)
+    return replace(GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=folder), **changes)
 
 
 def test_run_gate__regression_is_explained_by_fresh_servers(tmp_path, capsys):

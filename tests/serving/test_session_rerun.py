@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perfgate.core import Arm, Role
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
@@ -52,7 +52,7 @@ def test_measure__noise_that_explains_the_stall_asks_for_no_rerun(tmp_path):
 
 def test_run_gate__driver_and_judge_agree_on_what_stalled(tmp_path):
     text = build_text()
-    job = Job(
+    job = GateJob(
         scenario=parse_scenario(text, "test"),
         text=text,
         arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: STALLS},

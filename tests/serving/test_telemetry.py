@@ -20,10 +20,11 @@ from perfgate.errors import PerfgateError
 from perfgate.serving.watch import telemetry as module
 from perfgate.engines.sglang import SGLANG
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.launch import Launch
+from perfgate.serving.engine.server import Server
 module.FREE_TIMEOUT_S = 1.0
 engine = replace(SGLANG, name="fake", package="fake", module="tests.fakes.fake_engine", args=(), env={"FAKE_ENGINE": "ok"})
-launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=60, stop_timeout_s=5)
+launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=300, stop_timeout_s=5)
 folder = STATE.parent
 reaper = Reaper()
 told = {}
@@ -48,7 +49,7 @@ def measure(body, before=lambda: None, after=lambda: None):
 """
 OWN = """
 def ready(server):
-    set_gpu(pids=server.leader)
+    set_gpu(pids=server.leaders[0])
 """
 
 
@@ -81,7 +82,7 @@ def test_watch__sick_gpu(library, tmp_path):
     body = """
 def body(server):
     wait_samples()
-    set_gpu(pids=f"{server.leader} 4000001", sm_clock=1200, reasons=0x41, celsius=90)
+    set_gpu(pids=f"{server.leaders[0]} 4000001", sm_clock=1200, reasons=0x41, celsius=90)
     wait_samples()
 """
     readings = run(library, tmp_path, body)["readings"]

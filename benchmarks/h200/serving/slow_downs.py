@@ -23,8 +23,9 @@ from perfgate.engines.table import ENGINES
 from perfgate.readers.bench_serving import read_window
 from perfgate.scenario.load import Load
 from perfgate.serving.client import Client
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 from perfgate.serving.injection.injection import VARIABLE
 from perfgate.serving.injection.injection_log import MEASURED, PROOF, read_injected_us
 from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, open_monitor

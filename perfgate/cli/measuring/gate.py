@@ -25,7 +25,7 @@ from perfgate.cli.options import (
 )
 from perfgate.cli.output import add_format_option, write_output
 from perfgate.core import Arm
-from perfgate.gate.gate import Job, run_gate
+from perfgate.gate.gate import GateJob, run_gate
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout
 from perfgate.serving.engine.arms import ArmSpec
@@ -56,7 +56,7 @@ def judge_arms(scenario: str, arms: Mapping[Arm, ArmSpec], options: Mapping[str,
     """Run the gate on two arms, print the report and return the verdict's exit code."""
     text, parsed = read_scenario(scenario, options["blocks"])
     folder = choose_folder(parsed.name, options["out"], options["parent"], resume=options["resume"])
-    job = Job(
+    job = GateJob(
         scenario=parsed,
         text=text,
         arms=arms,

@@ -14,7 +14,7 @@ from perfgate.github.comment.publisher import CommentTarget, find_comments, find
 from perfgate.github.comment.sections import ResultEntry, parse
 from perfgate.github.comment.states import State
 from perfgate.github.events import (
-    Command,
+    CommentCommand,
     find,
     find_branch,
     find_number,
@@ -45,7 +45,7 @@ class _Request:
     github: GitHub
     target: CommentTarget
     pull: Mapping[str, Any]
-    command: Command
+    command: CommentCommand
     settings: Settings
     workflow: str
     branch: str

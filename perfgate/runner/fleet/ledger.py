@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
-from perfgate.runner.admission import Job
+from perfgate.runner.admission import RunnerJob
 from perfgate.runner.scrub import read_left
 from perfgate.runner.settings import Repository
 
@@ -78,7 +78,7 @@ def _entries() -> TypeAdapter[Entry]:
     return TypeAdapter(Entry)
 
 
-def build_note(job: Job, environment: Mapping[str, str]) -> Note:
+def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
     """Note whose job this is. Raise RunnerError where the runner does not say which run it belongs to."""
     told = job.payload
     people = (_find(told, "pull_request", "user"), _find(told, "sender"))

@@ -12,7 +12,7 @@ from perfgate.engines.table import CACHE_PLACES, ENGINES
 from perfgate.errors import InputError
 from perfgate.results.records import ArmRecord
 from perfgate.scenario.schema import Scenario
-from perfgate.serving.engine.server import Launch
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.injection.injection import VARIABLE, parse_injection
 
 
@@ -46,7 +46,7 @@ class ArmSpec:
         """Describe the arm for the result folder; the port is chosen at each start, so it stands as 0."""
         launch = replace(self, caches=None).build_launch(scenario, model)
         env = {**launch.engine.env, **launch.env}
-        return ArmRecord(label=label, python=self.python, argv=tuple(launch.argv(0)), env=env, facts=fingerprint.facts)
+        return ArmRecord(label=label, python=self.python, argv=launch.argv(0), env=env, facts=fingerprint.facts)
 
 
 def list_caches(folder: Path | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.engines.engine import Engine
-from perfgate.engines.insides import Fact, Insides, order_version
+from perfgate.engines.insides import EngineFact, Insides, order_version
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError
 from perfgate.machine.tools import Tool
@@ -50,12 +50,12 @@ def _verify_arm(scenario: Scenario, engine: Engine, record: ArmRecord, python: s
     return tuple(_tell(engine.package, insides, version, missing)) if is_newer else ()
 
 
-def _is_needed(fact: Fact, scenario: Scenario, words: Container[str]) -> bool:
+def _is_needed(fact: EngineFact, scenario: Scenario, words: Container[str]) -> bool:
     is_asked = fact.use == GSM8K and scenario.equivalence.gsm8k.path is not None
     return is_asked or (fact.kind == "option" and fact.place in words)
 
 
-def _tell(package: str, insides: Insides, version: str, missing: Collection[Fact]) -> Iterator[str]:
+def _tell(package: str, insides: Insides, version: str, missing: Collection[EngineFact]) -> Iterator[str]:
     lost = [fact for fact in missing if fact.gone is None]
     known = sum(fact.gone is None for fact in insides.facts)
     yield (
@@ -66,7 +66,7 @@ def _tell(package: str, insides: Insides, version: str, missing: Collection[Fact
         yield f"{package} {version}: {fact.place} is not in its source, so {fact.use} may be missing or wrong"
 
 
-def _look(package: str, insides: Insides, python: str, facts: Collection[Fact]) -> tuple[Fact, ...]:
+def _look(package: str, insides: Insides, python: str, facts: Collection[EngineFact]) -> tuple[EngineFact, ...]:
     """Those of `facts` that the installed source does not show."""
     if not facts:
         return ()

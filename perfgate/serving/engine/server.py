@@ -1,4 +1,6 @@
-"""One server under test: started in a session of its own, ready when it has generated, stopped with nothing left."""
+"""One server under test: each of its services started in a session of its own, ready when all of them are, stopped with nothing
+left.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,21 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
-from perfgate.engines.engine import Engine
 from perfgate.errors import ServerError
 from perfgate.serving.engine.inheritance import inherit
+from perfgate.serving.engine.launch import HOST, Launch, Service
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 
-HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 SECOND_PORT = 10_000
 POLL_S = 0.25
@@ -35,24 +36,6 @@ END_S = 2.0
 """A server whose connections broke needs a moment to be seen to have ended."""
 FREEZE_TIMEOUT_S = 30.0
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its segments
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """Everything that starts one server: the same value starts the same server again."""
-
-    engine: Engine
-    python: str
-    model: Path
-    args: tuple[str, ...]
-    env: Mapping[str, str]
-    ready_timeout_s: float
-    stop_timeout_s: float
-
-    def argv(self, port: int) -> list[str]:
-        """The full command line on `port`."""
-        fixed = [self.engine.model_option, str(self.model), "--host", HOST, "--port", str(port)]
-        return [self.python, "-m", self.engine.module, *fixed, *self.engine.args, *self.args]
 
 
 def find_free_port() -> int:
@@ -80,8 +63,21 @@ def is_free(port: int) -> bool:
         return True
 
 
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """A service that was started, and whether it has said that it serves."""
+
+    service: Service
+    process: subprocess.Popen[Any]
+    log: Path
+    is_ready: bool = field(default=False)
+
+
 class Server:
-    """A running server. Use `with`: whatever happens inside, its processes end."""
+    """The running services of one arm. Use `with`: whatever happens inside, their processes end.
+
+    What clients say goes to `port`, that of the first service; `log` is its log.
+    """
 
     def __init__(self, launch: Launch, log: Path, reaper: Reaper) -> None:
         """Describe the server; nothing starts before `start`."""
@@ -90,7 +86,7 @@ class Server:
         self.port = 0
         self.ready_s = 0.0
         self._reaper = reaper
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: list[_Running] = []
         self._begun = 0.0
         self._segments: set[Path] = set()
 
@@ -121,9 +117,9 @@ class Server:
         return self.log.absolute().with_suffix(".experts")
 
     @property
-    def leader(self) -> int | None:
-        """The process that leads the server's session; None unless it lives."""
-        return None if self._process is None else self._process.pid
+    def leaders(self) -> tuple[int, ...]:
+        """The processes that lead the sessions of its services, the first service's first; none unless it lives."""
+        return tuple(one.process.pid for one in self._running)
 
     def __enter__(self) -> Self:
         """Start the process; readiness is waited for separately, so that two servers can load side by side."""
@@ -135,33 +131,35 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Launch the process group with its output in the log file. Raise ServerError if the program is not there."""
+        """Launch every service with its output in a log file. Raise ServerError if a program is not there."""
         self.port = find_free_port()
         self._segments = _list_segments()
         self._begun = time.monotonic()
         self.expert_folder.mkdir(parents=True, exist_ok=True)
         own = {EXPERTS: str(self.expert_folder)}
         environment = {**inherit(), **self.launch.engine.env, **own, **self.launch.env}
-        try:
-            self._process = self._reaper.start(self.launch.argv(self.port), environment, self.log)
-        except OSError as error:
-            raise ServerError(f"{self.launch.python}: cannot be started ({error.strerror}); check the arm's Python") from None
+        for service in self.launch.list_services(self.port):
+            log = self.log if service.port == self.port else self.log.with_suffix(f".{service.role}.log")
+            try:
+                process = self._reaper.start(service.argv, environment, log)
+            except OSError as error:
+                raise ServerError(f"{service.argv[0]}: cannot be started ({error.strerror}); check the arm's Python") from None
+            self._running.append(_Running(service=service, process=process, log=log))
 
     def wait_ready(
         self, on_wait: Callable[[float], None] = lambda _: None, is_given_up: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the server has generated a token, or return once `is_given_up`.
+        """Wait until every service says that it serves, the first by a token that it generated, or return once `is_given_up`.
 
-        `on_wait` is told the seconds since the start. Raise ServerError if the server dies first or takes too long.
+        `on_wait` is told the seconds since the start. Raise ServerError if one dies first or takes too long.
         """
         with open_http(10.0) as client:
             while not is_given_up():
                 elapsed = self.age_s
                 self.raise_if_dead()
-                with contextlib.suppress(httpx.HTTPError):
-                    if self._probe(client) == httpx.codes.OK:
-                        self.ready_s = elapsed
-                        return
+                if all(self._is_ready(client, one) for one in self._running):
+                    self.ready_s = elapsed
+                    return
                 if elapsed > self.launch.ready_timeout_s:
                     limit = f"{self.launch.ready_timeout_s:.0f} s"
                     raise ServerError(
@@ -170,22 +168,22 @@ class Server:
                 on_wait(elapsed)
                 time.sleep(POLL_S)
 
-    def _probe(self, client: httpx.Client) -> int:
-        """Have one token generated, and return the HTTP status."""
-        address = self.url + self.launch.engine.ready_path
-        if self.launch.engine.dialect == "sglang":
-            return client.get(address).status_code
-        # Token ids need no tokenizer, and these are in any vocabulary.
-        return client.post(address, json={"model": str(self.launch.model), "prompt": [16, 17], "max_tokens": 1}).status_code
+    def _is_ready(self, client: httpx.Client, one: _Running) -> bool:
+        """Ask a service whether it serves, unless it has said so."""
+        check, address = one.service.ready, f"http://{HOST}:{one.service.port}{one.service.ready.path}"
+        if not one.is_ready:
+            with contextlib.suppress(httpx.HTTPError):
+                answer = client.get(address) if check.content is None else client.post(address, json=dict(check.content))
+                one.is_ready = answer.status_code == httpx.codes.OK
+        return one.is_ready
 
     def raise_if_dead(self, wait_s: float = 0.0) -> None:
-        """Raise ServerError with the log's telling lines if the process has ended, or ends within `wait_s`."""
-        if self._process is None:
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(wait_s)
-        if (code := self._process.poll()) is not None:
-            raise ServerError(f"server ended by itself with exit code {code}{self._tell()}")
+        """Raise ServerError with the log's telling lines if a service has ended, or ends within `wait_s`."""
+        for one in self._running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.process.wait(wait_s)
+            if (code := one.process.poll()) is not None:
+                raise ServerError(f"{one.service.role} ended by itself with exit code {code}{self._tell(one.log)}")
 
     def flush_cache(self, timeout_s: float = 30.0) -> None:
         """Empty the prefix cache; it refuses while requests run, so ask until it agrees. Raise ServerError if it never does."""
@@ -223,20 +221,22 @@ class Server:
         return answer.status_code == httpx.codes.OK
 
     def stop(self) -> None:
-        """End the whole tree and prove it. Raise ServerError naming processes that survive SIGKILL."""
-        if self._process is None:
+        """End all services, the last one first, and prove it. Raise ServerError naming processes that survive SIGKILL."""
+        if not self._running:
             return
-        leader, self._process = self._process, None
-        survivors = self._reaper.end(leader, self.launch.stop_timeout_s)
+        survivors = []
+        while self._running:
+            survivors += self._reaper.end(self._running.pop().process, self.launch.stop_timeout_s)
         for segment in _list_segments() - self._segments:
             segment.unlink(missing_ok=True)
         shutil.rmtree(self.expert_folder, ignore_errors=True)
         if survivors:
             raise ServerError(f"processes {survivors} survived SIGKILL; the machine needs a restart")
 
-    def _tell(self) -> str:
-        lines = read_telling_lines(self.log, self.launch.engine.fault_words)
-        return f" (log {self.log}" + (f", it says: {' | '.join(lines)})" if lines else ")")
+    def _tell(self, log: Path | None = None) -> str:
+        log = log or self.log
+        lines = read_telling_lines(log, self.launch.engine.fault_words)
+        return f" (log {log}" + (f", it says: {' | '.join(lines)})" if lines else ")")
 
 
 def wait_all_ready(servers: Sequence[Server], on_wait: Callable[[Server, float], None]) -> None:

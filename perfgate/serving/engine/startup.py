@@ -15,8 +15,9 @@ import httpx
 from perfgate.core import Arm
 from perfgate.results.server_info import ServerInfo, store_info
 from perfgate.results.writer import FolderWriter
+from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.loopback import open_http
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.server import Server
 
 INFO_TIMEOUT_S = 30.0
 MAX_TEXT = 400

@@ -34,7 +34,7 @@ _DATA_BYTES = {"none": 2.0, "fp8": 1.0, "modelopt_fp8": 1.0, "compressed-tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class ModelNumbers:
     """How many numbers a model holds, in its experts and elsewhere, and how many of keys and values a token leaves in it."""
 
     expert_numbers: int
@@ -105,7 +105,7 @@ def read_card(facts: Mapping[str, str]) -> Card | None:
         return None
 
 
-def read_sizes(config: Mapping[str, object]) -> Sizes | None:
+def read_sizes(config: Mapping[str, object]) -> ModelNumbers | None:
     """Count a model's numbers from its config; None where the config does not say enough."""
     known = {key: value for level in reversed(list(list_levels(config))) for key, value in level.items()}
 
@@ -127,7 +127,7 @@ def read_sizes(config: Mapping[str, object]) -> Sizes | None:
     with_experts = count_moe_layers(list(list_levels(config)), layers)
     shared = read("n_shared_experts", default=0) * narrow + read("shared_expert_intermediate_size", default=0)
     attention, kept = _count_attention(read, hidden, heads)
-    return Sizes(
+    return ModelNumbers(
         expert_numbers=with_experts * experts * 3 * hidden * narrow,
         other_numbers=layers * attention + 3 * hidden * (with_experts * shared + (layers - with_experts) * wide),
         embedding_numbers=vocabulary * hidden * (1 if known.get("tie_word_embeddings") is True else 2),
@@ -147,7 +147,7 @@ def _count_attention(read: Reader, hidden: int, heads: int) -> tuple[int, int]:
     return 2 * hidden * each * (heads + shared), 2 * shared * each
 
 
-def explain_misfit(sizes: Sizes | None, servings: Sequence[Serving], card: Card | None, *, is_both: bool) -> str | None:
+def explain_misfit(sizes: ModelNumbers | None, servings: Sequence[Serving], card: Card | None, *, is_both: bool) -> str | None:
     """Say in one line that the servers of a block need more memory than the card has; None where they fit or cannot be counted.
 
     `is_both` tells whether they live at the same time. Servers on different GPUs do not meet.
@@ -178,7 +178,7 @@ def _advise(*, is_one_enough: bool) -> str:
     return f'set resident = "one" in [blocks], or take {fewer}' if is_one_enough else f"take {fewer}"
 
 
-def measure_serving(sizes: Sizes, serving: Serving, card: Card) -> float | None:
+def measure_serving(sizes: ModelNumbers, serving: Serving, card: Card) -> float | None:
     """How many GiB one server holds on each of its GPUs; None for a format whose bytes are not known here.
 
     Where an option gives the pool of tokens a size it has that one; else the engine fills its share of the card.

@@ -17,7 +17,8 @@ from pathlib import Path
 from perfgate.engines.engine import CacheFolder
 from perfgate.results.readings import KERNELS_COMPILED
 from perfgate.serving.engine.inheritance import inherit
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.launch import Launch
+from perfgate.serving.engine.server import Server
 
 Stock = frozenset[tuple[str, str, int]]
 """Folder, name and inode of each file: one that is written anew and put in an old one's place has another inode."""

@@ -20,11 +20,12 @@ import orjson
 
 from perfgate.errors import ServerError, TelemetryError
 from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
-from perfgate.machine.nvml import DeviceSample, GpuMonitor, find_uuids, list_devices
+from perfgate.machine.nvml import DeviceSample, GpuMonitor, find_uuids
 from perfgate.machine.processes import measure_memory, read_session
 from perfgate.results.footprint import SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
-from perfgate.serving.engine.server import Launch, Server
+from perfgate.serving.engine.launch import Launch
+from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
 from perfgate.serving.watch.gpu_tenants import Tenants, Ticker, summarize_gpu
 from perfgate.serving.watch.other_work import count_work, list_caches, name_added, take_stock
@@ -136,15 +137,15 @@ class Telemetry:
         watch.compiled = name_added(stock, take_stock(list_caches(server.launch)))
         for name, count in count_work(server, known, watch.compiled).items():
             watch.readings[name] = max(watch.readings.get(name, 0.0), count)
-        if server.leader is not None:
-            watch.readings[SERVER_MEMORY] = float(measure_memory(server.leader))
+        if server.leaders:
+            watch.readings[SERVER_MEMORY] = float(sum(map(measure_memory, server.leaders)))
         self._keep({**place, "batches": batches}, ticks, gauges, before[1], after[1])
         watch.failure = self._find_loss(ticks)
 
     def _tick(self) -> Tick:
         devices = self._gpu.read() if self._gpu is not None else ()
         pids = _list_pids(devices)
-        leaders = {server.leader for server in self._servers}
+        leaders = {leader for server in self._servers for leader in server.leaders}
         own = tuple(pid for pid in pids if read_session(pid) in leaders)
         foreign = self._tenants.count_foreign(pids, own)
         return Tick(devices=devices, own=own, foreign=foreign, run_queue=read_run_queue())
@@ -240,8 +241,7 @@ def open_monitor(launches: Iterable[Launch]) -> GpuMonitor | None:
 
     Raise TelemetryError where a driver is there and does not answer.
     """
-    devices = (device for launch in launches if launch.engine.uses_gpu for device in list_devices(launch.args, launch.env))
-    wanted = tuple(dict.fromkeys(devices))
+    wanted = tuple(dict.fromkeys(device for launch in launches for device in launch.devices))
     return GpuMonitor.open(wanted) if wanted else None
 
 
@@ -253,7 +253,7 @@ def find_measured(launches: Iterable[Launch]) -> tuple[str, ...] | None:
     arms = tuple(launches)
     if not all(launch.engine.uses_gpu for launch in arms):
         return None
-    return find_uuids(tuple(dict.fromkeys(device for arm in arms for device in list_devices(arm.args, arm.env))))
+    return find_uuids(tuple(dict.fromkeys(device for arm in arms for device in arm.devices)))
 
 
 def describe_monitor(monitor: GpuMonitor | None) -> str:
