@@ -212,7 +212,9 @@ def test_describe_tail__every_step_slowed_is_no_tail(cases):
 def arrange(order, rigs=None, *, is_symmetric=True):
     """What `list_replays` reads of a case: who started first in each block (b or c), where, and if labels may be exchanged."""
     arms = {"b": Arm.BASE, "c": Arm.CANDIDATE}
-    return SimpleNamespace(leads=[arms[one] for one in order], rigs=rigs or ["one"] * len(order), is_symmetric=is_symmetric)
+    rigs = rigs or ["one"] * len(order)
+    blocks = [SimpleNamespace(session=rig) for rig in rigs]
+    return SimpleNamespace(leads=[arms[one] for one in order], rigs=rigs, blocks=blocks, is_symmetric=is_symmetric)
 
 
 def test_list_picks__equal_arms_keep_the_turns_with_all_labels_either_way():
@@ -230,7 +232,7 @@ def test_list_picks__a_slowed_candidate_keeps_its_name():
     assert not any(swapped for pick in picks for _, swapped in pick)
 
 
-def test_list_picks__no_session_holds_blocks_of_two_rigs():
+def test_list_picks__no_replay_holds_blocks_of_two_sessions():
     case = arrange("bbccb", ["one", "other", "one", "other", "one"])
 
     assert {tuple(index for index, _ in pick) for pick in list_picks(case, 2)} == {(0, 2), (2, 4), (1, 3)}
@@ -331,10 +333,10 @@ def test_walk__no_block_serves_twice(cases):
     assert {one.outcome for one in found} == {Outcome.PASS}
 
 
-def test_walk__a_verdict_without_a_decision_at_the_end_is_none(cases):
-    quiet = Composer(case=cases[1])
+def test_walk__undecided_at_its_last_look_is_a_verdict(cases):
+    found = list(walk(Composer(case=cases[1]), 1, None))
 
-    assert [one.outcome for one in walk(quiet, 2, None)] == [Outcome.INCONCLUSIVE]
+    assert [one.outcome for one in found] == [Outcome.INCONCLUSIVE] * len(cases[1].blocks)
 
 
 @pytest.mark.parametrize(("slow", "is_kept"), [(2.0, True), (1.0, False)])
