@@ -183,13 +183,13 @@ class Fingerprint:
 class Judgement:
     """What the evidence says of one metric.
 
-    `change` is candidate over base minus one, signed so that the reader's sense of the metric holds (+0.03 throughput is
-    more throughput); `low` and `high` bound it (two-sided, 90 %: its worse end is the one-sided 95 % bound that PASS needs).
-    `worse` is the same change on the log scale with positive meaning worse. `margin_ratio` is the practical margin Delta as a
-    positive ratio. `band` is the stored noise band as a positive ratio, absent without a baseline. `smallest_effect` is what
-    this run could have found, as a positive ratio; `fails_from` is the smallest estimate that this look calls a REGRESSION.
-    `excluded` is the loss that the interval rules out with 95 % confidence over all planned looks together; a negative one says
-    that a gain is sure. Both are ratios of the metric as `margin_ratio` is, positive for a loss.
+    `change` is candidate over base minus one, signed so that the reader's sense of the metric holds (+0.03 throughput is more
+    throughput); `low` and `high` bound it (two-sided, 90 %). `worse` is the same change on the log scale with positive meaning
+    worse. `margin_ratio` is the practical margin Delta as a positive ratio. `band` is the stored noise band as a positive
+    ratio, absent without a baseline. `smallest_effect` is what this run could have found, as a positive ratio; `fails_from` is
+    the smallest estimate that this look calls a REGRESSION. `excluded` is the loss that is ruled out with 95 % confidence over
+    all planned looks together, below Delta for a PASS; a negative one says that a gain is sure. Both are ratios of the metric
+    as `margin_ratio` is, positive for a loss.
     """
 
     metric: str

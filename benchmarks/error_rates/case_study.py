@@ -19,7 +19,6 @@ from benchmarks.error_rates.replays import (
     Shelf,
     drop_unasked,
     find_stored,
-    list_at_will,
     list_picks,
     replay,
     sample,
@@ -64,7 +63,6 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
         "differences": describe_differences(case),
         "seen": find_seen(case),
         "order": describe_order(case),
-        "at_will": count_at_will(composer, lengths, dict(shelves).get("blocks"), limit),
         "tail": describe_tail(case),
         "tests": describe_tests(composer, full),
         "live": [describe_live(case, one, full) for one in case.recordings],
@@ -174,16 +172,6 @@ def describe_order(case: Case) -> list[dict[str, Any]] | None:
             }
         )
     return rows
-
-
-def count_at_will(composer: Composer, lengths: Sequence[int], shelf: Shelf | None, limit: int) -> dict[str, Any] | None:
-    """Alarms where sets keep no turns and each block's labels stand either way: orders that no session has. Equal arms only."""
-    case = composer.case
-    if not case.is_symmetric or shelf is None:
-        return None
-    picks = [pick for length in lengths for pick in sample(list_at_will(case, length), limit, SEED)]
-    found = [replay(composer, pick, find_stored(shelf, case, pick)) for pick in picks]
-    return {"replays": len(found), "alarms": sum(one.outcome is Outcome.REGRESSION for one in found)}
 
 
 def find_seen(case: Case) -> dict[str, float | None] | None:

@@ -1,8 +1,9 @@
 """Verdict replays: sessions put together from recorded blocks, judged by `perfgate.check.judge` and by nothing else.
 
-A replay is a set of recorded blocks of one rig in the order of time, in which the arms take turns in starting first, as in a
-live session. In equal arms nothing is meant to tell base from candidate, so such a set is replayed twice: with the labels as
-they were, and with all of them exchanged. Stored noise comes only from blocks that are not in the replay.
+A replay is a set of recorded blocks of one session in the order of time, in which the arms take turns in starting first, as in
+a live session; a mixture of sessions would average out what favours an arm for a whole session. In equal arms nothing is meant
+to tell base from candidate, so such a set is replayed twice: with the labels as they were, and with all of them exchanged.
+Stored noise comes only from blocks that are not in the replay.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -99,16 +100,10 @@ def list_picks(case: Case, length: int) -> list[Pick]:
     ]
 
 
-def list_at_will(case: Case, length: int) -> list[Pick]:
-    """All sets of `length` blocks whatever their order of starts, and each block's labels either way."""
-    swaps = list(product((False, True), repeat=length))
-    return [tuple(zip(chosen, way, strict=True)) for chosen in list_sets(case, length) for way in swaps]
-
-
 def list_sets(case: Case, length: int) -> list[tuple[int, ...]]:
-    """All sets of `length` blocks of one rig, by index in the order of time."""
-    every = combinations(range(len(case.rigs)), length)
-    return [chosen for chosen in every if len({case.rigs[index] for index in chosen}) == 1]
+    """All sets of `length` blocks of one session, by index in the order of time."""
+    every = combinations(range(len(case.blocks)), length)
+    return [chosen for chosen in every if len({case.blocks[index].session for index in chosen}) == 1]
 
 
 def in_turn(case: Case, chosen: Sequence[int]) -> bool:
@@ -141,7 +136,10 @@ class Composer:
                 self.kept[key] = renumber(blocks[index], position, span_s, swapped=swapped)
             windows.extend(self.kept[key])
         first = next(one.session for one in self.case.recordings if one.name == blocks[pick[0][0]].session)
-        return replace(first, windows=tuple(windows), superseded=(), is_complete=True)
+        # Answers and expert use are of starts as they were numbered; each recording was admitted by them already.
+        return replace(
+            first, windows=tuple(windows), superseded=(), is_complete=True, checks=(), answers=(), marks={}, expert_use={}
+        )
 
 
 @dataclass(kw_only=True)
@@ -257,13 +255,13 @@ def judge_alone(session: Session, policy: Policy) -> dict[str, Outcome]:
 
 
 def walk(composer: Composer, length: int, shelf: Shelf | None) -> Iterator[Replayed]:
-    """Verdicts that share no block: each takes the next blocks of its rig that keep the turns until it is decided.
+    """Verdicts that share no block: each takes the next blocks of its session that keep the turns until it is decided.
 
     One that runs out of blocks before it is decided, or before its last look, is no verdict.
     """
     case = composer.case
-    for rig in dict.fromkeys(case.rigs):
-        left = [index for index, own in enumerate(case.rigs) if own == rig]
+    for session in dict.fromkeys(block.session for block in case.blocks):
+        left = [index for index, block in enumerate(case.blocks) if block.session == session]
         while left:
             chosen = take_turns(case, left)[:length]
             pick = tuple((index, False) for index in chosen)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import log1p, log10
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +13,24 @@ from numpy.typing import NDArray
 from benchmarks.verdict.simulator import DEFAULT, Noise, draw_windows
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
-from perfgate.stats.looks import LookPlan, Series, SeriesDecision, decide
+from perfgate.stats.components import find_offset_variance
+from perfgate.stats.looks import CONFIDENCE, LookPlan, Series, SeriesDecision, decide
 from perfgate.stats.moderated import Prior
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_SD, find_stalled
 from perfgate.verdict.noise import guard_variance
-from perfgate.verdict.policy import MAX_PRIOR_DF, USUAL_RATIO
+from perfgate.verdict.policy import (
+    MAX_PRIOR_DF,
+    MAX_PRIOR_DF_OTHER,
+    NO_BLOCKS,
+    USUAL_RATIO,
+    StoredBlocks,
+    build_prior,
+)
 
 Floats = NDArray[np.float64]
 
 ALPHA = 0.01
-LOOKS = (2, 3, 4, 6)
+LOOKS = (2, 4, 6)
 PLAN = LookPlan(alpha=ALPHA, looks=LOOKS)
 STEADY_RATIO = 0.03
 SESSION_BLOCKS = 4  # stored A/A blocks come from sessions of this many blocks
@@ -29,10 +38,10 @@ SESSION_BLOCKS = 4  # stored A/A blocks come from sessions of this many blocks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """How much is measured, under which noise, and how many A/A blocks were stored before.
+    """How much is measured, under which noise, and how many A/A blocks were stored before, in sessions of `session_blocks`.
 
     `stored_noise` is the noise of those; left out, it is the same. `reruns` says whether the sentinel rule replaces stalled
-    windows.
+    windows. `is_same_host` is False where they were stored on another kind of host.
     """
 
     noise: Noise = DEFAULT
@@ -40,33 +49,54 @@ class Design:
     blocks: int = 6
     windows: int = 3
     stored: int = 20
+    session_blocks: int = SESSION_BLOCKS
     reruns: bool = True
+    is_same_host: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dials:
-    """Choices inside the rule, at their present values; `tuning.py` turns them.
+class FormerPlan(LookPlan):
+    """Rule 2026-11.8: each look passes by a bound of its own 95 %."""
 
-    `prior_df` is the most that stored noise weighs. A session counts as noisier by phi / `phi_divisor`, never below 1.
-    `pairs` takes the median of all differences between the windows of both arms (Hodges-Lehmann) for a block's D.
-    """
-
-    prior_df: int = MAX_PRIOR_DF
-    phi_divisor: float = USUAL_RATIO
-    pairs: bool = False
+    @property
+    def confidence_look(self) -> float:
+        """The same for any number of looks."""
+        return CONFIDENCE
 
 
-PRESENT = Dials()
+def list_rules() -> Mapping[str, LookPlan]:
+    """The plan of the rule that ships, and of rule 2026-11.8; each as it shipped its looks."""
+    return {"present": PLAN, "former": FormerPlan(alpha=ALPHA, looks=(2, 3, 4, 6))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """What one verdict knows of the past: `differences` of A/A blocks as (stored blocks, metrics), and per metric the `usual`
     variance of a difference that the scatter of windows alone would make; zero where windows are not known.
+
+    `session_blocks` blocks of one session stand behind each other. `is_same_host` and `is_former` are those of `Batch`.
     """
 
     differences: Floats
     usual: Floats
+    session_blocks: int = SESSION_BLOCKS
+    is_same_host: bool = True
+    is_former: bool = False
+
+    def find_prior(self, metric: int) -> Prior:
+        """The prior of one metric: the rule's, or that of rule 2026-11.8."""
+        values: list[float] = self.differences[:, metric].tolist()
+        if not values:
+            return Prior() if self.is_former else build_prior(NO_BLOCKS, MAX_PRIOR_DF)
+        variance = guard_variance(fmean(value * value for value in values), len(values), float(self.usual[metric]))
+        if self.is_former:
+            return Prior(variance=variance, df=min(len(values), MAX_PRIOR_DF if self.is_same_host else MAX_PRIOR_DF_OTHER))
+        sessions = [values[first : first + self.session_blocks] for first in range(0, len(values), self.session_blocks)]
+        known = StoredBlocks(
+            blocks=len(values), sessions=len(sessions), variance=variance, offset_variance=find_offset_variance(sessions)
+        )
+        most = MAX_PRIOR_DF if self.is_same_host else MAX_PRIOR_DF_OTHER
+        return build_prior(known, most, is_same_host=self.is_same_host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +104,15 @@ class Batch:
     """Many verdicts' evidence.
 
     `windows` is (trials, blocks, 2 arms, windows, metrics); `stored` holds A/A differences as (trials, stored blocks, metrics)
-    and `spread` the usual variance within a stored start as (trials, metrics).
+    and `spread` the usual variance within a stored start as (trials, metrics). `is_former` judges by rule 2026-11.8.
     """
 
     metrics: tuple[str, ...]
     windows: Floats
     stored: Floats
     spread: Floats
-    dials: Dials = PRESENT
+    design: Design
+    is_former: bool = False
 
     def __len__(self) -> int:
         """The number of verdicts."""
@@ -90,25 +121,35 @@ class Batch:
     def trials(self, blocks: int | None = None) -> Iterator[list[Series]]:
         """Each verdict's evidence as the rule takes it, cut to the first `blocks` blocks."""
         margins = [log1p(METRICS[name].margin_ratio) for name in self.metrics]
-        differences = find_differences(self.windows, self.dials)[:, :blocks]
-        inflations = find_inflations(self.windows, self.spread, self.dials)[:, :blocks]
-        usual = 2 * self.spread / self.windows.shape[3]
+        differences = find_differences(self.windows)[:, :blocks]
+        inflations = find_inflations(self.windows, self.spread)[:, :blocks]
         for index in range(len(self)):
-            stored = Stored(differences=self.stored[index], usual=usual[index])
-            yield make_series(differences[index], stored, margins, inflations[index], self.dials)
+            yield make_series(differences[index], self.find_stored(index), margins, inflations[index])
+
+    def find_stored(self, index: int) -> Stored:
+        """What verdict `index` knows of the past."""
+        return Stored(
+            differences=self.stored[index],
+            usual=2 * self.spread[index] / self.windows.shape[3],
+            session_blocks=self.design.session_blocks,
+            is_same_host=self.design.is_same_host,
+            is_former=self.is_former,
+        )
 
 
-def draw_batch(
-    rng: np.random.Generator, design: Design, count: int, effect: Floats | None = None, dials: Dials = PRESENT
-) -> Batch:
+def draw_batch(rng: np.random.Generator, design: Design, count: int, effect: Floats | None = None) -> Batch:
     """Draw `count` independent verdicts, each with its own stored A/A blocks."""
     windows = _measure(rng, design.noise, design, (count, design.blocks), effect)
-    sessions = -(-design.stored // SESSION_BLOCKS)
-    quiet = _measure(rng, design.stored_noise or design.noise, design, (count * sessions, SESSION_BLOCKS), None)
-    past = quiet.reshape(count, sessions * SESSION_BLOCKS, *quiet.shape[2:])[:, : design.stored]
-    spread = np.median(find_spreads(past).reshape(count, -1, past.shape[-1]), axis=1)
-    stored = find_differences(past, dials)
-    return Batch(metrics=design.noise.metrics, windows=windows, stored=stored, spread=spread, dials=dials)
+    metrics = len(design.noise.metrics)
+    if not design.stored:
+        stored, spread = np.zeros((count, 0, metrics)), np.zeros((count, metrics))
+        return Batch(metrics=design.noise.metrics, windows=windows, stored=stored, spread=spread, design=design)
+    size = design.session_blocks
+    sessions = -(-design.stored // size)
+    quiet = _measure(rng, design.stored_noise or design.noise, design, (count * sessions, size), None)
+    past = quiet.reshape(count, sessions * size, *quiet.shape[2:])[:, : design.stored]
+    spread = np.median(find_spreads(past).reshape(count, -1, metrics), axis=1)
+    return Batch(metrics=design.noise.metrics, windows=windows, stored=find_differences(past), spread=spread, design=design)
 
 
 def _measure(rng: np.random.Generator, noise: Noise, design: Design, shape: tuple[int, int], effect: Floats | None) -> Floats:
@@ -136,12 +177,8 @@ def replace_stalled(noise: Noise, drawn: Floats) -> Floats:
     return measured
 
 
-def find_differences(windows: Floats, dials: Dials = PRESENT) -> Floats:
+def find_differences(windows: Floats) -> Floats:
     """The D of each block, median window of the candidate minus median window of the base; (trials, blocks, metrics)."""
-    if dials.pairs:
-        apart = windows[:, :, 1, :, None] - windows[:, :, 0, None]
-        every: Floats = np.median(apart.reshape(*apart.shape[:2], -1, apart.shape[-1]), axis=2)
-        return every
     arms = np.median(windows, axis=3)
     difference: Floats = arms[:, :, 1] - arms[:, :, 0]
     return difference
@@ -153,7 +190,7 @@ def find_spreads(windows: Floats) -> Floats:
     return spreads
 
 
-def find_inflations(windows: Floats, usual: Floats, dials: Dials = PRESENT) -> Floats:
+def find_inflations(windows: Floats, usual: Floats) -> Floats:
     """The phi after each block, at least 1: median variance within a start so far over so many times the stored one.
 
     Shape (trials, blocks, metrics).
@@ -162,25 +199,19 @@ def find_inflations(windows: Floats, usual: Floats, dials: Dials = PRESENT) -> F
     spreads = find_spreads(windows)
     so_far = [np.median(spreads[:, :block].reshape(len(windows), 2 * block, -1), axis=1) for block in _count(windows)]
     ratios: Floats = np.stack(so_far, axis=1) / np.where(usual > 0, usual, np.inf)[:, None]
-    return np.maximum(ratios / dials.phi_divisor, 1.0)
+    return np.maximum(ratios / USUAL_RATIO, 1.0)
 
 
 def _count(windows: Floats) -> range:
     return range(1, windows.shape[1] + 1)
 
 
-def make_series(
-    differences: Floats, stored: Stored, margins: list[float], inflations: Floats | None = None, dials: Dials = PRESENT
-) -> list[Series]:
+def make_series(differences: Floats, stored: Stored, margins: list[float], inflations: Floats | None = None) -> list[Series]:
     """The evidence of one verdict; `differences` and `inflations` are (blocks, metrics)."""
-    blocks = len(stored.differences)
-    observed = (stored.differences**2).mean(axis=0).tolist()
-    variances = [guard_variance(*pair) for pair in zip(observed, [blocks] * len(observed), stored.usual.tolist(), strict=True)]
-    prior_df = float(min(blocks, dials.prior_df))
     phis = [()] * len(margins) if inflations is None else [tuple(column) for column in inflations.T.tolist()]
     return [
-        Series(differences=tuple(column), margin_log=margin, prior=Prior(variance=variance, df=prior_df), phi=phi)
-        for column, margin, variance, phi in zip(differences.T.tolist(), margins, variances, phis, strict=True)
+        Series(differences=tuple(column), margin_log=margin, prior=stored.find_prior(metric), phi=phi)
+        for metric, (column, margin, phi) in enumerate(zip(differences.T.tolist(), margins, phis, strict=True))
     ]
 
 

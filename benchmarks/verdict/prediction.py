@@ -16,27 +16,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.verdict.gate import ALPHA, LOOKS, Batch, Design, Dials, draw_batch
+from benchmarks.verdict.gate import ALPHA, LOOKS, Batch, Design, draw_batch
 from benchmarks.verdict.record import as_rate, print_table, write_results
 from benchmarks.verdict.simulator import DEFAULT
-from benchmarks.verdict.tuning import FORMER
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
 from perfgate.stats.looks import LookPlan, decide
+from perfgate.stats.moderated import Prior
 from perfgate.stats.power import POWER, MetricTest, find_smallest_effect
 
 BLOCKS, A_A_BLOCKS = 3, 2000
 SHOWN = ("median_itl_ms", "mean_itl_ms", "p95_itl_ms", "p99_itl_ms", "output_tok_per_s")
-RULES = {"former": FORMER, "present": Dials()}
 NOISES = {"with stalls": DEFAULT, "no stalls": replace(DEFAULT, stall_rate=0.0)}
 
 
-def promise(metric: str, block_sd: float, dials: Dials) -> float:
+def promise(metric: str, block_sd: float, prior: Prior) -> float:
     """The log effect that `perfgate power` says is found with 90 % power at the look after 3 blocks."""
     trial = MetricTest(
         blocks=BLOCKS,
         block_sd=block_sd,
-        prior_df=float(dials.prior_df),
+        prior_df=prior.df,
+        offset_sd=sqrt(prior.offset_variance),
+        offset_df=prior.offset_df,
         alpha=ALPHA / len(LOOKS) / len(DEFAULT.metrics),
         floor=log1p(METRICS[metric].margin_ratio) / 2.0,
     )
@@ -51,28 +52,31 @@ def count_found(batch: Batch, index: int) -> int:
 
 
 def study(trials: int, seed: int) -> list[dict[str, Any]]:
-    """One row for each noise, rule and metric."""
+    """One row for each noise and metric."""
     rows = []
     for label, noise in NOISES.items():
         design = Design(noise=noise, blocks=BLOCKS)
-        spreads = _find_spreads(draw_batch(np.random.default_rng([seed, 0]), design, A_A_BLOCKS // 20, None))
+        past = draw_batch(np.random.default_rng([seed, 0]), design, A_A_BLOCKS // 20, None)
         quiet = draw_batch(np.random.default_rng([seed, 1]), design, trials, None)
-        for rule, dials in RULES.items():
-            for metric in SHOWN:
-                index = quiet.metrics.index(metric)
-                effect = promise(metric, spreads[index], dials)
-                slowed = quiet.windows.copy()
-                slowed[:, :, 1, :, index] += effect
-                found = count_found(replace(quiet, windows=slowed, dials=dials), index)
-                rows.append(
-                    {"noise": label, "rule": rule, "metric": metric, "effect": expm1(effect), "found": as_rate(found, trials)}
-                )
+        for metric in SHOWN:
+            index = quiet.metrics.index(metric)
+            effect = promise(metric, _find_spread(past, index), _find_prior(past, index))
+            slowed = quiet.windows.copy()
+            slowed[:, :, 1, :, index] += effect
+            found = count_found(replace(quiet, windows=slowed), index)
+            rows.append({"noise": label, "metric": metric, "effect": expm1(effect), "found": as_rate(found, trials)})
     return rows
 
 
-def _find_spreads(batch: Batch) -> list[float]:
-    stored: NDArray[np.float64] = batch.stored.reshape(-1, len(batch.metrics))
-    return [sqrt(value) for value in (stored**2).mean(axis=0).tolist()]
+def _find_spread(batch: Batch, index: int) -> float:
+    stored: NDArray[np.float64] = batch.stored[:, :, index]
+    return sqrt(float((stored**2).mean()))
+
+
+def _find_prior(batch: Batch, index: int) -> Prior:
+    """The prior whose offset is the middle one of all stored pasts."""
+    priors = [batch.find_stored(trial).find_prior(index) for trial in range(len(batch))]
+    return sorted(priors, key=lambda prior: prior.offset_variance)[len(priors) // 2]
 
 
 def main() -> None:
@@ -84,8 +88,8 @@ def main() -> None:
     rows = study(given.trials, given.seed)
     path = write_results("prediction", began, {"power": POWER, "seed": given.seed, "trials": given.trials, "rows": rows})
     print_table(
-        ["noise", "rule", "metric", "promised at 90 %", "found"],
-        [[row["noise"], row["rule"], row["metric"], f"{row['effect']:.2%}", f"{row['found']['rate']:.1%}"] for row in rows],
+        ["noise", "metric", "promised at 90 %", "found"],
+        [[row["noise"], row["metric"], f"{row['effect']:.2%}", f"{row['found']['rate']:.1%}"] for row in rows],
     )
     print(f"written to {path}")
 

@@ -48,7 +48,10 @@ def score_perfgate(metrics: Sequence[str], looks: tuple[int, ...]) -> Scorer:
         # A published night has no windows whose scatter could be known.
         usual = np.zeros(len(margins))
         trials = (
-            (one.blocks[:, 1] - one.blocks[:, 0] + log1p(effect), Stored(differences=one.stored_differences, usual=usual))
+            (
+                one.blocks[:, 1] - one.blocks[:, 0] + log1p(effect),
+                Stored(differences=one.stored_differences, usual=usual, session_blocks=1),
+            )
             for one in pairings
         )
         return np.array([score_trial(make_series(differences, stored, margins), looks) for differences, stored in trials])

@@ -24,7 +24,8 @@ Floats = NDArray[np.float64]
 class Spread:
     """How one metric varies; standard deviations of log values.
 
-    `window` is the spread between windows of one start, `start` between starts of one session, `session` between sessions.
+    `window` is the spread between windows of one start, `start` between starts of one session, `session` between sessions, and
+    `offset` between sessions of what favours one arm throughout.
     `stall` is the share of a host stall that reaches the metric: 1 means that a window which loses 8 % reads 8 % worse.
     `tail_df` makes the window noise a Student t of that many degrees of freedom, scaled to the same standard deviation.
     """
@@ -34,6 +35,7 @@ class Spread:
     session: float
     stall: float = 0.0
     tail_df: float | None = None
+    offset: float = 0.0
 
 
 # Window column: closed loop, concurrency 16, two resident servers on one H200. Mean ITL and P95 barely felt the stalls
@@ -55,7 +57,10 @@ class Noise:
 
     `correlation` is the share of variance that all metrics have in common at each level. `stall_rate` is the probability
     that a window is hit by a host stall, which costs a share of its time drawn evenly from `stall_loss`. `unrest` is the
-    spread of the log of a factor on all start and window effects of a session: some days are noisier than others.
+    spread of the log of a factor on all start and window effects of a session: some days are noisier than others;
+    `block_unrest` is the same for a block. In the order of time within a block, `positions` are what each place adds, `walk` is
+    the step of a random walk from window to window, and `memory` the correlation of a window's noise with the one before.
+    `slow_starts` is the share of starts in a slow state, and the loss there.
     """
 
     spreads: Mapping[str, Spread]
@@ -63,6 +68,11 @@ class Noise:
     stall_rate: float = 5 / 40
     stall_loss: tuple[float, float] = (0.05, 0.12)
     unrest: float = 0.15
+    block_unrest: float = 0.0
+    positions: tuple[float, ...] = ()
+    walk: float = 0.0
+    memory: float = 0.0
+    slow_starts: tuple[float, float] = (0.0, 0.0)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -102,10 +112,16 @@ def draw_windows(rng: np.random.Generator, noise: Noise, shape: tuple[int, int, 
     """
     sessions, blocks, windows = shape
     unrest = np.exp(noise.unrest * rng.standard_normal((sessions, 1, 1, 1, 1)))
+    unrest = unrest * np.exp(noise.block_unrest * rng.standard_normal((sessions, blocks, 1, 1, 1)))
     session = _normal(rng, noise, (sessions, 1, 1, 1)) * noise.column("session")
     start = _normal(rng, noise, (sessions, blocks, 2, 1)) * noise.column("start")
-    window = _window_noise(rng, noise, (sessions, blocks, 2, windows))
-    badness = session + unrest * (start + window) + _stalls(rng, noise, (sessions, blocks, 2, windows))
+    slow = (rng.random((sessions, blocks, 2, 1, 1)) < noise.slow_starts[0]) * np.log1p(noise.slow_starts[1])
+    timed = _window_noise(rng, noise, (sessions, blocks, 2 * windows))
+    badness = (
+        session + slow + unrest * (start + _take_turns(timed, windows)) + _stalls(rng, noise, (sessions, blocks, 2, windows))
+    )
+    badness += _take_turns(_drift(rng, noise, (sessions, blocks, 2 * windows)), windows)
+    badness[:, :, 1] += _normal(rng, noise, (sessions, 1, 1)) * noise.column("offset")
     if effect is not None:
         badness[:, :, 1] += effect
     return badness
@@ -131,13 +147,40 @@ def _normal(rng: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> F
 
 
 def _window_noise(rng: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> Floats:
+    """Noise of windows in the order of time; (sessions, blocks, places, metrics)."""
     drawn = _normal(rng, noise, shape)
     for index, spread in enumerate(noise.spreads.values()):
         if spread.tail_df is not None:
             # Normal over root chi-square is Student t; the second root restores unit variance.
             chi = np.sqrt(rng.chisquare(spread.tail_df, shape) / spread.tail_df)
             drawn[..., index] *= np.sqrt((spread.tail_df - 2) / spread.tail_df) / chi
+    if noise.memory:
+        for place in range(1, shape[-1]):
+            drawn[:, :, place] = noise.memory * drawn[:, :, place - 1] + np.sqrt(1 - noise.memory**2) * drawn[:, :, place]
     return drawn * noise.column("window")
+
+
+def _drift(rng: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> Floats:
+    """What time and place add to all metrics alike; (sessions, blocks, places, 1)."""
+    added = np.cumsum(noise.walk * rng.standard_normal((*shape, 1)), axis=2) if noise.walk else np.zeros((*shape, 1))
+    if noise.positions:
+        # A re-run comes behind the last place, and is like it.
+        places = np.resize(noise.positions + noise.positions[-1:] * shape[-1], shape[-1])
+        added = added + places[:, None]
+    return added
+
+
+def _take_turns(timed: Floats, windows: int) -> Floats:
+    """Hand places in time to windows of the arms: b c c b b c where the base leads, in odd blocks, else the other way round.
+
+    (sessions, blocks, places, metrics) -> (sessions, blocks, 2 arms, windows, metrics).
+    """
+    blocks = timed.shape[1]
+    turn = np.arange(windows)
+    leader, other = 2 * turn + turn % 2, 2 * turn + 1 - turn % 2
+    places = np.array([[leader, other] if block % 2 == 0 else [other, leader] for block in range(blocks)])
+    handed: Floats = timed[:, np.arange(blocks)[:, None, None], places]
+    return handed
 
 
 def _stalls(rng: np.random.Generator, noise: Noise, shape: tuple[int, ...]) -> Floats:

@@ -25,6 +25,7 @@ from perfgate.serving.injection.injection_log import INJECTED, Spent, add_up, re
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
 from perfgate.storage.journal import read_lines
+from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
@@ -65,7 +66,8 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     baseline = build_from_sessions(scenario, [quiet])
     if (share := measure_busy(load_results(quiet)[1])) > BUSY_SHARE:
         progress.step(
-            f"this machine was busy while its noise was measured: others had {share:.0%} of its CPU time, which the baseline "
+            f"this machine was busy while its noise was measured: others had {format_percent(share, 0)} of its CPU time, "
+            "which the baseline "
             "says too; calibrate again on a quiet machine for narrower bands"
         )
     responses: dict[str, list[Response]] = {}

@@ -15,6 +15,7 @@ from perfgate.results.readings import FOREIGN_CPU, STOLEN_CPU
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
+from perfgate.storage.rounding import format_percent
 from perfgate.verdict.recorded import Recorded
 
 BUSY_SHARE = 0.2
@@ -67,7 +68,7 @@ def read_recorded(
     facts = session.fingerprints[Arm.BASE].facts if Arm.BASE in session.fingerprints else {}
     told = [f"{key} {facts[key]}" for key in environment if key in facts]
     if (share := measure_busy(session)) > BUSY_SHARE:
-        told.append(f"others had {share:.0%} of the CPU")
+        told.append(f"others had {format_percent(share, 0)} of the CPU")
     kept = ", ".join(told)
     at = read_record(folder).begun_utc
     return scenario, Recorded(session=session, name=folder.name, at=at, commit=commit, environment=kept)

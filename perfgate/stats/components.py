@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, pi
+from statistics import fmean
 
 # Variance of the median of n standard normal values: Sarhan and Greenberg, "Contributions to Order Statistics" (1962).
 _MEDIAN_VARIANCE = {1: 1.0, 2: 0.5, 3: 0.4487, 4: 0.2982, 5: 0.2868}
@@ -66,6 +67,22 @@ def split_variance(sessions: Sessions) -> Components:
         start=Component(variance=start, df=df_start),
         session=Component(variance=session, df=df_session),
     )
+
+
+def find_offset_variance(sessions: Sequence[Sequence[float]]) -> float:
+    """Variance of what favours one arm for a whole session, from the block differences of sessions of equal arms.
+
+    The method of moments around the zero that the mean of equal arms is: sum_s b_s m_s^2 / S expects s^2 + tau^2 sum_s b_s / S,
+    with m_s the mean of the b_s differences of session s and s^2 their variance within sessions. What comes out negative is
+    zero. Without two blocks in any session an offset cannot be told from a block's own noise, and zero is returned.
+    """
+    blocks = sum(map(len, sessions))
+    df = blocks - len(sessions)
+    if not sessions or not df:
+        return 0.0
+    within = fsum(_squares(session) for session in sessions) / df
+    between = fsum(len(session) * fmean(session) ** 2 for session in sessions) / len(sessions)
+    return max(0.0, between - within) * len(sessions) / blocks
 
 
 def measure_variance(values: Sequence[float]) -> float:

@@ -38,6 +38,8 @@ def find_levels(p_values: Sequence[float], alpha: float) -> list[float]:
 
 
 CONFIDENCE = 0.95
+"""Of each end of the interval that is shown."""
+
 POWER = 0.90
 NO_PRIOR = Prior()
 
@@ -59,11 +61,6 @@ class LookPlan:
     def confidence_look(self) -> float:
         """The confidence of a bound at one look that makes CONFIDENCE over all planned looks together (Bonferroni)."""
         return 1 - (1 - CONFIDENCE) / len(self.looks)
-
-    @property
-    def confidence_over_looks(self) -> float:
-        """The least confidence over all looks of a bound that has CONFIDENCE at each."""
-        return 1 - (1 - CONFIDENCE) * len(self.looks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +114,7 @@ def decide(series: Sequence[Series], plan: LookPlan) -> SeriesDecision:
             [one.margin_log for one in series],
             [one.gating for one in series],
             plan.alpha_look,
+            plan.confidence_look,
         )
         findings = _require_lasting_gain(found, decision.findings)
         decision = SeriesDecision(outcome=_combine(series, findings), look=look, findings=findings)
@@ -125,22 +123,31 @@ def decide(series: Sequence[Series], plan: LookPlan) -> SeriesDecision:
     return decision
 
 
-def judge_metric(found: Estimate, margin_log: float, *, is_worse: bool, is_better: bool) -> Outcome:
+def judge_metric(
+    found: Estimate, margin_log: float, *, is_worse: bool, is_better: bool, confidence: float = CONFIDENCE
+) -> Outcome:
     """Judge one metric by its margin Delta on the log scale, `margin_log`, and by what Holm's test rejected.
 
     Half of Delta divides the line: beyond it nothing passes, within it nothing fails, so no third look can swap the two.
     """
     if found.mean > margin_log / 2:
         return Outcome.REGRESSION if is_worse else Outcome.INCONCLUSIVE
-    if not found.mean + found.reach(CONFIDENCE) < margin_log:
+    if not found.mean + found.reach(confidence) < margin_log:
         return Outcome.INCONCLUSIVE
     return Outcome.IMPROVED if is_better and found.mean < -margin_log / 2 else Outcome.PASS
 
 
 def judge_family(
-    estimates: Sequence[Estimate], margins_log: Sequence[float], gating: Sequence[bool], alpha: float
+    estimates: Sequence[Estimate],
+    margins_log: Sequence[float],
+    gating: Sequence[bool],
+    alpha: float,
+    confidence: float = CONFIDENCE,
 ) -> tuple[SeriesFinding, ...]:
-    """Judge metrics that are looked at together: those that gate share the budget `alpha` by Holm's procedure."""
+    """Judge metrics that are looked at together: those that gate share the budget `alpha` by Holm's procedure.
+
+    Each passes by a bound of `confidence`.
+    """
     family = [index for index, is_gating in enumerate(gating) if is_gating]
     worse = _reject(family, [found.p_worse for found in estimates], alpha)
     better = _reject(family, [found.p_better for found in estimates], alpha)
@@ -148,7 +155,7 @@ def judge_family(
     levels = dict(zip(family, find_levels([estimates[index].p_worse for index in family], alpha), strict=True))
     return tuple(
         SeriesFinding(
-            outcome=judge_metric(found, margin_log, is_worse=worse[index], is_better=better[index]),
+            outcome=judge_metric(found, margin_log, is_worse=worse[index], is_better=better[index], confidence=confidence),
             estimate=found,
             line=find_line(found, margin_log, levels.get(index, strictest)),
             smallest=find_line(found, margin_log, strictest) + found.reach(POWER),

@@ -11,10 +11,15 @@ from perfgate.stats import special
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What stored A/A blocks say of the variance of one block's difference, and how many degrees of freedom that is worth."""
+    """What is known of noise beforehand: the variance of one block's difference, and how many degrees of freedom that is worth.
+
+    `offset_variance` is that of a difference which favours one arm for a whole session; more blocks do not average it.
+    """
 
     variance: float = 0.0
     df: float = 0.0
+    offset_variance: float = 0.0
+    offset_df: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +56,20 @@ def estimate(differences: Sequence[float], prior: Prior, phi: float = 1.0) -> Es
     v = (nu0 phi s0^2 + (k-1) s_D^2) / (nu0 + k - 1) and SE = sqrt(v / k) on nu0 + k - 1 degrees of freedom: Smyth, "Linear
     models and empirical Bayes methods", Statistical Applications in Genetics and Molecular Biology 3 (2004), with
     nu0 and s0 from stored blocks instead of parallel genes. `phi` >= 1 inflates the stored part when this session is noisier.
+    With an offset, SE = sqrt(tau^2 + v / k), on the degrees of freedom of Satterthwaite, "An approximate distribution of
+    estimates of variance components", Biometrics Bulletin 2 (1946).
     """
     count = len(differences)
     mean = fsum(differences) / count
     squares = fsum((difference - mean) ** 2 for difference in differences)
     df = prior.df + count - 1
     variance = (prior.df * phi * prior.variance + squares) / df if df else inf
-    return Estimate(mean=mean, standard_error=sqrt(variance / count), df=df)
+    of_mean = variance / count
+    if not prior.offset_variance or not df:
+        return Estimate(mean=mean, standard_error=sqrt(of_mean), df=df)
+    total = prior.offset_variance + of_mean
+    weights = prior.offset_variance**2 / prior.offset_df + of_mean**2 / df
+    return Estimate(mean=mean, standard_error=sqrt(total), df=total**2 / weights)
 
 
 def find_quantile(probability: float, df: float) -> float:

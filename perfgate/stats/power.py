@@ -1,9 +1,10 @@
 """How large an effect must be to be found, asked before anything is measured: the power of the test of one metric.
 
-Around an effect e, the mean of k blocks of spread s is normal with s/sqrt(k). Independently of it the moderated variance v is
-s^2 chi2(nu)/nu on nu = nu0 + k - 1 degrees of freedom, as long as the stored spread is right. The rule calls a regression when
-the mean exceeds both t sqrt(v/k) and Delta/2. The first alone has noncentral t power (Johnson, Kotz and Balakrishnan,
-"Continuous Univariate Distributions" 2 (1995), chapter 31); with the second one averages the normal tail over v.
+Around an effect e, the mean of k blocks of spread s in a session whose offset spreads by tau is normal with variance
+tau^2 + s^2/k. Independently of it the moderated variance v is s^2 chi2(nu)/nu on nu = nu0 + k - 1 degrees of freedom, as long
+as the stored spreads are right. The rule calls a regression when the mean exceeds both t sqrt(tau^2 + v/k) and Delta/2.
+Without an offset the first alone has noncentral t power (Johnson, Kotz and Balakrishnan, "Continuous Univariate Distributions"
+2 (1995), chapter 31); with the second one averages the normal tail over v.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class MetricTest:
 
     `block_sd` is the spread of one block's difference, `prior_df` what the stored spread is worth in degrees of freedom,
     `alpha` what this metric may spend at this look, `floor` the mean difference that must be exceeded in any case (Delta/2).
+    `offset_sd` is the spread of what favours one arm for a whole session, known from `offset_df` sessions.
     """
 
     blocks: int
@@ -36,6 +38,8 @@ class MetricTest:
     prior_df: float
     alpha: float
     floor: float = 0.0
+    offset_sd: float = 0.0
+    offset_df: float = 0.0
 
     @property
     def df(self) -> float:
@@ -45,7 +49,20 @@ class MetricTest:
     @property
     def standard_error(self) -> float:
         """The true standard error of the mean difference."""
-        return self.block_sd / sqrt(self.blocks)
+        return sqrt(self.offset_sd**2 + self.block_sd**2 / self.blocks)
+
+    def estimate_errors(self) -> NDArray[np.float64]:
+        """The standard errors that the rule may estimate, each as likely as the next; shape (NODES,)."""
+        ratios: NDArray[np.float64] = np.sqrt(self.offset_sd**2 + (self.block_sd * _spread_ratios(self.df)) ** 2 / self.blocks)
+        return ratios
+
+    @property
+    def error_df(self) -> float:
+        """Degrees of freedom of the standard error: Satterthwaite's, as `stats.moderated` has them."""
+        if not self.offset_sd:
+            return self.df
+        of_mean = self.block_sd**2 / self.blocks
+        return self.standard_error**4 / (self.offset_sd**4 / self.offset_df + of_mean**2 / self.df)
 
 
 def find_power(trial: MetricTest, effect: float) -> float:
@@ -54,8 +71,8 @@ def find_power(trial: MetricTest, effect: float) -> float:
         return 0.0
     if trial.standard_error == 0:
         return 1.0 if effect > trial.floor else 0.0
-    critical = find_quantile(1 - trial.alpha, trial.df) * trial.standard_error
-    lines = np.maximum(critical * _spread_ratios(trial.df), trial.floor)
+    critical = find_quantile(1 - trial.alpha, trial.error_df)
+    lines = np.maximum(critical * trial.estimate_errors(), trial.floor)
     return float(special.ndtr((effect - lines) / trial.standard_error).mean())
 
 

@@ -175,10 +175,11 @@ def explain(outcome: Outcome, policy: Policy, judgements: Sequence[Judgement], l
     if outcome is Outcome.INCONCLUSIVE:
         return _explain_inconclusive(policy, gating, look, measured)
     gains = [METRICS[judgement.metric].title for judgement in gating if judgement.outcome is Outcome.IMPROVED]
-    at_look, over_all = (format_percent(share, 0) for share in (CONFIDENCE, policy.plan.confidence_over_looks))
+    looks = len(policy.plan.looks)
+    over = f" over all {looks} looks" if looks > 1 else ""
     reason = (
-        f"{len(gating)} gating metrics after {_count(look)}: each excludes a loss of its margin, with {at_look} confidence at "
-        f"this look and at least {over_all} over all {len(policy.plan.looks)}"
+        f"{len(gating)} gating metrics after {_count(look)}: each excludes a loss of its margin, with "
+        f"{format_percent(CONFIDENCE, 0)} confidence{over}"
     )
     return (reason, f"beyond half a margin better: {', '.join(gains)}") if gains else (reason,)
 

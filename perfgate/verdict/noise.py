@@ -11,7 +11,7 @@ from statistics import fmean, median, quantiles
 
 from perfgate.core import Arm
 from perfgate.metrics import METRICS
-from perfgate.stats.components import Components, measure_variance, split_variance
+from perfgate.stats.components import Components, find_offset_variance, measure_variance, split_variance
 from perfgate.stats.moderated import find_quantile
 
 MIN_RESPONSE, MAX_RESPONSE = 0.5, 2.0
@@ -97,16 +97,36 @@ class NoiseModel:
     @cached_property
     def differences(self) -> tuple[float, ...]:
         """Candidate minus base of each stored A/A block, in log badness."""
+        return tuple(difference for _, difference in self._blocks)
+
+    @property
+    def _blocks(self) -> list[tuple[str, float]]:
+        """The session and the difference of each stored A/A block."""
         found: dict[tuple[str, int], dict[Arm, float]] = {}
         for start, values in zip(self.starts, self._badness, strict=True):
             if start.is_aa and values:
                 found.setdefault((start.session, start.block), {})[start.arm] = median(values)
-        return tuple(pair[Arm.CANDIDATE] - pair[Arm.BASE] for pair in found.values() if len(pair) == len(Arm))
+        return [
+            (session, pair[Arm.CANDIDATE] - pair[Arm.BASE]) for (session, _), pair in found.items() if len(pair) == len(Arm)
+        ]
 
     @property
     def blocks(self) -> int:
         """How many A/A blocks are stored: H."""
         return len(self.differences)
+
+    @property
+    def aa_sessions(self) -> int:
+        """How many sessions the stored A/A blocks come from."""
+        return len({session for session, _ in self._blocks})
+
+    @cached_property
+    def offset_variance(self) -> float:
+        """Variance tau^2 of what favoured one of two equal arms for a whole session, as the stored blocks tell it."""
+        sessions: dict[str, list[float]] = {}
+        for session, difference in self._blocks:
+            sessions.setdefault(session, []).append(difference)
+        return find_offset_variance(list(sessions.values()))
 
     @cached_property
     def block_variance(self) -> float:

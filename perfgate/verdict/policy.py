@@ -19,24 +19,37 @@ from perfgate.verdict.differences import describe_difference, hardware_differenc
 from perfgate.verdict.noise import NoiseModel
 from perfgate.verdict.validity.structure import AdmissionLimits
 
-RULE = "2026-11.8"
+RULE = "2026-11.9"
 """Version of the rule: any change that could change a verdict changes this."""
 
 CALIBRATED_BLOCKS = 20
 """Fewer stored A/A blocks than this and a verdict is uncalibrated."""
 
 MAX_PRIOR_DF = 9
-"""Degrees of freedom that stored noise weighs at most. More find more losses, and give more false alarms when the noise was
-stored on a quieter machine: the most whose false alarms stay below 1 % even then, as `benchmarks/verdict/weight.py` counts
-them."""
+"""Degrees of freedom that stored noise weighs at most; `benchmarks/verdict/cases.py` counts false alarms with it."""
 
 MAX_PRIOR_DF_OTHER = 4
-"""The same after the software changed under the stored noise: other kernels may scatter otherwise, so the five degrees of
-freedom of a session's own six blocks outvote it."""
+"""The same after the software or the host changed under the stored noise: other kernels and cores may scatter otherwise, so the
+five degrees of freedom of a session's own six blocks outvote it."""
+
+OTHER_HOST_RATIO = 4.0
+"""How much larger a block's variance may be on a host with another CPU or another number of cores: blocks of equal arms had
+twice the standard deviation on H200 hosts of 16 and 32 cores that they had with 64."""
+
+SESSION_PRIOR_DF = 2
+"""Degrees of freedom that the noise of one stored session weighs at most: its blocks share one day, and days differ."""
+
+USUAL_OFFSET_LOG = 0.005
+"""Standard deviation of what favours one of two equal arms for a whole session where nothing better is known. Sessions of equal
+arms on H200 hosts of 16 to 64 cores had 0.5 to 0.7 % in throughput and mean latencies, and none that
+showed in P99 ITL; `docs/error-rates.md` has it."""
+
+USUAL_OFFSET_SESSIONS = 4
+"""How many stored sessions USUAL_OFFSET_LOG weighs as much as."""
 
 USUAL_RATIO = 2.0
 """Scatter within starts of up to so many times the stored variance is usual. The variance of three windows has two degrees of
-freedom, so a median of a few doubles by chance alone; `benchmarks/verdict/tuning.py` has what counting that as noise costs."""
+freedom, so a median of a few doubles by chance alone; counting that as noise would widen the intervals of quiet sessions."""
 
 
 class Design(IntEnum):
@@ -54,7 +67,8 @@ class Policy:
     plan: LookPlan
     design: Design
     noise: Mapping[str, NoiseModel]
-    is_same_environment: bool
+    is_same_software: bool
+    is_same_host: bool
     metrics: tuple[str, ...]
     not_gating: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -69,6 +83,11 @@ class Policy:
     def max_prior_df(self) -> int:
         """How many degrees of freedom stored A/A blocks may be worth."""
         return MAX_PRIOR_DF if self.is_same_environment else MAX_PRIOR_DF_OTHER
+
+    @property
+    def is_same_environment(self) -> bool:
+        """Whether stored noise was measured with this software on such a host."""
+        return self.is_same_software and self.is_same_host
 
     @property
     def limits(self) -> AdmissionLimits:
@@ -88,11 +107,9 @@ class Policy:
     def prior(self, metric: str) -> Prior:
         """What stored noise contributes: s0^2 of A/A blocks for paired arms, one new start for a candidate alone."""
         noise = self.noise.get(metric)
-        if noise is None:
-            return Prior()
         if self.design is Design.ALONE:
-            return Prior(variance=noise.predicted_variance, df=noise.sessions - 1)
-        return Prior(variance=noise.block_variance, df=min(noise.blocks, self.max_prior_df))
+            return Prior() if noise is None else Prior(variance=noise.predicted_variance, df=noise.sessions - 1)
+        return find_prior(noise, self.max_prior_df, is_same_host=self.is_same_host)
 
     def describe(self) -> dict[str, str | int | float]:
         """The rule in numbers, for the verdict."""
@@ -101,10 +118,53 @@ class Policy:
             "stage": int(self.design),
             "windows_per_start": self.scenario.blocks.windows,
             "max_prior_df": self.max_prior_df,
+            "usual_offset_log": USUAL_OFFSET_LOG,
             "usual_ratio": USUAL_RATIO,
             "aa_blocks": self.calibrated_blocks,
             "baseline": self.checksum,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBlocks:
+    """What is stored of one metric's A/A blocks: how many, from how many sessions, s0^2 of a block and tau^2 of an offset."""
+
+    blocks: int
+    sessions: int
+    variance: float
+    offset_variance: float
+
+
+NO_BLOCKS = StoredBlocks(blocks=0, sessions=0, variance=0.0, offset_variance=0.0)
+
+
+def find_prior(noise: NoiseModel | None, max_df: int, *, is_same_host: bool = True) -> Prior:
+    """What stored noise says of a paired difference; what is usual where none is stored."""
+    if noise is None:
+        return build_prior(NO_BLOCKS, max_df)
+    stored = StoredBlocks(
+        blocks=noise.blocks,
+        sessions=noise.aa_sessions,
+        variance=noise.block_variance,
+        offset_variance=noise.offset_variance,
+    )
+    return build_prior(stored, max_df, is_same_host=is_same_host)
+
+
+def build_prior(stored: StoredBlocks, max_df: int, *, is_same_host: bool = True) -> Prior:
+    """A block's variance worth `max_df` degrees of freedom at most, and that of an offset of the whole session.
+
+    tau^2 is the mean of the stored estimate and of the usual one, weighed by sessions, on the larger number of them as degrees
+    of freedom; another host's sessions say nothing of this one's offsets.
+    """
+    sessions = stored.sessions if is_same_host else 0
+    weighed = USUAL_OFFSET_SESSIONS * USUAL_OFFSET_LOG**2 + sessions * stored.offset_variance
+    return Prior(
+        variance=stored.variance * (1.0 if is_same_host else OTHER_HOST_RATIO),
+        df=min(stored.blocks, max_df, SESSION_PRIOR_DF * stored.sessions),
+        offset_variance=weighed / (USUAL_OFFSET_SESSIONS + sessions),
+        offset_df=max(USUAL_OFFSET_SESSIONS, sessions),
+    )
 
 
 def describe_plan(plan: LookPlan) -> dict[str, str | int | float]:
@@ -116,6 +176,7 @@ def describe_plan(plan: LookPlan) -> dict[str, str | int | float]:
         "looks": ", ".join(map(str, plan.looks)),
         "scenarios_in_pr": plan.scenarios,
         "confidence": CONFIDENCE,
+        "confidence_look": plan.confidence_look,
     }
 
 
@@ -124,7 +185,7 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
     has_base = Arm.BASE in session.fingerprints or any(window.arm is Arm.BASE for window in session.windows)
     design = Design.PAIRED if has_base else Design.ALONE
     fingerprint = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
-    refusals, changes = _compare(scenario, baseline, fingerprint)
+    refusals, software, host = _compare(scenario, baseline, fingerprint)
     usable = baseline is not None and not refusals
     noise = dict(baseline.metrics) if baseline is not None and usable else {}
     metrics = tuple(name for name, metric in METRICS.items() if name in scenario.gates or metric.headline)
@@ -137,12 +198,13 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
         ),
         design=design,
         noise=noise,
-        is_same_environment=not changes,
+        is_same_software=not software,
+        is_same_host=not host,
         metrics=metrics,
         not_gating=not_gating,
         warnings=(
             *refusals,
-            *(f"{change}: its noise weighs less" for change in changes),
+            *(f"{change}: its noise weighs less" for change in (*software, *host)),
             *(f"{name} is not in the baseline: judged by this session's own noise" for name in missing),
         ),
         checksum=(baseline.checksum or "unsaved") if baseline is not None and usable else "none",
@@ -151,18 +213,20 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
 
 def _compare(
     scenario: Scenario, baseline: Baseline | None, fingerprint: Fingerprint | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Why the stored noise cannot be used at all, and what changed in the software and the host beneath it."""
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Why the stored noise cannot be used at all, and what changed in the software beneath it and in the host."""
     if baseline is None or fingerprint is None:
-        return ("no baseline for this hardware and scenario: judged by this session's own noise alone",), ()
+        return ("no baseline for this hardware and scenario: judged by this session's own noise alone",), (), ()
     if refusals := find_refusals(scenario, baseline, fingerprint):
-        return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), ()
+        return tuple(f"the baseline is not used: it was measured with {refusal}" for refusal in refusals), (), ()
     theirs = baseline.fingerprint
-    software = (
+    software = tuple(
         f"software changed since the baseline ({describe_difference(one)})" for one in software_differences(fingerprint, theirs)
     )
-    host = (f"the baseline is of another host ({describe_difference(one)})" for one in host_differences(fingerprint, theirs))
-    return (), (*software, *host)
+    host = tuple(
+        f"the baseline is of another host ({describe_difference(one)})" for one in host_differences(fingerprint, theirs)
+    )
+    return (), software, host
 
 
 def find_refusals(scenario: Scenario, baseline: Baseline, fingerprint: Fingerprint) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from perfgate.stats.components import Component
 from perfgate.stats.power import POWER, MetricTest, find_power, find_smallest_effect
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.noise import NoiseModel
-from perfgate.verdict.policy import MAX_PRIOR_DF, explain_not_gating
+from perfgate.verdict.policy import MAX_PRIOR_DF, explain_not_gating, find_prior
 
 BLOCK_CHOICES = tuple(range(2, 13))
 WINDOW_CHOICES = (1, 2, 3, 4, 5, 7, 9)
@@ -102,10 +102,13 @@ class Study:
         """The strictest test that the rule may put `metric` to: Holm's first step at one of the scenario's looks."""
         noise = self.baseline.metrics[metric]
         family = max(len(self.gating), 1)
+        prior = find_prior(noise, MAX_PRIOR_DF)
         return MetricTest(
             blocks=design.blocks,
             block_sd=sqrt(predict_block_variance(noise, design)),
-            prior_df=min(noise.blocks, MAX_PRIOR_DF),
+            prior_df=prior.df,
+            offset_sd=sqrt(prior.offset_variance),
+            offset_df=prior.offset_df,
             alpha=self.scenario.alpha / len(self.scenario.blocks.looks) / family,
             floor=log1p(self.scenario.margin_ratio(metric)) / 2.0,
         )

@@ -758,7 +758,7 @@ def test_plan_admit_jobs__as_json(tmp_path, capsys):
     assert (planned["action"], planned["matrix"]) == ("run", JOBS)
     assert (admitted["base_sha"], admitted["matrix"]) == (LEFT_AT, JOBS)
     assert admitted["sections"] == [{"hardware": "test-gpu", "state": "planned"}]
-    assert read_json(capsys, 0, "jobs") == {"matrix": JOBS}
+    assert read_json(capsys, 0, "jobs") == {"matrix": [{**job, "kind": None} for job in JOBS]}
 
 
 @pytest.mark.usefixtures("server")

@@ -66,7 +66,7 @@ def test_append__a_broken_folder_leaves_the_store_as_it_was(store, tmp_path, cap
         arm["facts"]["hardware"] = "../../../etc"
     (broken / "session.json").write_text(json.dumps(record))
     assert main(["history", "append", str(broken)]) == 2
-    assert "hardware '../../../etc': names a folder of the store" in read_error(capsys)
+    assert "hardware '../../../etc': no plain name" in read_error(capsys)
     assert not store.exists()
 
 

@@ -20,6 +20,7 @@ OWN_FILES = ("docs/how-to/compare.md", "docs/how-to/history.md")  # test_docs_hi
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
     "perfgate check benchmarks/h200/serving/results/closed-gpu-3": 1,
+    "perfgate check benchmarks/vllm/results/aa": 3,
     "perfgate check benchmarks/vllm/results/max-num-seqs-1": 1,
     "perfgate check perfgate-demo/regression --format junit --output verdict.xml": 1,
     "perfgate compare perfgate-demo/pass perfgate-demo/inconclusive": 3,

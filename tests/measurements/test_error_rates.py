@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from benchmarks.error_rates import render, storing
-from benchmarks.error_rates.case_study import count_at_will, describe_order, describe_tail, find_seen
+from benchmarks.error_rates.case_study import describe_order, describe_tail, find_seen
 from benchmarks.error_rates.custom import gather_arms, gather_history, judge_all, list_foreign
 from benchmarks.error_rates.goals import PowerGoal, check_false_alarms, count_stalls, find_case, find_needed, grade, is_larger
 from benchmarks.error_rates.rates import rate_with_bounds, resample_blocks, tally
@@ -27,7 +27,6 @@ from benchmarks.error_rates.replays import (
     drop_unasked,
     find_stored,
     group_cases,
-    list_at_will,
     list_picks,
     replay,
     sample,
@@ -213,7 +212,9 @@ def test_describe_tail__every_step_slowed_is_no_tail(cases):
 def arrange(order, rigs=None, *, is_symmetric=True):
     """What `list_replays` reads of a case: who started first in each block (b or c), where, and if labels may be exchanged."""
     arms = {"b": Arm.BASE, "c": Arm.CANDIDATE}
-    return SimpleNamespace(leads=[arms[one] for one in order], rigs=rigs or ["one"] * len(order), is_symmetric=is_symmetric)
+    rigs = rigs or ["one"] * len(order)
+    blocks = [SimpleNamespace(session=rig) for rig in rigs]
+    return SimpleNamespace(leads=[arms[one] for one in order], rigs=rigs, blocks=blocks, is_symmetric=is_symmetric)
 
 
 def test_list_picks__equal_arms_keep_the_turns_with_all_labels_either_way():
@@ -231,18 +232,11 @@ def test_list_picks__a_slowed_candidate_keeps_its_name():
     assert not any(swapped for pick in picks for _, swapped in pick)
 
 
-def test_list_picks__no_session_holds_blocks_of_two_rigs():
+def test_list_picks__no_replay_holds_blocks_of_two_sessions():
     case = arrange("bbccb", ["one", "other", "one", "other", "one"])
 
     assert {tuple(index for index, _ in pick) for pick in list_picks(case, 2)} == {(0, 2), (2, 4), (1, 3)}
     assert list_picks(case, 4) == []
-
-
-def test_list_at_will__every_set_in_every_labelling_once():
-    picks = list_at_will(arrange("bbbb"), 2)
-
-    assert len(set(picks)) == len(picks) == 24
-    assert all(first < second for (first, _), (second, _) in picks)
 
 
 def test_sample__repeats_nothing_and_is_the_same_each_time():
@@ -269,13 +263,6 @@ def test_describe_order__what_the_arm_called_candidate_won(cases):
     assert row["all"]["mean"] == pytest.approx(-sum(losses) / 6)
     assert row["base"]["mean"] == pytest.approx(-(losses[0] + losses[2] + losses[4]) / 3)
     assert describe_order(cases[1]) is None
-
-
-def test_count_at_will__counts_what_no_session_has(cases):
-    found = count_at_will(Composer(case=cases[0]), [2], stock_shelf(cases[0], cases).bare, limit=20)
-
-    assert found == {"replays": 20, "alarms": 0}
-    assert count_at_will(Composer(case=cases[1]), [2], stock_shelf(cases[0], cases).bare, limit=20) is None
 
 
 def test_list_foreign__history_is_of_the_same_rig_where_it_has_some():
@@ -346,10 +333,10 @@ def test_walk__no_block_serves_twice(cases):
     assert {one.outcome for one in found} == {Outcome.PASS}
 
 
-def test_walk__a_verdict_without_a_decision_at_the_end_is_none(cases):
-    quiet = Composer(case=cases[1])
+def test_walk__undecided_at_its_last_look_is_a_verdict(cases):
+    found = list(walk(Composer(case=cases[1]), 1, None))
 
-    assert [one.outcome for one in walk(quiet, 2, None)] == [Outcome.INCONCLUSIVE]
+    assert [one.outcome for one in found] == [Outcome.INCONCLUSIVE] * len(cases[1].blocks)
 
 
 @pytest.mark.parametrize(("slow", "is_kept"), [(2.0, True), (1.0, False)])

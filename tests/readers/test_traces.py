@@ -154,7 +154,7 @@ def make_trace(**times):
     return KernelTrace(kind="kernel", spent={name: KernelTime(time_us=time, count=8) for name, time in times.items()})
 
 
-def test_attribute__per_step_and_largest_difference_first():
+def test_attribute__per_step_and_the_slower_first():
     found = attribute(
         make_trace(moe=800.0, attention=400.0, combine=80.0),
         make_trace(moe=560.0, attention=200.0, fused=20.0),
@@ -164,8 +164,8 @@ def test_attribute__per_step_and_largest_difference_first():
 
     assert [(part.name, part.difference_us, part.share) for part in found.parts] == [
         ("moe", 40.0, pytest.approx(40 / 55)),
-        ("combine", -10.0, pytest.approx(-10 / 55)),
         ("fused", 5.0, pytest.approx(5 / 55)),
+        ("combine", -10.0, pytest.approx(-10 / 55)),
         ("attention", 0.0, 0.0),
     ]
     assert (found.base_us, found.candidate_us) == (160.0, 195.0)

@@ -27,7 +27,7 @@ def test_draw__a_narrow_terminal_cuts_no_cell(monkeypatch: pytest.MonkeyPatch):
     wide = Table(header=("name", "figure"), rows=[("x" * 60, "1" * 40)])
     monkeypatch.setenv("COLUMNS", "80")
 
-    assert draw(wide) == lay_out(wide)
+    assert draw(wide) == f"{'x' * 60}\n  figure {'1' * 40}"
     monkeypatch.setenv("COLUMNS", "120")
     assert "x" * 60 in draw(wide)
     assert "┃" in draw(wide)

@@ -78,15 +78,17 @@ def test_judge__writes_down_what_was_fixed():
     policy = judge(make_session(SCENARIO, scenarios_in_pr=2), SCENARIO, BASELINE).policy
 
     assert policy == {
-        "rule": "2026-11.8",
+        "rule": "2026-11.9",
         "stage": 2,
         "alpha": 0.01,
         "alpha_look": 0.01 / 4 / 2,
         "looks": "2, 3, 4, 6",
         "scenarios_in_pr": 2,
         "confidence": 0.95,
+        "confidence_look": pytest.approx(1 - 0.05 / 4),
         "windows_per_start": 3,
         "max_prior_df": 9,
+        "usual_offset_log": 0.005,
         "usual_ratio": 2.0,
         "aa_blocks": 24,
         "baseline": "unsaved",

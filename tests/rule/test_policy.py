@@ -10,7 +10,7 @@ from perfgate.core import Arm, Fingerprint
 from perfgate.scenario.schema import Blocks, Gate, Warmup
 from perfgate.stats.moderated import Prior
 from perfgate.verdict.noise import Response
-from perfgate.verdict.policy import can_judge_alone, explain_not_gating, fix_policy
+from perfgate.verdict.policy import StoredBlocks, build_prior, can_judge_alone, explain_not_gating, find_prior, fix_policy
 from perfgate.verdict.series import read_series
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session
 
@@ -23,8 +23,32 @@ NOISE = BASELINE.metrics["median_itl_ms"]
 def test_prior__of_blocks_weighs_nine_degrees_of_freedom_at_most():
     prior = fix_policy(make_session(SCENARIO), SCENARIO, BASELINE).prior("median_itl_ms")
 
-    assert prior == Prior(variance=NOISE.block_variance, df=9)
+    assert (prior.variance, prior.df) == (NOISE.block_variance, 9)
     assert fix_policy(make_session(SCENARIO), SCENARIO, make_baseline(SCENARIO, sessions=3)).prior("median_itl_ms").df == 6
+
+
+def test_find_prior__stored_and_usual_offsets_are_weighed_by_sessions():
+    prior = find_prior(NOISE, 9)
+
+    assert prior.offset_variance == pytest.approx((4 * 0.005**2 + 12 * NOISE.offset_variance) / 16)
+    assert prior.offset_df == 12
+
+
+def test_find_prior__of_another_host_is_wider_and_says_nothing_of_offsets():
+    prior = find_prior(NOISE, 4, is_same_host=False)
+
+    assert prior == Prior(variance=4 * NOISE.block_variance, df=4, offset_variance=pytest.approx(0.005**2), offset_df=4)
+
+
+def test_find_prior__without_stored_noise_is_the_usual_offset_alone():
+    assert find_prior(None, 9) == Prior(offset_variance=pytest.approx(0.005**2), offset_df=4)
+
+
+@pytest.mark.parametrize(("blocks", "sessions", "df"), [(10, 1, 2), (20, 2, 4), (20, 5, 9), (3, 3, 3)])
+def test_build_prior__one_day_tells_little_of_the_next(blocks, sessions, df):
+    stored = StoredBlocks(blocks=blocks, sessions=sessions, variance=1e-4, offset_variance=0.0)
+
+    assert build_prior(stored, 9).df == df
 
 
 def test_prior__of_a_lone_start_is_a_new_session_on_one_degree_less_than_sessions():

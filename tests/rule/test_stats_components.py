@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfgate.stats.components import measure_variance, split_variance
+from perfgate.stats.components import find_offset_variance, measure_variance, split_variance
 
 
 def test_split_variance__balanced_by_hand():
@@ -77,3 +77,23 @@ def test_split_variance__one_window_a_start_leaves_starts_and_sessions():
     found = split_variance([[[1], [3]], [[5], [7]]])
 
     assert [part.variance for _, part in found.by_level()] == [0.0, pytest.approx(2.0), pytest.approx(7.0)]
+
+
+def test_find_offset_variance__of_sessions_that_lean_to_one_side():
+    sessions = [[0.010, 0.012], [-0.011, -0.009], [0.001, -0.001]]
+
+    within = (0.001**2 * 2 * 3) / 3
+    between = 2 * (0.011**2 + 0.010**2 + 0.0**2) / 3
+    assert find_offset_variance(sessions) == pytest.approx((between - within) * 3 / 6)
+
+
+@pytest.mark.parametrize("sessions", [[], [[0.01]], [[0.01], [0.02]], [[0.01, -0.01], [0.01, -0.01]]])
+def test_find_offset_variance__without_two_blocks_of_a_session_or_any_lean_is_zero(sessions):
+    assert find_offset_variance(sessions) == 0.0
+
+
+def test_find_offset_variance__recovers_what_was_drawn():
+    rng = np.random.default_rng(3)
+    drawn = rng.normal(0.0, 0.007, (4000, 1)) + rng.normal(0.0, 0.010, (4000, 4))
+
+    assert find_offset_variance(drawn.tolist()) == pytest.approx(0.007**2, rel=0.1)

@@ -20,6 +20,7 @@ from perfgate.github.comment.sections import Loss
 from perfgate.github.handoff.handoff import Label, Sha, Time
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
+from perfgate.storage.rounding import format_percent
 
 MARK = "<!-- perfgate:accepted "
 _END = " -->"
@@ -40,7 +41,7 @@ class Acceptance:
     def render(self) -> str:
         """The comment that records it: a line for programs, the rest for readers."""
         kept = orjson.dumps(self).decode().replace("--", "-\\u002d").replace("<", "\\u003c").replace(">", "\\u003e")
-        lines = [f"- {loss.scenario}, {loss.metric}: up to {loss.most_ratio:.1%}" for loss in self.losses]
+        lines = [f"- {loss.scenario}, {loss.metric}: up to {format_percent(loss.most_ratio)}" for loss in self.losses]
         said = (
             f"**Accepted** for {self.hardware} at commit {self.head_sha[:12]} by {markdown(self.by)}: {markdown(self.reason)}"
         )

@@ -157,7 +157,14 @@ def _draw_shift(pooled: Sequence[float], pairs: Sequence[Sequence[float]], width
     for share in (0.1, 0.5, 0.9):
         value = pooled[SHIFTED.index(share)]
         at = panel.x.place(share), panel.y.clamp(value)
-        shapes.append(dot(at, OUTLINES[Arm.CANDIDATE], "candidate full", hint=f"{100 * share:.0f} %: {value:+.1f} %"))
+        shapes.append(
+            dot(
+                at,
+                OUTLINES[Arm.CANDIDATE],
+                "candidate full",
+                hint=f"{format_percent(share, 0)}: {format_percent(value / 100, is_signed=True)}",
+            )
+        )
     return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
 
 
