@@ -13,8 +13,8 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm, Fingerprint, Window
-from perfgate.expert_use import ExpertUse
 from perfgate.scenario.safeguards import Check, Expect
+from perfgate.stats.expert_use import ExpertUse
 from perfgate_moe.proof.values import KernelProof
 
 

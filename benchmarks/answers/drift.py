@@ -23,7 +23,7 @@ from perfgate.engines.table import ENGINES
 from perfgate.errors import ServerError
 from perfgate.evidence import Answers
 from perfgate.results.answers import load_answers, store_answers
-from perfgate.results.profiles import Profile, load_profiles
+from perfgate.results.profiling.profiles import Profile, load_profiles
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Equivalence

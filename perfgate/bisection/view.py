@@ -15,7 +15,7 @@ from perfgate.bisection.search import Answer, Ending, Search, compare_ends, pick
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.table import Table, print_table
-from perfgate.report.wording import percent
+from perfgate.report.words.wording import percent
 from perfgate.stats.looks import CONFIDENCE
 from perfgate.stats.moderated import estimate
 from perfgate.storage.rounding import format_percent

@@ -14,7 +14,7 @@ from perfgate.engines.table import ENGINES
 from perfgate.errors import RunnerError, ServerError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.profiles import FRESH, PROFILE_DIR, Profile, load_profiles, read_attribution
+from perfgate.results.profiling.profiles import FRESH, PROFILE_DIR, Profile, load_profiles, read_attribution
 from perfgate.results.records import read_record
 from perfgate.results.resumption import read_progressed
 from perfgate.results.writer import ResultWriter

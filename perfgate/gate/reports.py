@@ -15,9 +15,9 @@ from perfgate.report.html.matrix_page import build_matrix_page
 from perfgate.report.html.page import Page, render_page
 from perfgate.report.html.session_page import build_session_page
 from perfgate.report.render import ReportedCase, render_case
-from perfgate.results.matrix_records import MATRIX_FILE
-from perfgate.results.matrix_results import load_matrix
-from perfgate.results.profiles import read_attribution
+from perfgate.results.matrix.records import MATRIX_FILE
+from perfgate.results.matrix.results import load_matrix
+from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.rounding import VERDICT_FILE, format_verdict

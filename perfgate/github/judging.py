@@ -19,7 +19,7 @@ from perfgate.github.outputs import format_annotation
 from perfgate.github.runs import name_artifact
 from perfgate.github.settings import MatrixJob
 from perfgate.report.render import ReportedCase
-from perfgate.results.profiles import read_attribution
+from perfgate.results.profiling.profiles import read_attribution
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""

@@ -16,7 +16,7 @@ from perfgate.history.entries import Partition, Provenance, SessionRows, digest
 from perfgate.history.schema import SCHEMA
 from perfgate.machine.fingerprint import slug
 from perfgate.metrics import METRICS
-from perfgate.verdict.workloads import show_fact
+from perfgate.verdict.runs.workloads import show_fact
 
 IMPORT = "import"
 # Facts that differ between runs of one workload: a seed draws other prompts of the same lengths.

@@ -9,7 +9,7 @@ from perfgate.history.trends import History, Ledger, LevelChange, LevelSeries, M
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.table import Table
-from perfgate.report.wording import MISSING, percent
+from perfgate.report.words.wording import MISSING, percent
 
 BARS = (
     "\N{LOWER ONE EIGHTH BLOCK}\N{LOWER ONE QUARTER BLOCK}\N{LOWER THREE EIGHTHS BLOCK}\N{LOWER HALF BLOCK}"

@@ -16,7 +16,7 @@ from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import decode, read_bytes, read_runs
 from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
 from perfgate.readers.run_checks import NO_LIMIT
-from perfgate.verdict.workloads import order_runs, show_fact, split_cold
+from perfgate.verdict.runs.workloads import order_runs, show_fact, split_cold
 
 ORIGIN = "bench_serving"
 SUFFIXES = (".jsonl", ".json", ".txt", ".log", ".out", ".gz")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfgate.metrics import METRICS
-from perfgate.report import wording
 from perfgate.report.escape import plain
 from perfgate.report.table import Table
+from perfgate.report.words import wording
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.cells import CellResult
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from perfgate.core import Judgement, Outcome, combine_outcomes
-from perfgate.report import wording
 from perfgate.report.escape import markdown
-from perfgate.report.families import count_margins
 from perfgate.report.render import TOP, Fold, ReportedCase, find_headline, lay_out_case, render_case, write_heading
+from perfgate.report.words import wording
+from perfgate.report.words.families import count_margins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

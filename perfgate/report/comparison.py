@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 
 from perfgate.core import Arm, Judgement, Outcome
-from perfgate.report import wording
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, choose_layout, lay_out_markdown
+from perfgate.report.words import wording
 from perfgate.stats.welch import PLAN_LIMIT
 from perfgate.storage.rounding import describe_judgement, round_floats
-from perfgate.verdict.compare import Comparison, Group
-from perfgate.verdict.workloads import show_fact
+from perfgate.verdict.runs.compare import Comparison, Group
+from perfgate.verdict.runs.workloads import show_fact
 
 SCHEMA = 1
 HEADER = ("metric", "base", "candidate", "change", "90 % interval", "margin", "outcome", "more runs")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from perfgate.core import Arm
 from perfgate.evidence import Session
-from perfgate.expert_use import NOT_MEASURED, ExpertUse, LayerUse, Unknown
 from perfgate.report.table import Table
+from perfgate.stats.expert_use import NOT_MEASURED, ExpertUse, LayerUse, Unknown
 from perfgate.storage.rounding import format_percent
 
 REASONS = {

@@ -6,8 +6,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.metrics import METRICS
-from perfgate.report import wording
 from perfgate.report.escape import plain
+from perfgate.report.words import wording
 
 FAILED = {Outcome.REGRESSION: "failure", Outcome.INCONCLUSIVE: "error", Outcome.INVALID: "error"}
 """What an outcome is called: a failure is a loss, an error says that the evidence does not tell."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.report.escape import markdown, plain
 from perfgate.report.table import Table, lay_out, lay_out_markdown
-from perfgate.report.wording import percent
+from perfgate.report.words.wording import percent
 from perfgate.storage.rounding import format_interval, format_percent
 
 

@@ -12,15 +12,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perfgate.core import Outcome, Verdict
 from perfgate.report import escape
-from perfgate.report.breakdown import Breakdown, build_breakdown
 from perfgate.report.escape import Safe
-from perfgate.report.figure import LEGEND
-from perfgate.report.headline import Headline
 from perfgate.report.junit import format_junit
 from perfgate.report.layers import summarise_layers, tabulate_layers
 from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import MetricRow, View, build_view
-from perfgate.results.attribution import Attribution
+from perfgate.report.words.breakdown import Breakdown, build_breakdown
+from perfgate.report.words.figure import LEGEND
+from perfgate.report.words.headline import Headline
+from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.case import Case
 

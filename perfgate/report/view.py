@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from perfgate.core import Arm, Judgement, Outcome, Verdict
 from perfgate.evidence import Session
-from perfgate.report import wording
-from perfgate.report.advice import (
+from perfgate.report.expert_use import describe_use
+from perfgate.report.words import wording
+from perfgate.report.words.advice import (
     Advice,
+    BisectionAdvice,
     Command,
-    Search,
     advise,
     calibrate,
     give_model,
@@ -19,11 +20,10 @@ from perfgate.report.advice import (
     reproduce,
     write_command,
 )
-from perfgate.report.confidence import describe_evidence, describe_exclusion, describe_rate, describe_spent
-from perfgate.report.expert_use import describe_use
-from perfgate.report.families import Family, list_families
-from perfgate.report.figure import draw_interval
-from perfgate.report.headline import Headline, build_headline
+from perfgate.report.words.confidence import describe_evidence, describe_exclusion, describe_rate, describe_spent
+from perfgate.report.words.families import Family, list_families
+from perfgate.report.words.figure import draw_interval
+from perfgate.report.words.headline import Headline, build_headline
 from perfgate.scenario.safeguards import Equivalence
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.validity.equivalence import describe_equivalence
@@ -142,7 +142,7 @@ def build_view(
             session,
             families,
             is_profiled=is_profiled,
-            search=Search(span=span, scenario=(name_scenario(session), *give_model(scenario))),
+            search=BisectionAdvice(span=span, scenario=(name_scenario(session), *give_model(scenario))),
         ),
         labels=_labels(verdict, scenario, session),
         reasons=_shorten(verdict.reasons),

@@ -21,7 +21,8 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.expert_use import (
+from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
+from perfgate.stats.expert_use import (
     NOT_MEASURED,
     ExpertUse,
     Trace,
@@ -30,7 +31,6 @@ from perfgate.expert_use import (
     compare_with_base,
     measure_use,
 )
-from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
 from perfgate.storage.journal import DAMAGED, append_record, read_records, write_packed
 from perfgate.storage.schema import describe_first
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from perfgate.errors import RunnerError
 from perfgate.machine.nvml import ask, open_nvml, read_visible
 from perfgate.runner.health import Reading
-from perfgate.runner.host import Board
+from perfgate.runner.setup.host import Board
 
 _Answer = TypeVar("_Answer")
 

@@ -17,8 +17,8 @@ from perfgate.runner.fleet.limits import DAY_S
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Finding, Reading, Severity, find_severity, judge_health
 from perfgate.runner.quarantine import find_quarantine
-from perfgate.runner.seeds import MANIFEST
 from perfgate.runner.settings import Runner
+from perfgate.runner.setup.seeds import MANIFEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from perfgate.errors import ClientError, InterruptedRunError, ServerError, Telem
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.matrix_records import (
+from perfgate.results.matrix.records import (
     MATRIX_FILE,
     Key,
     MatrixProgress,

@@ -13,7 +13,7 @@ from pathlib import Path
 from perfgate.errors import ServerError
 from perfgate.evidence import Question
 from perfgate.readers.replies import draw_prompts
-from perfgate.results.profiles import Profile, store_profile
+from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.scenario.load import Load
 from perfgate.serving.engine.conversation import post
 from perfgate.serving.engine.server import Server

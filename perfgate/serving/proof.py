@@ -11,7 +11,7 @@ from typing import Any
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
-from perfgate.results.profiles import LOG_EVENT, Profile, read_seen
+from perfgate.results.profiling.profiles import LOG_EVENT, Profile, read_seen
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.writer import FolderWriter
 from perfgate.scenario.safeguards import Expect

@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.core import Outcome, Role
-from perfgate.report.explanation import explain_metric
+from perfgate.report.words.explanation import explain_metric
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 from tests.fakes.verdicts import CASES, case_invalid, case_regression, make_window
 

@@ -66,7 +66,7 @@ def runner(tmp_path, monkeypatch):
     (tmp_path / "compiled" / "kernel").write_text("code")
     (tmp_path / "runner.toml").write_text(f'repositories = ["o/r"]\nstate = "{tmp_path}/state"\ncache = "{tmp_path}/cache"\n')
     monkeypatch.setenv("PERFGATE_RUNNER_CONFIG", str(tmp_path / "runner.toml"))
-    monkeypatch.setattr("perfgate.runner.seeds.read_toolchain", lambda: ("580.95.05", "sm90"))
+    monkeypatch.setattr("perfgate.runner.setup.seeds.read_toolchain", lambda: ("580.95.05", "sm90"))
 
 
 def ask(capsys, *words, code=0):

@@ -17,7 +17,7 @@ KERNELS = PACKAGE.parent / "perfgate_moe"
 
 # From what knows nothing to what wires everything; a module may import from its own layer and those above it in this list.
 LAYERS = (
-    {"core", "errors", "expert_use", "perfgate_moe"},
+    {"core", "errors", "perfgate_moe"},
     {"engines", "metrics", "stats", "storage"},
     {"scenario", "machine", "evidence"},
     {"readers", "results", "verdict", "check"},
@@ -42,7 +42,6 @@ PURE = (
     "core",
     "engines",
     "evidence",
-    "expert_use",
     "metrics",
     "stats",
     "check",

@@ -10,7 +10,7 @@ from perfgate.core import Arm
 from perfgate.engines.table import ENGINES
 from perfgate.evidence import Answers
 from perfgate.results.answers import load_answers, store_answers
-from perfgate.results.profiles import Profile, attribute_profiles, load_profiles
+from perfgate.results.profiling.profiles import Profile, attribute_profiles, load_profiles
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.launch import Launch

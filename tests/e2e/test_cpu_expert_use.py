@@ -21,7 +21,6 @@ import pytest
 
 from perfgate.core import Arm
 from perfgate.engines.table import ENGINES
-from perfgate.expert_use import expect_distinct
 from perfgate.results.expert_use import load_use, store_use
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.conversation import post
@@ -32,6 +31,7 @@ from perfgate.serving.experts import expert_probe
 from perfgate.serving.experts.expert_probe import draw_prompts, probe, read_passes
 from perfgate.serving.experts.expert_recorder import RECORD
 from perfgate.serving.model.tiny_model import write_tiny_model
+from perfgate.stats.expert_use import expect_distinct
 from perfgate.verdict.validity.routing import check_use
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from perfgate.core import Arm
-from perfgate.results.matrix_records import MatrixRecord, MatrixWriter
-from perfgate.results.profiles import Profile, store_profile
+from perfgate.results.matrix.records import MatrixRecord, MatrixWriter
+from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.results.readings import READINGS
 from perfgate.results.records import ArmRecord
 from tests.fakes.sessions import FACTS, change_window, make_line, make_run, make_scenario, make_session, write_folder

@@ -15,7 +15,7 @@ import orjson
 from perfgate.core import Arm
 from perfgate.github.handoff.handoff import AnswerEntry, HandoffSubject, ReplyEntry
 from perfgate.github.handoff.packing import pack_folder, unpack_answers
-from perfgate.results.profiles import Profile, store_profile
+from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.scenario.catalog import compose, list_scenarios
 from perfgate.verdict.baselines import format_baseline
 from tests.fakes.sessions import SCENARIO_TEXT, make_baseline, make_line, make_scenario, make_session, write_folder

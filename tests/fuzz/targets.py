@@ -26,7 +26,7 @@ from perfgate.github.settings import load_settings
 from perfgate.readers.bench_serving import read_runs, read_window
 from perfgate.readers.layer_timings import read_timings
 from perfgate.readers.traces import read_traces
-from perfgate.results.profiles import read_attribution
+from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import load_proof
 from perfgate.results.results import load_results
 from perfgate.results.resumption import read_progressed

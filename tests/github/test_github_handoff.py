@@ -24,7 +24,7 @@ from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
 from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record, unpack_profile
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
-from perfgate.results.profiles import read_attribution
+from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.results import load_results
 from perfgate.storage.journal import append_line
 from tests.fakes import fake_answers

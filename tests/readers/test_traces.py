@@ -8,7 +8,7 @@ import pytest
 from perfgate.errors import EvidenceError
 from perfgate.evidence import KernelTime, KernelTrace
 from perfgate.readers.traces import read_trace, read_traces
-from perfgate.results.attribution import attribute
+from perfgate.results.profiling.attribution import attribute
 
 
 def event(name, ts, dur, cat="kernel", tid=7):

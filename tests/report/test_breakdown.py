@@ -6,9 +6,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfgate.core import Outcome
-from perfgate.report.breakdown import FASTER_SHOWN, SLOWER_SHOWN, build_breakdown, find_loss
 from perfgate.report.table import lay_out, lay_out_markdown
-from perfgate.results.attribution import Attribution, KernelDifference
+from perfgate.report.words.breakdown import FASTER_SHOWN, SLOWER_SHOWN, build_breakdown, find_loss
+from perfgate.results.profiling.attribution import Attribution, KernelDifference
 from tests.fakes.verdicts import median
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
-from perfgate.report import wording
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import Fold, find_headline, render_case
-from perfgate.results.attribution import Attribution, KernelDifference
+from perfgate.report.words import wording
+from perfgate.results.profiling.attribution import Attribution, KernelDifference
 from tests.fakes.verdicts import ARTIFACT, BASE, HEAD, LINK, judge, make_case, make_layers, make_several, make_verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from perfgate.core import Outcome
-from perfgate.report.confidence import COUNTED, describe_exclusion, describe_rate
-from perfgate.report.families import list_families
+from perfgate.report.words.confidence import COUNTED, describe_exclusion, describe_rate
+from perfgate.report.words.families import list_families
 from tests.fakes.verdicts import make_verdict, p99, throughput
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import pytest
 
 from perfgate.core import Judgement, Outcome
 from perfgate.metrics import METRICS
-from perfgate.report import wording
-from perfgate.report.families import list_families, sort_judgements
-from perfgate.report.figure import MARGIN, WIDTH, ZERO, draw_interval
+from perfgate.report.words import wording
+from perfgate.report.words.families import list_families, sort_judgements
+from perfgate.report.words.figure import MARGIN, WIDTH, ZERO, draw_interval
 
 
 def judgement(metric="median_itl_ms", change=0.0, low=0.0, high=0.0, margin_ratio=0.1, **more):

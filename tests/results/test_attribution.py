@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfgate.evidence import KernelTime, KernelTrace
-from perfgate.results.attribution import TOP, attribute, shorten_name, summarise
+from perfgate.results.profiling.attribution import TOP, attribute, shorten_name, summarise
 
 
 def make_trace(**times_us):

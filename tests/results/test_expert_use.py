@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfgate.expert_use import (
+from perfgate.stats.expert_use import (
     ExpertUse,
     FaultKind,
     Trace,

@@ -9,7 +9,7 @@ import pytest
 from perfgate.core import Arm
 from perfgate.engines.sglang import SGLANG
 from perfgate.errors import EvidenceError, ServerError
-from perfgate.results.profiles import PROFILES_FILE, Profile, attribute_profiles, load_profiles
+from perfgate.results.profiling.profiles import PROFILES_FILE, Profile, attribute_profiles, load_profiles
 from perfgate.scenario.schema import Load
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.reaper import Reaper

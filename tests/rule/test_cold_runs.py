@@ -3,7 +3,7 @@
 import pytest
 
 from perfgate.core import Run
-from perfgate.verdict.workloads import find_slow, order_runs, split_cold
+from perfgate.verdict.runs.workloads import find_slow, order_runs, split_cold
 
 
 def make_run(request_per_s, source="run.txt", mean_e2e_ms=None):

@@ -11,8 +11,8 @@ from perfgate.errors import InputError, WorkloadMismatchError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs
 from perfgate.stats.moderated import Prior
-from perfgate.verdict.compare import ONE_BLOCK, ONE_START, compare_runs
-from perfgate.verdict.compare_metrics import Rule
+from perfgate.verdict.runs.compare import ONE_BLOCK, ONE_START, compare_runs
+from perfgate.verdict.runs.compare_metrics import Rule
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 SEVERITY = [Outcome.IMPROVED, Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.REGRESSION]

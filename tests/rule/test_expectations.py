@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm
-from perfgate.results.profiles import PROFILES_FILE, load_profiles, read_seen
+from perfgate.results.profiling.profiles import PROFILES_FILE, load_profiles, read_seen
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.arms import ArmSpec

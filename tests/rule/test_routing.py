@@ -8,9 +8,9 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Arm, Outcome, Role
-from perfgate.expert_use import NOT_MEASURED, ExpertUse, Unknown
 from perfgate.results.expert_use import INDEX_FILE
 from perfgate.results.results import load_results
+from perfgate.stats.expert_use import NOT_MEASURED, ExpertUse, Unknown
 from perfgate.verdict.validity.routing import check_asked
 from tests.fakes.sessions import make_scenario, make_session
 

@@ -8,8 +8,8 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Outcome, Role
-from perfgate.report.explanation import explain_metric
 from perfgate.report.html.places import Fate, place_windows
+from perfgate.report.words.explanation import explain_metric
 from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
 from perfgate.verdict.case import Case
 from perfgate.verdict.policy import fix_policy

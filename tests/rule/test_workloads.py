@@ -4,7 +4,7 @@ import pytest
 
 from perfgate.core import Arm, Run
 from perfgate.errors import InputError, WorkloadMismatchError
-from perfgate.verdict.workloads import find_groups, find_repeats, show_fact
+from perfgate.verdict.runs.workloads import find_groups, find_repeats, show_fact
 
 
 def make_run(source="run.txt", values=None, **workload):

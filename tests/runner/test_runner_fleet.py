@@ -15,7 +15,17 @@ from perfgate.errors import RunnerError
 from perfgate.github.settings import format_jobs, load_settings, parse_jobs
 from perfgate.machine.accelerators import PRIORITIES
 from perfgate.runner.admission import RunnerJob
-from perfgate.runner.fleet.ledger import Entry, Note, Span, append, build_note, leave_note, read_entries, read_note, settle
+from perfgate.runner.fleet.ledger import (
+    LedgerEntry,
+    Note,
+    Span,
+    append,
+    build_note,
+    leave_note,
+    read_entries,
+    read_note,
+    settle,
+)
 from perfgate.runner.fleet.limits import find_excess
 from perfgate.runner.fleet.priority import choose_priorities
 from perfgate.runner.health import Reading
@@ -38,7 +48,7 @@ def make_entry(**changes):
         "gpu_minutes": 30.0,
         "is_verified": True,
     }
-    return Entry(**{**values, **changes})
+    return LedgerEntry(**{**values, **changes})
 
 
 def test_settle__github_says_how_long():

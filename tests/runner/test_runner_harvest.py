@@ -11,7 +11,7 @@ from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
 from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault, offer
 from perfgate.runner.harvest import harvest as harvest_offer
-from perfgate.runner.seeds import seed, verify
+from perfgate.runner.setup.seeds import seed, verify
 from tests.fakes.machines import NEEDS, Machine, make_key
 from tests.fakes.sick_gpu import build_library
 

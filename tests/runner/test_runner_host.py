@@ -9,10 +9,10 @@ import stat
 import pytest
 
 from perfgate.errors import InputError
-from perfgate.runner.host import Board, Site, plan_host
-from perfgate.runner.host_setup import read_resolvers
 from perfgate.runner.settings import load_runner
-from perfgate.runner.topology import Share, read_shares
+from perfgate.runner.setup.host import Board, Site, plan_host
+from perfgate.runner.setup.host_setup import read_resolvers
+from perfgate.runner.setup.topology import Share, read_shares
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 TOOLS = ("systemd-sysusers", "systemd-tmpfiles", "systemctl")

@@ -12,7 +12,7 @@ import pytest
 
 from perfgate.cli import main
 from perfgate.errors import RunnerError
-from perfgate.runner.seeds import find_newest, lend, make_empty, prune, renew, seed, verify
+from perfgate.runner.setup.seeds import find_newest, lend, make_empty, prune, renew, seed, verify
 
 KEY = "sm90-580.159-a1b2"
 

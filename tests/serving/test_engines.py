@@ -12,7 +12,7 @@ from perfgate.errors import EngineError, ScenarioError, ServerError
 from perfgate.machine.fingerprint import read_software
 from perfgate.report.view import describe_answers
 from perfgate.results.answers import load_answers
-from perfgate.results.profiles import Profile
+from perfgate.results.profiling.profiles import Profile
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Load, parse_scenario
 from perfgate.serving.client import Client, build_argv

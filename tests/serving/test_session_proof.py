@@ -10,7 +10,7 @@ from perfgate.cli import main
 from perfgate.core import Arm, Outcome, Role
 from perfgate.errors import EvidenceError, ScenarioError
 from perfgate.gate.gate import GateJob, run_gate
-from perfgate.results.profiles import load_profiles, read_attribution
+from perfgate.results.profiling.profiles import load_profiles, read_attribution
 from perfgate.results.records import read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.safeguards import Expect

@@ -7,12 +7,12 @@ import pytest
 from perfgate.check import judge
 from perfgate.cli import main
 from perfgate.core import Arm, Outcome
-from perfgate.expert_use import Unknown
 from perfgate.results.expert_use import INDEX_FILE
 from perfgate.results.records import SESSION_FILE
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
+from perfgate.stats.expert_use import Unknown
 from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
 
 

@@ -9,7 +9,6 @@ import click
 
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError, ModelError
-from perfgate.expert_use import ExpertUse, Unknown, find_faults, measure_use
 from perfgate.report.expert_use import REASONS, tabulate_use
 from perfgate.report.table import print_table
 from perfgate.results.expert_use import unpack
@@ -21,6 +20,7 @@ from perfgate.serving.model.model_guard import ModelFacts, find_config, read_con
 from perfgate.serving.model.routed_recipe import DEFAULT_IMBALANCE, DEFAULT_SEED
 from perfgate.serving.model.routed_shapes import FORMATS, Choice, Format
 from perfgate.serving.model.served_model import digest_weights
+from perfgate.stats.expert_use import ExpertUse, Unknown, find_faults, measure_use
 from perfgate.verdict.validity.routing import describe_fault
 
 

@@ -17,12 +17,12 @@ from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault
 from perfgate.runner.harvest import harvest as take
 from perfgate.runner.harvest import offer as leave
 from perfgate.runner.scrub import find_processes, find_user
-from perfgate.runner.seeds import find_key, find_newest, make_empty, renew
-from perfgate.runner.seeds import lend as copy
-from perfgate.runner.seeds import prune as delete
-from perfgate.runner.seeds import seed as write
-from perfgate.runner.seeds import verify as check
 from perfgate.runner.settings import load_runner
+from perfgate.runner.setup.seeds import find_key, find_newest, make_empty, renew
+from perfgate.runner.setup.seeds import lend as copy
+from perfgate.runner.setup.seeds import prune as delete
+from perfgate.runner.setup.seeds import seed as write
+from perfgate.runner.setup.seeds import verify as check
 from perfgate.runner.slot import find_registered, find_slot
 
 KEEP = click.option("--keep", type=click.IntRange(min=0), default=3, show_default=True, help="How many of the newest stay.")

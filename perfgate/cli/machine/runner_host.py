@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import InputError
 from perfgate.runner.gpus import list_boards
-from perfgate.runner.host import CONFIG, Board, Site, plan_host
-from perfgate.runner.host_setup import choose_slots, describe, list_steps, read_resolvers, read_shipped, set_up
 from perfgate.runner.settings import Network, Repository, Runner, load_runner
-from perfgate.runner.topology import read_shares
+from perfgate.runner.setup.host import CONFIG, Board, Site, plan_host
+from perfgate.runner.setup.host_setup import choose_slots, describe, list_steps, read_resolvers, read_shipped, set_up
+from perfgate.runner.setup.topology import read_shares
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 

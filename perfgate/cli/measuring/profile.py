@@ -10,9 +10,9 @@ import click
 from perfgate.cli.output import add_format_option, print_json
 from perfgate.errors import EvidenceError
 from perfgate.gate.case import load_case
-from perfgate.report.breakdown import build_breakdown
 from perfgate.report.table import print_table
-from perfgate.results.profiles import read_attribution
+from perfgate.report.words.breakdown import build_breakdown
+from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import read_record
 
 

@@ -18,9 +18,9 @@ from perfgate.report.comparison import format_comparison, format_comparison_as_j
 from perfgate.results.records import SESSION_FILE
 from perfgate.serving.model.model_guard import read_config, verify_moe_config
 from perfgate.stats.moderated import Prior
-from perfgate.verdict.compare import compare_runs
-from perfgate.verdict.compare_metrics import Rule
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, MAX_PRIOR_DF_OTHER
+from perfgate.verdict.runs.compare import compare_runs
+from perfgate.verdict.runs.compare_metrics import Rule
 
 LISTS = ("--base", "--candidate")
 RENDERERS = {"text": format_comparison, "json": format_comparison_as_json, "markdown": format_comparison_as_markdown}

@@ -14,7 +14,7 @@ from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
-from perfgate.report.explanation import explain_invalid, explain_metric
+from perfgate.report.words.explanation import explain_invalid, explain_metric
 from perfgate.results.recent import find_latest
 
 

@@ -14,10 +14,10 @@ from perfgate.core import Run
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import decode, parse_runs, read_bytes
 from perfgate.readers.matrix_log import Cell, is_matrix_log, parse_matrix_log
-from perfgate.report import wording
 from perfgate.report.escape import plain
 from perfgate.report.table import Table, print_table
-from perfgate.verdict.workloads import show_fact
+from perfgate.report.words import wording
+from perfgate.verdict.runs.workloads import show_fact
 
 CELL_METRICS = ("output_tok_per_s", "p99_itl_ms")
 # More runs than this stand below one another, with the metrics that people look at first.

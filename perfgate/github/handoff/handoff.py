@@ -17,10 +17,10 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
-from perfgate.expert_use import Unknown
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
-from perfgate.results.attribution import TOP
+from perfgate.results.profiling.attribution import TOP
 from perfgate.scenario.schema import Name
+from perfgate.stats.expert_use import Unknown
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
 MAX_DOCUMENT_BYTES = 64 * 2**20

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question, Session
-from perfgate.expert_use import Unknown
 from perfgate.github.handoff.handoff import (
     MAX_PROBLEMS,
     MAX_TEXT,
@@ -38,14 +37,15 @@ from perfgate.github.handoff.handoff import (
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
-from perfgate.results.attribution import Attribution, KernelDifference, rank, summarise
 from perfgate.results.expert_use import RawText, RawTrace, list_use, parse_raw, store_use
-from perfgate.results.profiles import read_attribution, store_numbers
+from perfgate.results.profiling.attribution import Attribution, KernelDifference, rank, summarise
+from perfgate.results.profiling.profiles import read_attribution, store_numbers
 from perfgate.results.records import ArmRecord, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Check, Equivalence
 from perfgate.scenario.schema import parse_scenario
+from perfgate.stats.expert_use import Unknown
 from perfgate.verdict.validity.admission import find_problems
 
 

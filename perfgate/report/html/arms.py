@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import join
 
 from perfgate.core import Arm
-from perfgate.report import wording
-from perfgate.report.breakdown import LITTLE, list_shown
 from perfgate.report.chart.letters import measure_text, shorten_text
 from perfgate.report.chart.svg import NARROW, Drawing, Figure, Scale, SvgElement, box, line, make_figure, write_label
 from perfgate.report.table import Table
-from perfgate.results.attribution import Attribution, KernelDifference, shorten_name
+from perfgate.report.words import wording
+from perfgate.report.words.breakdown import LITTLE, list_shown
+from perfgate.results.profiling.attribution import Attribution, KernelDifference, shorten_name
 from perfgate.results.records import SessionRecord
 from perfgate.storage.rounding import format_percent
 

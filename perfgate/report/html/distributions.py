@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfgate.core import Arm
-from perfgate.report import wording
 from perfgate.report.chart.svg import (
     NARROW,
     Drawing,
@@ -27,6 +26,7 @@ from perfgate.report.chart.svg import (
 )
 from perfgate.report.html.places import OUTLINES, Placed
 from perfgate.report.table import Table
+from perfgate.report.words import wording
 from perfgate.results.machine_samples import Samples, pool_samples, read_samples
 from perfgate.storage.rounding import format_percent
 

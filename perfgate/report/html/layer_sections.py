@@ -9,7 +9,6 @@ from statistics import median
 
 from perfgate.core import Judgement, Verdict
 from perfgate.readers.layer_curves import LayerCurve, LayerPoint
-from perfgate.report import wording
 from perfgate.report.chart.curves import draw_layers
 from perfgate.report.html.page import (
     Commands,
@@ -25,6 +24,7 @@ from perfgate.report.html.page import (
 )
 from perfgate.report.html.verdict_parts import LEGEND, draw_ruler, draw_strip, style_outcome
 from perfgate.report.table import Table
+from perfgate.report.words import wording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,6 @@ from shlex import quote
 from perfgate.core import Outcome
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
-from perfgate.report import wording
-from perfgate.report.breakdown import build_breakdown, find_loss
 from perfgate.report.expert_use import list_uses, tabulate_use
 from perfgate.report.html.arms import draw_attribution, tabulate_arguments, tabulate_differences
 from perfgate.report.html.distributions import read_distributions
@@ -34,8 +32,10 @@ from perfgate.report.html.verdict_parts import draw_forest, list_shown, make_mea
 from perfgate.report.render import ReportedCase, view_case
 from perfgate.report.table import Table
 from perfgate.report.view import View
-from perfgate.results.attribution import Attribution
+from perfgate.report.words import wording
+from perfgate.report.words.breakdown import build_breakdown, find_loss
 from perfgate.results.footprint import read_cold_starts
+from perfgate.results.profiling.attribution import Attribution
 from perfgate.results.records import EVENTS_FILE, SessionRecord
 from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.storage.journal import read_lines

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import isfinite, log1p
 
 from perfgate.core import Judgement, Verdict
-from perfgate.report import wording
 from perfgate.report.chart.svg import Drawing, Figure, Scale, SvgElement, box, dot, line, make_figure, trace, write_label
-from perfgate.report.families import list_families
-from perfgate.report.figure import worse_bounds
 from perfgate.report.html.page import Measure, Measures
 from perfgate.report.view import MetricRow, View
+from perfgate.report.words import wording
+from perfgate.report.words.families import list_families
+from perfgate.report.words.figure import worse_bounds
 from perfgate.scenario.schema import Scenario
 
 Bounds = tuple[float, float, float]

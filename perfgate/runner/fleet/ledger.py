@@ -46,7 +46,7 @@ class Note:
 
 
 @record_class(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Entry:
+class LedgerEntry:
     """One job that ended: `began_s` in seconds of the epoch, and whether GitHub confirmed it."""
 
     slot: Name
@@ -74,8 +74,8 @@ def _notes() -> TypeAdapter[Note]:
 
 
 @cache
-def _entries() -> TypeAdapter[Entry]:
-    return TypeAdapter(Entry)
+def _entries() -> TypeAdapter[LedgerEntry]:
+    return TypeAdapter(LedgerEntry)
 
 
 def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
@@ -120,7 +120,7 @@ def read_note(home: Path) -> Note | None:
         raise RunnerError(f"{home / NOTE}: is no note of a job") from None
 
 
-def settle(slot: str, note: Note | None, jobs: Iterable[Mapping[str, Any]] | None, registered: str, span: Span) -> Entry:
+def settle(slot: str, note: Note | None, jobs: Iterable[Mapping[str, Any]] | None, registered: str, span: Span) -> LedgerEntry:
     """Turn a note into an entry. `jobs` are those of the noted run as GitHub tells them; None where it could not be asked.
 
     A note that GitHub contradicts, or that is none, counts from the registration on: a false one never costs less.
@@ -133,8 +133,8 @@ def settle(slot: str, note: Note | None, jobs: Iterable[Mapping[str, Any]] | Non
     return _enter(slot, note, began or began_s, ended or span.ended_s, is_verified=True)
 
 
-def _enter(slot: str, note: Note | None, began_s: float, ended_s: float, *, is_verified: bool) -> Entry:
-    return Entry(
+def _enter(slot: str, note: Note | None, began_s: float, ended_s: float, *, is_verified: bool) -> LedgerEntry:
+    return LedgerEntry(
         slot=slot,
         repository=UNKNOWN if note is None else note.repository,
         run_id=0 if note is None else note.run_id,
@@ -153,7 +153,7 @@ def _read_time(text: object) -> float | None:
         return None
 
 
-def append(path: Path, entry: Entry) -> None:
+def append(path: Path, entry: LedgerEntry) -> None:
     """Add a line, as root. Raise RunnerError where it cannot be added."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -164,7 +164,7 @@ def append(path: Path, entry: Entry) -> None:
         raise RunnerError(f"{path}: cannot be written ({error.strerror}); the ledger is root's") from None
 
 
-def read_entries(path: Path, since_s: float = 0.0) -> tuple[Entry, ...]:
+def read_entries(path: Path, since_s: float = 0.0) -> tuple[LedgerEntry, ...]:
     """Read the jobs that began after `since_s`. Raise RunnerError for a line that is none: what it hides cannot be known."""
     try:
         lines = path.read_bytes().splitlines()

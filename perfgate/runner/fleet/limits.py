@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perfgate.runner.fleet.ledger import Entry, Note
+from perfgate.runner.fleet.ledger import LedgerEntry, Note
 from perfgate.runner.settings import Limits
 
 DAY_S = 86_400.0
@@ -12,7 +12,7 @@ DAY_S = 86_400.0
 EXEMPT = ("merge_group",)
 
 
-def find_excess(note: Note, entries: Iterable[Entry], limits: Limits, now_s: float) -> str | None:
+def find_excess(note: Note, entries: Iterable[LedgerEntry], limits: Limits, now_s: float) -> str | None:
     """Why a job is one too many; None when it may begin. A job that is begun is never cut off for its cost."""
     if note.event in EXEMPT:
         return None

@@ -10,12 +10,12 @@ import httpx
 import orjson
 
 from perfgate.errors import InputError, ServerError
-from perfgate.expert_use import Unknown
 from perfgate.results.expert_use import RawTrace
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.experts.expert_probe import record
 from perfgate.serving.experts.expert_recorder import HOOKED
 from perfgate.serving.model.model_guard import read_vocabulary
+from perfgate.stats.expert_use import Unknown
 
 INFO_PATH = "/get_model_info"
 TIMEOUT_S = 30.0

@@ -22,12 +22,12 @@ from typing import Any
 import orjson
 
 from perfgate.errors import EvidenceError, ServerError
-from perfgate.expert_use import Unknown
 from perfgate.results.expert_use import RawTrace, parse_raw, unpack
 from perfgate.serving.engine.conversation import Asked, post
 from perfgate.serving.engine.server import Server
 from perfgate.serving.experts.expert_recorder import HOLD_S, HOOKED, ON, RECORD
 from perfgate.serving.model.model_guard import read_vocabulary
+from perfgate.stats.expert_use import Unknown
 
 PROMPT_LEN, ANSWER_LEN, SUFFIX_LEN = 32, 16, 5
 MIN_TEXTS, MAX_TEXTS, REPEATED = 8, 32, 8

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from perfgate.core import Arm, Role, Window
 from perfgate.errors import CANNOT_MEASURE
-from perfgate.expert_use import NOT_MEASURED, ExpertUse, Fault, FaultKind, find_faults
+from perfgate.stats.expert_use import NOT_MEASURED, ExpertUse, Fault, FaultKind, find_faults
 from perfgate.storage.rounding import format_percent
 
 

@@ -8,7 +8,7 @@ from math import log1p
 
 from perfgate.core import Judgement, Outcome
 from perfgate.metrics import METRICS
-from perfgate.report import wording
+from perfgate.report.words import wording
 
 ONE_FACT = ("output_tok_per_s", "mean_e2e_ms")
 """In a closed loop the requests in flight are fixed, so throughput is their number over the mean time of one: one fact."""

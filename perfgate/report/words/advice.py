@@ -9,9 +9,9 @@ from shlex import join
 
 from perfgate.core import Judgement, Outcome, Verdict
 from perfgate.evidence import Session
-from perfgate.report import wording
-from perfgate.report.families import Family
-from perfgate.report.figure import worse_bounds
+from perfgate.report.words import wording
+from perfgate.report.words.families import Family
+from perfgate.report.words.figure import worse_bounds
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.policy import CALIBRATED_BLOCKS
 
@@ -39,14 +39,16 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class BisectionAdvice:
     """What a search for the commit takes: the commits around the change, where they are known, and the scenario's words."""
 
     span: tuple[str, str] | None
     scenario: tuple[str, ...]
 
 
-def advise(verdict: Verdict, session: Session, families: Sequence[Family], *, is_profiled: bool, search: Search) -> Advice:
+def advise(
+    verdict: Verdict, session: Session, families: Sequence[Family], *, is_profiled: bool, search: BisectionAdvice
+) -> Advice:
     """Say what to do after `verdict`."""
     if verdict.outcome is Outcome.REGRESSION:
         return Advice(
@@ -100,7 +102,9 @@ def calibrate(verdict: Verdict, session: Session, scenario: Scenario) -> Command
     return Command(line=command, purpose=lack)
 
 
-def _list_diagnoses(session: Session, families: Sequence[Family], *, is_profiled: bool, search: Search) -> Iterator[Command]:
+def _list_diagnoses(
+    session: Session, families: Sequence[Family], *, is_profiled: bool, search: BisectionAdvice
+) -> Iterator[Command]:
     lost = next((one.judgement for one in families if one.judgement.outcome is Outcome.REGRESSION), None)
     if session.source and is_profiled:
         yield Command(line=write_command("profile", session.source), purpose="which kernels take longer")

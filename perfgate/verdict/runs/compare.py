@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from perfgate.core import Arm, Judgement, Outcome, Run, combine_outcomes
-from perfgate.verdict.compare_metrics import MIN_RUNS, ArmRuns, Rule, judge_metrics
-from perfgate.verdict.workloads import Facts, find_groups, find_repeats, find_slow, order_runs, split_cold
+from perfgate.verdict.runs.compare_metrics import MIN_RUNS, ArmRuns, Rule, judge_metrics
+from perfgate.verdict.runs.workloads import Facts, find_groups, find_repeats, find_slow, order_runs, split_cold
 
 # Arms that generated different amounts did different work.
 OUTPUT_TOLERANCE = 0.01

@@ -13,7 +13,7 @@ from perfgate.stats import welch
 from perfgate.stats.looks import SeriesFinding, judge_family
 from perfgate.stats.moderated import Estimate, Prior
 from perfgate.verdict.conclusion import add_estimate
-from perfgate.verdict.workloads import ColdRun, Facts
+from perfgate.verdict.runs.workloads import ColdRun, Facts
 
 MIN_RUNS = 3
 # A finite rate says how fast requests are sent; only a server that answers at half of it or less sets the pace itself.

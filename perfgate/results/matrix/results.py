@@ -11,7 +11,7 @@ from perfgate.core import Fingerprint
 from perfgate.evidence import Answers, CellEvidence, Session
 from perfgate.results.answers import load_answers
 from perfgate.results.expert_use import load_use
-from perfgate.results.matrix_records import MatrixEntry, MatrixRecord, read_entries, read_key, read_matrix_record, read_text
+from perfgate.results.matrix.records import MatrixEntry, MatrixRecord, read_entries, read_key, read_matrix_record, read_text
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.results import load_windows
 from perfgate.scenario.matrix import Matrix

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfgate.core import Judgement, Outcome
-from perfgate.report import wording
 from perfgate.report.table import Table
-from perfgate.results.attribution import Attribution, KernelDifference, shorten_name
+from perfgate.report.words import wording
+from perfgate.results.profiling.attribution import Attribution, KernelDifference, shorten_name
 from perfgate.storage.rounding import format_percent
 
 SLOWER_SHOWN, FASTER_SHOWN = 8, 4

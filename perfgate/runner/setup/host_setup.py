@@ -11,8 +11,8 @@ from pathlib import Path
 import perfgate
 from perfgate.errors import InputError, RunnerError
 from perfgate.machine.tools import Tool
-from perfgate.runner.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.runner.settings import Runner
+from perfgate.runner.setup.host import CONFIG, UNITS, Board, HostPlan, PlannedFile
 from perfgate.storage.journal import write_atomically
 
 SHIPPED = ("hooks", "polkit", "systemd", "tmpfiles.d")

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from perfgate.core import Arm, Outcome, Role, Verdict
 from perfgate.evidence import Session
-from perfgate.report import wording
-from perfgate.report.families import Family
+from perfgate.report.words import wording
+from perfgate.report.words.families import Family
 from perfgate.stats.binomial import bound_rate
 from perfgate.storage.rounding import format_percent
 

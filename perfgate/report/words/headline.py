@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfgate.core import Judgement, Outcome, Verdict
-from perfgate.report import wording
-from perfgate.report.families import Family
+from perfgate.report.words import wording
+from perfgate.report.words.families import Family
 
 REASON_SHOWN = 96
 """Letters of a reason that fit into the subject of a mail."""

@@ -17,7 +17,7 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.evidence import KernelProfile, KernelTrace, Seen
 from perfgate.readers.traces import read_traces
-from perfgate.results.attribution import Attribution, attribute
+from perfgate.results.profiling.attribution import Attribution, attribute
 from perfgate.scenario.safeguards import Expect
 from perfgate.storage.journal import append_record, read_records, write_atomically
 

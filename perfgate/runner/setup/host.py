@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from perfgate.errors import InputError
-from perfgate.runner.topology import Share
+from perfgate.runner.setup.topology import Share
 
 CONFIG = PurePosixPath("/etc/perfgate/runner.toml")
 UNITS = PurePosixPath("/etc/systemd/system")

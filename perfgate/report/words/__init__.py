@@ -1,0 +1,1 @@
+"""The words of a verdict: headline, advice, how sure, where, why."""

@@ -1,0 +1,1 @@
+"""Records and results of a matrix."""

@@ -1,0 +1,1 @@
+"""Profiles of both arms, and what their kernels explain of a loss."""

@@ -1,0 +1,1 @@
+"""A machine before its first job: accounts, folders, devices, models."""

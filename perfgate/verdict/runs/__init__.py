@@ -1,0 +1,1 @@
+"""The verdict on loose runs of a load generator: what can be compared, and how."""
