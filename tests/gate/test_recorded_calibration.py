@@ -74,7 +74,7 @@ def test_calibrate__noise_of_a_busy_machine_says_so(place):
     assert code == 0
     assert measure_busy(busy) == pytest.approx(0.4)
     assert {start.environment for start in load_baseline(find_stored(place)).starts} == {
-        "sglang 0.5.15, others had 40% of the CPU"
+        "sglang 0.5.15, others had 40 % of the CPU"
     }
 
 
