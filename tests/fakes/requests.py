@@ -66,7 +66,9 @@ def use_fake_processes(monkeypatch, tmp_path):
     monkeypatch.setitem(engines.ENGINES, "sglang-cpu", build_fake_engine())
     monkeypatch.setenv("FAKE_PROCESSES", "1")
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr("perfgate.serving.measure.require_engine", lambda *_: None)
+    # Both names: a module that was imported before keeps its own.
+    for module in ("measure", "matrix_run"):
+        monkeypatch.setattr(f"perfgate.serving.{module}.require_engine", lambda *_: None)
     # A fake is ready at once, and the packages beside it stay what they are.
     monkeypatch.setattr("perfgate.serving.engine.server.POLL_S", 0.02)
     monkeypatch.setattr("perfgate.machine.fingerprint.read_software", remember_software)
