@@ -19,6 +19,8 @@ MEASURED = {
     State.INVALID: ({"problem": "the candidate's server died"}, "error", "server died"),
 }
 OTHERWISE = {State.PLANNED, State.RUNNING, State.PASS, State.SICK, State.AWAITING}
+ELSEWHERE = {State.ACCEPTED, State.REPORTED}
+"""A record of a maintainer and a setting make these out of a regression: tests/github has both."""
 
 
 @pytest.fixture
@@ -42,16 +44,22 @@ def measure_and_upload(place, server, **environment):
     return outcome
 
 
-def report(place, server, action="completed", owner="o"):
+def announce(place, server, action="completed", owner="o"):
+    """Run the report's workflow for an event of the measuring one; the state of the commit that it leaves."""
     run = {"id": 1, "run_attempt": 1, "event": "pull_request", "head_sha": HEAD, "head_branch": "topic"}
     run["head_repository"] = {"owner": {"login": owner}, "full_name": f"{owner}/r"}
     outcome = run_act(
         place, "perfgate-report.yml", "workflow_run", {"action": action, "workflow_run": run}, GITHUB_API_URL=server.url
     )
     assert find_job(outcome, "report") == "success", outcome.output[-4000:]
+    return server.get()["statuses"][-1]["state"]
+
+
+def report(place, server, owner="o"):
+    status = announce(place, server, owner=owner)
     (comment,) = server.get()["comments"]
     section = parse(comment["body"])["h20"]
-    return section.entry.state.value, server.get()["statuses"][-1]["state"], comment["body"]
+    return section.entry.state.value, status, comment["body"]
 
 
 @pytest.mark.parametrize("state", MEASURED)
@@ -63,18 +71,19 @@ def test_report__what_was_measured(place, server, state):
 
     assert found[:2] == (state.value, status)
     assert words in found[2]
-    assert re.findall(r"or read the \[report\]\((.*?)\)", found[2]) == ["https://github.com/o/r/actions/runs/1/artifacts/2"]
+    assert set(re.findall(r"\[report\]\((.*?)\)", found[2])) == {"https://github.com/o/r/actions/runs/1#artifacts"}
     assert (place / "store" / "perfgate-report" / "h20" / f"{SCENARIO}.html").exists()
 
 
 def test_report__from_planned_to_pass(place, server):
-    """One comment that is edited, and a status that follows."""
-    states = [report(place, server, action)[:2] for action in ("requested", "in_progress")]
+    """A status that follows from the first moment; the comment comes with the result."""
+    told = [announce(place, server, action) for action in ("requested", "in_progress")]
+    before = server.get()["comments"]
     measure(place)
     measure_and_upload(place, server)
-    states.append(report(place, server)[:2])
 
-    assert states == [("planned", "pending"), ("running", "pending"), ("pass", "success")]
+    assert (told, before) == (["pending", "pending"], [])
+    assert report(place, server)[:2] == ("pass", "success")
 
 
 def test_report__a_sick_machine(place, server):
@@ -106,4 +115,4 @@ def test_report__a_commit_of_the_merge_queue(place, server):
 
 
 def test_states__each_is_written_here():
-    assert MEASURED.keys() | OTHERWISE == set(State)
+    assert MEASURED.keys() | OTHERWISE | ELSEWHERE == set(State)
