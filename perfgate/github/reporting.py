@@ -197,7 +197,7 @@ def _judge_machine(
     if state is State.REGRESSION and all(
         case.verdict.is_only_reported(options.uncalibrated) for case in cases if case.verdict.outcome is Outcome.REGRESSION
     ):
-        # Where something is missing too, nobody knows what else would have been found.
+        # Where something is missing too, what it would have shown is not known.
         state = State.REPORTED if not remarks else result.state or State.INVALID
     is_slower = state is State.REGRESSION
     if is_slower and not remarks and reporter.run.pull is not None:

@@ -130,6 +130,16 @@ def test_judge_machines__a_regression_on_an_uncalibrated_machine_may_be_only_rep
     assert section.heading.startswith("## \N{CROSS MARK} REGRESSION (uncalibrated): ")
 
 
+def test_judge_machines__a_regression_that_is_only_reported_does_not_pass_what_is_missing(reporter, tmp_path):
+    options = replace(make_options(write_scenario(tmp_path, "unit")), uncalibrated="report")
+    result = make_result(measure(tmp_path, "unit", worse=0.2), remarks=["other: no job ran"])
+
+    (section,) = judge_machines(reporter, [result], options)
+
+    assert section.entry.state is State.INVALID
+    assert section.entry.state.commit_status == "error"
+
+
 def test_publish__says_of_each_machine_what_became_of_it(reporter, fake_github):
     """The status comes first, and knows which run has answered; of that machine the comment is left as it is."""
     later = {
