@@ -33,6 +33,8 @@ def _write() -> Iterator[str]:
 
 def _write_command(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
     # Defaults that are paths of the machine are not what a reader has.
+    # click keeps the help option of the first context that asked for one; a user has always come by the program.
+    command._help_option = None
     context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
     yield from ("", f"### {context.command_path}", "", "```text", command.get_help(context), "```")
     if isinstance(command, click.Group):

@@ -15,6 +15,9 @@ from perfgate.runner.setup.seeds import seed, verify
 from tests.fakes.machines import NEEDS, Machine, make_key
 from tests.fakes.sick_gpu import build_library
 
+# One group: what starts a process of the slot's user disturbs who looks for one.
+pytestmark = pytest.mark.xdist_group("scrubbed-user")
+
 needs_root, needs_openssl = NEEDS
 RULES = Rules(repositories=frozenset({"o/r"}), workflows=frozenset())
 CLAIM = Claim(repository="o/r", run_id=21, run_attempt=1)

@@ -25,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 OPENSSL = shutil.which("openssl")
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="OpenSSL signs the app's token")
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root prepares a slot")
-pytestmark = needs_openssl
+# One group: what starts a process of the slot's user disturbs who looks for one.
+pytestmark = [needs_openssl, pytest.mark.xdist_group("scrubbed-user")]
 CONFIG = "and0LWNvbmZpZw=="
 
 
