@@ -32,6 +32,9 @@ set_gpu(name="NVIDIA H20", {state})
 sys.exit(main(["runner", "clean", "--timeout", "0.1"]))
 """
 
+# One group: what starts a process of the slot's user disturbs who looks for one.
+pytestmark = pytest.mark.xdist_group("scrubbed-user")
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
