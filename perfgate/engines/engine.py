@@ -36,7 +36,7 @@ COMPILERS = (
 """The caches of what every engine compiles with."""
 
 OFFLINE = {
-    "HF_HUBOFFLINE": "1",
+    "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "PYTHONUNBUFFERED": "1",

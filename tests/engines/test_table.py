@@ -21,6 +21,11 @@ def test_rows__name_only_what_is_read(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_rows__keep_a_server_from_the_network(engine):
+    assert engine.env["HF_HUB_OFFLINE"] == "1"
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 def test_rows__every_line_of_a_log_is_an_expression(engine):
     groups = [re.compile(pattern).groups for pattern in engine.phases.values()]
 
