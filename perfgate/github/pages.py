@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from perfgate.errors import InputError
-from perfgate.gate.reports import write_page
+from perfgate.gate.pages import write_page
 from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.github.judging import JudgingOptions
 from perfgate.github.runs import MachineResult

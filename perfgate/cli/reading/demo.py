@@ -17,7 +17,8 @@ from perfgate.cli.reading.report import PAGE
 from perfgate.core import Outcome, Role, Window
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
-from perfgate.gate.reports import build_report, write_page
+from perfgate.gate.pages import write_page
+from perfgate.gate.reports import build_report
 from perfgate.report.render import render_text
 from perfgate.report.table import choose_layout
 from perfgate.results.records import SESSION_FILE

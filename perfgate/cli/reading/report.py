@@ -11,7 +11,8 @@ from click.core import ParameterSource
 from perfgate.cli.output import open_page, write_output
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
-from perfgate.gate.reports import build_report, write_page
+from perfgate.gate.pages import write_page
+from perfgate.gate.reports import build_report
 from perfgate.report.render import render_as
 from perfgate.report.table import choose_layout, lay_out
 from perfgate.results.recent import find_latest
