@@ -1,11 +1,9 @@
 """What a clone carries stays small: recorded sessions are packed, and what can be made again is not tracked."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.documents.tracked import ROOT, list_tracked
+
 LIMIT_BYTES = 15_000_000
 # The sessions of gpt-oss-20b with drawn weights count by themselves until others take their place.
 OLD_SESSIONS, OLD_LIMIT_BYTES = "benchmarks/h200/serving/results/", 15_100_000
@@ -15,17 +13,9 @@ ADVICE = (
 )
 
 
-def list_tracked():
+def measure_tracked():
     """Each tracked file that lies in the working tree, with its size; none where this is no clone."""
-    done = subprocess.run(
-        ["git", "ls-files", "-z"],  # noqa: S607 - whichever git made the working tree
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    paths = [ROOT / name for name in done.stdout.split("\0") if name] if done.returncode == 0 else []
+    paths = [ROOT / name for name in list_tracked()]
     return {path.relative_to(ROOT).as_posix(): path.lstat().st_size for path in paths if path.is_symlink() or path.is_file()}
 
 
@@ -40,7 +30,7 @@ def find_excess(sizes, limit_bytes):
 
 
 def test_tracked_files__stay_within_the_limit():
-    sizes = list_tracked()
+    sizes = measure_tracked()
     if not sizes:
         pytest.skip("no git clone, so nothing says which files are tracked")
 
@@ -50,7 +40,7 @@ def test_tracked_files__stay_within_the_limit():
 
 
 def test_tracked_files__raw_files_of_recorded_sessions_are_packed():
-    loose = sorted(name for name in list_tracked() if name.startswith("benchmarks/") and "/windows/" in name)
+    loose = sorted(name for name in measure_tracked() if name.startswith("benchmarks/") and "/windows/" in name)
 
     assert loose == [], ADVICE
 

@@ -1,27 +1,18 @@
 """Every link of every document leads somewhere: files exist, and so do the headings that are named."""
 
 import re
-import subprocess
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.documents.tracked import ROOT, list_tracked
+
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 
 def list_documents():
-    done = subprocess.run(
-        ["git", "ls-files", "*.md"],  # noqa: S607 - whichever git made the working tree
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    names = done.stdout.splitlines() or [str(path.relative_to(ROOT)) for path in ROOT.rglob("docs/**/*.md")]
+    names = list_tracked("*.md") or [str(path.relative_to(ROOT)) for path in ROOT.rglob("docs/**/*.md")]
     return sorted(
         name for name in names if not name.startswith(("tests/golden/", "benchmarks/ux/")) and (ROOT / name).is_file()
     )
