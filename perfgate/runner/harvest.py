@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import Rules
-from perfgate.runner.scrub import read_left
+from perfgate.runner.scrub import read_left_value
 from perfgate.runner.settings import Repository
 
 OFFER = "offer"
@@ -77,14 +77,7 @@ def build_claim(environment: Mapping[str, str]) -> Claim:
 
 def read_claim(home: Path) -> Claim | None:
     """Read what the last job of a slot claims; None when it offered nothing. Raise RunnerError for what is no claim."""
-    path = home / OFFER / CLAIM
-    raw = read_left(path, MAX_CLAIM_BYTES)
-    if raw is None:
-        return None
-    try:
-        return _adapter().validate_json(raw)
-    except ValidationError:
-        raise RunnerError(f"{path}: is no claim") from None
+    return read_left_value(home / OFFER / CLAIM, MAX_CLAIM_BYTES, _adapter(), "claim")
 
 
 def find_fault(claim: Claim, origin: Origin, registered: str, rules: Rules, workflows: Iterable[str]) -> str | None:

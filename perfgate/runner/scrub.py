@@ -12,11 +12,15 @@ import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+from pydantic import TypeAdapter, ValidationError
 
 from perfgate.errors import RunnerError
 from perfgate.machine.tools import Tool
+
+T = TypeVar("T")
 
 GRACE_S = 10.0
 POLL_S = 0.1
@@ -125,6 +129,17 @@ def read_left(path: Path, limit: int) -> bytes | None:
         return os.read(descriptor, limit)
     finally:
         os.close(descriptor)
+
+
+def read_left_value(path: Path, limit: int, adapter: TypeAdapter[T], what: str) -> T | None:
+    """Read a value that a job left for root; None where there is none. Raise RunnerError for what is no `what`."""
+    raw = read_left(path, limit)
+    if raw is None:
+        return None
+    try:
+        return adapter.validate_json(raw)
+    except ValidationError:
+        raise RunnerError(f"{path}: is no {what}") from None
 
 
 def find_leftovers(uid: int, shared: Iterable[Path] = SHARED) -> list[str]:

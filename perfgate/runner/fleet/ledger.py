@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import RunnerJob
-from perfgate.runner.scrub import read_left
+from perfgate.runner.scrub import read_left_value
 from perfgate.runner.settings import Repository
 
 NOTE = "job.json"
@@ -111,13 +111,7 @@ def leave_note(home: Path, note: Note) -> None:
 
 def read_note(home: Path) -> Note | None:
     """Read the note of a slot's last job; None when none was let in. Raise RunnerError for what is no note."""
-    raw = read_left(home / NOTE, MAX_NOTE_BYTES)
-    if raw is None:
-        return None
-    try:
-        return _notes().validate_json(raw)
-    except ValidationError:
-        raise RunnerError(f"{home / NOTE}: is no note of a job") from None
+    return read_left_value(home / NOTE, MAX_NOTE_BYTES, _notes(), "note of a job")
 
 
 def settle(slot: str, note: Note | None, jobs: Iterable[Mapping[str, Any]] | None, registered: str, span: Span) -> LedgerEntry:
