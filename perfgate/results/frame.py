@@ -68,9 +68,11 @@ def frame_of_cells(windows: Iterable[tuple[str, str, Window]], name: str) -> Dat
 
 
 def _place_cell(server: str, load: str, window: Window) -> dict[str, Any]:
+    return {"scenario": load, "arm": server, **_place_window(window)}
+
+
+def _place_window(window: Window) -> dict[str, Any]:
     return {
-        "scenario": load,
-        "arm": server,
         "block": window.block,
         "start": window.start,
         "index": window.index,
@@ -94,12 +96,7 @@ def _rows_of_window(session: Session, window: Window) -> Iterator[dict[str, Any]
         "workload_hash": session.workload_hash,
         "hardware": fingerprint.facts.get("hardware") if fingerprint else None,
         "arm": str(window.arm),
-        "block": window.block,
-        "start": window.start,
-        "index": window.index,
-        "role": str(window.role),
-        "begun_s": window.begun_s,
-        "ended_s": window.ended_s,
+        **_place_window(window),
     }
     yield from _rows_of_run(window.run, place)
     for name, value in sorted(window.telemetry.items()):
