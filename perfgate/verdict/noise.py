@@ -99,7 +99,7 @@ class NoiseModel:
         """Candidate minus base of each stored A/A block, in log badness."""
         return tuple(difference for _, difference in self._blocks)
 
-    @property
+    @cached_property
     def _blocks(self) -> list[tuple[str, float]]:
         """The session and the difference of each stored A/A block."""
         found: dict[tuple[str, int], dict[Arm, float]] = {}
