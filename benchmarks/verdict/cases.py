@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.verdict.gate import Batch, Design, decide_all, draw_batch, list_rules
+from benchmarks.verdict.gate import Design, decide_all, draw_batch, list_rules
 from benchmarks.verdict.record import as_rate, print_table, write_results
 from benchmarks.verdict.simulator import Floats, Noise, Spread, slow_down
 from perfgate.core import Outcome
@@ -138,14 +138,10 @@ def count(rng: np.random.Generator, design: Design, verdicts: int, effect: Float
     for size in _chunks(verdicts):
         batch = draw_batch(rng, design, size, effect)
         for rule, plan in list_rules().items():
-            for decision in decide_all(_judge_by(batch, rule), plan):
+            for decision in decide_all(replace(batch, is_former=rule == "former"), plan):
                 outcomes[rule][decision.outcome] += 1
                 blocks[rule] += decision.look
     return {rule: describe(counted, blocks[rule], verdicts) for rule, counted in outcomes.items()}
-
-
-def _judge_by(batch: Batch, rule: str) -> Batch:
-    return replace(batch, is_former=rule == "former")
 
 
 def _chunks(total: int) -> Iterator[int]:
@@ -163,14 +159,13 @@ def describe(outcomes: Counter[Outcome], blocks: int, verdicts: int) -> dict[str
     }
 
 
-def study(name: str, case: Case, verdicts: int, trials: int, seed: int) -> dict[str, Any]:
-    """One row: equal arms, then each effect."""
-    index = list(list_cases()).index(name)
-    row: dict[str, Any] = {"case": name, "is_recorded": case.is_recorded}
-    row["equal"] = count(np.random.default_rng([seed, index, 0]), case.design, verdicts)
+def study(case: Case, seed: tuple[int, int], verdicts: int, trials: int) -> dict[str, Any]:
+    """One row: equal arms, then each effect. `seed` is the run's and the case's place."""
+    row: dict[str, Any] = {"is_recorded": case.is_recorded}
+    row["equal"] = count(np.random.default_rng([*seed, 0]), case.design, verdicts)
     for number, (label, (ratio, only)) in enumerate(EFFECTS.items(), start=1):
         effect = slow_down(GATES, ratio, only)
-        row[label] = count(np.random.default_rng([seed, index, number]), case.design, trials, effect)
+        row[label] = count(np.random.default_rng([*seed, number]), case.design, trials, effect)
     return row
 
 
@@ -189,10 +184,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
     began = time.perf_counter()
+    cases = list_cases()
     rows = []
-    for name, case in list_cases().items():
-        rows.append(study(name, case, given.verdicts, given.trials, given.seed))
-        print(f"{len(rows)} of {len(list_cases())}: {name}", flush=True)
+    for index, (name, case) in enumerate(cases.items()):
+        rows.append({"case": name, **study(case, (given.seed, index), given.verdicts, given.trials)})
+        print(f"{len(rows)} of {len(cases)}: {name}", flush=True)
     path = write_results("cases", began, {"metrics": list(GATES), "effects": list(EFFECTS), "seed": given.seed, "rows": rows})
     print_table(
         ["case", "recorded", "false REGRESSION (bound)", "before", "+2 % found", "before"],
