@@ -73,7 +73,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "runner": Entry(module="machine.runner", summary="Keep a GPU machine fit, locked, closed to strangers and clean."),
     },
 }
-HELP_OPTIONS = ["-h", "--help"]
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
@@ -91,11 +90,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command = import_module(f"perfgate.cli.{COMMANDS[cmd_name].module}").command
-        if not isinstance(command, click.Command):
-            return None
-        # Of the command itself, too: click keeps the help option of the first context that asked for one.
-        command.context_settings.setdefault("help_option_names", HELP_OPTIONS)
-        return add_examples(command, cmd_name)
+        return add_examples(command, cmd_name) if isinstance(command, click.Command) else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; of a name that is none, say which are near."""
@@ -114,7 +109,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in section.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": HELP_OPTIONS, "max_content_width": 120})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="perfgate")
 def program() -> None:
     """Judge whether a change made LLM serving slower, and say how sure the answer is.
