@@ -66,10 +66,9 @@ def _read_requires(file: Path, option: str) -> tuple[str, ...]:
     if not file.is_file():
         return ()
     try:
-        lines = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
+        return tuple(map(str, tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]))
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{option} {file}: project.dependencies cannot be read ({error!r}); mend the file") from None
-    return tuple(str(line) for line in lines)
 
 
 def install_release(version: str, python: str) -> Path:

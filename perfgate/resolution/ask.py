@@ -95,12 +95,15 @@ def _ask(source: Source, gpus: Sequence[dict[str, Any]], home: Path) -> list[str
         "stand_ins": STAND_INS,
     }
     # Nothing of this process steers the engine, and no nvidia-smi is found: an empty folder is its home and its path.
-    settings: dict[str, object] = {"HOME": home, "PATH": home, "CUDA_HOME": home, "HF_HUB_OFFLINE": 1, "TRANSFORMERS_OFFLINE": 1}
+    settings: dict[str, object] = {"HOME": home, "PATH": home, "CUDA_HOME": home}
+    settings |= {"HF_HUB_OFFLINE": 1, "TRANSFORMERS_OFFLINE": 1}
     if source.folder is not None:
         settings["PYTHONPATH"] = source.folder
     python = shutil.which(source.python) or source.python
-    argv = ["/usr/bin/env", "-i", f"--chdir={home}", *(f"{name}={value}" for name, value in settings.items()), python, "-c", _PROGRAM]
-    done = _PYTHON.call(argv, name=f"{source.name}, asked what it resolves to", content=json.dumps(request).encode())
+    clean = ["/usr/bin/env", "-i", f"--chdir={home}", *(f"{name}={value}" for name, value in settings.items())]
+    done = _PYTHON.call(
+        [*clean, python, "-c", _PROGRAM], name=f"{source.name}, asked what it resolves to", content=json.dumps(request).encode()
+    )
     return done.text.splitlines()
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perfgate.resolution.rules import FLAG, is_loss
+from perfgate.resolution.rules import FLAG, GONE, NEW, RULES, is_loss
 from perfgate.resolution.values import Case, Comparison, Difference, Kind, Reading, Resolution
 
 _ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
@@ -23,7 +23,7 @@ def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]
             is_lost = is_loss(key, one, other)
             reason = (accepted.get(f"{key}@{case[0]}") or accepted.get(key)) if is_lost else None
             kind = Kind.CHANGED if not is_lost else Kind.LOST if reason is None else Kind.ACCEPTED
-            found[key, kind, reason, _group(one, other)].append((case, one, other))
+            found[key, kind, reason, _group(key, one, other)].append((case, one, other))
     differences = [_describe(key, kind, reason, rows) for (key, kind, reason, _), rows in found.items()]
     differences.sort(key=lambda one: (_ORDER.index(one.kind), one.key.startswith(FLAG), one.key, one.base))
     return Comparison(
@@ -31,7 +31,7 @@ def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]
         candidate=candidate,
         cases=cases,
         differences=tuple(differences),
-        unverified=tuple(_list_unverified(base, candidate, cases)),
+        unverified=tuple(_list_unverified(base, candidate)),
     )
 
 
@@ -42,33 +42,30 @@ def _list_changes(base: Reading, candidate: Reading) -> Iterator[tuple[str, Any,
             yield key, base.choices[key], candidate.choices[key]
     if not base.flags or not candidate.flags:
         return
-    for name in sorted({*base.flags, *candidate.flags}):
-        one, other = base.flags.get(name), candidate.flags.get(name)
-        # A new argument that is off, or an old one that was, changes nothing.
-        is_same_off = not one and not other and (name not in base.flags or name not in candidate.flags)
-        if one != other and not is_same_off:
-            yield FLAG + name, one if name in base.flags else _ABSENT, other if name in candidate.flags else _ABSENT
+    for name in sorted(base.flags.keys() & candidate.flags.keys()):
+        if base.flags[name] != candidate.flags[name]:
+            yield FLAG + name, base.flags[name], candidate.flags[name]
+    # An argument that is off changes nothing by coming or going.
+    if new := _tell_extra(candidate.flags, base.flags):
+        yield NEW, None, new
+    if gone := _tell_extra(base.flags, candidate.flags):
+        yield GONE, gone, None
 
 
-class _Absent:
-    """An argument that a release does not have."""
-
-    def __str__(self) -> str:
-        return "no such argument"
+def _tell_extra(flags: Mapping[str, Any], others: Mapping[str, Any]) -> str:
+    """The arguments that only one arm knows and that are not off, in one text."""
+    return ", ".join(f"{name}={_show(flags[name])}" for name in sorted(flags.keys() - others.keys()) if flags[name])
 
 
-_ABSENT = _Absent()
-
-
-def _group(one: Any, other: Any) -> str:
+def _group(key: str, one: Any, other: Any) -> str:
     """What stands in one line: equal changes; of numbers that each model has its own of, those of one direction."""
-    if _is_count(one) and _is_count(other):
+    if _is_count(key):
         return "less" if other < one else "more"
     return f"{one!s} -> {other!s}"
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10_000  # noqa: PLR2004 - bytes and tokens
+def _is_count(key: str) -> bool:
+    return key in RULES and RULES[key].is_count
 
 
 def _describe(key: str, kind: Kind, reason: str | None, rows: list[_Found]) -> Difference:
@@ -77,6 +74,7 @@ def _describe(key: str, kind: Kind, reason: str | None, rows: list[_Found]) -> D
     _, one, other = rows[0]
     if len(pairs) == 1:
         base, candidate = show_pair(one, other)
+        candidate += f" ({(other - one) / one:+.1%})" if _is_count(key) else ""
     else:
         shares = sorted((after - before) / before for _, before, after in rows)
         base, candidate = f"{one}", f"{other} ({shares[0]:+.1%} to {shares[-1]:+.1%}; the first is shown)"
@@ -89,8 +87,6 @@ def show_pair(one: Any, other: Any) -> tuple[str, str]:
         more, less = [x for x in other if x not in one], [x for x in one if x not in other]
         told = [f"{sign}{_shorten(part)}" for sign, part in (("+", more), ("-", less)) if part]
         return _shorten(one), f"{_shorten(other)} ({', '.join(told) or 'in another order'})"
-    if _is_count(one) and _is_count(other):
-        return str(one), f"{other} ({(other - one) / one:+.1%})"
     return _show(one), _show(other)
 
 
@@ -108,15 +104,28 @@ def _shorten(values: list[Any]) -> str:
     return f"[{', '.join(words[:3])}, ... {words[-1]}: {len(words)}]"
 
 
-def _list_unverified(base: Resolution, candidate: Resolution, cases: tuple[Case, ...]) -> Iterator[str]:
-    """What either arm could not read, a line for equal words."""
-    for arm, name in ((base, "base"), (candidate, "candidate")):
+def _list_unverified(base: Resolution, candidate: Resolution) -> Iterator[str]:
+    """What one arm could not read or did not tell, a line for equal words."""
+    asked = tuple(dict.fromkeys((*base.readings, *candidate.readings)))
+    for arm, other, name in ((base, candidate, "base"), (candidate, base, "candidate")):
         lines: dict[str, list[Case]] = defaultdict(list)
-        for case in cases:
-            for part, why in arm.readings[case].unverified.items():
-                lines[f"{name}: {part} could not be verified: {why}"].append(case)
+        for case in asked:
+            for line in _list_gaps(arm.readings.get(case), other.readings.get(case)):
+                lines[f"{name}: {line}"].append(case)
         for line, concerned in lines.items():
-            yield f"{line} ({describe_cases(tuple(concerned), cases)})"
+            yield f"{line} ({describe_cases(tuple(concerned), asked)})"
+
+
+def _list_gaps(reading: Reading | None, other: Reading | None) -> Iterator[str]:
+    if reading is None:
+        yield "no answer"
+        return
+    for part, why in reading.unverified.items():
+        yield f"{part} could not be verified: {why}"
+    told = {} if other is None else other.choices
+    # Where a part could not be read, its choices are missing for that reason, which is told.
+    if not reading.unverified:
+        yield from (f"{key} was not told" for key in told if key not in reading.choices)
 
 
 def describe_cases(cases: tuple[Case, ...], asked: tuple[Case, ...]) -> str:

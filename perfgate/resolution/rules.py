@@ -12,9 +12,13 @@ SMALLER_POOL = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A key with what it means, and whether going from one value to another is a loss."""
+    """A key with what it means, and whether going from one value to another is a loss.
+
+    `is_count` says that each model has a number of its own, so that one line holds them by direction.
+    """
 
     means: str
+    is_count: bool = False
     is_lost: Callable[[Any, Any], bool] = lambda *_: False
 
 
@@ -65,12 +69,15 @@ RULES: Mapping[str, Rule] = {
     "graph_prefill_sizes": Rule(means="prefill tokens with a graph"),
     "chunked_prefill": Rule(means="tokens of a prefill chunk"),
     "kv_dtype": Rule(means="type of the KV cache"),
-    "weights_bytes": Rule(means="weights on one GPU, bytes"),
-    "pool_tokens": Rule(means="tokens of the KV pool, estimated", is_lost=_is_smaller),
+    "weights_bytes": Rule(means="weights on one GPU, bytes", is_count=True),
+    "pool_tokens": Rule(means="tokens of the KV pool, estimated", is_count=True, is_lost=_is_smaller),
 }
 
 FLAG = "flag "
 """What the key of an argument begins with."""
+
+NEW, GONE = "arguments that are new", "arguments that are gone"
+"""The keys of those that only one arm knows, but for those that are off."""
 
 FUSED_FLAGS: Mapping[str, bool] = {
     "disable_shared_experts_fusion": False,

@@ -35,8 +35,8 @@ EXIT_CODES = {Answer.LOST: 1, Answer.UNVERIFIED: 3, Answer.CHANGED: 0, Answer.SA
 class Reading:
     """What one arm resolves to for one model on one GPU.
 
-    `choices` go by the keys of `perfgate.resolution.rules`, `flags` by the engine's names of its arguments; `unverified` says of
-    each part that could not be read why.
+    `choices` go by the keys of `rules.RULES`, `flags` by the engine's names of its arguments; `unverified` says of each part
+    that could not be read why.
     """
 
     choices: Mapping[str, Any]

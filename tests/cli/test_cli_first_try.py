@@ -20,7 +20,7 @@ VOID = ROOT / "benchmarks/h200/serving/routed/dummy-closed-c16"
 OPEN = ROOT / "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2"
 PLUMBING = {"github", "handoff", "runner"}
 # Examples that measure, need another tool, or change what the reader owns; their words are parsed all the same.
-NOT_RUN = {"ab", "bisect", "calibrate", "engine", "gate", "history", "matrix", "model", "pack", "profile", "run"}
+NOT_RUN = {"ab", "bisect", "calibrate", "engine", "gate", "history", "matrix", "model", "pack", "profile", "resolve", "run"}
 
 
 @pytest.fixture(autouse=True)

@@ -38,8 +38,8 @@ T = TypeVar("T")
 def command(**options: Any) -> int:
     """Say what two arms choose differently: tables, backends, graphs, defaults, pool.
 
-    Both arms resolve each model on each GPU in the engine's own code; the GPU is made up, and no weights are loaded. Exit codes:
-    0 same or changed, 1 something was lost, 2 bad input, 3 a part of an arm could not be verified.
+    Both arms resolve each model on each GPU in the engine's own code; the GPU is made up, no weights are loaded. Exit codes: 0
+    same or changed, 1 something was lost, 2 bad input, 3 a part of an arm could not be verified.
     """
     accepted = parse_accepted(options["accepted"])
     models = _choose(MODELS, options["models"], "--model")

