@@ -43,8 +43,10 @@ def write_pair(name: str, base: Resolution, candidate: Resolution) -> None:
     """One comparison: its lines, and its document without the readings."""
     comparison = compare(base, candidate, {})
     document: dict[str, Any] = write_document(comparison)
-    for arm in ("base", "candidate"):
-        document[arm].pop("choices")
+    choices = {arm: document[arm].pop("choices") for arm in ("base", "candidate")}
+    document["tables"] = {
+        arm: {case: {"moe_tiles": one.get("moe_tiles")} for case, one in rows.items()} for arm, rows in choices.items()
+    }
     document["lines"] = list(write_lines(comparison))
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -66,6 +68,18 @@ def main() -> None:
             other, seconds[f"{before[0]} under Triton {triton}"] = read_release(before[0], triton)
             write_pair(f"{before[0]}-triton-{triton}", other, before[1])
         (RESULTS / "seconds.json").write_text(json.dumps(seconds, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / "tables.json").write_text(json.dumps(count_tables(before[0]), indent=1) + "\n", encoding="utf-8")
+
+
+def count_tables(version: str) -> dict[str, int]:
+    """Files of a release's tables for an H200, by the Triton that they were tuned for."""
+    folder = find_source(version, sys.executable, option="--base").folder or Path()
+    configs = folder / "sglang/srt/layers/moe/moe_runner/triton_utils/configs"
+    found = sorted(configs.glob("triton_*"), key=lambda one: [int(part) for part in one.name.split("_")[1:]])
+    return {
+        one.name.removeprefix("triton_").replace("_", "."): len(list(one.glob("*device_name=NVIDIA_H200*.json")))
+        for one in found
+    }
 
 
 if __name__ == "__main__":
