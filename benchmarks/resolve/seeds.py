@@ -2,7 +2,7 @@
 
     python -m benchmarks.resolve.seeds
 
-Each change must be found by one line, and equal trees must have none. Needs the package index once, torch, transformers, no GPU.
+Each change must be found by one line, equal trees must have none. Needs the package index once, torch, transformers, no GPU.
 """
 
 from __future__ import annotations
