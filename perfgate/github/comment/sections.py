@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
-from perfgate.github.comment.states import State
+from perfgate.github.comment.states import State, write_section_heading
 from perfgate.github.handoff.handoff import FactName, HandoffSubject, Label, Sha, Time
 
 MARK = "<!-- perfgate:v1 -->"
@@ -91,13 +91,8 @@ def build_section(subject: HandoffSubject, state: State, at: str, *, headline: s
     `headline` is a verdict with its numbers as one line of markdown; without one the words of the state are used.
     """
     entry = ResultEntry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
-    heading = _write_heading(subject.hardware, state, headline)
+    heading = write_section_heading(state, subject.hardware, _disarm(headline))
     return MachineSection(hardware=subject.hardware, entry=entry, heading=heading, body=body)
-
-
-def _write_heading(hardware: str, state: State, headline: str = "") -> str:
-    words = " ".join(_disarm(headline).splitlines()) or f"{state.value}: {state.sentence}"
-    return f"## {state.icon} {words} ({hardware})"
 
 
 def put(
