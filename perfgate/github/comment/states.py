@@ -131,6 +131,6 @@ def has_verdicts_words(state: State, *, is_whole: bool) -> bool:
 
 
 def write_section_heading(state: State, hardware: str, headline: str = "") -> str:
-    """The first line of a machine's section; `headline` has a verdict's words in markdown, without them the state has its own."""
+    """The first line of a machine's section: the words of `headline`, markdown, or those of the state where it is empty."""
     words = " ".join(headline.splitlines()) or f"{state.value}: {state.sentence}"
     return write_heading(state.icon, f"{words} ({hardware})", DEPTH)

@@ -1,6 +1,6 @@
 """The first line of a report as a value: each form of a report writes it, and no code reads it back from text.
 
-All words of a heading that come of a verdict are made here; those of a machine without one are `perfgate.github.comment.states`.
+All words of a heading that come of a verdict are made here; `perfgate.github.comment.states` has those of a state.
 """
 
 from __future__ import annotations
