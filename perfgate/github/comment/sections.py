@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
 from perfgate.github.comment.states import State, write_section_heading
 from perfgate.github.handoff.handoff import FactName, HandoffSubject, Label, Sha, Time
+from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:v1 -->"
 """The first line of perfgate's comment. Any user can write it, so the author counts too."""
@@ -135,7 +136,7 @@ def parse(comment: str) -> dict[str, MachineSection]:
     found = {}
     for match in _SECTION.finditer(comment.replace("\r\n", "\n")):
         try:
-            kept = TypeAdapter(_Kept).validate_json(match["state"])
+            kept = adapt(_Kept).validate_json(match["state"])
         except ValidationError:
             continue
         heading, _, body = _FOOT.sub("", match["body"]).partition("\n")
