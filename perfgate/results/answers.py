@@ -82,7 +82,7 @@ def _load(folder: Path, record: AnswerRecord) -> Answers:
 def _read_raw(folder: Path, record: AnswerRecord) -> bytes:
     try:
         if damage := find_damage(folder, record.file, record.sha256):
-            raise ReplyError(damage)
+            raise ReplyError(damage.sentence)
         path = folder / record.file
         return read_raw(path) if is_packed(folder, record.file) else gzip.decompress(path.read_bytes())
     except (EvidenceError, OSError, EOFError, zlib.error) as error:

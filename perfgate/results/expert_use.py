@@ -20,6 +20,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
+from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
 from perfgate.stats.expert_use import (
     NOT_MEASURED,
@@ -86,7 +87,7 @@ def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, 
 
 def load_use(
     folder: Path, arms: Sequence[Arm], starts: Collection[int] | None = None
-) -> tuple[dict[Arm, ExpertUse], list[str]]:
+) -> tuple[dict[Arm, ExpertUse], list[Damage]]:
     """Read the expert use of `arms`, and name each file that is not as it was written.
 
     An arm that was never asked has NOT_MEASURED. `starts` are those that are asked for, all of the folder unless given: a
@@ -95,14 +96,14 @@ def load_use(
     found = read_records(folder / INDEX_FILE, UseRecord, DAMAGED)
     records = {record.arm: record for record in found if starts is None or record.start in starts}
     uses: dict[Arm, ExpertUse] = dict.fromkeys(arms, NOT_MEASURED)
-    damage: list[str] = []
+    damage: list[Damage] = []
     traces: dict[Arm, Trace] = {}
     for arm, record in sorted(records.items()):
         if record.unknown is not None:
             uses[arm] = ExpertUse(unknown=record.unknown)
             continue
         trace = _read(folder, record)
-        if isinstance(trace, str):
+        if isinstance(trace, Damage):
             uses[arm] = ExpertUse(unknown=Unknown.INCOMPLETE)
             damage.append(trace)
             continue
@@ -176,7 +177,7 @@ def _unpack_layer(layer: str, raw: RawTrace, length: int) -> Iterator[frozenset[
         yield choice
 
 
-def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | str:
+def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | Damage:
     """The choices of one start, as stored and as values, or what is wrong with their file."""
     if damage := find_damage(folder, record.file, record.sha256):
         return damage
@@ -184,4 +185,4 @@ def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | str:
         raw = parse_raw(orjson.loads(read_raw(folder / record.file)))
         return raw, unpack(raw)
     except (OSError, EOFError, zlib.error, orjson.JSONDecodeError, EvidenceError) as error:
-        return f"{record.file}: {error}; {DAMAGED}"
+        return Damage(kind=DamageKind.NO_CHOICES, file=record.file, detail=str(error))

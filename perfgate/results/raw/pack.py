@@ -23,6 +23,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
+from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
 from perfgate.storage.schema import dump, parse_json
 
@@ -60,21 +61,21 @@ class Pack:
     files: Mapping[str, PackedFile]
     members: Mapping[str, bytes]
 
-    def find_damage(self, name: str, sha256: str | None = None) -> str | None:
-        """Say how a file differs from what it was when it was packed, or from the `sha256` of the session's index."""
+    def find_damage(self, name: str, sha256: str | None = None) -> Damage | None:
+        """How a file differs from what it was when it was packed, or from the `sha256` of the session's index."""
         found = self.files.get(name)
         if found is None:
-            return f"{name} is missing although the index names it: the folder was changed after the run; measure again"
+            return Damage(kind=DamageKind.MISSING, file=name)
         if found.member not in self.members:
-            return f"{name} cannot be read: {PACK_FILE} is damaged before its end; copy it again"
+            return Damage(kind=DamageKind.TORN_PACK, file=name, detail=PACK_FILE)
         if sha256 not in (None, found.sha256) or self._restore(found) is None:
-            return f"{name} does not match its digest: the raw data was changed after the run; measure again"
+            return Damage(kind=DamageKind.CHANGED, file=name)
         return None
 
     def read(self, name: str) -> bytes:
         """The content of a file, unpacked. Raise EvidenceError naming it when it is not as it was."""
         if damage := self.find_damage(name):
-            raise EvidenceError(f"{self.path.parent}: {damage}")
+            raise EvidenceError(f"{self.path.parent}: {damage.sentence}")
         return self._restore(self.files[name]) or b""
 
     def _restore(self, found: PackedFile) -> bytes | None:
