@@ -2,10 +2,10 @@
 
 Usage: python -m benchmarks.verdict.slots
 
-Everything that is not the change belongs to a slot. Who starts, warms up and is measured first is one slot, which the arms of a
-session exchange from block to block: the *leader*. Ports are drawn anew for each start. Caches stay with the arm. Of each stored
-session of equal arms this counts the mean difference of its blocks, what the scatter of its windows alone makes of that, and
-how much of it goes with the leader.
+Everything that is not the change belongs to a slot. Who starts, warms up and is measured first is one slot, which the arms
+of a session exchange from block to block: the *leader*. Ports are drawn anew for each start. Caches stay with the arm. Of each
+stored session of equal arms this counts the mean difference of its blocks, what the scatter of its windows alone makes of that,
+and how much of it goes with the leader.
 
 Arms are summed up by the mean of their windows here, not by the median that the verdict takes, for its error is known from
 their scatter. The bounds of the offset's standard deviation are where Cochran's Q leaves the middle 90 % of chi-square
