@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report.escape import markdown
-from perfgate.report.render import TOP, Fold, ReportedCase, find_headline, lay_out_case, render_case, write_heading
+from perfgate.report.render import Fold, ReportedCase, find_headline, lay_out_case, render_case
 from perfgate.report.words import wording
 from perfgate.report.words.families import count_margins
+from perfgate.report.words.headline import TOP, write_heading, write_several, write_shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class Comment:
 
     def render(self) -> str:
         """Return the whole comment as markdown."""
-        return f"{write_heading(self.outcome, self.headline)}\n{self.body}"
+        return f"{write_heading(self.outcome.icon, self.headline)}\n{self.body}"
 
 
 def render_comment(cases: Sequence[ReportedCase], room: int) -> str:
@@ -56,7 +57,8 @@ def _show_one(case: ReportedCase, room: int) -> Comment | None:
 
 def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
-    empty = Comment(outcome=combine_outcomes(case.verdict.outcome for case in cases), headline=_head(cases), body="")
+    words = write_several([find_headline(case) for case in cases], markdown)
+    empty = Comment(outcome=combine_outcomes(case.verdict.outcome for case in cases), headline=words, body="")
     texts = _unfold(cases, room - len(empty.render()) - 1)
     return replace(empty, body="\n".join(("", *texts))) if texts else None
 
@@ -76,15 +78,6 @@ def _unfold(cases: Sequence[ReportedCase], room: int) -> list[str]:
     return texts
 
 
-def _head(cases: Sequence[ReportedCase]) -> str:
-    """The outcome of all, how many share it, and the numbers of the first of them."""
-    outcome = combine_outcomes(case.verdict.outcome for case in cases)
-    sharing = [case for case in cases if case.verdict.outcome is outcome]
-    numbers = find_headline(sharing[0]).write_finding(markdown, is_alone=False)
-    named = f"{markdown(sharing[0].verdict.scenario)}: {numbers}"
-    return f"{outcome} in {len(sharing)} of {len(cases)} scenarios, {named}"
-
-
 def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
     """The shortest that a comment can be: every loss, and how many scenarios had none."""
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
@@ -94,7 +87,8 @@ def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
     counts = ", ".join(f"{left[one]} {one}" for one in sorted(left, key=lambda one: one.order))
     lines += [f"- without a regression: {counts}"] if counts else []
     body = "\n".join(["", *lines]) + "\n"
-    return Comment(outcome=outcome, headline=f"{outcome}: {len(cases)} scenarios, shortened", body=body)
+    words = write_shortened([find_headline(case) for case in cases])
+    return Comment(outcome=outcome, headline=words, body=body)
 
 
 def list_losses(case: ReportedCase) -> tuple[str, ...]:
