@@ -11,19 +11,10 @@ from dataclasses import dataclass, replace
 
 from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report.escape import markdown
-from perfgate.report.render import (
-    FOLD_BEGIN,
-    FOLD_END,
-    TOP,
-    Fold,
-    ReportedCase,
-    find_headline,
-    lay_out_case,
-    render_case,
-    write_heading,
-)
+from perfgate.report.render import FOLD_BEGIN, FOLD_END, Fold, ReportedCase, find_headline, lay_out_case, render_case
 from perfgate.report.words import wording
 from perfgate.report.words.families import count_margins
+from perfgate.report.words.headline import TOP, write_heading, write_several, write_shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +27,7 @@ class Comment:
 
     def render(self) -> str:
         """Return the whole comment as markdown."""
-        return f"{write_heading(self.outcome, self.headline)}\n{self.body}"
+        return f"{write_heading(self.outcome.icon, self.headline)}\n{self.body}"
 
 
 def render_comment(cases: Sequence[ReportedCase], room: int) -> str:
@@ -70,7 +61,8 @@ def _show_one(case: ReportedCase, room: int) -> Comment | None:
 
 def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
-    empty = Comment(outcome=cases[0].verdict.outcome, headline=_head(cases), body="")
+    words = write_several([find_headline(case) for case in cases], markdown)
+    empty = Comment(outcome=cases[0].verdict.outcome, headline=words, body="")
     texts = _unfold(cases, room - len(empty.render()) - 1)
     return replace(empty, body="\n".join(("", *texts))) if texts else None
 
@@ -94,20 +86,12 @@ def _lay_out(case: ReportedCase, fold: Fold, *, is_first: bool) -> str:
     """One of several cases. The heading of all says what the first one's would; the others are folded below theirs."""
     if is_first:
         _, body = lay_out_case(case, fold, TOP + 1, is_brief=True)
-        return f"{write_heading(case.verdict.outcome, markdown(case.verdict.scenario), TOP + 1)}\n{body}"
+        return f"{write_heading(case.verdict.outcome.icon, markdown(case.verdict.scenario), TOP + 1)}\n{body}"
     text = render_case(case, fold, TOP + 1)
     if fold is Fold.ALL_BUT_ONE_LINE:
         return text
     heading, _, body = text.partition("\n")
     return f"{heading}\n\n{FOLD_BEGIN}{body.strip()}{FOLD_END}\n"
-
-
-def _head(cases: Sequence[ReportedCase]) -> str:
-    """The outcome of all, how many share it, and the numbers of the first of them."""
-    outcome = cases[0].verdict.outcome
-    sharing = sum(case.verdict.outcome is outcome for case in cases)
-    numbers = find_headline(cases[0]).write_finding(markdown, is_alone=False)
-    return f"{outcome} in {sharing} of {len(cases)} scenarios, {markdown(cases[0].verdict.scenario)}: {numbers}"
 
 
 def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
@@ -119,7 +103,8 @@ def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
     counts = ", ".join(f"{left[one]} {one}" for one in sorted(left, key=lambda one: one.order))
     lines += [f"- without a regression: {counts}"] if counts else []
     body = "\n".join(["", *lines]) + "\n"
-    return Comment(outcome=outcome, headline=f"{outcome}: {len(cases)} scenarios, shortened", body=body)
+    words = write_shortened([find_headline(case) for case in cases])
+    return Comment(outcome=outcome, headline=words, body=body)
 
 
 def list_losses(case: ReportedCase) -> tuple[str, ...]:

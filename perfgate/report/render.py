@@ -19,15 +19,12 @@ from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import MetricRow, View, build_view
 from perfgate.report.words.breakdown import Breakdown, build_breakdown
 from perfgate.report.words.figure import LEGEND
-from perfgate.report.words.headline import Headline
+from perfgate.report.words.headline import TOP, Headline, write_heading
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.case import Case
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
-TOP = 3
-"""The depth of the heading of a comment on one scenario."""
-
 FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\n\n", "\n\n</details>"
 """What stands around all below a heading where another scenario or machine has more to say."""
 
@@ -70,12 +67,7 @@ def render_case(report: ReportedCase, fold: Fold = Fold.NOTHING, depth: int = TO
     One below TOP names the scenario and has no legend.
     """
     headline, body = lay_out_case(report, fold, depth)
-    return f"{write_heading(report.verdict.outcome, headline, depth)}\n{body}"
-
-
-def write_heading(outcome: Outcome, headline: str, depth: int = TOP) -> str:
-    """Write a line of markdown as a heading with the outcome's icon."""
-    return f"{'#' * depth} {outcome.icon} {headline}"
+    return f"{write_heading(report.verdict.outcome.icon, headline, depth)}\n{body}"
 
 
 def find_headline(report: ReportedCase) -> Headline:
@@ -100,9 +92,7 @@ def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP, *, is_brief
     """
     view = view_case(report)
     headline = _add_layers(report, view.headline).write(
-        escape.markdown,
-        scenario=report.verdict.scenario if depth > TOP else "",
-        is_alone=fold is Fold.ALL_BUT_ONE_LINE,
+        escape.markdown, is_named=depth > TOP, is_alone=fold is Fold.ALL_BUT_ONE_LINE
     )
     return headline, _render_body(report, view, fold, depth, is_brief=is_brief)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from perfgate.cli.options import add_share_option
 from perfgate.cli.output import add_format_option, print_json
@@ -19,6 +19,7 @@ from perfgate.github.handoff.packing import pack_folder
 from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
+from perfgate.storage.schema import adapt
 
 FILE = click.Path(path_type=Path)
 _OPTIONS = {"pull_request": "pr"}
@@ -44,7 +45,7 @@ def build_subject(options: dict[str, Any]) -> HandoffSubject:
         "hardware": options["hardware"],
     }
     try:
-        return TypeAdapter(HandoffSubject).validate_json(orjson.dumps(values))
+        return adapt(HandoffSubject).validate_json(orjson.dumps(values))
     except ValidationError as error:
         field, rule = find_fault(error)
         raise InputError(f"--{_OPTIONS.get(field, field).replace('_', '-')}: {rule}") from None

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
-from perfgate.github.comment.states import State
+from perfgate.github.comment.states import State, write_section_heading
 from perfgate.github.handoff.handoff import FactName, HandoffSubject, Label, Sha, Time
 from perfgate.report.render import FOLD_BEGIN, FOLD_END
+from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:v1 -->"
 """The first line of perfgate's comment. Any user can write it, so the author counts too."""
@@ -92,13 +93,8 @@ def build_section(subject: HandoffSubject, state: State, at: str, *, headline: s
     `headline` is a verdict with its numbers as one line of markdown; without one the words of the state are used.
     """
     entry = ResultEntry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
-    heading = _write_heading(subject.hardware, state, headline)
+    heading = write_section_heading(state, subject.hardware, _disarm(headline))
     return MachineSection(hardware=subject.hardware, entry=entry, heading=heading, body=body)
-
-
-def _write_heading(hardware: str, state: State, headline: str = "") -> str:
-    words = " ".join(_disarm(headline).splitlines()) or f"{state.value}: {state.sentence}"
-    return f"## {state.icon} {words} ({hardware})"
 
 
 def put(
@@ -141,7 +137,7 @@ def parse(comment: str) -> dict[str, MachineSection]:
     found = {}
     for match in _SECTION.finditer(comment.replace("\r\n", "\n")):
         try:
-            kept = TypeAdapter(_Kept).validate_json(match["state"])
+            kept = adapt(_Kept).validate_json(match["state"])
         except ValidationError:
             continue
         heading, _, body = _FOOT.sub("", match["body"]).partition("\n")
