@@ -170,7 +170,7 @@ class Answer:
     warnings: tuple[str, ...] = ()
 
 
-def take_stock(search: Search) -> Step | Answer:
+def plan_next(search: Search) -> Step | Answer:
     """Say what to measure next, or how the search ends."""
     if GOOD in search.closed:
         return _give_up(search, GOOD)

@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 from perfgate.errors import ServerError
-from perfgate.serving.injection.injection_log import PERIOD, tell
+from perfgate.serving.injection.injection_log import PERIOD, log_injected
 
 LENGTH, CALLS, SPENT = range(3)
 """Where the state, three int64 in device memory, keeps the wanted nanoseconds, the calls made and the nanoseconds spent."""
@@ -77,7 +77,7 @@ class Spin:
         self._told = (calls, spent)
 
     def _tell(self, calls: int, spent_us: float) -> None:
-        tell(
+        log_injected(
             "gpu",
             steps=PERIOD,
             injected_us=spent_us + calls * self.overhead_us,
