@@ -67,7 +67,7 @@ class Spin:
         self._steps += 1
         if self._steps % PERIOD:
             return
-        # Copied on a stream of its own and read a hundred steps later: nobody waits for it.
+        # Copied on a stream of its own and read a hundred steps later, so that the scheduler does not wait for it.
         calls, spent = int(self._seen[CALLS]), int(self._seen[SPENT])
         with self._torch.cuda.stream(self._reader):
             self._seen.copy_(self._state, non_blocking=True)

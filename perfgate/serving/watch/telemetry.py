@@ -52,7 +52,7 @@ class Tick:
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """A window being watched; when it ends, `readings` is filled, and `failure` says why nobody can rely on them.
+    """A window being watched; when it ends, `readings` is filled, and `failure` says why they cannot be relied on.
 
     `compiled` names what a compiler added to the server's caches meanwhile.
     """
@@ -73,7 +73,7 @@ class Telemetry:
     def __init__(self, folder: Path, gpu: GpuMonitor | None) -> None:
         """Watch from now on; nothing is read before the first server starts.
 
-        Half of a window's samples, which a gate that was killed left, are taken away: nobody could read those behind it.
+        Half of a window's samples, which a gate that was killed left, are taken away: those behind it could not be read.
         """
         self._path = folder / TELEMETRY_FILE
         cut_torn_member(self._path)

@@ -1,4 +1,4 @@
-"""Does the candidate still give the base's answers? A kernel that is wrong may be as fast as it likes.
+"""Does the candidate still give the base's answers? A wrong kernel may well be faster, so speed alone proves nothing.
 
 Batched low-precision kernels do not repeat to the last bit, and one flipped bit may flip a greedy token, after which two
 answers have nothing in common. So what is judged is the drift of log-probs wherever both servers saw the same text: at every
