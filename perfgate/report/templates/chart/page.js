@@ -31,7 +31,7 @@ for (const table of document.querySelectorAll(".measures")) {
   if (!rows.length) continue;
   const place = document.createElement("p");
   table.prepend(place);
-  addToggle(addButton(`The ${rows.length} that do not gate`, place), isShown => {
+  addToggle(addButton(`Metrics that do not gate (${rows.length})`, place), isShown => {
     for (const row of rows) row.hidden = !isShown;
   });
 }
