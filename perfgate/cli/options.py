@@ -116,6 +116,15 @@ def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def add_torch_index_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that installs an engine the option that says where torch comes from."""
+    return click.option(
+        "--torch-index",
+        metavar="URL",
+        help="Take torch, and nothing else, from this package index: https://download.pytorch.org/whl/cpu has it without CUDA.",
+    )(command)
+
+
 def add_uncalibrated_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command that judges the option that says what a REGRESSION on an uncalibrated machine does."""
     return click.option(
