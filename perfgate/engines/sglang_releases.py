@@ -64,7 +64,15 @@ class Limit:
     why: str
 
 
-LIMITS = (Limit(capability="GSM8K", since="0.5.16", why="the wheels no longer carry `sglang.test.simple_eval_gsm8k`"),)
+LIMITS = (
+    Limit(capability="GSM8K", since="0.5.16", why="the wheels no longer carry `sglang.test.simple_eval_gsm8k`"),
+    Limit(
+        capability="structured output",
+        since="0",
+        last="0.5.17",
+        why="the mask of a grammar is applied on GPUs and NPUs alone; on a CPU such a request ends the server",
+    ),
+)
 
 
 def find_limit(capability: str, version: str) -> Limit | None:

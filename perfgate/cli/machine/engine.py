@@ -67,7 +67,7 @@ def show(style: str) -> None:
 
 
 @command.command(name="try")
-@click.argument("python", default=sys.executable, show_default="the Python that runs perfgate")
+@click.argument("python", metavar="[PYTHON]", default=sys.executable)
 @click.option("--out", type=click.Path(path_type=Path), help="New folder for logs and raw outputs (default: a temporary one).")
 @click.option(
     "--record", type=click.Path(path_type=Path), metavar="FOLDER", help="Write what was found there, a file a release."
@@ -75,6 +75,8 @@ def show(style: str) -> None:
 @add_format_option
 def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> int:
     """Start the release that PYTHON has, with a tiny model on this machine's CPU, and try all that perfgate needs of it.
+
+    PYTHON is the one of an environment; left out, the one that runs perfgate.
 
     The exit code is 0 where everything works, or fails for a reason that perfgate knows; else 3.
     """
