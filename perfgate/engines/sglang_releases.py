@@ -56,7 +56,7 @@ def __getattr__(name):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What releases from `since` to `last` cannot do on a CPU, by the name of the capability; the newest too without a `last`."""
+    """What releases from `since` to `last` cannot do on a CPU, by the capability's name; without a `last` the newest too."""
 
     capability: str
     since: str

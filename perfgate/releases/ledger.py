@@ -40,7 +40,7 @@ plumbing and of large relative changes, and nothing of a GPU.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """One release against the one before it. `settings` are those that the servers resolved differently: name, base, candidate."""
+    """One release against the one before it. `settings` are those that resolved differently: name, base, candidate."""
 
     base: str
     candidate: str

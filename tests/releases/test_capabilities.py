@@ -43,7 +43,7 @@ def serve(answers):
     """A server on this machine that answers each path as `answers` says, and 404 for any other."""
 
     class Handler(BaseHTTPRequestHandler):
-        def answer(self):
+        def do_POST(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             found = answers.get(self.path)
             content = found(json.loads(body or b"{}")) if callable(found) else found
@@ -51,7 +51,8 @@ def serve(answers):
             self.end_headers()
             self.wfile.write(content.encode() if isinstance(content, str) else json.dumps(content).encode())
 
-        do_GET = do_POST = answer
+        def do_GET(self):
+            self.do_POST()
 
         def log_message(self, *_):
             pass
@@ -71,7 +72,7 @@ def model(tmp_path):
 
 
 @pytest.fixture
-def attempt(tmp_path, model, monkeypatch):
+def attempt(tmp_path, model):
     """Try one capability on a server that answers so, with such a log."""
 
     def run(name, answers=(), log=LOG):

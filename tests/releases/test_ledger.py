@@ -35,7 +35,7 @@ def measured(monkeypatch):
     """What would be measured: the gate is handed its job and starts nothing."""
     jobs = []
     monkeypatch.setattr(ledger, "list_versions", lambda _: ["0.5.22", "0.5.23"])
-    monkeypatch.setattr(ledger, "install_release", lambda release, folder, _: folder / "python")
+    monkeypatch.setattr(ledger, "install_release", lambda _, folder, __: folder / "python")
     monkeypatch.setattr(ledger, "run_gate", lambda job, _: jobs.append(job))
     return jobs
 

@@ -55,8 +55,8 @@ def install_release(release: str, folder: Path, torch_index: str | None = None) 
     """Make or complete an environment in `folder` that serves a release of SGLang on a CPU; return its Python.
 
     The packages are those of the extra `cpu-engine`, in the versions that the release pins where it pins one. perfgate's
-    plug-ins are seen there as they lie here. `torch_index` is a package index from which torch alone is taken. Raise EngineError
-    when pip fails, for a version that no registry has, and in an installation that does not know its own extra.
+    plug-ins are seen there as they lie here. `torch_index` is a package index from which torch alone is taken. Raise
+    EngineError when pip fails, for a version that no registry has, and in an installation that does not know its own extra.
     """
     python = folder.absolute() / "bin" / "python"
     if not python.exists():

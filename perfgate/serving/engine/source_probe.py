@@ -40,17 +40,21 @@ def has_name(root: Path, place: str) -> bool:
 
 def _defines(body: list[ast.stmt], names: list[str], takes: set[str] | None) -> bool:
     wanted, *rest = names
-    for node in _flatten(body):
-        if isinstance(node, _NAMED) and node.name == wanted:
-            if _defines(node.body, rest, takes) if rest else _takes(node, takes):
-                return True
-        elif isinstance(node, ast.ImportFrom) and not rest and takes is None:
-            if wanted in {alias.asname or alias.name for alias in node.names}:
-                return True
-    return False
+    is_importable = not rest and takes is None
+    return any(
+        (isinstance(node, _NAMED) and node.name == wanted and _fits(node, rest, takes))
+        or (is_importable and isinstance(node, ast.ImportFrom) and wanted in _list_imported(node))
+        for node in _flatten(body)
+    )
 
 
-def _takes(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, takes: set[str] | None) -> bool:
+def _list_imported(node: ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name for alias in node.names}
+
+
+def _fits(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, rest: list[str], takes: set[str] | None) -> bool:
+    if rest:
+        return _defines(node.body, rest, takes)
     if takes is None or isinstance(node, ast.ClassDef):
         return takes is None
     parameters = node.args
