@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.engines.table import ENGINES
@@ -119,11 +118,6 @@ def _try(capability: Capability, stand: Stand) -> Tried:
     return Tried(name=capability.name, state=state, said=said, took_s=round(time.monotonic() - begun, 1))
 
 
-@cache
-def _adapter() -> TypeAdapter[ReleaseRecord]:
-    return TypeAdapter(ReleaseRecord)
-
-
 def store_release(found: ReleaseRecord, folder: Path) -> Path:
     """Write what was found into a folder of such files, one a release; the newest replaces what was there."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,4 +129,4 @@ def store_release(found: ReleaseRecord, folder: Path) -> Path:
 
 def load_releases(folder: Path) -> list[ReleaseRecord]:
     """Read a folder of such files. Raise EvidenceError naming file and field."""
-    return [read_json(path, _adapter(), HINT) for path in sorted(folder.glob("*.json"))]
+    return [read_json(path, ReleaseRecord, HINT) for path in sorted(folder.glob("*.json"))]

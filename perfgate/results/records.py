@@ -14,19 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
 from perfgate.storage.journal import DAMAGED, read_json, read_records, write_atomically
-from perfgate.storage.schema import parse_json
+from perfgate.storage.schema import dump, parse_json
 from perfgate_moe.proof.values import KernelProof
 
 SESSION_FILE = "session.json"
@@ -100,23 +99,6 @@ class WindowRecord:
     telemetry: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
 
 
-@cache
-def _session_adapter() -> TypeAdapter[SessionRecord]:
-    return TypeAdapter(SessionRecord)
-
-
-@cache
-def window_adapter() -> TypeAdapter[WindowRecord]:
-    """What reads and writes a line of the index; built when first used."""
-    return TypeAdapter(WindowRecord)
-
-
-def dump_record(record: SessionRecord) -> dict[str, Any]:
-    """The content of `session.json`."""
-    content: dict[str, Any] = _session_adapter().dump_python(record, mode="json")
-    return content
-
-
 def read_record(folder: Path) -> SessionRecord:
     """Read `session.json`. Raise EvidenceError when the folder is no result folder or the file is broken."""
     if not folder.is_dir():
@@ -126,12 +108,12 @@ def read_record(folder: Path) -> SessionRecord:
         raise EvidenceError(
             f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
         )
-    return read_json(path, _session_adapter(), DAMAGED)
+    return read_json(path, SessionRecord, DAMAGED)
 
 
 def read_entries(folder: Path) -> list[WindowRecord]:
     """Read the index of a result folder: a line for each finished window."""
-    return read_records(folder / INDEX_FILE, window_adapter(), DAMAGED)
+    return read_records(folder / INDEX_FILE, WindowRecord, DAMAGED)
 
 
 def find_superseded(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
@@ -170,11 +152,6 @@ def list_options(record: SessionRecord) -> tuple[str, ...]:
 MAX_BYTES = 16 * 2**20
 
 
-@cache
-def _adapter() -> TypeAdapter[KernelProof]:
-    return TypeAdapter(KernelProof)
-
-
 def load_proof(path: Path) -> KernelProof:
     """Read a proof. Raise EvidenceError naming the file and the first field that is wrong."""
     try:
@@ -184,12 +161,12 @@ def load_proof(path: Path) -> KernelProof:
         raise EvidenceError(f"{path}: cannot be read ({error.strerror}); `perfgate kernels prove` writes one") from None
     if len(content) > MAX_BYTES:
         raise EvidenceError(f"{path}: more than {MAX_BYTES} bytes; give the file that `perfgate kernels prove` wrote")
-    return parse_json(content, _adapter(), path, "run `perfgate kernels prove` anew")
+    return parse_json(content, KernelProof, path, "run `perfgate kernels prove` anew")
 
 
 def save_proof(proof: KernelProof, path: Path) -> None:
     """Write a proof, whole or not at all. Raise EvidenceError where that cannot be."""
-    content = orjson.dumps(_adapter().dump_python(proof, mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    content = orjson.dumps(dump(proof), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)

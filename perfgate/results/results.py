@@ -10,7 +10,7 @@ from typing import Any
 
 from perfgate.core import Fingerprint, Role, Window
 from perfgate.errors import EvidenceError
-from perfgate.evidence import Session, Timing
+from perfgate.evidence import Damage, DamageKind, Session, Timing
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
@@ -118,17 +118,17 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
 
 def load_windows(
     folder: Path, index: Sequence[WindowRecord], scenario: Scenario, events: Sequence[Mapping[str, Any]]
-) -> tuple[tuple[Window, ...], tuple[Window, ...], list[str]]:
+) -> tuple[tuple[Window, ...], tuple[Window, ...], list[Damage]]:
     """The windows that are judged, those that were measured anew after a break, and what is missing or was changed."""
     gone, starts = find_superseded(events), read_starts(events)
     windows: list[Window] = []
     superseded: list[Window] = []
-    damage: list[str] = []
+    damage: list[Damage] = []
     if index and not (folder / EVENTS_FILE).exists():
-        damage.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
+        damage.append(Damage(kind=DamageKind.NO_EVENTS, file=EVENTS_FILE))
     for entry in index:
         found = _load_window(folder, entry)
-        if isinstance(found, str):
+        if isinstance(found, Damage):
             damage.append(found)
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
@@ -151,14 +151,14 @@ def _add_footprint(window: Window, starts: Mapping[int, Mapping[str, float]], sc
     return replace(window, run=run)
 
 
-def _load_window(folder: Path, entry: WindowRecord) -> Window | str:
+def _load_window(folder: Path, entry: WindowRecord) -> Window | Damage:
     """A window of the index, or what is wrong with its file."""
     if damage := find_damage(folder, entry.file, entry.sha256):
         return damage
     try:
         run = read_window(folder / entry.file)
     except EvidenceError as error:
-        return f"the load generator's output is no result: {error}"
+        return Damage(kind=DamageKind.NO_RESULT, file=entry.file, detail=str(error))
     return Window(
         run=run,
         arm=entry.arm,

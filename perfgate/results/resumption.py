@@ -8,21 +8,19 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from perfgate.errors import EvidenceError
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.records import (
     EVENTS_FILE,
     SCENARIO_FILE,
     SessionRecord,
-    dump_record,
     find_superseded,
     read_entries,
     read_record,
 )
 from perfgate.scenario.schema import Scenario, parse_scenario
 from perfgate.storage.journal import WINDOW_DIR, read_bytes, read_lines
+from perfgate.storage.schema import adapt, dump
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +80,8 @@ def require_cut_off(folder: Path) -> None:
 def require_same(folder: Path, record: SessionRecord, scenario: Scenario) -> None:
     """Raise EvidenceError naming the first thing that is not as it was when the session in `folder` began."""
     stored = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
-    adapter = TypeAdapter(Scenario)
-    began, begins = dump_record(read_record(folder)), dump_record(record)
+    adapter = adapt(Scenario)
+    began, begins = dump(read_record(folder)), dump(record)
     require_same_inherited(folder, began, begins)
     # What the machine and the arms are comes first: it explains the rest.
     pairs = (

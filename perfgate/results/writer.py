@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 import orjson
-from pydantic import TypeAdapter
 
 from perfgate.errors import EvidenceError
 from perfgate.results.records import (
@@ -18,10 +17,9 @@ from perfgate.results.records import (
     SESSION_FILE,
     SessionRecord,
     WindowRecord,
-    dump_record,
-    window_adapter,
 )
 from perfgate.storage.journal import WindowFiles, append_line, cut_torn_line, write_atomically
+from perfgate.storage.schema import adapt, dump
 
 Entry = TypeVar("Entry")
 
@@ -32,10 +30,10 @@ class FolderWriter(Generic[Entry]):
     `Entry` is a line of the folder's index: it takes the place of a window and says where its raw output lies.
     """
 
-    def __init__(self, folder: Path, adapter: TypeAdapter[Entry]) -> None:
+    def __init__(self, folder: Path, kind: type[Entry]) -> None:
         """Write behind what `folder` holds; a last line that was being written when a run died is taken away."""
         self.folder = folder
-        self._adapter = adapter
+        self._kind = kind
         self.logs.mkdir(exist_ok=True)
         for name in (INDEX_FILE, EVENTS_FILE):
             cut_torn_line(folder / name)
@@ -53,8 +51,8 @@ class FolderWriter(Generic[Entry]):
     def add_window(self, raw: bytes, **place: Any) -> Path:
         """Store the load generator's output `raw`, then its index line, and return the file; `place` fills the entry."""
         name, digest = self._files.add(raw)
-        entry = self._adapter.validate_python({"file": name, "sha256": digest, **place})
-        append_line(self.folder / INDEX_FILE, self._adapter.dump_python(entry, mode="json"))
+        entry = adapt(self._kind).validate_python({"file": name, "sha256": digest, **place})
+        append_line(self.folder / INDEX_FILE, dump(entry))
         return self.folder / name
 
 
@@ -63,14 +61,12 @@ class ResultWriter(FolderWriter[WindowRecord]):
 
     def __init__(self, folder: Path) -> None:
         """Go on behind what the folder of a session holds."""
-        super().__init__(folder, window_adapter())
+        super().__init__(folder, WindowRecord)
 
     @classmethod
     def create(cls, folder: Path, record: SessionRecord, scenario_text: str) -> Self:
         """Begin a session. Raise EvidenceError if the folder already holds one: results are never overwritten."""
-        begin_folder(
-            folder, "session", {SCENARIO_FILE: scenario_text.encode(), SESSION_FILE: format_record(dump_record(record))}
-        )
+        begin_folder(folder, "session", {SCENARIO_FILE: scenario_text.encode(), SESSION_FILE: format_record(dump(record))})
         return cls(folder)
 
     def add_problem(self, message: str, at_s: float) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
@@ -48,11 +47,6 @@ class Origin:
     runners: tuple[str, ...]
 
 
-@cache
-def _adapter() -> TypeAdapter[Claim]:
-    return TypeAdapter(Claim)
-
-
 def offer(source: Path, home: Path, claim: Claim) -> Path:
     """Leave the compile cache at `source` for whoever cleans this slot. Raise RunnerError when it cannot be left."""
     target = home / OFFER
@@ -77,7 +71,7 @@ def build_claim(environment: Mapping[str, str]) -> Claim:
 
 def read_claim(home: Path) -> Claim | None:
     """Read what the last job of a slot claims; None when it offered nothing. Raise RunnerError for what is no claim."""
-    return read_left_value(home / OFFER / CLAIM, MAX_CLAIM_BYTES, _adapter(), "claim")
+    return read_left_value(home / OFFER / CLAIM, MAX_CLAIM_BYTES, Claim, "claim")
 
 
 def find_fault(claim: Claim, origin: Origin, registered: str, rules: Rules, workflows: Iterable[str]) -> str | None:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from perfgate.errors import RunnerError
 from perfgate.machine.tools import Tool
+from perfgate.storage.schema import adapt
 
 T = TypeVar("T")
 
@@ -131,13 +132,13 @@ def read_left(path: Path, limit: int) -> bytes | None:
         os.close(descriptor)
 
 
-def read_left_value(path: Path, limit: int, adapter: TypeAdapter[T], what: str) -> T | None:
+def read_left_value(path: Path, limit: int, kind: type[T], what: str) -> T | None:
     """Read a value that a job left for root; None where there is none. Raise RunnerError for what is no `what`."""
     raw = read_left(path, limit)
     if raw is None:
         return None
     try:
-        return adapter.validate_json(raw)
+        return adapt(kind).validate_json(raw)
     except ValidationError:
         raise RunnerError(f"{path}: is no {what}") from None
 

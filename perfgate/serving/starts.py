@@ -134,7 +134,7 @@ class StartDriver:
         found = probe(start.server, start.server.expert_folder, start.scenario.load.max_concurrency)
         store_use(self.writer.folder, found, arm=start.arm, block=start.block, start=start.number)
         use, damage = load_use(self.writer.folder, (), None if beside is None else {start.number, *beside})
-        for problem in (*damage, *check_use(use)):
+        for problem in (*(found.sentence for found in damage), *check_use(use)):
             raise ServerError(problem)
 
     def freeze(self, start: Start) -> None:

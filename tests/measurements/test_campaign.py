@@ -290,11 +290,14 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
         assert row.block_s <= row.first_s
 
 
-def test_prefill_graphs__differs_from_the_shipped_load_in_one_option():
-    shipped, asked = load_scenario("gpt-oss-20b-shape-mxfp4-mixed-c16"), load_scenario(str(HERE / "prefill-graphs.toml"))
+@pytest.mark.parametrize(("name", "added"), [("prefill-graphs", 0), ("prefill-graphs-few", 9)])
+def test_prefill_graphs__differs_from_the_shipped_load_in_how_prefill_is_served(name, added):
+    shipped, asked = load_scenario("gpt-oss-20b-shape-mxfp4-mixed-c16"), load_scenario(str(HERE / f"{name}.toml"))
+    at = shipped.server.args.index("--disable-prefill-cuda-graph")
+    words = asked.server.args[at : at + added]
 
-    assert [word for word in shipped.server.args if word != "--disable-prefill-cuda-graph"] == list(asked.server.args)
-    assert len(shipped.server.args) == len(asked.server.args) + 1
+    assert (*shipped.server.args[:at], *words, *shipped.server.args[at + 1 :]) == asked.server.args
+    assert words[:1] == ("--cuda-graph-bs-prefill",)[:added]
     assert all(getattr(asked, part) == getattr(shipped, part) for part in ("load", "model", "warmup", "blocks", "gates"))
 
 

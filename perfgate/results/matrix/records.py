@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass as plain
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
@@ -22,6 +21,7 @@ from perfgate.results.resumption import require_equal, require_same_inherited
 from perfgate.results.writer import FolderWriter, begin_folder, format_record
 from perfgate.scenario.matrix import Matrix, parse_matrix
 from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_lines, read_records
+from perfgate.storage.schema import adapt, dump
 
 MATRIX_FILE = "matrix.json"
 TEXT_FILE = "matrix.toml"
@@ -82,35 +82,19 @@ class MatrixEntry:
         )
 
 
-@cache
-def _record_adapter() -> TypeAdapter[MatrixRecord]:
-    return TypeAdapter(MatrixRecord)
-
-
-@cache
-def _entry_adapter() -> TypeAdapter[MatrixEntry]:
-    return TypeAdapter(MatrixEntry)
-
-
 class MatrixWriter(FolderWriter[MatrixEntry]):
     """The writer of one matrix."""
 
     def __init__(self, folder: Path) -> None:
         """Go on behind what the folder of a matrix holds."""
-        super().__init__(folder, _entry_adapter())
+        super().__init__(folder, MatrixEntry)
 
     @classmethod
     def create(cls, folder: Path, record: MatrixRecord, text: str) -> Self:
         """Begin a matrix. Raise EvidenceError if the folder already holds one, or cannot be written."""
-        files = {TEXT_FILE: text.encode(), MATRIX_FILE: format_record(dump_matrix_record(record))}
+        files = {TEXT_FILE: text.encode(), MATRIX_FILE: format_record(dump(record))}
         begin_folder(folder, "matrix", files)
         return cls(folder)
-
-
-def dump_matrix_record(record: MatrixRecord) -> dict[str, Any]:
-    """The content of `matrix.json`."""
-    content: dict[str, Any] = _record_adapter().dump_python(record, mode="json")
-    return content
 
 
 @plain(frozen=True, slots=True, kw_only=True)
@@ -151,9 +135,9 @@ def require_matrix(folder: Path) -> None:
 
 def require_same_matrix(folder: Path, record: MatrixRecord, matrix: Matrix) -> None:
     """Raise EvidenceError naming the first thing that is not as it was when the matrix in `folder` began."""
-    adapter = TypeAdapter(Matrix)
+    adapter = adapt(Matrix)
     stored = read_text(folder)
-    began, begins = dump_matrix_record(read_matrix_record(folder)), dump_matrix_record(record)
+    began, begins = dump(read_matrix_record(folder)), dump(record)
     require_same_inherited(folder, began, begins)
     require_equal(folder, began, begins)
     require_equal(folder, adapter.dump_python(stored), adapter.dump_python(matrix))
@@ -167,9 +151,9 @@ def read_text(folder: Path) -> Matrix:
 
 def read_matrix_record(folder: Path) -> MatrixRecord:
     """Read `matrix.json`. Raise EvidenceError naming the field that is wrong."""
-    return read_json(folder / MATRIX_FILE, _record_adapter(), DAMAGED)
+    return read_json(folder / MATRIX_FILE, MatrixRecord, DAMAGED)
 
 
 def read_entries(folder: Path) -> list[MatrixEntry]:
     """Read the index: a line for each finished window."""
-    return read_records(folder / INDEX_FILE, _entry_adapter(), DAMAGED)
+    return read_records(folder / INDEX_FILE, MatrixEntry, DAMAGED)
