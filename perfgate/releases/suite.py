@@ -128,5 +128,7 @@ def store_release(found: ReleaseRecord, folder: Path) -> Path:
 
 
 def load_releases(folder: Path) -> list[ReleaseRecord]:
-    """Read a folder of such files. Raise EvidenceError naming file and field."""
+    """Read a folder of such files. Raise EvidenceError naming file and field, InputError where no folder is."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; `perfgate engine try --record {folder}` writes into it")
     return [read_json(path, ReleaseRecord, HINT) for path in sorted(folder.glob("*.json"))]

@@ -38,7 +38,7 @@ def add(*, release: str, environments: Path, folder: Path, torch_index: str | No
 
 
 @command.command()
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the page there.")
 def show(*, folder: Path, output: Path | None) -> None:
     """Write the ledger in FOLDER as one page of markdown, each session judged anew from its raw windows."""

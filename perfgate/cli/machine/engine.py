@@ -106,7 +106,7 @@ def bump(*, environments: Path, after: str | None, record: Path | None, torch_in
 
 
 @command.command()
-@click.argument("record", metavar="FOLDER", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("record", metavar="FOLDER", type=click.Path(path_type=Path))
 def table(record: Path) -> None:
     """Print what all releases on record in FOLDER can do, as one page of markdown."""
     click.echo(write_compatibility(load_releases(record)), nl=False)

@@ -9,7 +9,6 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from pathlib import Path
 
 import perfgate
-import perfgate_moe
 from perfgate.engines.sglang_releases import ENGINE, KEPT, STAND_IN, STAND_IN_NAME, WITHOUT_PINS, list_needs, needs_stand_in
 from perfgate.errors import EngineError
 from perfgate.machine.tools import Tool
@@ -21,6 +20,8 @@ REQUIRED = ("torch", "transformers", "xgrammar")
 
 OURS = "sglang-perfgate"
 EXTRA = "cpu-engine"
+PARTS = ("perfgate", "perfgate_moe")
+"""The import packages of this distribution."""
 PLUGINS = "sglang.srt.plugins"
 _EXACT = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==([\w.+!]+)$")
 
@@ -107,8 +108,8 @@ def choose_pins(ours: Mapping[str, str], release: Mapping[str, str]) -> list[str
 
 def show_plugins(packages: Path) -> None:
     """Let a folder of packages see perfgate as it lies here, and its plug-ins for servers."""
-    for package in (perfgate, perfgate_moe):
-        source = Path(str(package.__file__)).parent
+    for name in PARTS:
+        source = Path(perfgate.__file__).parents[1] / name
         link = packages / source.name
         link.unlink(missing_ok=True)
         link.symlink_to(source)
