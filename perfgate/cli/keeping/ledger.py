@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from perfgate.cli.options import add_torch_index_option
-from perfgate.cli.output import write_output
+from perfgate.cli.output import add_format_option, print_result, write_output
 from perfgate.engines.sglang_releases import ENGINE
 from perfgate.releases.ledger import add_release, list_steps, write_ledger
 from perfgate.releases.registry import parse_requirement
@@ -24,7 +24,8 @@ def command() -> None:
 @click.option("--environments", type=click.Path(path_type=Path), required=True, help="Folder for environments, one a release.")
 @click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="The ledger: a folder of result folders.")
 @add_torch_index_option
-def add(*, release: str, environments: Path, folder: Path, torch_index: str | None) -> int:
+@add_format_option
+def add(*, release: str, environments: Path, folder: Path, torch_index: str | None, style: str) -> int:
     """Measure a release against the one before it on the registry, as `perfgate gate cpu-moe` does.
 
     Both are installed where they are not there yet. The exit code is the verdict's.
@@ -33,7 +34,8 @@ def add(*, release: str, environments: Path, folder: Path, torch_index: str | No
     with show_progress() as progress:
         target = add_release(version, environments, folder, progress, torch_index)
     [step] = [one for one in list_steps(folder) if one.folder == target]
-    click.echo(f"{step.base} -> {step.candidate}: {step.verdict.outcome.value}; {target}")
+    told = {"base": step.base, "candidate": step.candidate, "outcome": step.verdict.outcome, "folder": target}
+    print_result(style, told, f"{step.base} -> {step.candidate}: {step.verdict.outcome.value}; {target}")
     return step.verdict.find_exit_code()
 
 
