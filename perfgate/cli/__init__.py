@@ -16,7 +16,7 @@ from perfgate.errors import PerfgateError
 from perfgate_moe.errors import MoeError
 
 DEFECT = 70
-"""The exit code of what nobody foresaw: EX_SOFTWARE of sysexits.h."""
+"""The exit code of an unexpected exception: EX_SOFTWARE of sysexits.h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +121,13 @@ def program() -> None:
 
 
 def run() -> None:
-    """The program. What nobody foresaw ends with 70, because Python's own exit code 1 would say REGRESSION."""
+    """The program. An unexpected exception ends with 70, because Python's own exit code 1 would say REGRESSION."""
     sys.excepthook = end_defective
     sys.exit(main())
 
 
 def end_defective(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback, which whoever mends it needs, and end with 70."""
+    """Print the traceback, which is needed to mend it, and end with 70."""
     sys.__excepthook__(kind, error, trace)
     print(f"perfgate: a defect of perfgate itself, please report it: {kind.__name__}", file=sys.stderr)
     raise SystemExit(DEFECT)
