@@ -59,10 +59,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             module="keeping.history", summary="Keep results in a store that grows: trends, change points, false alarms, costs."
         ),
         "power": Entry(module="reading.power", summary="Show what a baseline's noise lets the gate find, and at what cost."),
+        "ledger": Entry(module="keeping.ledger", summary="Measure each release of SGLang against the one before it."),
         "pack": Entry(module="keeping.pack", summary="Pack the raw files of finished sessions into one file each."),
     },
     "Engines, models and kernels": {
-        "engine": Entry(module="machine.engine", summary="Install or describe the CPU serving engine."),
+        "engine": Entry(module="machine.engine", summary="Install the CPU serving engine and its releases, and try them."),
         "model": Entry(module="machine.model", summary="Verify that a model is the mixture of experts it should be; make one."),
         "kernels": Entry(module="moe.kernels", summary="Judge fused MoE implementations and build ours ahead of time."),
         "completion": Entry(module="completion", summary="Print what makes a shell complete commands and options."),
