@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ import orjson
 
 from perfgate.cli.ci.handoff import FILE, build_subject
 from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.sections import SectionCommand, add_options, judging_option, option_of, subject_option
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.adoption import create_label, list_steps, plan_files, save_files
 from perfgate.github.asked.acceptance import Acceptance, fetch_acceptances, is_accepted
@@ -40,29 +41,19 @@ from perfgate.scenario.catalog import list_scenarios
 from perfgate.scenario.schema import NAME
 
 MAIN = "refs/heads/main"
-SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
+_left_option = option_of("What the jobs left")
+SETTINGS = judging_option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
 EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
-_JUDGING = (
-    click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
-    click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
+_add_judging_options = add_options(
+    judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
+    judging_option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
 )
-_PAGES = click.option(
+_PAGES = judging_option(
     "--pages",
     type=FILE,
     metavar="DIR",
     help="Write there, last, a page and a result folder a scenario, DIR/LABEL/SCENARIO; the comment then names this run.",
 )
-
-
-def add_options(options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    """Give a command several options at once."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 @click.group(name="github")
@@ -138,21 +129,21 @@ def print_outputs(values: Mapping[str, str], style: str, **more: Any) -> None:
     print_result(style, content, *(f"{name}={value}" for name, value in values.items()))
 
 
-@command.command()
-@click.option("--action", type=click.Choice(["run", "skip", "await", "refuse"]), required=True, help="What `plan` decided.")
-@click.option("--result", required=True, metavar="RESULT", help="What became of the measuring jobs: success, skipped, ...")
-@click.option("--matrix", required=True, metavar="JSON", help="The jobs that `plan` wrote.")
-@click.option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
-@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
-@click.option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none.")
-@click.option("--head-sha", required=True, metavar="SHA")
-@click.option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
-@click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
-@click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@add_options(_JUDGING)
+@command.command(cls=SectionCommand)
+@_left_option("--action", type=click.Choice(["run", "skip", "await", "refuse"]), required=True, help="What `plan` decided.")
+@_left_option("--result", required=True, metavar="RESULT", help="What became of the measuring jobs: success, skipped, ...")
+@_left_option("--matrix", required=True, metavar="JSON", help="The jobs that `plan` wrote.")
+@_left_option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
+@subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@subject_option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none.")
+@subject_option("--head-sha", required=True, metavar="SHA")
+@subject_option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
+@subject_option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
+@subject_option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@_add_judging_options
 @SETTINGS
 @add_format_option
-def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:  # noqa: PLR0913, PLR0917 - click hands over one argument an option
+def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:
     """Be the required check: pass only what was measured and not found slower, or what was not to be measured.
 
     No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge. With --format json the
@@ -296,14 +287,14 @@ def learn(matrix: str, artifacts: Path, target: Path, scenarios: tuple[str, ...]
     return 0
 
 
-@command.command()
-@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
-@click.option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
-@click.option("--head-sha", required=True, metavar="SHA", help="The measured commit, 40 digits.")
-@click.option("--matrix", metavar="JSON", help="The jobs that `admit` wrote (default: every job of the settings).")
-@click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
-@click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@add_options(_JUDGING)
+@command.command(cls=SectionCommand)
+@subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@subject_option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
+@subject_option("--head-sha", required=True, metavar="SHA", help="The measured commit, 40 digits.")
+@_left_option("--matrix", metavar="JSON", help="The jobs that `admit` wrote (default: every job of the settings).")
+@subject_option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
+@subject_option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@_add_judging_options
 @_PAGES
 @SETTINGS
 @add_format_option
@@ -342,7 +333,7 @@ def find_link(pages: Path | None, repository: str, run_id: int) -> str:
 @command.command()
 @EVENT
 @click.option("--run-id", type=click.IntRange(min=0), default=0, envvar="GITHUB_RUN_ID", help="The run of this job itself.")
-@add_options(_JUDGING)
+@_add_judging_options
 @_PAGES
 @SETTINGS
 @add_format_option

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Judgement, Outcome
@@ -21,6 +21,7 @@ from perfgate.github.handoff.handoff import Label, Sha, Time
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
 from perfgate.storage.rounding import format_percent
+from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:accepted "
 _END = " -->"
@@ -86,6 +87,6 @@ def _read(comment: Mapping[str, Any]) -> Acceptance | None:
     if not line.endswith(_END):
         return None
     try:
-        return TypeAdapter(Acceptance).validate_json(line.removeprefix(MARK).removesuffix(_END))
+        return adapt(Acceptance).validate_json(line.removeprefix(MARK).removesuffix(_END))
     except ValidationError:
         return None
