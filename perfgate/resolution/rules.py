@@ -8,6 +8,7 @@ from typing import Any
 
 SMALLER_POOL = 0.01
 """The share by which a pool may shrink without being a loss."""
+_PLAIN_METHOD = "UnquantizedFusedMoEMethod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +24,13 @@ class Rule:
 
 
 def _falls(*plain: str) -> Callable[[Any, Any], bool]:
-    """Lost where the candidate takes one of the `plain` ways, which fit everything, and the base took another."""
+    """Lost where the candidate takes one of the `plain` ways, which fit everything, and the base took none of them.
+
+    A value names one way, or several with commas between.
+    """
 
     def is_plain(value: Any) -> bool:
-        return any(str(value).startswith(name) for name in plain)
+        return not set(plain).isdisjoint(str(value).split(", "))
 
     return lambda base, candidate: base is not None and not is_plain(base) and is_plain(candidate)
 
@@ -51,15 +55,15 @@ def _loses_way(base: Any, candidate: Any) -> bool:
 
 
 RULES: Mapping[str, Rule] = {
-    "moe_runner": Rule(means="kernels of the expert layers", is_lost=_falls("triton,", "triton ", "native", "Unquantized")),
-    "moe_method": Rule(means="how expert weights are held", is_lost=_falls("Unquantized")),
+    "moe_runner": Rule(means="kernels of the expert layers", is_lost=_falls("triton", _PLAIN_METHOD)),
+    "moe_method": Rule(means="how expert weights are held", is_lost=_falls(_PLAIN_METHOD)),
     "moe_tiles": Rule(means="table of tuned tiles, first product", is_lost=_is_lost_table),
     "moe_tiles_down": Rule(means="table of tuned tiles, second product", is_lost=_is_lost_table),
     "fused_shared_experts": Rule(means="shared experts in the routed ones' kernel", is_lost=lambda a, b: bool(a) and not b),
     "attention_prefill": Rule(means="attention of prefills", is_lost=_falls("torch_native", "flex_attention", "triton")),
     "attention_decode": Rule(means="attention of decode steps", is_lost=_falls("torch_native", "flex_attention", "triton")),
     "sampling": Rule(means="sampling", is_lost=_falls("pytorch")),
-    "fp8_gemm": Rule(means="8-bit products", is_lost=_falls("triton", "native", "torch")),
+    "fp8_gemm": Rule(means="8-bit products", is_lost=_falls("triton_w8a8_block_fp8_linear", "torch_w8a8_block_fp8_linear")),
     "fp8_gemm_backend": Rule(means="8-bit products, as set", is_lost=_falls("triton", "torch")),
     "fp4_gemm_backend": Rule(means="4-bit products, as set", is_lost=_falls("marlin", "torch")),
     "all_reduce": Rule(means="sums over GPUs", is_lost=_loses_way),

@@ -206,6 +206,30 @@ def test_write_document__has_lines_and_choices():
     assert document["base"]["choices"]["qwen3-30b@h100"]["moe_tiles"] == TILES
 
 
+@pytest.mark.parametrize(
+    ("key", "base", "candidate", "is_lost"),
+    [
+        ("moe_runner", "triton_kernel", "triton", True),
+        ("moe_runner", "flashinfer_mxfp4", "triton_kernel", False),
+        ("moe_runner", "triton", "deep_gemm", False),
+        ("moe_method", "Mxfp4MoEMethod", "UnquantizedFusedMoEMethod", True),
+        ("fp8_gemm", "deepgemm_w8a8_block_fp8_linear_with_fallback", "triton_w8a8_block_fp8_linear", True),
+        ("fp8_gemm", None, "triton_w8a8_block_fp8_linear", False),
+        ("attention_decode", "trtllm_mla", "triton", True),
+        ("attention_decode", "triton", "torch_native", False),
+        ("sampling", "flashinfer", "pytorch", True),
+        ("fused_shared_experts", 1, 0, True),
+        ("all_reduce", "custom, NCCL", "FlashInfer fusion, custom, NCCL", False),
+        ("all_reduce", "FlashInfer fusion, custom, NCCL", "one GPU", True),
+        ("flag enable_fused_qk_norm_rope", True, None, True),
+        ("flag enable_fused_qk_norm_rope", None, True, False),
+        ("no such key", "a", "b", False),
+    ],
+)
+def test_is_loss__by_direction(key, base, candidate, is_lost):
+    assert is_loss(key, base, candidate) is is_lost
+
+
 @pytest.mark.parametrize("key", RULES)
 def test_is_loss__equal_values_never_are(key):
     value = CHOICES.get(key, 1)
