@@ -20,17 +20,17 @@ SAMPLED = (
         "0.5.13 -> 0.5.14",
         "`mamba_scheduler_strategy` is gone, `mamba_radix_cache_strategy` is new",
         "27418",
-        "proposes this renaming in June 2026, closed as done",
+        "proposes this renaming in June 2026; it is closed",
     ),
     (
         "0.5.14 -> 0.5.15.post1",
         "`graph_prefill` of deepseek-v3 on b200: disabled",
         "28053",
-        "is titled so: prefill graphs of this model off by default where attention is trtllm_mla, which is the choice there",
+        "is titled so: prefill graphs of this model off by default where attention is trtllm_mla",
     ),
     (
         "0.5.14 -> 0.5.15.post1",
-        "`graph_prefill` of deepseek-v3 on h20, h200: disabled",
+        "`graph_prefill` of deepseek-v3 on h20 and h200: disabled",
         "32785",
         "tells of the rule: the breakable backend, the default by then, is off with MLA attention",
     ),
@@ -38,7 +38,7 @@ SAMPLED = (
         "all",
         "deepseek-v3 on h200 finds only the table of Triton 3.5.1",
         "24562",
-        "says that Triton 3.6.0 has none for this model, and made 3.5.1 the fallback in place of 3.3.1",
+        "says that Triton 3.6.0 has none for it, and made 3.5.1 the fallback in place of 3.3.1",
     ),
     (
         "0.5.17 -> 0.5.18",
@@ -48,14 +48,13 @@ SAMPLED = (
     ),
 )
 
-
 LIMITS = f"""\
-- Releases from {FIRST} to {LAST} were read beside one torch (2.13, CPU) and one transformers (5.12.1), with the version of Triton and
-  the CUDA of the torch that each pins, in its text alone. Kernel packages were empty modules: what they choose by themselves,
-  autotuning and checks of their versions at a start are not in it.
+- Releases from {FIRST} to {LAST} were read beside one torch (2.13, CPU) and one transformers (5.12.1), with the version of
+  Triton and the CUDA of the torch that each pins, in its text alone. Kernel packages were empty modules: what they choose by
+  themselves, autotuning and checks of their versions at a start are not in it.
 - The pool is the engine's formula over made-up memory, with weights of the layers as built: graphs and activations are what the
-  static share leaves. No start on a real card was compared with it.
-- `lost` says that something was given up, not that it is slower: a default may move for a good reason, which is what a reason is for.
+  static share leaves, and what loading lays out anew is not in it. Compare it, do not count on it.
+- `lost` says that something was given up, not that it is slower: a default may move for a good reason, which is asked for.
 """
 
 
@@ -72,11 +71,13 @@ def render() -> str:
 def _write() -> Iterator[str]:
     yield "# What releases of SGLang choose"
     yield ""
-    yield "Written by `python -m benchmarks.resolve.page` from [results](../../benchmarks/resolve/results). No GPU was used and nothing"
-    yield "was measured but the time that it took: this is what the engine's own code says. [How to use it](../how-to/resolve.md)."
+    yield "Written by `python -m benchmarks.resolve.page` from [results](../../benchmarks/resolve/results). No GPU was used and"
+    yield "nothing was measured but the time it took: this is what the engine's own code says."
+    yield "[How to use it](../how-to/resolve.md)."
     yield from _write_pairs()
     yield from _write_tables()
     yield from _write_seeds()
+    yield from _write_start()
     yield from _write_sampled()
     yield from _write_cost()
     yield from _write_limits()
@@ -134,6 +135,18 @@ def _write_seeds() -> Iterator[str]:
         lines = [line for line in row["lines"] if line.startswith(("lost  ", "changed  "))]
         is_found = "yes" if row["is_found"] else "**no**"
         yield f"| {name} | {is_found} | " + ("<br>".join(lines) or "not one line").replace("|", "\\|") + " |"
+
+
+def _write_start() -> Iterator[str]:
+    start = load("start")
+    yield from ("", "## Against a start on a real card", "")
+    name, equal = Path(start["session"]).name, start["settings"] - len(start["differing"])
+    yield f"Session [{name}](../../{start['session']}) keeps what a server of 0.5.16 on an H200 said of itself."
+    yield f"The same command line, resolved here: of {start['settings']} settings {equal} are equal,"
+    for name, (real, here) in start["differing"].items():
+        yield f"`{name}` is not ({real} there, {here} here)."
+    yield f"The layers as built hold {start['weights_gib']} GiB; loading them there took {start['weights_of_the_start_gb']} GB:"
+    yield "what is laid out anew after loading is not in the estimate of the pool."
 
 
 def _write_sampled() -> Iterator[str]:

@@ -39,7 +39,6 @@ class _Environment:
     sglang: str
     torch: str
     triton: str
-    note: str
     stand_ins: tuple[str, ...]
 
 
@@ -81,9 +80,9 @@ def _describe_model(model: Model, gpu: Gpu, folder: Path) -> dict[str, Any]:
     shutil.copyfile(CONFIGS / f"{model.name}.json", folder / "config.json")
     size = model.count_gpus(gpu.name)
     hosts = size // _ONE_HOST
-    args = {"nnodes": hosts, "node_rank": 0, "dist_init_addr": "127.0.0.1:20000"} if hosts > 1 else {}
+    args = ["--nnodes", str(hosts), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"] if hosts > 1 else []
     known = {"name": model.name, "folder": str(folder), "module": model.module, "architecture": model.architecture}
-    return known | {"tp": size, "args": args}
+    return known | {"tp": size, "args": [*args, *model.args]}
 
 
 def _ask(source: Source, gpus: Sequence[dict[str, Any]], home: Path) -> list[str]:
@@ -111,14 +110,13 @@ def _gather(source: Source, lines: Sequence[str]) -> Resolution:
     environment = next(iter(_parse(_ENVIRONMENT, source, lines[:1])))
     readings: dict[Case, Reading] = {(line.model, line.gpu): _clean(line) for line in _parse(_MODEL, source, lines[1:])}
     version = "" if source.is_tree else environment.sglang
-    notes = (f"{source.name}: {environment.note}",) if environment.note else ()
     return Resolution(
         name=source.name,
         version=version,
         torch=environment.torch,
         triton=environment.triton,
         readings=readings,
-        notes=notes + tell_version(source.name, version),
+        notes=tell_version(source.name, version),
         stand_ins=environment.stand_ins,
     )
 

@@ -26,7 +26,8 @@ class Gpu:
 class Model:
     """A model by its shape. `module` and `architecture` are its class in the engine, `tp` the GPUs that share it.
 
-    `tp_on` is another number on a GPU whose memory is too small for that; above eight it takes two hosts.
+    `tp_on` is another number on a GPU whose memory is too small for that; above eight it takes two hosts. `args` are more
+    words of the server's command line.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Model:
     architecture: str
     tp: int = 1
     tp_on: Mapping[str, int] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
 
     def count_gpus(self, gpu: str) -> int:
         """How many GPUs share the model where they are `gpu`."""

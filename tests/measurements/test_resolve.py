@@ -1,5 +1,7 @@
 """The page about releases stands on the stored comparisons."""
 
+from itertools import pairwise
+
 from benchmarks.resolve.page import PAGE, SAMPLED, load, render
 from benchmarks.resolve.releases import RELEASES
 from benchmarks.resolve.seeds import SEEDS
@@ -19,7 +21,7 @@ def test_seeds__each_was_found_by_one_line_and_equal_trees_have_none():
 
 
 def test_releases__every_part_of_every_pair_was_verified():
-    for base, candidate in zip(RELEASES[:-1], RELEASES[1:], strict=True):
+    for base, candidate in pairwise(RELEASES):
         document = load(f"{base}-{candidate}")
 
         assert (document["base"]["version"], document["candidate"]["version"]) == (base, candidate)
@@ -27,6 +29,6 @@ def test_releases__every_part_of_every_pair_was_verified():
 
 
 def test_sampled__names_pairs_that_were_compared():
-    names = {f"{base} -> {candidate}" for base, candidate in zip(RELEASES[:-1], RELEASES[1:], strict=True)}
+    names = {f"{base} -> {candidate}" for base, candidate in pairwise(RELEASES)}
 
     assert {pair for pair, *_ in SAMPLED} <= names | {"all"}

@@ -12,7 +12,7 @@ from perfgate.resolution.arms import Source
 from perfgate.resolution.ask import ask_arms
 from perfgate.resolution.table import CONFIGS, GPUS, MODELS
 
-ENVIRONMENT = {"sglang": "0.5.23", "torch": "2.14.1", "triton": "3.8.0", "note": "", "stand_ins": ["sgl_kernel"]}
+ENVIRONMENT = {"sglang": "0.5.23", "torch": "2.14.1", "triton": "3.8.0", "stand_ins": ["sgl_kernel"]}
 ANSWER = {"flags": {"page_size": 1}, "choices": {"moe_runner": "triton", "pool_tokens": 700_000}, "unverified": {}}
 PROGRAM = """#!{python}
 import json, os, sys

@@ -1,8 +1,11 @@
 """The parts of the probe that need no engine: pins, toolkits, names of arguments through the releases."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
-from perfgate.resolution.probe.answer import read_pins, run_apart
+from perfgate.resolution.probe.answer import choose_toolkit, read_pins, run_apart
 from perfgate.resolution.probe.arguments import describe_graphs, describe_reduce, list_choices, list_flags, to_plain
 
 OLD = {
@@ -87,6 +90,36 @@ def test_read_pins__names_extras_and_markers():
         "torch-memory-saver": "",
         "torchvision": "",
     }
+
+
+KITS = {"2.11.0": {"triton": "3.6.0", "cuda": "13.0"}, "2.14.1": {"triton": "3.8.0", "cuda": "13.0"}}
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    modules = {
+        "torch": SimpleNamespace(__version__="2.15.0+cu130", version=SimpleNamespace(cuda="13.1")),
+        "triton": SimpleNamespace(__version__="3.9.0"),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.parametrize(
+    ("pin", "asked", "triton", "unknown"),
+    [
+        ("2.11.0", "", "3.6.0", ""),
+        ("2.11.0", "3.7.1", "3.7.1", ""),
+        ("2.15.0", "", "3.9.0", ""),  # the very torch that is here
+        ("2.16.0", "", "3.9.0", "the release asks for torch 2.16.0, whose Triton is not known"),
+        ("", "", "3.9.0", "the release asks for no one torch, whose Triton is not known"),
+    ],
+)
+@pytest.mark.usefixtures("installed")
+def test_choose_toolkit__by_the_torch_that_a_release_pins(pin, asked, triton, unknown):
+    toolkit, why = choose_toolkit(pin, {"triton": asked, "toolkits": KITS})
+
+    assert (toolkit["triton"], why) == (triton, unknown)
 
 
 def test_run_apart__a_process_that_dies_says_nothing():

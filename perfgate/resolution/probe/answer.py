@@ -2,8 +2,8 @@
 
 Standard input has one JSON object: `gpus`, `requires` (of the release; empty where the environment's own metadata say it),
 `toolkits` by version of torch, `triton` in place of what the toolkit brings, and `stand_ins` by distribution. A GPU has
-`models`, each with a `name`, the `folder` of its config.json, its `module` and `architecture` in the engine, `tp` and further
-`args`. The first line of the answer tells of the environment, each other one of a model on a GPU.
+`models`, each with a `name`, the `folder` of its config.json, its `module` and `architecture` in the engine, `tp` and `args`,
+further words of the command line. The first line of the answer tells of the environment, each other one of a model on a GPU.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def prepare(request: dict[str, Any]) -> dict[str, Any]:
         import_module(name)
     getattr(import_module("transformers"), "AutoProcessor", None)  # loaded when it is asked for
     pins = read_pins(request["requires"] or requires("sglang") or [])
-    toolkit, note = choose_toolkit(pins.get("torch", ""), request)
+    toolkit, unknown = choose_toolkit(pins.get("torch", ""), request)
     modules = {name: pins[package] for package, names in request["stand_ins"].items() if package in pins for name in names}
     absent = {name: pin for name, pin in modules.items() if find_spec(name) is None}
-    told = {"sglang": read_version("sglang"), "torch": pins.get("torch", ""), "triton": toolkit["triton"], "note": note}
-    return {"toolkit": toolkit, "absent": absent, "told": told | {"stand_ins": sorted(absent)}}
+    told = {"sglang": read_version("sglang"), "torch": pins.get("torch", ""), "triton": toolkit["triton"]}
+    return {"toolkit": toolkit, "unknown": unknown, "absent": absent, "told": told | {"stand_ins": sorted(absent)}}
 
 
 def read_pins(lines: list[str]) -> dict[str, str]:
@@ -51,17 +51,20 @@ def read_pins(lines: list[str]) -> dict[str, str]:
 
 
 def choose_toolkit(torch_pin: str, request: dict[str, Any]) -> tuple[dict[str, str], str]:
-    """Triton and CUDA of the torch that the release pins; of an unknown one this environment's, and a line that says so."""
-    import triton  # noqa: PLC0415 - in the arm's environment
+    """Triton and CUDA of the torch that the release pins, and why they are not known; empty where they are.
 
-    known = request["toolkits"].get(torch_pin)
-    last = list(request["toolkits"].values())[-1]
-    toolkit = known or {"triton": triton.__version__, "cuda": last["cuda"]}
+    An environment that has that very torch says it by itself.
+    """
+    torch, triton = import_module("torch"), import_module("triton")
+    known = dict(list(request["toolkits"].values())[-1])
     if request["triton"]:
-        return toolkit | {"triton": request["triton"]}, ""
-    asked, here = f"torch {torch_pin}" if torch_pin else "no one torch", toolkit["triton"]
-    note = f"it asks for {asked}, whose Triton is not known; tables are looked up for Triton {here} of this environment"
-    return toolkit, "" if known else note
+        return known | {"triton": request["triton"]}, ""
+    if torch_pin in request["toolkits"]:
+        return request["toolkits"][torch_pin], ""
+    here = {"triton": triton.__version__, "cuda": torch.version.cuda or known["cuda"]}
+    if torch_pin == torch.__version__.partition("+")[0]:
+        return here, ""
+    return here, f"the release asks for {f'torch {torch_pin}' if torch_pin else 'no one torch'}, whose Triton is not known"
 
 
 def read_version(package: str) -> str:
@@ -99,13 +102,17 @@ def read_gpu(gpu: dict[str, Any], prepared: dict[str, Any]) -> list[dict[str, An
         traceback.print_exc()
         why = {"import": readings.describe(error)}
         return [name_model(model, gpu) | {"flags": {}, "choices": {}, "unverified": why} for model in gpu["models"]]
-    return [one for model in gpu["models"] for one in run_apart(read_model, model, gpu) or [tell_dead(model, gpu)]]
+    return [
+        one
+        for model in gpu["models"]
+        for one in run_apart(read_model, model, gpu, prepared["unknown"]) or [tell_dead(model, gpu)]
+    ]
 
 
-def read_model(model: dict[str, Any], gpu: dict[str, Any]) -> list[dict[str, Any]]:
-    """One model's reading."""
+def read_model(model: dict[str, Any], gpu: dict[str, Any], unknown: str) -> list[dict[str, Any]]:
+    """One model's reading; `unknown` says why its Triton is, empty where it is not."""
     try:
-        return [name_model(model, gpu) | readings.read(model, Path(model["folder"]))]
+        return [name_model(model, gpu) | readings.read(model, Path(model["folder"]), unknown)]
     except Exception as error:  # noqa: BLE001 - foreign code: said in one line
         traceback.print_exc()
         return [name_model(model, gpu) | {"flags": {}, "choices": {}, "unverified": {"arguments": readings.describe(error)}}]

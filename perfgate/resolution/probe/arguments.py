@@ -47,9 +47,10 @@ _REDUCE = (
 
 
 def resolve_arguments(model: dict[str, Any], folder: Path) -> Any:
-    """The engine's own arguments, resolved as its launcher does it."""
+    """The engine's own arguments, read off a command line and resolved as its launcher does it."""
     module = import_module("sglang.srt.server_args")
-    args = module.ServerArgs(model_path=str(folder), tp_size=model["tp"], **model.get("args", {}))
+    words = ["--model-path", str(folder), "--tp-size", str(model["tp"]), *model["args"]]
+    args = module.prepare_server_args(words)
     # Since 0.5.19 an object of arguments is raw until it is asked to resolve.
     if hasattr(args, "resolve_once"):
         args.resolve_once()

@@ -23,8 +23,11 @@ GIB = 1 << 30
 MAX_WORDS = 160
 
 
-def read(model: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Flags, choices and what could not be verified of one model, whose config.json lies in `folder`."""
+def read(model: dict[str, Any], folder: Path, unknown: str) -> dict[str, Any]:
+    """Flags, choices and what could not be verified of one model, whose config.json lies in `folder`.
+
+    Where `unknown` says why the release's Triton is not known, no table is looked up for another one.
+    """
     choices: dict[str, Any] = {}
     unverified: dict[str, str] = {}
     args = arguments.resolve_arguments(model, folder)
@@ -40,6 +43,9 @@ def read(model: dict[str, Any], folder: Path) -> dict[str, Any]:
         unverified["layers"] = describe(error)
         return {"flags": flags, "choices": choices, "unverified": unverified}
     for name, part in PARTS.items():
+        if part is read_tables and unknown:
+            unverified[name] = unknown
+            continue
         try:
             choices |= part(args, config, built)
         except Exception as error:  # noqa: BLE001 - the same
