@@ -13,6 +13,7 @@ names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass as plain
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +25,8 @@ from pydantic.dataclasses import dataclass
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
-from perfgate.storage.journal import DAMAGED, read_json, read_records, write_atomically
+from perfgate.scenario.schema import Scenario, parse_scenario
+from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_records, write_atomically
 from perfgate.storage.schema import dump, parse_json
 from perfgate_moe.proof.values import KernelProof
 
@@ -54,24 +56,34 @@ class ArmRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class SessionRecord:
-    """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
+class FolderRecord:
+    """What was fixed before the first window of a session or a matrix.
 
-    `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
-    `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
-    `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
-    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if that was asked. `inherited` are the
-    variables that steer engines and that servers of both arms took over from the measuring command; None in older folders.
+    `inherited` are the variables that steer engines and that servers of all arms took over from the measuring command; None in
+    older folders.
     """
 
     schema: Literal[1]
     perfgate: str
+    begun_utc: str
+    model: Mapping[str, str]
+    inherited: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class SessionRecord(FolderRecord):
+    """What was fixed before the first window of a session. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
+
+    `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
+    `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
+    `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
+    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if that was asked.
+    """
+
     scenario: str
     workload_hash: str
     purpose: Literal["ab", "calibration"]
-    begun_utc: str
     arms: Mapping[Arm, ArmRecord]
-    model: Mapping[str, str]
     notes: tuple[str, ...] = ()
     rule: str = ""
     looks: tuple[int, ...] = ()
@@ -80,15 +92,12 @@ class SessionRecord:
     scenarios_in_pr: Annotated[int, Field(ge=1)] = 1
     has_base: bool = True
     kernels: KernelProof | None = None
-    inherited: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class WindowRecord:
-    """One line of the index: a finished window, where it stands and where its raw output lies."""
+class IndexLine:
+    """A finished window: its place within a start, and where its raw output lies."""
 
-    arm: Arm
-    block: Annotated[int, Field(ge=1)]
     start: Annotated[int, Field(ge=1)]
     index: Annotated[int, Field(ge=0)]
     role: Role
@@ -97,6 +106,31 @@ class WindowRecord:
     file: Annotated[str, Field(pattern=r"^windows/\d{4,6}\.jsonl\.gz$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     telemetry: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class WindowRecord(IndexLine):
+    """One line of a session's index: the window of an arm in a block."""
+
+    arm: Arm
+    block: Annotated[int, Field(ge=1)]
+
+
+@plain(frozen=True, slots=True, kw_only=True)
+class FolderLayout:
+    """What sets the folders of a session and of a matrix apart.
+
+    `record_file` holds what was fixed before the first window, and marks the folder as begun; `text_file` holds what was to be
+    measured, as it was read; `line` is what the index consists of.
+    """
+
+    what: str
+    record_file: str
+    text_file: str
+    line: type[IndexLine]
+
+
+SESSION_LAYOUT = FolderLayout(what="session", record_file=SESSION_FILE, text_file=SCENARIO_FILE, line=WindowRecord)
 
 
 def read_record(folder: Path) -> SessionRecord:
@@ -109,6 +143,12 @@ def read_record(folder: Path) -> SessionRecord:
             f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
         )
     return read_json(path, SessionRecord, DAMAGED)
+
+
+def read_scenario(folder: Path) -> Scenario:
+    """Read `scenario.toml`. Raise EvidenceError when it is missing, ScenarioError with line and key."""
+    path = folder / SCENARIO_FILE
+    return parse_scenario(read_bytes(path).decode("utf-8", "replace"), str(path))
 
 
 def read_entries(folder: Path) -> list[WindowRecord]:

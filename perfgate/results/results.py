@@ -28,11 +28,12 @@ from perfgate.results.records import (
     list_options,
     read_entries,
     read_record,
+    read_scenario,
 )
 from perfgate.scenario.catalog import list_scenarios
 from perfgate.scenario.safeguards import Check
-from perfgate.scenario.schema import Scenario, parse_scenario
-from perfgate.storage.journal import read_bytes, read_lines
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.journal import read_lines
 
 
 def measure_time(events: Sequence[Mapping[str, Any]], windows: Sequence[Window], superseded: Sequence[Window]) -> Timing | None:
@@ -84,7 +85,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     """Read a result folder, whole or cut off by a crash. Raise EvidenceError naming the file and the field that is wrong."""
     folder = Path(folder)
     record = read_record(folder)
-    scenario = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
+    scenario = read_scenario(folder)
     events = list(read_lines(folder / EVENTS_FILE))
     windows, superseded, damage = load_windows(folder, read_entries(folder), scenario, events)
     expert_use, lost = load_use(folder, tuple(record.arms))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Literal
 
 from perfgate import __version__
 from perfgate.core import Arm
@@ -19,9 +19,9 @@ from perfgate.errors import EngineError, InterruptedRunError, ModelError, Teleme
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.records import SESSION_FILE, SessionRecord
+from perfgate.results.records import SESSION_FILE, SessionRecord, read_record, read_scenario
 from perfgate.results.resumption import Progressed, read_progressed, require_same
-from perfgate.results.writer import FolderWriter, ResultWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Model, Scenario
 from perfgate.serving.client import Client, verify_files
@@ -120,9 +120,7 @@ def measure(request: Request, progress: Progress) -> None:
 
 
 @contextmanager
-def open_drive(
-    writer: FolderWriter[Any], telemetry: Telemetry, locks: Sequence[int], progress: Progress
-) -> Iterator[StartDriver]:
+def open_drive(writer: ResultWriter, telemetry: Telemetry, locks: Sequence[int], progress: Progress) -> Iterator[StartDriver]:
     """What drives starts into a folder: the machine is watched, signals end it well, and no process outlives it.
 
     `locks` are descriptors of the locks that are held until nothing is left of a crash.
@@ -192,7 +190,8 @@ def find_progressed(request: Request, record: SessionRecord) -> Progressed:
     """How far the session that is to be resumed got. Raise EvidenceError when the folder holds another one."""
     if not request.resume or not (request.folder / SESSION_FILE).exists():
         return Progressed()
-    require_same(request.folder, record, request.scenario)
+    folder = request.folder
+    require_same(folder, (read_record(folder), record), (read_scenario(folder), request.scenario))
     return read_progressed(request.folder)
 
 

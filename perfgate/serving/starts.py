@@ -13,7 +13,7 @@ from perfgate.errors import ServerError
 from perfgate.evidence import Answers
 from perfgate.results.answers import store_answers
 from perfgate.results.expert_use import load_use, store_use
-from perfgate.results.writer import FolderWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.launch import Launch
@@ -72,7 +72,7 @@ class StartDriver:
     folder's times count, `starts` the number of the last start.
     """
 
-    writer: FolderWriter[Any]
+    writer: ResultWriter
     reaper: Reaper
     progress: Progress
     telemetry: Telemetry

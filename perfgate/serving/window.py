@@ -10,7 +10,7 @@ from typing import Any
 from perfgate.core import Arm, Run
 from perfgate.errors import ClientError, EvidenceError, InterruptedRunError
 from perfgate.readers.bench_serving import read_window
-from perfgate.results.writer import FolderWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Expect, Gsm8k
 from perfgate.scenario.schema import Scenario
@@ -55,7 +55,7 @@ class Taken:
         return float(self.facts["ended_s"] - self.facts["begun_s"])
 
 
-def note_other_work(writer: FolderWriter[Any], at_s: float, place: Mapping[str, Any], taken: Taken) -> None:
+def note_other_work(writer: ResultWriter, at_s: float, place: Mapping[str, Any], taken: Taken) -> None:
     """Write down what the server did in the window at `place` besides serving, with the names of what was compiled."""
     if taken.other_work:
         compiled = taken.watch.compiled[:MAX_NAMED]

@@ -17,7 +17,8 @@ from perfgate.results.records import ArmRecord
 from perfgate.serving.injection.injection import VARIABLE
 
 STEERING = (
-    *(prefix for engine in ENGINES.values() for prefix in engine.steering),
+    # A row that is a variant of another engine's has its variables too.
+    *sorted({prefix for engine in ENGINES.values() for prefix in engine.steering}),
     "CUDA_",
     "CUBLAS_",
     "NCCL_",

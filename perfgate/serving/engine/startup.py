@@ -14,7 +14,7 @@ import httpx
 
 from perfgate.core import Arm
 from perfgate.results.server_info import ServerInfo, store_info
-from perfgate.results.writer import FolderWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.server import Server
@@ -25,7 +25,7 @@ MAX_TEXT = 400
 _RANK = re.compile(r"TP(\d+)")
 
 
-def note_start(server: Server, writer: FolderWriter[Any], *, arm: Arm, start: int, at_s: float) -> None:
+def note_start(server: Server, writer: ResultWriter, *, arm: Arm, start: int, at_s: float) -> None:
     """Write down what a start that got ready took, by phases, and the settings that it resolved to."""
     facts: dict[str, Any] = {"ready_s": round(server.ready_s, 3), **read_phases(server.launch, server.log)}
     if (cache := read_cache(server.launch)) is not None:
