@@ -7,6 +7,10 @@ of a session exchange from block to block: the *leader*. Ports are drawn anew fo
 stored session of equal arms this counts the mean difference of its blocks, what the scatter of its windows alone makes of that,
 and how much of it goes with the leader.
 
+Two questions are asked. Do sessions differ from zero by more than windows explain? Cochran's Q says so of whatever sticks to a
+start, a block or a session. Do they by more than their own blocks differ? The ratio F of mean squares says so of what sticks to
+an arm for a whole session, which is what the rule assumes of an offset and more blocks do not average.
+
 Arms are summed up by the mean of their windows here, not by the median that the verdict takes, for its error is known from
 their scatter. The bounds of the offset's standard deviation are where Cochran's Q leaves the middle 90 % of chi-square
 (Viechtbauer, "Confidence intervals for the amount of heterogeneity in meta-analysis", Statistics in Medicine 26, 2007).
@@ -30,6 +34,7 @@ from perfgate.core import Arm
 from perfgate.metrics import METRICS
 from perfgate.results.records import EVENTS_FILE
 from perfgate.stats import special
+from perfgate.stats.components import find_offset_variance
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
@@ -149,6 +154,7 @@ def group(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, A
         "caches the same": [row for row in rows if row["caches"] == "the same"],
         "caches different": [row for row in rows if row["caches"] == "different"],
         "weights that route": [row for row in rows if row["routes"]],
+        "dummy weights": [row for row in rows if not row["routes"]],
     }
 
 
@@ -157,12 +163,21 @@ def sum_up(name: str, rows: Sequence[Mapping[str, Any]], metric: str) -> dict[st
     offsets = [row["offsets"][metric] for row in rows]
     leader, leader_error = pool_leader(offsets)
     q = find_q(offsets)
+    many = [one.differences for one in offsets if len(one.differences) > 1]
+    blocks = sum(map(len, many))
+    within = fsum(variance(found) * (len(found) - 1) for found in many) / (blocks - len(many))
+    between = fsum(len(found) * fmean(found) ** 2 for found in many) / len(many)
     return {
         "group": name,
         "metric": metric,
         "sessions": len(offsets),
+        "blocks": sum(len(one.differences) for one in offsets),
+        "block_sd": round(sqrt(within), 6),
+        "f": round(between / within, 3),
+        "f_p": round(float(special.fdtrc(len(many), blocks - len(many), between / within)), 5),
+        "offset": round(sqrt(find_offset_variance(many)), 6),
         "q": round(q, 3),
-        "p": round(float(special.chdtrc(len(offsets), q)), 5),
+        "q_p": round(float(special.chdtrc(len(offsets), q)), 5),
         "offset_low": round(bound_offset(offsets, 1 - CONFIDENCE), 6),
         "offset_high": round(bound_offset(offsets, CONFIDENCE), 6),
         "leader": round(leader, 6),
