@@ -30,8 +30,9 @@ from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.inheritance import inherit, read_steering
 from perfgate.serving.engine.launch import Launch
-from perfgate.serving.measure import locate_model, open_drive, require_engine, write_utc
+from perfgate.serving.measure import open_drive, require_engine, write_utc
 from perfgate.serving.model.gpu_memory import require_memory
+from perfgate.serving.model.location import locate_model
 from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress

@@ -23,16 +23,15 @@ from perfgate.results.records import SESSION_FILE, SessionRecord, read_record, r
 from perfgate.results.resumption import Progressed, read_progressed, require_same
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
-from perfgate.scenario.schema import Model, Scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_facts import verify_facts
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.model.generated_model import GENERATED, write_model
 from perfgate.serving.model.gpu_memory import require_memory
-from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
+from perfgate.serving.model.location import locate_model
 from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import describe_model, verify_served
 from perfgate.serving.progress import Progress
@@ -41,7 +40,6 @@ from perfgate.serving.session import Driver
 from perfgate.serving.starts import StartDriver
 from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
 from perfgate.serving.window import Plan
-from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
 from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.proof.values import KernelProof
@@ -224,22 +222,6 @@ def build_plan(request: Request, model: Path) -> Plan:
 def prepare_model(request: Request, progress: Progress) -> Path:
     """Return the folder of the request's model."""
     return locate_model(request.scenario.model, request.model, progress)
-
-
-def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
-    """Return the model's folder: the one given, else the scenario's, generated first where the scenario says so.
-
-    A hub id is looked up in the cache of this machine. Raise InputError when it is not there.
-    """
-    if given is not None:
-        return given
-    if not model.path.startswith(GENERATED):
-        return find_snapshot(model.path, find_cache()) if is_hub_id(model.path) else Path(model.path)
-    name = model.path.removeprefix(GENERATED)
-    folder = find_state_dir() / "models" / name
-    if not folder.exists():
-        progress.step(f"generating {name} with drawn weights in {folder}")
-    return write_model(folder, name)
 
 
 def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:

@@ -22,7 +22,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.engine.startup import count_cached, note_start
 from perfgate.serving.equivalence import ask
 from perfgate.serving.experts.expert_probe import probe
-from perfgate.serving.model.routed_proof import require_routed
+from perfgate.serving.model.served_model import require_routed
 from perfgate.serving.progress import Progress
 from perfgate.serving.watch.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run, note_other_work

@@ -143,7 +143,7 @@ def print_outputs(values: Mapping[str, str], style: str, **more: Any) -> None:
 @_add_judging_options
 @SETTINGS
 @add_format_option
-def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:  # noqa: PLR0913, PLR0917 - click hands over one argument an option
+def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:
     """Be the required check: pass only what was measured and not found slower, or what was not to be measured.
 
     No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge. With --format json the

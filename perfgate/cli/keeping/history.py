@@ -100,7 +100,7 @@ def _print_history(history: History) -> None:
 @click.option("--by", "person", required=True, metavar="NAME", help="Who overruled it.")
 @click.option("--accepted", is_flag=True, help="The loss is real and accepted; without this the verdict was a false alarm.")
 @add_format_option
-def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:  # noqa: PLR0913 - click hands over one argument an option
+def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:
     """Write into the ledger of false alarms that a person overruled a verdict. SESSION may be cut to its first digits."""
     require_extra()
     from perfgate.cli.keeping.history_work import overrule  # noqa: PLC0415 - as above

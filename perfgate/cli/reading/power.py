@@ -76,7 +76,7 @@ _SECONDS = _Positive(1e6)
 )
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg file.")
-def command(  # noqa: PLR0913, PLR0917 - one argument per option
+def command(
     baseline_file: Path | None,
     scenario_name: str | None,
     folders: tuple[Path, ...],

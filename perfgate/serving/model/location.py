@@ -1,7 +1,7 @@
-"""Where a model of the Hugging Face hub lies on this machine; its cache is read, and nothing is downloaded.
+"""Where a model lies on this machine: in its folder, generated here, or in the cache of the Hugging Face hub.
 
-The layout is the hub's own: `models--ORG--NAME/refs/main` names a commit, whose files are `snapshots/COMMIT`, links into
-`blobs`. It is read here, so that the judging Python needs no package of the hub.
+Nothing is downloaded. The layout is the hub's own: `models--ORG--NAME/refs/main` names a commit, whose files are
+`snapshots/COMMIT`, links into `blobs`. It is read here, so that the judging Python needs no package of the hub.
 """
 
 from __future__ import annotations
@@ -12,8 +12,28 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfgate.errors import InputError
+from perfgate.scenario.schema import Model
+from perfgate.serving.model.generated_model import GENERATED, write_model
+from perfgate.serving.progress import Progress
+from perfgate.storage.state import find_state_dir
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
+    """Return the model's folder: the one given, else the scenario's, generated first where the scenario says so.
+
+    A hub id is looked up in the cache of this machine. Raise InputError when it is not there.
+    """
+    if given is not None:
+        return given
+    if not model.path.startswith(GENERATED):
+        return find_snapshot(model.path, find_cache()) if is_hub_id(model.path) else Path(model.path)
+    name = model.path.removeprefix(GENERATED)
+    folder = find_state_dir() / "models" / name
+    if not folder.exists():
+        progress.step(f"generating {name} with drawn weights in {folder}")
+    return write_model(folder, name)
 
 
 def is_hub_id(path: str) -> bool:

@@ -9,8 +9,7 @@ from perfgate.cli import main
 from perfgate.errors import InputError, ModelError
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import Model
-from perfgate.serving.measure import locate_model
-from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
+from perfgate.serving.model.location import find_cache, find_snapshot, is_hub_id, locate_model
 from perfgate.serving.model.model_guard import verify_model
 from perfgate.serving.model.served_model import describe_model, digest_weights, verify_served
 from tests.fakes.hub import QUANTISED_GPT_OSS
