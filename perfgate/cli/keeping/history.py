@@ -32,6 +32,9 @@ command.add_command(import_past)
 @click.option("--base-commit", default="", help="Commit of the base arm; an A/A session has one commit.")
 @RUNNER
 @click.option("--release", default="", metavar="NAME", help="These sessions are a release's: creep is measured against them.")
+@click.option("--repository", default="", metavar="URL", help="Its address, such as https://github.com/OWNER/NAME, for links.")
+@click.option("--pull-request", default="", metavar="NUMBER", help="The pull request that was measured.")
+@click.option("--run", default="", envvar="GITHUB_RUN_ID", metavar="NUMBER", help="The run that measured.")
 @click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable.")
 @add_format_option
 def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], style: str, **told: str) -> int:

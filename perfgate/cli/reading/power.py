@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from perfgate.cli.reading.designing import choose_all, format_design
+from perfgate.cli.sections import SectionCommand, folder_option, option_of
 from perfgate.errors import BaselineError, InputError
 from perfgate.evidence import Session
 from perfgate.gate.baseline_files import load_baseline
@@ -46,36 +47,41 @@ _COST = Cost()
 _SECONDS = _Positive(1e6)
 
 
-@click.command(name="power")
-@click.option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="A baseline file.")
-@click.option(
+_noise_option = option_of("Whose noise")
+_question_option = option_of("What is asked")
+_cost_option = option_of("What a start costs")
+
+
+@click.command(name="power", cls=SectionCommand)
+@_noise_option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="A baseline file.")
+@_noise_option(
     "--scenario", "scenario_name", help="A scenario by name or file; default: the one that the baseline names, if it ships."
 )
-@click.option(
+@_noise_option(
     "--baselines",
     "folders",
     type=click.Path(path_type=Path),
     multiple=True,
     help="Folder to look for the scenario's baseline in.",
 )
-@click.option(
+@_noise_option(
     "--from",
     "stored",
     type=click.Path(path_type=Path),
     multiple=True,
     help="In place of a baseline: a session of equal arms, or several; noise and times come from them.",
 )
-@click.option(
+@_question_option(
     "--design", "view", flag_value="design", help="Choose windows a start, blocks and length for EFFECT, by GPU-minutes."
 )
-@click.option("--effect", type=_Positive(1.0), default=0.03, show_default=True, help="The loss to be found, as a ratio.")
-@click.option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
-@click.option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
-@click.option(
+@_question_option("--effect", type=_Positive(1.0), default=0.03, show_default=True, help="The loss to be found, as a ratio.")
+@_cost_option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
+@_cost_option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
+@_cost_option(
     "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded a start."
 )
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg file.")
+@folder_option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg file.")
 def command(
     baseline_file: Path | None,
     scenario_name: str | None,
@@ -145,7 +151,7 @@ def _show_design(study: Study, effect: float, sessions: list[Session], output: s
 
 
 def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline:
-    """The one baseline of a scenario, whatever the hardware: a laptop may ask about a machine that it is not."""
+    """The one baseline of a scenario, of any hardware: the question may be about another machine than this one."""
     if scenario_name is None:
         raise InputError("nothing to study: give --baseline FILE, or --scenario NAME with an optional --baselines DIR")
     name, places = load_scenario(scenario_name).name, list_baseline_dirs(folders)
