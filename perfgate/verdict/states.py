@@ -18,7 +18,7 @@ from perfgate.stats.components import Component, Components, measure_variance
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.policy import Design, Policy
 from perfgate.verdict.series import MetricSeries, read_blocks
-from perfgate.verdict.validity.pairing import measure_spread
+from perfgate.verdict.validity.pairing import measure_window_variance
 
 DOUBT = 0.01
 """The chance of each kind of words where nothing is to be told, over all gating metrics together."""
@@ -121,7 +121,7 @@ def _explain_by_windows(
             spread
             for block in read_blocks(session, policy)[:blocks]
             for windows in (block.base, block.candidate)
-            if (spread := measure_spread(windows, reading.metric)) is not None
+            if (spread := measure_window_variance(windows, reading.metric)) is not None
         ]
         if spreads:
             count = policy.scenario.blocks.windows
