@@ -7,8 +7,8 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
