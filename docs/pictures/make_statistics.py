@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from perfgate.core import Arm, Outcome, Role, Window
@@ -94,17 +95,15 @@ def draw_blocks(windows: Sequence[Window]) -> Drawing:
     """Each block of a session as two lanes over its seconds: servers that start, warm-up, and windows in turns."""
     numbers = sorted({window.block for window in windows})
     begun = [0.0, *(max(window.ended_s for window in windows if window.block == number) for number in numbers)]
-    x = Scale(
-        low=0.0, high=max(after - before for before, after in zip(begun, begun[1:], strict=False)), start=130.0, end=600.0
-    )
+    longest_s = max(after - before for before, after in pairwise(begun))
+    x = Scale(low=0.0, high=longest_s, start=130.0, end=600.0)
     height = 2 * LANE + 44
     shapes: list[SvgElement] = []
     for place, number in enumerate(numbers):
         own = [window for window in windows if window.block == number]
         shapes.extend(_draw_block(own, begun[place], x, 34 + place * height))
     bottom = 34 + len(numbers) * height
-    for second in x.list_ticks(6):
-        shapes.append(write_label(x.place(second), bottom - 14, f"{second:.0f}", "tick", "middle"))
+    shapes.extend(write_label(x.place(tick), bottom - 14, f"{tick:.0f}", "tick", "middle") for tick in x.list_ticks(6))
     shapes.append(write_label(x.end, bottom + 4, "seconds of the block", "tick", "end"))
     return Drawing(width=WIDTH, height=bottom + 14, shapes=tuple(shapes))
 
