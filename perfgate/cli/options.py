@@ -121,6 +121,14 @@ add_uncalibrated_option = judging_option(
 """Says what a REGRESSION on an uncalibrated machine does."""
 
 
+add_torch_index_option = click.option(
+    "--torch-index",
+    metavar="URL",
+    help="Take torch, and nothing else, from this package index: https://download.pytorch.org/whl/cpu has it without CUDA.",
+)
+"""Says where the torch of an engine that is installed comes from."""
+
+
 def build_expect(options: Mapping[str, Any]) -> Any:
     """Turn them into an Expect. Raise InputError for what is no regular expression."""
     try:

@@ -27,7 +27,7 @@ GRACE_S = 10.0
 POLL_S = 0.1
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run/lock"), Path("/dev/mqueue"))  # noqa: S108 - the places that are cleaned, not used
 LINGER = Path("/var/lib/systemd/linger")
-"""Whose user manager systemd keeps, and starts at boot, whether or not anybody of that name is there."""
+"""Users whose manager systemd keeps, and starts at boot, whether or not they are logged in."""
 
 BOOTED = Path("/run/systemd/system")
 _TOOL = Tool(timeout_s=60.0, missing=RunnerError, failed=RunnerError, hint="a slot is cleaned with the system's own tools")

@@ -1,4 +1,4 @@
-"""A settings file that somebody keeps by hand: TOML, read whole or refused in one line."""
+"""A settings file that is written by hand: TOML, read whole or refused in one line."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def parse_toml(text: str, source: str, root: type[T]) -> T:
 def explain(errors: Sequence[ErrorDetails], root: type, text: str, source: str) -> str:
     """Put the most telling of pydantic's errors about `root` into one line.
 
-    A key that nobody knows comes first: where one is misspelt, the missing key is only the echo.
+    An unknown key comes first: where a key is misspelt, its right name is missing too, and that is the same mistake.
     """
     first = min(errors, key=lambda error: error["type"] != _UNKNOWN)
     keys = [str(part) for part in first["loc"] if not isinstance(part, int)]

@@ -57,7 +57,7 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
 
     Raise ModelError, EngineError or InputError before anything starts when nothing could be measured, RunnerError when another
     measurement runs on the same GPUs, EvidenceError when the folder cannot be written or holds another matrix,
-    InterruptedRunError when somebody stopped it.
+    InterruptedRunError when a signal stopped it.
     """
     matrix = request.matrix
     model = locate_model(matrix.model, request.model, progress)

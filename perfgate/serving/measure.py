@@ -81,7 +81,7 @@ def measure(request: Request, progress: Progress) -> None:
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
     makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart or do not fit the GPU,
     EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs, InterruptedRunError
-    when somebody stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
+    when a signal stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
     is left as it is.
     """
     verify_files(request.scenario)

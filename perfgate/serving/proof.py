@@ -1,7 +1,7 @@
 """Once a session, after the windows of its first block: see that the path under test ran, and keep where the time went.
 
 Not before the windows, though a wrong candidate would cost less then: a server that was profiled may be slower ever after. The
-line of perfgate's own plug-in alone is looked for earlier: reading a log disturbs nobody, and it is known when it is written.
+line of perfgate's own plug-in alone is looked for earlier: reading a log disturbs no window.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Taken:
     def read(self, file: Path) -> Run:
         """Read the window back from where it was stored, for what cannot be trusted is evidence, too.
 
-        Raise ClientError for what is no result, TelemetryError for a window that nobody watched.
+        Raise ClientError for what is no result, TelemetryError for a window that was not watched.
         """
         try:
             run = read_window(file)
@@ -79,7 +79,7 @@ class Bench:
             try:
                 raw = self.client.measure(load, server.launch.model, server.url)
             except (ClientError, InterruptedRunError) as error:
-                # Else the servers, told to end, would go on serving a load that nobody waits for.
+                # Else the servers, told to end, would go on serving a load whose results are not wanted any more.
                 self.client.stop()
                 if isinstance(error, InterruptedRunError):
                     raise

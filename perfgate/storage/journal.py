@@ -127,7 +127,7 @@ def cut_torn_line(path: Path) -> int:
 def cut_torn_member(path: Path) -> int:
     """Take a gzip member that was being written when the run died off the end of a file of such members; return its bytes.
 
-    Behind half a member nobody's reader finds the next one. What is damaged otherwise is left as it is.
+    No reader of gzip finds the member that follows half a member. What is damaged otherwise is left as it is.
     """
     if not path.exists():
         return 0

@@ -27,6 +27,7 @@ NOT_RUN = PLUMBING | {
     "bisect",
     "calibrate",
     "engine",
+    "ledger",
     "gate",
     "history",
     "kernels",

@@ -47,7 +47,7 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     require_torch()
     from perfgate.cli.moe.kernel_work import prove_sides  # noqa: PLC0415 - loads torch
 
-    proof = prove_sides(options, tell)
+    proof = prove_sides(options, print_progress)
     save_proof(proof, output)
     problems = list(check_kernels(proof))
     content = {"file": output, "kernels": describe_proof(proof), "problems": problems}
@@ -57,6 +57,6 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     return 1 if problems else 0
 
 
-def tell(line: str) -> None:
+def print_progress(line: str) -> None:
     """Progress, a line for each kernel or case that is not as it should be."""
     click.echo(line, err=True)

@@ -151,7 +151,7 @@ def _show_design(study: Study, effect: float, sessions: list[Session], output: s
 
 
 def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline:
-    """The one baseline of a scenario, whatever the hardware: a laptop may ask about a machine that it is not."""
+    """The one baseline of a scenario, of any hardware: the question may be about another machine than this one."""
     if scenario_name is None:
         raise InputError("nothing to study: give --baseline FILE, or --scenario NAME with an optional --baselines DIR")
     name, places = load_scenario(scenario_name).name, list_baseline_dirs(folders)

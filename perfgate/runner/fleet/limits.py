@@ -9,7 +9,7 @@ from perfgate.runner.fleet.ledger import LedgerEntry, Note
 from perfgate.runner.settings import Limits
 
 DAY_S = 86_400.0
-# What waits in the merge queue blocks everybody behind it, so it is counted and never refused.
+# A job of the merge queue blocks all that wait behind it, so it is counted and never refused.
 EXEMPT = ("merge_group",)
 
 

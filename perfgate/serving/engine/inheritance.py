@@ -1,7 +1,7 @@
 """What a server inherits of the environment of the command that measures, and which of it steers an engine.
 
-Both arms inherit alike, so nobody looks there for a difference: a variable that was exported before is the same in both arms
-whatever an option says of one of them.
+Both arms inherit alike, and a reader looks elsewhere for a difference: a variable that was exported before is the same in both
+arms whatever an option says of one of them.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def read_cache(launch: Launch) -> Cache | None:
 def count_cached(launch: Launch) -> dict[str, int]:
     """How many compiled kernels lie in an arm's Triton cache before a start, as `cached_kernels`; 0 means a cold start.
 
-    Nothing where the arm has no cache of its own, so that nobody knows what it finds compiled.
+    None where the arm has no cache of its own: what it finds compiled is unknown then.
     """
     place = launch.env.get("TRITON_CACHE_DIR")
     return {} if place is None else {"cached_kernels": sum(1 for _ in Path(place).rglob("*.cubin"))}
