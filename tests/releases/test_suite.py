@@ -169,6 +169,17 @@ def test_bump__where_there_is_none_yet(tried, tmp_path, capsys):
     assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24 is the newest release\n")
 
 
-def test_install__of_a_release_needs_a_folder(capsys):
-    assert main(["engine", "install", "0.5.23"]) == 2
-    assert "perfgate engine install 0.5.23 DIR" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["0.5.23"], "perfgate engine install 0.5.23 DIR"), (["--torch-index", "https://x"], "--torch-index: goes with VERSION")],
+)
+def test_install__of_a_release_needs_a_folder(capsys, words, said):
+    assert main(["engine", "install", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_install__of_a_release_names_its_python(tried, tmp_path, capsys):
+    tried(make_record())
+
+    assert main(["engine", "install", "0.5.23", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'bin' / 'python'}\n"
