@@ -262,3 +262,18 @@ def test_read_printed__without_a_load(tmp_path):
 
     with pytest.raises(EngineError, match="no load generator ran"):
         capabilities.read_printed(make_stand(tmp_path))
+
+
+@pytest.mark.parametrize(("says", "code"), [("perfgate moe: 1: hooking", 0), ("perfgate: the unknown signature dae1", 1)])
+def test_hook_kernels__by_what_the_plug_in_says_at_a_start(tmp_path, says, code):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ntest "$SGLANG_MOE_FUSE_DOWN_SUM_REDUCE" = 1 || exit 9\necho "{says}" >&2\nexit {code}\n')
+    python.chmod(0o755)
+    stand = make_stand(tmp_path)
+    stand.server.launch.python = str(python)
+
+    if code:
+        with pytest.raises(EngineError, match=r"the kernels' plug-in: failed .*unknown signature dae1"):
+            capabilities.hook_kernels(stand)
+    else:
+        assert capabilities.hook_kernels(stand) == "its functions are known"

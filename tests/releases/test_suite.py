@@ -148,7 +148,7 @@ def test_try__says_what_fails_and_why_it_matters(tried, tmp_path, capsys):
 
     code = main(["engine", "try", "--record", str(tmp_path)])
 
-    assert (code, capsys.readouterr().out) == (3, "flush: 12 | 13\nsglang 0.5.24: 19 of 21 work\n")
+    assert (code, capsys.readouterr().out) == (3, "flush: 12 | 13\nsglang 0.5.24: 20 of 22 work\n")
     assert [one.version for one in load_releases(tmp_path)] == ["0.5.24"]
 
 
@@ -157,7 +157,7 @@ def test_bump__tries_the_release_after_the_last(tried, tmp_path, capsys):
 
     code = main(["engine", "bump", "--environments", str(tmp_path), "--record", str(tmp_path / "new")])
 
-    assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24: 21 of 21 work\n")
+    assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24: 22 of 22 work\n")
 
 
 def test_bump__where_there_is_none_yet(tried, tmp_path, capsys):
