@@ -96,7 +96,7 @@ def build_section(subject: HandoffSubject, state: State, at: str, *, headline: s
 
 
 def _write_heading(hardware: str, state: State, headline: str = "") -> str:
-    words = " ".join(_disarm(headline).splitlines()) or f"{state.value}: {state.sentence}"
+    words = " ".join(disarm(headline).splitlines()) or f"{state.value}: {state.sentence}"
     return f"## {state.icon} {words} ({hardware})"
 
 
@@ -164,7 +164,7 @@ def _render(sections: Mapping[str, MachineSection], runs_url: str, *, has_histor
     empty = {name: _render_section(replace(sections[name], body=""), runs_url, has_history=has_history) for name in order}
     # A body brings two lines of its own, a section the two before it, and the end is a line too.
     room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + 4 for text in empty.values())
-    bodies = _share_room({name: _disarm(sections[name].body) for name in order}, room)
+    bodies = _share_room({name: disarm(sections[name].body) for name in order}, room)
     rendered = (
         _render_section(replace(sections[name], body=bodies[name]), runs_url, has_history=has_history) for name in order
     )
@@ -196,7 +196,7 @@ def cut(body: str, most: int) -> str:
     return f"{kept}{fence}{fold}\n\n{CUT}"
 
 
-def _disarm(body: str) -> str:
+def disarm(body: str) -> str:
     """Break every HTML comment, which could pass for one of ours."""
     return body.replace("\r\n", "\n").replace("<!--", "&lt;!--")
 
@@ -206,7 +206,7 @@ def _render_section(section: MachineSection, runs_url: str, *, has_history: bool
     kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
     lines = [
         f"<!-- perfgate:section {orjson.dumps(kept).decode()} -->",
-        _disarm(section.heading),
+        disarm(section.heading),
         *(["", section.body, ""] if section.body else [""]),
         "<!-- perfgate:foot -->",
         f"<sub>commit {entry.head_sha[:12]}, measured in {_link(entry, runs_url)}, {entry.at}</sub>",
