@@ -378,7 +378,7 @@ def fill_job(job):
     """What GitHub says of every job beside what a test says of this one."""
     name = job.get("name", "").rpartition(" / ")[2]
     words = name.split(" ")
-    is_bench = words[0] == "bench" and len(words) == 3
+    is_bench = words[0] in {"bench", "search"} and len(words) == 3
     labels = ["self-hosted", "linux", "perfgate", words[1]] if is_bench else ["ubuntu-24.04"]
     runner = "perfgate-host-0-0a1b2c3d" if is_bench else "GitHub Actions 17"
     return {"run_attempt": 1, "labels": labels, "runner_name": runner, "steps": [], **job}
