@@ -93,7 +93,7 @@ class ClientError(PerfgateError):
 
 
 class TelemetryError(PerfgateError):
-    """The machine could be watched and stopped answering, so nobody knows what disturbed the measurement."""
+    """The machine could be watched and stopped answering, so what disturbed the measurement is unknown."""
 
     exit_code = 3
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -131,6 +132,31 @@ class Timing:
     superseded_s: float = 0.0
 
 
+class DamageKind(StrEnum):
+    """What became of a file of a result folder; the value is its sentence, for `file` and `detail` of a `Damage`."""
+
+    MISSING = "{file} is missing although the index names it: the folder was changed after the run; measure again"
+    CHANGED = "{file} does not match its digest: the raw data was changed after the run; measure again"
+    TORN_PACK = "{file} cannot be read: {detail} is damaged before its end; copy it again"
+    NO_RESULT = "the load generator's output is no result: {detail}"
+    NO_CHOICES = "{file}: {detail}; the folder was damaged, measure again"
+    NO_EVENTS = "{file} is missing although windows were measured: what voided them stood there; measure again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file of a result folder that is missing or not as it was written. `detail` is what a reader of its content found."""
+
+    kind: DamageKind
+    file: str
+    detail: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what to do."""
+        return self.kind.value.format(file=self.file, detail=self.detail)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """Everything that one `perfgate run` measured, in the order in which it happened.
@@ -157,7 +183,7 @@ class Session:
     fingerprints: Mapping[Arm, Fingerprint]
     windows: tuple[Window, ...]
     problems: tuple[str, ...] = ()
-    damage: tuple[str, ...] = ()
+    damage: tuple[Damage, ...] = ()
     is_complete: bool = True
     is_aa: bool = False
     has_base: bool = True

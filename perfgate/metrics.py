@@ -12,7 +12,7 @@ from perfgate.core import Better
 class Metric:
     """What is true of a metric whatever the workload.
 
-    `margin_ratio` is the practical margin Delta that a scenario may override: the smallest loss that anybody should act on.
+    `margin_ratio` is the practical margin Delta that a scenario may override: the smallest loss that is worth acting on.
     `min_requests` is the number of requests that the windows of one start need together before the metric may gate: the
     start is the replicate, and its windows send the same requests. `closed_loop_only` marks a metric that
     echoes the load generator at a finite request rate. `headline` metrics come first in every output.

@@ -33,7 +33,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.equivalence import ask
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.profiling import profile_server
-from perfgate.verdict.validity.equivalence import measure_drift
+from perfgate.verdict.validity.equivalence import compare_starts
 
 GPU = (
     *("--moe-runner-backend", "triton", "--attention-backend", "triton"),
@@ -131,7 +131,7 @@ def tell(name: str, out: Path) -> None:
         if start not in profiles:
             continue
         problems = [found.problem for found in (answers[start], answers[start + 100]) if found.problem]
-        drifts = [] if problems else [asdict(measure_drift(answers[1], answers[start + again])) for again in (0, 100)]
+        drifts = [] if problems else [asdict(compare_starts(answers[1], answers[start + again])) for again in (0, 100)]
         trace = profiles[start].read()
         steps = profiles[start].steps
         ranked = sorted(trace.spent.items(), key=lambda item: -item[1].time_us)

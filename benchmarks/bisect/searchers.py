@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import log1p
 
 from benchmarks.bisect.ranges import COMMITS, MARGIN, Noise, Range
-from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, Step, take_stock
+from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, Step, plan_next
 from perfgate.core import Outcome
 from perfgate.stats.looks import LookPlan, Series, decide
 
@@ -31,7 +31,7 @@ def search_by_posterior(noise: Noise, drawn: Range) -> Searched:
     """`perfgate bisect`, without the effects."""
     rules = SearchRules(plan=PLAN, budget=BUDGET * noise.minutes)
     state = Search(places=COMMITS, rules=rules, built=frozenset(range(COMMITS + 1)))
-    while isinstance(step := take_stock(state), Step):
+    while isinstance(step := plan_next(state), Step):
         reading = CommitReading(
             differences=drawn.measure(step.place, step.blocks),
             margin_log=log1p(MARGIN),

@@ -1,4 +1,4 @@
-"""The search as a loop: take stock of the journal, make ready and measure what tells most, write it down, again."""
+"""The search as a loop: read the journal, make ready and measure what tells most, write it down, again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.record import Record, dump_metrics
 from perfgate.bisection.repository import Line
-from perfgate.bisection.search import GOOD, Answer, Search, SearchRules, Step, take_stock
+from perfgate.bisection.search import GOOD, Answer, Search, SearchRules, Step, plan_next
 from perfgate.bisection.trial import CommitBench, CommitError, Trial, TrialResult, VoidError
 from perfgate.serving.progress import Progress
 
@@ -32,13 +32,13 @@ class SearchLoop:
     def run(self) -> tuple[Search, Answer]:
         """Measure until the search ends."""
         while True:
-            search = self.take_stock()
-            step = take_stock(search)
+            search = self.replay()
+            step = plan_next(search)
             if isinstance(step, Answer):
                 return search, step
             self._take(step, search)
 
-    def take_stock(self) -> Search:
+    def replay(self) -> Search:
         """What the journal says; a build whose files were removed is no build."""
         search = self.record.replay(len(self.line.commits), self.rules)
         there = frozenset(place for place in search.built if self.checkouts.has(self.line.find(place).sha))

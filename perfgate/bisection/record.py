@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import TypeAdapter
 
 from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules
 from perfgate.errors import EvidenceError
 from perfgate.results.resumption import require_equal
 from perfgate.storage.journal import append_line, cut_torn_line, read_bytes, read_lines, write_atomically
-from perfgate.storage.schema import check_value, parse_any
+from perfgate.storage.schema import adapt, check_value, parse_any
 
 DAMAGED = "the folder was damaged, search again"
 
@@ -74,7 +73,7 @@ class Record:
 
     def _read_measured(self, line: Mapping[str, Any]) -> Measured:
         values = _rename_margin(line.get("metrics"), JOURNAL_MARGIN, MARGIN)
-        metrics = check_value(values, TypeAdapter(dict[str, CommitReading]), self._path, DAMAGED)
+        metrics = check_value(values, dict[str, CommitReading], self._path, DAMAGED)
         return Measured(place=line["place"], minutes=line["minutes"], metrics=metrics)
 
 
@@ -108,7 +107,7 @@ def _pick(lines: Iterable[Mapping[str, Any]], event: str) -> list[Mapping[str, A
 
 def dump_metrics(metrics: Mapping[str, CommitReading]) -> dict[str, Any]:
     """A measurement's metrics as a journal line holds them."""
-    plain: dict[str, Any] = TypeAdapter(dict[str, CommitReading]).dump_python(dict(metrics), mode="json")
+    plain: dict[str, Any] = adapt(dict[str, CommitReading]).dump_python(dict(metrics), mode="json")
     renamed: dict[str, Any] = _rename_margin(plain, MARGIN, JOURNAL_MARGIN)
     return renamed
 

@@ -22,7 +22,7 @@ GOOD = 0
 
 BLOCK_CHOICES = (1, 2, 3)
 MAX_VOIDS = 2
-"""A commit whose measurement cannot be trusted so many times, and never could, is gone around."""
+"""After so many untrusted measurements, and no trusted one, a commit is left out of the search."""
 
 MISFIT = 0.01
 
@@ -170,7 +170,7 @@ class Answer:
     warnings: tuple[str, ...] = ()
 
 
-def take_stock(search: Search) -> Step | Answer:
+def plan_next(search: Search) -> Step | Answer:
     """Say what to measure next, or how the search ends."""
     if GOOD in search.closed:
         return _give_up(search, GOOD)

@@ -16,7 +16,7 @@ from perfgate.errors import PerfgateError
 from perfgate_moe.errors import MoeError
 
 DEFECT = 70
-"""The exit code of what nobody foresaw: EX_SOFTWARE of sysexits.h."""
+"""The exit code of an unexpected exception: EX_SOFTWARE of sysexits.h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             module="keeping.history", summary="Keep results in a store that grows: trends, change points, false alarms, costs."
         ),
         "power": Entry(module="reading.power", summary="Show what a baseline's noise lets the gate find, and at what cost."),
+        "ledger": Entry(module="keeping.ledger", summary="Measure each release of SGLang against the one before it."),
         "pack": Entry(module="keeping.pack", summary="Pack the raw files of finished sessions into one file each."),
     },
     "Engines, models and kernels": {
-        "engine": Entry(module="machine.engine", summary="Install or describe the CPU serving engine."),
+        "engine": Entry(module="machine.engine", summary="Install the CPU serving engine and its releases, and try them."),
         "model": Entry(module="machine.model", summary="Verify that a model is the mixture of experts it should be; make one."),
         "kernels": Entry(module="moe.kernels", summary="Judge fused MoE implementations and build ours ahead of time."),
         "completion": Entry(module="completion", summary="Print what makes a shell complete commands and options."),
@@ -120,13 +121,13 @@ def program() -> None:
 
 
 def run() -> None:
-    """The program. What nobody foresaw ends with 70, because Python's own exit code 1 would say REGRESSION."""
+    """The program. An unexpected exception ends with 70, because Python's own exit code 1 would say REGRESSION."""
     sys.excepthook = end_defective
     sys.exit(main())
 
 
 def end_defective(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback, which whoever mends it needs, and end with 70."""
+    """Print the traceback, which is needed to mend it, and end with 70."""
     sys.__excepthook__(kind, error, trace)
     print(f"perfgate: a defect of perfgate itself, please report it: {kind.__name__}", file=sys.stderr)
     raise SystemExit(DEFECT)

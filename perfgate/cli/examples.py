@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 import click
+
+WIDTH = 74
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ab": ("perfgate ab cpu-moe --env OMP_NUM_THREADS=2",),
@@ -23,44 +27,100 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "completion": ("perfgate completion bash",),
     "demo": ("perfgate demo", "perfgate demo invalid", "perfgate demo regression --live"),
     "doctor": ("perfgate doctor",),
-    "engine install": ("perfgate engine install",),
+    "engine bump": ("perfgate engine bump --environments engines --record benchmarks/engines/results",),
+    "engine install": ("perfgate engine install", "perfgate engine install 0.5.23 engines/0.5.23"),
     "engine show": ("perfgate engine show",),
+    "engine table": ("perfgate engine table benchmarks/engines/results",),
+    "engine try": ("perfgate engine try", "perfgate engine try engines/0.5.23/bin/python --out trial"),
     "explain": ("perfgate explain perfgate-demo/regression", "perfgate explain perfgate-demo/regression p99_itl_ms"),
     "export": (
         "perfgate export perfgate-demo/regression --csv windows.csv",
         "perfgate export perfgate-demo/regression --csv -",
     ),
     "gate": ("perfgate gate", "perfgate gate cpu-moe --candidate-checkout ../sglang"),
+    "github admit": ("perfgate github admit --pr 7 --head-sha $HEAD_SHA --ref refs/heads/main",),
+    "github command": ("perfgate github command --event event.json",),
+    "github init": ("perfgate github init --repository OWNER/NAME --commit $COMMIT --hardware h20 --scenario cpu-moe",),
+    "github jobs": ("perfgate github jobs",),
+    "github learn": ("perfgate github learn --matrix $MATRIX --artifacts artifacts --to baselines --head-sha $HEAD_SHA",),
+    "github plan": ("perfgate github plan --event event.json --event-name pull_request",),
+    "github publish": ("perfgate github publish --pr 7 --head-sha $HEAD_SHA --matrix $MATRIX --pages report",),
+    "github report": ("perfgate github report --event event.json --pages report",),
+    "github verdict": (
+        (
+            "perfgate github verdict --pr 7 --head-sha $HEAD_SHA --base-sha $BASE_SHA --action run --result success "
+            "--matrix $MATRIX --artifacts artifacts"
+        ),
+    ),
+    "handoff open": ("perfgate handoff open handoff.zip --out opened --pr 7 --head-sha $HEAD_SHA --hardware h20",),
+    "handoff pack": ("perfgate handoff pack results --output handoff --pr 7 --head-sha $HEAD_SHA --hardware h20",),
     "history append": ("perfgate history append perfgate-demo/regression --store history",),
     "history compact": ("perfgate history compact --store history",),
     "history import": ("perfgate history import before.jsonl --store history --hardware h200",),
     "history override": ("perfgate history override 3f2a --store history --by NAME --reason 'a neighbour compiled'",),
     "history show": ("perfgate history show --store history",),
+    "kernels build": ("perfgate kernels build --arch sm_90 --wheels wheels",),
+    "kernels check": ("perfgate kernels check --impl sglang --matrix quick --device cuda",),
+    "kernels list": ("perfgate kernels list",),
+    "kernels plug-in": ("perfgate kernels plug-in build/plug-in",),
+    "kernels prove": ("perfgate kernels prove --checkout ../sglang --base-checkout ../sglang-main --output proof.json",),
+    "kernels tune": ("perfgate kernels tune --shape gpt-oss-20b --tokens 1,16,256",),
+    "ledger add": ("perfgate ledger add sglang==0.5.23 --environments engines --to benchmarks/engines/ledger",),
+    "ledger show": ("perfgate ledger show benchmarks/engines/ledger",),
     "list": ("perfgate list", "perfgate list perfgate-demo"),
     "matrix": ("perfgate matrix gpt-oss-20b-backends --out backends",),
     "model make": ("perfgate model make tiny-qwen3-moe build/tiny",),
     "model verify": ("perfgate model verify build/tiny --scenario cpu-moe",),
     "pack": ("perfgate pack perfgate-results/cpu-moe-20261122-120000",),
-    "power": ("perfgate power --scenario benchmarks/h200/serving/closed-c16.toml --effect 0.03",),
+    "power": (
+        "perfgate power --scenario benchmarks/h200/serving/closed-c16.toml --effect 0.03",
+        "perfgate power --design --from benchmarks/h200/serving/results/closed-aa --effect 0.03",
+    ),
     "profile": ("perfgate profile perfgate-demo/regression",),
     "report": (
         "perfgate report perfgate-demo/regression --html page.html",
         "perfgate report perfgate-demo/regression --output comment.md",
     ),
     "run": ("perfgate run cpu-moe --candidate-env OMP_NUM_THREADS=2 --blocks 4",),
+    "runner arm": ("perfgate runner arm head/python arms/head",),
+    "runner cache harvest": ("perfgate runner cache harvest --slot 0",),
+    "runner cache key": ("perfgate runner cache key",),
+    "runner cache lend": ("perfgate runner cache lend caches/base",),
+    "runner cache offer": ("perfgate runner cache offer caches/base",),
+    "runner cache prune": ("perfgate runner cache prune --keep 3",),
+    "runner cache seed": ("perfgate runner cache seed ~/.triton/cache --key by-hand",),
+    "runner cache verify": ("perfgate runner cache verify --key by-hand",),
+    "runner clean": ("perfgate runner clean",),
+    "runner doctor": ("perfgate runner doctor --expect h20", "perfgate runner doctor --deep"),
+    "runner hook completed": ("perfgate runner hook completed",),
+    "runner hook started": ("perfgate runner hook started",),
+    "runner init-host": ("perfgate runner init-host --repository OWNER/NAME --clock-mhz 1500 --dry-run",),
+    "runner ledger add": ("perfgate runner ledger add --slot 0",),
+    "runner ledger show": ("perfgate runner ledger show --days 7",),
+    "runner lock": ("perfgate runner lock --gpus 1 -- perfgate run cpu-moe",),
+    "runner prepare": ("perfgate runner prepare --slot 0",),
+    "runner register": ("perfgate runner register --slot 0",),
+    "runner run-once": ("perfgate runner run-once --slot 0",),
+    "runner scrub": ("perfgate runner scrub --slot 0 --processes",),
+    "runner status": ("perfgate runner status", "perfgate runner status --prometheus"),
     "scenarios": ("perfgate scenarios", "perfgate scenarios show cpu-moe", "perfgate scenarios new mine.toml --like cpu-moe"),
     "schema": ("perfgate schema",),
     "show": ("perfgate show before.jsonl", "perfgate show before.jsonl after.jsonl", "perfgate show - < before.jsonl"),
 }
-"""By the words of a command; commands of the group CI plumbing are shown where workflows call them."""
+"""By the words of a command. In a job GitHub sets the repository, the run and its number."""
 
 
 def add_examples(command: click.Command, name: str) -> click.Command:
     """Write the examples of `name` under its help, and those of a group's commands under theirs."""
     if name in EXAMPLES:
         title = "Examples" if len(EXAMPLES[name]) > 1 else "Example"
-        command.epilog = "\n".join(["\b", f"{title}:", *(f"  {line}" for line in EXAMPLES[name])])
+        command.epilog = "\n".join(["\b", f"{title}:", *map(_fold, EXAMPLES[name])])
     if isinstance(command, click.Group):
         for inner, found in command.commands.items():
             add_examples(found, f"{name} {inner}")
     return command
+
+
+def _fold(line: str) -> str:
+    """A line for a terminal of 80 columns; what is longer goes on, for the shell as well."""
+    return " \\\n".join(wrap(line, WIDTH, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False))

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from perfgate.cli.sections import add_options, arm_option, folder_option, judging_option, proof_option
 from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.results.recent import RESULTS, find_cut_off
@@ -22,40 +23,41 @@ from perfgate.serving.engine.trees import ready_python
 from perfgate.serving.measure import name_folder
 from perfgate.storage.state import find_state_dir
 
+_PATH = click.Path(path_type=Path)
 _TREE = click.Path(path_type=Path, file_okay=False, exists=True)
-add_caches_option = click.option(
+add_caches_option = arm_option(
     "--caches",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that nobody else writes.",
 )
-_ARM_OPTIONS = (
-    click.option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
-    click.option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
-    click.option(
+add_arm_options = add_options(
+    arm_option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),
+    arm_option("--candidate-python", help="Python of the candidate, for example one with the pull request's SGLang."),
+    arm_option(
         "--checkout", type=_TREE, metavar="DIR", help="Working tree that both arms run, installed over --python's environment."
     ),
-    click.option("--candidate-checkout", type=_TREE, metavar="DIR", help="The same, of the candidate alone."),
-    click.option(
+    arm_option("--candidate-checkout", type=_TREE, metavar="DIR", help="The same, of the candidate alone."),
+    judging_option(
         "--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine."
     ),
-    click.option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
-    click.option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
-    click.option(
-        "--both-env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."
-    ),
-    click.option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
+    arm_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
+    arm_option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
+    arm_option("--both-env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
+    arm_option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
     add_caches_option,
-    click.option(
+    arm_option(
         "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down: gpu:10, host:500, host:8000/50, step:0.25."
     ),
 )
 
 
-_FOLDER_OPTIONS = (
-    click.option("--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent)."),
-    click.option("--parent", type=click.Path(path_type=Path), default=RESULTS, show_default=True),
-    click.option(
+add_folder_options = add_options(
+    folder_option(
+        "--out", type=click.Path(path_type=Path), help="New folder for the results (default: dated, below --parent)."
+    ),
+    folder_option("--parent", type=_PATH, default=RESULTS, show_default=True),
+    folder_option(
         "--resume",
         is_flag=True,
         help="Go on where a run with the same options was cut off: in --out, or in the newest such folder below --parent.",
@@ -63,19 +65,19 @@ _FOLDER_OPTIONS = (
 )
 
 
-_PROOF_OPTIONS = (
-    click.option(
+add_proof_options = add_options(
+    proof_option(
         "--expect-kernel",
         "kernels",
         multiple=True,
         metavar="REGEX",
         help="A kernel that must run in the candidate, found in a profile; repeatable.",
     ),
-    click.option(
+    proof_option(
         "--expect-no-kernel", "absent", multiple=True, metavar="REGEX", help="A kernel that must not run there; repeatable."
     ),
-    click.option("--expect-log", "log", multiple=True, metavar="REGEX", help="A line that its log must hold; repeatable."),
-    click.option(
+    proof_option("--expect-log", "log", multiple=True, metavar="REGEX", help="A line that its log must hold; repeatable."),
+    proof_option(
         "--kernel-proof",
         "proof",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -85,48 +87,46 @@ _PROOF_OPTIONS = (
 )
 
 
-def add_share_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option that says how many scenarios share the error of one pull request."""
-    return click.option(
-        "--scenarios-in-pr",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        envvar="PERFGATE_SCENARIOS_IN_PR",
-        show_envvar=True,
-        help="How many scenarios judge this pull request; they share one error budget.",
-    )(command)
+add_share_option = judging_option(
+    "--scenarios-in-pr",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    envvar="PERFGATE_SCENARIOS_IN_PR",
+    show_envvar=True,
+    help="How many scenarios judge this pull request; they share one error budget.",
+)
+"""Says how many scenarios share the error of one pull request."""
 
 
-def add_proof_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say what must be seen of the candidate."""
-    for option in reversed(_PROOF_OPTIONS):
-        command = option(command)
-    return command
+add_profile_option = judging_option(
+    "--profile",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Profile both arms: in fresh servers after a regression, after the first block always, or never.",
+)
+"""Says when both arms are profiled."""
 
 
-def add_profile_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that judges the option that says when both arms are profiled."""
-    return click.option(
-        "--profile",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        help="Profile both arms: in fresh servers after a regression, after the first block always, or never.",
-    )(command)
+add_uncalibrated_option = judging_option(
+    "--uncalibrated",
+    type=click.Choice(["fail", "report"]),
+    default="fail",
+    show_default=True,
+    envvar="PERFGATE_UNCALIBRATED",
+    show_envvar=True,
+    help="A REGRESSION on a machine with fewer than 20 stored A/A blocks fails (exit code 1), or is only reported (0).",
+)
+"""Says what a REGRESSION on an uncalibrated machine does."""
 
 
-def add_uncalibrated_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that judges the option that says what a REGRESSION on an uncalibrated machine does."""
-    return click.option(
-        "--uncalibrated",
-        type=click.Choice(["fail", "report"]),
-        default="fail",
-        show_default=True,
-        envvar="PERFGATE_UNCALIBRATED",
-        show_envvar=True,
-        help="A REGRESSION on a machine with fewer than 20 stored A/A blocks fails (exit code 1), or is only reported (0).",
-    )(command)
+add_torch_index_option = click.option(
+    "--torch-index",
+    metavar="URL",
+    help="Take torch, and nothing else, from this package index: https://download.pytorch.org/whl/cpu has it without CUDA.",
+)
+"""Says where the torch of an engine that is installed comes from."""
 
 
 def build_expect(options: Mapping[str, Any]) -> Any:
@@ -143,20 +143,6 @@ def read_proof(options: Mapping[str, Any]) -> Any:
         return None
 
     return load_proof(options["proof"])
-
-
-def add_folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say where its results go."""
-    for option in reversed(_FOLDER_OPTIONS):
-        command = option(command)
-    return command
-
-
-def add_arm_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that describe both arms."""
-    for option in reversed(_ARM_OPTIONS):
-        command = option(command)
-    return command
 
 
 def build_arms(options: dict[str, Any]) -> dict[Arm, Any]:
@@ -219,11 +205,10 @@ def read_scenario(name: str, blocks: int | None = None) -> tuple[str, Scenario]:
     return text, parse_scenario(text, source)
 
 
-def add_blocks_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that judges the number of blocks after which it looks, once."""
-    return click.option(
-        "--blocks",
-        type=click.IntRange(min=2),
-        metavar="N",
-        help="Look once, after N blocks, instead of at the scenario's looks; fixed before the first block.",
-    )(command)
+add_blocks_option = judging_option(
+    "--blocks",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Look once, after N blocks, instead of at the scenario's looks; fixed before the first block.",
+)
+"""Says after how many blocks it looks, once."""

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
+import textwrap
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
 
+from perfgate.core import Outcome
 from perfgate.errors import InputError
-from perfgate.report.screen import fit_screen
 from perfgate.storage.journal import write_atomically
 
 STREAM = Path("-")
 """What names standard output, or standard input, in place of a file."""
+
+COLOURS = {
+    Outcome.IMPROVED: "green",
+    Outcome.PASS: "green",
+    Outcome.INCONCLUSIVE: "yellow",
+    Outcome.REGRESSION: "red",
+    Outcome.INVALID: "magenta",
+}
+_OUTCOME = re.compile(rf"\b({'|'.join(COLOURS)})\b")
+# Lines to paste, and lines of a drawn table: a fold would break them.
+_WHOLE = re.compile("^\\s*(perfgate|git|python|make) |^\\s*[\u2500-\u257f]")
+_LABEL = re.compile(r"^(\[\d+\] |[a-z][a-z ]{0,8}  +)")
 
 
 def add_format_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,6 +56,23 @@ def write_output(content: bytes, output: Path | None, *, is_text: bool = False) 
         click.echo(fit_screen(content.decode(), shutil.get_terminal_size().columns, has_colour="NO_COLOR" not in os.environ))
         return
     write_file(content, output or STREAM, "--output ")
+
+
+def fit_screen(text: str, width: int, *, has_colour: bool) -> str:
+    """Fold the lines of `text` to `width` columns, and colour the outcomes that it names; the last line break is left out."""
+    folded = "\n".join(folded for line in text.rstrip("\n").split("\n") for folded in _fold(line, width))
+    if not has_colour:
+        return folded
+    return _OUTCOME.sub(lambda found: click.style(found[1], fg=COLOURS[Outcome(found[1])], bold=True), folded)
+
+
+def _fold(line: str, width: int) -> Iterator[str]:
+    if len(line) <= width or _WHOLE.match(line):
+        yield line
+        return
+    label = _LABEL.match(line)
+    indent = " " * (len(label[1]) if label else 0)
+    yield from textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def write_file(content: bytes, file: Path, option: str = "") -> None:

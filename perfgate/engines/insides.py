@@ -17,8 +17,9 @@ Kind = Literal["name", "option", "words"]
 class EngineFact:
     """One thing that perfgate uses of an engine without asking for it.
 
-    A `name` is a module, a colon and a class, function or method in it; an `option` is one of the command line; `words` stand
-    somewhere in the source. `use` is what fails without it. `gone` is the first version that was seen without it.
+    A `name` is a module, a colon and a class, function or method in it, in brackets the parameters that perfgate relies on; an
+    `option` is one of the command line; `words` stand somewhere in the source. `use` is what fails without it. `gone` is the
+    first version that was seen without it.
     """
 
     kind: Kind

@@ -5,6 +5,8 @@ from __future__ import annotations
 from perfgate.engines.insides import EngineFact, Insides
 
 _INJECT, _EXPERTS, _ROUTED, _GSM8K = "--inject", "expert use", "routed weights", "GSM8K"
+_HOOKS, _TOP_K = "sglang.srt.plugins.hook_registry:HookRegistry", "sglang.srt.layers.moe.topk:TopK"
+_PREFILL_GRAPHS = "sglang.srt.model_executor.runner.prefill_cuda_graph_runner:PrefillCudaGraphRunner.can_run_graph"
 
 SGLANG_INSIDES = Insides(
     first="0.5.15.post1",
@@ -12,12 +14,13 @@ SGLANG_INSIDES = Insides(
     arguments=("sglang/srt/server_args", "sglang/srt/arg_groups"),
     words="sglang/srt",
     facts=(
-        EngineFact(kind="name", place="sglang.srt.plugins.hook_registry:HookRegistry", use="every plug-in of perfgate"),
+        EngineFact(kind="name", place=f"{_HOOKS}.register(target, hook, hook_type)", use="every plug-in of perfgate"),
         EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.forward", use=_INJECT),
         EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.load_model", use=_INJECT),
-        EngineFact(kind="name", place="sglang.srt.managers.scheduler:Scheduler.run_batch", use=_INJECT),
+        EngineFact(kind="name", place="sglang.srt.managers.scheduler:Scheduler.run_batch(batch)", use=_INJECT),
         EngineFact(kind="name", place="sglang.srt.layers.moe.fused_moe_triton.layer:FusedMoE.run_moe_core", use=_INJECT),
-        EngineFact(kind="name", place="sglang.srt.layers.moe.topk:TopK", use=_EXPERTS),
+        EngineFact(kind="name", place=f"{_TOP_K}.forward_native(hidden_states, router_logits)", use=_EXPERTS),
+        EngineFact(kind="name", place=_PREFILL_GRAPHS, use=_EXPERTS),
         EngineFact(kind="name", place="sglang.srt.model_loader.loader:initialize_dummy_weights", use=_ROUTED),
         EngineFact(kind="name", place="sglang.srt.runtime_context:get_parallel", use=_ROUTED),
         EngineFact(kind="name", place="sglang.benchmark.serving:run_benchmark", use="the load generator"),

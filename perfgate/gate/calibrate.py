@@ -40,7 +40,7 @@ STEP = "median_itl_ms"
 class Calibration:
     """What to learn and where to keep the raw data: `blocks` A/A blocks, and the response to each of `injections`.
 
-    `effects` are slow-downs too, each a share of a decode step, which nobody knows before the A/A blocks were measured.
+    `effects` are slow-downs too, each a share of a decode step, which is unknown until the A/A blocks are measured.
     `resume` keeps the sessions in `folder` that have ended, and goes on with the one that was cut off.
     """
 
@@ -184,7 +184,7 @@ def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injecte
 
 
 def _is_share(folder: Path) -> bool:
-    """Whether every step was slowed by a share of itself, or nobody knows by what: else by a time, the same for all steps."""
+    """Whether every step was slowed by a share of itself, or by an unknown amount: else by a time, the same for all steps."""
     record = read_record(folder).arms.get(Arm.CANDIDATE)
     text = record.env.get(VARIABLE) if record is not None else None
     return text is None or parse_injection(text).is_ratio

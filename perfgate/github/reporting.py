@@ -11,7 +11,7 @@ from perfgate.errors import GitHubError, HandoffError, InputError
 from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_accepted, list_losses
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room
-from perfgate.github.comment.states import State, find_state
+from perfgate.github.comment.states import State, find_state, has_verdicts_words
 from perfgate.github.events import Action, EventPlan, find, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.judging import JudgingOptions, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
@@ -146,21 +146,18 @@ def judge_machines(reporter: Reporter, results: Iterable[MachineResult], options
 def _judge_machine(
     reporter: Reporter, reproduction: Reproduction, result: MachineResult, options: JudgingOptions
 ) -> MachineSection:
-    """What is missing outweighs what is there, except a regression that was found."""
     remarks = list(result.remarks)
     cases: tuple[ReportedCase, ...] = ()
     try:
         cases = judge_handoffs(result.handoffs, reproduction, options)
     except HandoffError as error:
         remarks.append(str(error))
-    state = find_state([case.verdict.outcome for case in cases])
-    if remarks and state is not State.REGRESSION:
-        state = result.state or State.INVALID
-    if state is State.REGRESSION and all(
-        case.verdict.is_only_reported(options.uncalibrated) for case in cases if case.verdict.outcome is Outcome.REGRESSION
-    ):
-        # Where something is missing too, what it would have shown is not known.
-        state = State.REPORTED if not remarks else result.state or State.INVALID
+    lost = [case.verdict for case in cases if case.verdict.outcome is Outcome.REGRESSION]
+    state = find_state(
+        [case.verdict.outcome for case in cases],
+        missing=(result.state or State.INVALID) if remarks else None,
+        is_only_reported=all(verdict.is_only_reported(options.uncalibrated) for verdict in lost),
+    )
     is_slower = state is State.REGRESSION
     if is_slower and not remarks and reporter.run.pull is not None and not reporter.base_sha:
         state = State.ACCEPTED if is_accepted(cases, _find_acceptances(reporter, result.hardware)) else state
@@ -169,9 +166,8 @@ def _judge_machine(
     headline = body = ""
     if cases:
         comment = build_comment(cases, find_room(options.machines) - len(lines) - 2)
-        # The verdict speaks for the section. Where something is missing too, only a loss may.
-        is_verdict = (not remarks or state is State.REGRESSION) and state is not State.ACCEPTED
-        headline, body = (comment.headline, comment.body) if is_verdict else ("", comment.render())
+        is_told = has_verdicts_words(state, is_whole=not remarks)
+        headline, body = (comment.headline, comment.body) if is_told else ("", comment.render())
     whole = "\n\n".join((lines, body.strip("\n"))).strip()
     section = build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
     losses = list_losses(cases)[:16] if is_slower else ()

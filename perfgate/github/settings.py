@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import InputError
 from perfgate.github.handoff.handoff import Label
 from perfgate.machine.accelerators import PRIORITIES
 from perfgate.scenario.settings import read_settings
+from perfgate.storage.schema import adapt
 
 DEFAULT_PATH = Path(".github/perfgate.toml")
 RunnerLabel = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -79,11 +79,6 @@ def _name_labels(hardware: str) -> tuple[str, ...]:
     return ("self-hosted", "linux", "perfgate", hardware)
 
 
-@cache
-def _adapter() -> TypeAdapter[Settings]:
-    return TypeAdapter(Settings)
-
-
 def format_jobs(jobs: Sequence[MatrixJob]) -> str:
     """Write jobs as the JSON that `strategy.matrix.include` takes."""
     return orjson.dumps(
@@ -97,7 +92,7 @@ def format_jobs(jobs: Sequence[MatrixJob]) -> str:
 def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
     """Read the jobs again. Raise InputError for anything that `format_jobs` would not have written."""
     try:
-        return TypeAdapter(tuple[MatrixJob, ...]).validate_json(text)
+        return adapt(tuple[MatrixJob, ...]).validate_json(text)
     except ValidationError as error:
         message = error.errors(include_url=False)[0]["msg"]
         raise InputError(f"--matrix: {message}; give what `perfgate github plan` wrote") from None
@@ -105,4 +100,4 @@ def parse_jobs(text: str) -> tuple[MatrixJob, ...]:
 
 def load_settings(path: Path) -> Settings:
     """Read the file. Raise InputError naming the field that is wrong."""
-    return read_settings(path, _adapter(), "docs/how-to/github.md")
+    return read_settings(path, Settings, "docs/how-to/github.md")

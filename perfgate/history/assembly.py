@@ -27,6 +27,9 @@ class LevelRow(NamedTuple):
     commit: str
     runner: str
     release: str
+    repository: str = ""
+    pull_request: str = ""
+    run: str = ""
 
 
 Environments = Mapping[str, Mapping[str, str]]
@@ -58,6 +61,9 @@ def _assemble(rows: list[LevelRow], environments: Environments, margins: Margins
             commit=row.commit,
             runner=row.runner,
             release=row.release,
+            repository=row.repository,
+            pull_request=row.pull_request,
+            run=row.run,
             environment=environments.get(row.session, {}),
         )
         for row in rows

@@ -15,9 +15,11 @@ from perfgate.report.chart.svg import Drawing, Panel, Scale, SvgElement, dot, fi
 
 WIDTH, HEIGHT = 560.0, 220.0
 LEFT, RIGHT, TOP, BOTTOM = 74.0, 44.0, 22.0, 26.0
-DAYS = 5
-"""So many days at most are written beneath the axis."""
-LEAST_S = 86_400.0
+TICKS = 5
+"""So many times at most are written beneath the axis."""
+DAY_S = 86_400.0
+STEPS_S = (DAY_S / 4, DAY_S / 2, *(DAY_S * days for days in (1, 2, 7, 14, 28, 91, 182, 364, 1820)))
+LEAST_S = DAY_S
 """Seconds that the axis spans at least, so that the sessions of one day do not look like a trend over years."""
 COLOURS = 7
 """So many runners have a colour of their own; further ones share them."""
@@ -25,8 +27,9 @@ COLOURS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """One series with its words."""
+    """One series with its words; `metric` is what all charts of one metric share."""
 
+    metric: str
     title: str
     summary: str
     drawing: Drawing
@@ -37,6 +40,7 @@ def build_chart(series: LevelSeries, runners: Sequence[str]) -> Chart:
     panel = _frame(series)
     marks = (*_draw_moments(series, panel), *_draw_levels(series, panel), *_draw_points(series, panel, runners))
     return Chart(
+        metric=series.subject.title,
         title=f"{series.subject.title}{f', {series.subject.unit}' if series.subject.unit else ''}",
         summary=_summarise(series),
         drawing=Drawing(width=WIDTH, height=HEIGHT, shapes=(*panel.frame(), *marks)),
@@ -49,20 +53,26 @@ def _frame(series: LevelSeries) -> Panel:
     first, last = (series.points[place].at.timestamp() for place in (0, -1))
     edge = max((last - first) * 0.02, (LEAST_S - (last - first)) / 2)
     x = Scale(low=first - edge, high=last + edge, start=find_left(map(show_number, (low, high)), LEFT), end=WIDTH - RIGHT)
+    form = "%Y-%m-%d" if _choose_step(x) >= DAY_S else "%m-%d %H:%M"
     return Panel(
         x=x,
         y=Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP),
         title="",
-        ticks_x=_list_days(x),
-        show_x=lambda second: f"{datetime.fromtimestamp(second, UTC):%Y-%m-%d}",
+        ticks_x=_list_times(x),
+        show_x=lambda second: f"{datetime.fromtimestamp(second, UTC):{form}}",
     )
 
 
-def _list_days(x: Scale) -> tuple[float, ...]:
-    """Midnights within the scale, evenly apart, at most DAYS of them; the middle of the scale where it holds none."""
-    first, last = ceil(x.low / LEAST_S), floor(x.high / LEAST_S)
-    step = max(ceil((last - first + 1) / DAYS), 1)
-    return tuple(day * LEAST_S for day in range(first, last + 1, step)) or ((x.low + x.high) / 2,)
+def _choose_step(x: Scale) -> float:
+    """The shortest of STEPS_S that puts no more than TICKS onto the axis."""
+    return next((step for step in STEPS_S if (x.high - x.low) / step < TICKS), STEPS_S[-1])
+
+
+def _list_times(x: Scale) -> tuple[float, ...]:
+    """Times within the scale, evenly apart since 1970; the middle of the scale where it holds none."""
+    step = _choose_step(x)
+    first, last = ceil(x.low / step), floor(x.high / step)
+    return tuple(number * step for number in range(first, last + 1)) or ((x.low + x.high) / 2,)
 
 
 def _when(series: LevelSeries, index: float) -> float:

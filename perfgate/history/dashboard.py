@@ -1,8 +1,8 @@
-"""A history as one HTML file that works offline: no script, no font and no picture from elsewhere."""
+"""A history as one HTML file that works offline: no font and no picture from elsewhere, and no script but its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -12,17 +12,32 @@ import orjson
 
 from perfgate.history.charts import COLOURS, Chart, build_chart
 from perfgate.history.listing import (
+    HASH_DIGITS,
     UNKNOWN,
     describe_events,
     describe_ledger,
+    describe_news,
+    show_value,
     tabulate_series,
     tabulate_spending,
 )
-from perfgate.history.trends import History, LevelSeries
-from perfgate.report.chart.templates import make_environment, read_style
+from perfgate.history.trends import COMMIT, NUMBER, REPOSITORY, History, LevelSeries, SeriesPoint
+from perfgate.report.chart.templates import make_environment, read_own
+from perfgate.report.words.wording import MISSING
 from perfgate.storage.rounding import format_percent, round_floats
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionLinks:
+    """A session of a group: when, on which runner, and its commit, pull request and run, each with an address or ""."""
+
+    at: str
+    session: str
+    runner: str
+    values: str
+    places: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +50,7 @@ class SeriesGroup:
     workload: str
     charts: tuple[Chart, ...]
     events: tuple[str, ...]
+    sessions: tuple[SessionLinks, ...]
     spreads: tuple[str, ...]
 
 
@@ -49,13 +65,14 @@ def render_dashboard(history: History) -> str:
         .render(
             history=history,
             sections=sections,
+            news=[told for one in history.series if (told := describe_news(one))],
             overview=tabulate_series(history.series),
             anchors=[f"{section.anchor}-{place}" for section in sections for place in range(len(section.charts))],
             spending=tabulate_spending(history),
             ledger=list(describe_ledger(history.ledger)),
             runners=[runner or UNKNOWN for runner in runners],
             colours=COLOURS,
-            style=read_style(),
+            **read_own(TEMPLATE_DIR / "dashboard.css"),
         )
     )
 
@@ -69,8 +86,40 @@ def _build_section(index: int, series: Sequence[LevelSeries], runners: Sequence[
         workload=subject.workload,
         charts=tuple(build_chart(one, runners) for one in series),
         events=tuple(sorted(event for one in series for event in describe_events(one))),
+        sessions=tuple(_link_sessions(series)),
         spreads=tuple(text for one in series if (text := _describe_spread(one))),
     )
+
+
+def _link_sessions(group: Sequence[LevelSeries]) -> Iterator[SessionLinks]:
+    """The sessions behind the charts of a group, the newest first."""
+    measured: dict[str, SeriesPoint] = {}
+    values: dict[str, list[str]] = {}
+    for series in group:
+        for point in series.points:
+            measured[point.session] = point
+            values.setdefault(point.session, []).append(f"{series.subject.title} {show_value(series, point.value)}")
+    for session, point in sorted(measured.items(), key=lambda pair: (pair[1].at, pair[0]), reverse=True):
+        yield SessionLinks(
+            at=f"{point.at:%Y-%m-%d %H:%M}",
+            session=session,
+            runner=point.runner or UNKNOWN,
+            values=", ".join(values[session]),
+            places=tuple(link_places(point)),
+        )
+
+
+def link_places(point: SeriesPoint) -> Iterator[tuple[str, str]]:
+    """The commit, pull request and run of a session, each with its address, "" where it is not known."""
+    # A store may have been written by others: only an address of this form becomes a link.
+    home = point.repository if REPOSITORY.fullmatch(point.repository) else ""
+    for text, pattern, path, words in (
+        (point.commit, COMMIT, "commit", point.commit[:HASH_DIGITS]),
+        (point.pull_request, NUMBER, "pull", f"#{point.pull_request}"),
+        (point.run, NUMBER, "actions/runs", point.run),
+    ):
+        is_known = pattern.fullmatch(text) is not None
+        yield words if is_known else MISSING, f"{home}/{path}/{text}" if home and is_known else ""
 
 
 def _describe_spread(series: LevelSeries) -> str:

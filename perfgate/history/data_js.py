@@ -9,12 +9,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Better
-from perfgate.history.entries import COMMIT, Provenance
 from perfgate.history.imports import ForeignNumber, Past, PastRun, name_hardware
+from perfgate.history.trends import COMMIT, Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
 from perfgate.storage.schema import parse_json
@@ -71,7 +71,7 @@ def read_data_js(path: Path, past: Past) -> Iterator[PastRun]:
 
 def _parse(path: Path) -> _File:
     content = _ASSIGNMENT.sub(b"", read_bytes(path)).rstrip().removesuffix(b";")
-    return parse_json(content, TypeAdapter(_File), path, "give data.js as github-action-benchmark wrote it")
+    return parse_json(content, _File, path, "give data.js as github-action-benchmark wrote it")
 
 
 def _read_result(path: Path, suite: str, result: _Result, past: Past) -> PastRun:

@@ -11,7 +11,7 @@ import duckdb
 
 from perfgate.errors import EvidenceError, InputError
 from perfgate.history.entries import Partition
-from perfgate.history.schema import SCHEMA, VERDICTS, WINDOWS
+from perfgate.history.schema import PLACES, SCHEMA, VERDICTS, WINDOWS
 from perfgate.history.store import Store
 from perfgate.metrics import METRICS
 
@@ -82,11 +82,13 @@ def _read_sessions(connection: duckdb.DuckDBPyConnection, store: Store, question
     newest = connection.execute("SELECT max(schema) FROM told").fetchall()[0][0]
     if newest > SCHEMA:
         raise InputError(f"--store {store.url}: was written by a newer perfgate (schema {newest}, not {SCHEMA}); upgrade")
+    known = {row[0] for row in connection.execute("DESCRIBE told").fetchall()}
+    places = ", ".join(f"coalesce({name}, '') AS {name}" if name in known else f"'' AS {name}" for name in PLACES)
     # DISTINCT ON: a merge that was cut off leaves a row in two files. Python's times with a zone would need pytz.
     connection.execute(
-        """CREATE TABLE sessions AS SELECT DISTINCT ON (session) session, scenario, hardware, month, workload, origin, kind,
-            begun::TIMESTAMP AS begun, commit, runner, release, outcome, machine_s
-        FROM told WHERE begun >= coalesce(?::TIMESTAMPTZ, '-infinity'::TIMESTAMPTZ)""",
+        f"""CREATE TABLE sessions AS SELECT DISTINCT ON (session) session, scenario, hardware, month, workload, origin, kind,
+            begun::TIMESTAMP AS begun, commit, runner, release, {places}, outcome, machine_s
+        FROM told WHERE begun >= coalesce(?::TIMESTAMPTZ, '-infinity'::TIMESTAMPTZ)""",  # noqa: S608 - names of our own columns
         [question.since.isoformat() if question.since else None],
     )
 

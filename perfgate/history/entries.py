@@ -14,6 +14,7 @@ from perfgate.core import Arm, Outcome, Window
 from perfgate.errors import EvidenceError, InputError
 from perfgate.evidence import Session
 from perfgate.history.schema import SCHEMA
+from perfgate.history.trends import Provenance
 from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import read_begun
 from perfgate.results.records import SESSION_FILE, SessionRecord, read_entries, read_record
@@ -22,32 +23,8 @@ from perfgate.storage.rounding import describe_judgement
 from perfgate.verdict.case import Case
 from perfgate.verdict.validity.pairing import group_starts
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-COMMIT = re.compile(r"[0-9a-f]{7,40}")
 PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 JUDGED_FIELDS = ("metric", "outcome", "gating", "base", "candidate", "change", "low", "high", "margin", "smallest_effect")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """What a session does not know of itself. A release is the name of one that later levels are measured against."""
-
-    commit: str = ""
-    base_commit: str = ""
-    runner: str = ""
-    release: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise InputError for what is no commit or no name."""
-        for field, pattern, wanted in (
-            ("commit", COMMIT, "7 to 40 hexadecimal digits"),
-            ("base_commit", COMMIT, "7 to 40 hexadecimal digits"),
-            ("runner", NAME, "letters, digits and . _ -, 64 at most"),
-            ("release", NAME, "letters, digits and . _ -, 64 at most"),
-        ):
-            text = getattr(self, field)
-            if text and not pattern.fullmatch(text):
-                raise InputError(f"--{field.replace('_', '-')} {text[:80]!r}: give {wanted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

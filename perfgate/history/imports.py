@@ -12,8 +12,9 @@ import orjson
 
 from perfgate.core import Arm, Role, Run
 from perfgate.errors import InputError
-from perfgate.history.entries import Partition, Provenance, SessionRows, digest
+from perfgate.history.entries import Partition, SessionRows, digest
 from perfgate.history.schema import SCHEMA
+from perfgate.history.trends import Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.metrics import METRICS
 from perfgate.verdict.runs.workloads import show_fact

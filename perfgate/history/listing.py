@@ -22,11 +22,11 @@ UNKNOWN = "(unknown)"
 
 def tabulate_series(series: Sequence[LevelSeries]) -> Table:
     """A row for each series: how far it is from its anchor, where it stands, how it got there, and how its runners differ."""
-    header = ("metric", "since anchor", "now", "trend", "changes", "sessions", "runners differ", "scenario", "hardware")
+    header = ("metric", "scenario", "since anchor", "now", "trend", "changes", "sessions", "runners differ", "hardware")
     places = Counter(
         place for place, _ in {((one.subject.scenario, one.subject.hardware), one.subject.workload) for one in series}
     )
-    return Table(header=header, rows=[_row(one, places) for one in series], words=(0, 7, 8))
+    return Table(header=header, rows=[_row(one, places) for one in series], words=(0, 1, 8))
 
 
 def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
@@ -38,13 +38,13 @@ def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[st
         creep = f"{percent(series.creep.ratio)} ({series.creep.anchor}){' OVER THE LIMIT' if series.creep.is_over else ''}"
     return (
         subject.title,
+        subject.scenario if is_plain else f"{subject.scenario} ({subject.workload})",
         creep,
         show_value(series, series.level),
         draw_bars([point.value for point in series.points]),
         str(len(series.changes)),
         str(len(series.points)),
         percent(series.spread.ratio).lstrip("+") if series.spread else MISSING,
-        subject.scenario if is_plain else f"{subject.scenario} ({subject.workload})",
         subject.hardware,
     )
 
@@ -73,14 +73,30 @@ def describe_events(series: LevelSeries) -> Iterator[str]:
         yield f"{day}  {describe_change(series, event) if isinstance(event, LevelChange) else describe_mark(event)}"
 
 
+def describe_news(series: LevelSeries) -> str:
+    """The newest change of level, or a creep over its limit, as one sentence; empty where nothing moved."""
+    where = f"{series.subject.scenario} on {series.subject.hardware}"
+    if series.creep and series.creep.is_over:
+        return plain(
+            f"{series.subject.title} {percent(series.creep.ratio)} since {series.creep.anchor}, over its limit: {where}"
+        )
+    if not series.changes:
+        return ""
+    last = series.changes[-1]
+    return plain(f"{series.subject.title} {percent(last.ratio)} ({_name_sense(last)}) since {last.at:%Y-%m-%d}: {where}")
+
+
 def describe_change(series: LevelSeries, change: LevelChange) -> str:
     """Say what changed, between which commits, and what else changed there."""
-    senses = {True: "worse", False: "better", None: "higher" if change.ratio > 0 else "lower"}
     text = (
-        f"{series.subject.title} {percent(change.ratio)} ({senses[change.is_worse]}):"
+        f"{series.subject.title} {percent(change.ratio)} ({_name_sense(change)}):"
         f" {show_value(series, change.before)} -> {show_value(series, change.after)}, {name_commits(change)}"
     )
     return plain("; ".join((text, *change.notes)))
+
+
+def _name_sense(change: LevelChange) -> str:
+    return {True: "worse", False: "better", None: "higher" if change.ratio > 0 else "lower"}[change.is_worse]
 
 
 def name_commits(change: LevelChange) -> str:

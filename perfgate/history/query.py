@@ -74,7 +74,7 @@ def _read_points(connection: duckdb.DuckDBPyConnection, question: HistoryQuestio
 def _fetch_levels(connection: duckdb.DuckDBPyConnection) -> list[LevelRow]:
     found = connection.execute("""
         SELECT c.scenario, c.hardware, c.workload, l.metric, l.unit, l.better, c.session, c.begun, l.value, l.ran, c.runner,
-            c.release
+            c.release, c.repository, c.pull_request, c.run
         FROM levels l JOIN chosen c USING (session) ORDER BY ALL""")
     return [LevelRow(*values) for values in _fetch(found)]
 

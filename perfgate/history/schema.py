@@ -17,6 +17,9 @@ WINDOWS = "windows"
 VERDICTS = "verdicts"
 OVERRIDES = "overrides"
 
+PLACES = ("repository", "pull_request", "run")
+"""Where a session is found on a forge; older files lack them."""
+
 _TIME = pa.timestamp("us", tz="UTC")
 _FACTS = pa.map_(pa.string(), pa.string())
 _SESSION = (
@@ -76,6 +79,7 @@ def _verdicts() -> tuple[tuple[str, pa.DataType], ...]:
         ("commit", pa.string()),
         ("base_commit", pa.string()),
         ("release", pa.string()),
+        *((name, pa.string()) for name in PLACES),
         ("source", pa.string()),
         ("perfgate", pa.string()),
         ("rule", pa.string()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +10,7 @@ from statistics import median
 
 from perfgate.core import Better, Fingerprint
 from perfgate.engines.table import PACKAGES
+from perfgate.errors import InputError
 from perfgate.verdict.differences import hardware_differences, host_differences, software_differences
 
 RECENT = 5
@@ -16,6 +18,43 @@ RECENT = 5
 
 UNMARKED_FACTS = (*PACKAGES, "hardware")
 """Facts that are no change of the environment: the engine is what is measured, and other hardware is another series."""
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+COMMIT = re.compile(r"[0-9a-f]{7,40}")
+REPOSITORY = re.compile(r"https://[A-Za-z0-9][A-Za-z0-9.-]{0,99}(/[A-Za-z0-9_.-]{1,99}){2}")
+NUMBER = re.compile(r"[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What a session does not know of itself. A release is the name of one that later levels are measured against.
+
+    `repository` is its address, below which the commit, the pull request and the run are found.
+    """
+
+    commit: str = ""
+    base_commit: str = ""
+    runner: str = ""
+    release: str = ""
+    repository: str = ""
+    pull_request: str = ""
+    run: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise InputError for what is no commit, name, address or number."""
+        for field, pattern, wanted in (
+            ("commit", COMMIT, "7 to 40 hexadecimal digits"),
+            ("base_commit", COMMIT, "7 to 40 hexadecimal digits"),
+            ("runner", NAME, "letters, digits and . _ -, 64 at most"),
+            ("release", NAME, "letters, digits and . _ -, 64 at most"),
+            ("repository", REPOSITORY, "its address, such as https://github.com/OWNER/NAME"),
+            ("pull_request", NUMBER, "its number"),
+            ("run", NUMBER, "the number of the run that measured"),
+        ):
+            text = getattr(self, field)
+            if text and not pattern.fullmatch(text):
+                raise InputError(f"--{field.replace('_', '-')} {text[:80]!r}: give {wanted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +68,9 @@ class SeriesPoint:
     runner: str
     release: str
     environment: Mapping[str, str]
+    repository: str = ""
+    pull_request: str = ""
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ def _acquire(path: Path, deadline: float) -> int:
                 ) from None
             time.sleep(POLL_S)
             continue
-        # The last holder takes the file away when it ends: a lock on a file without a name would keep nobody out.
+        # The last holder removes the file when it ends: a lock on a file without a name would not keep another process out.
         if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:
             os.truncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())

@@ -18,7 +18,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """CPU seconds since the machine started: of all cores, those that somebody used, those stolen, and our processes' own."""
+    """CPU seconds since the machine started: of all cores in use, stolen by the hypervisor, and of our own processes."""
 
     total_s: float
     busy_s: float
@@ -60,7 +60,7 @@ def compare_times(before: HostTimes | None, after: HostTimes | None) -> dict[str
 
 
 def find_own(gate: int, processes: list[Process]) -> list[Process]:
-    """The gate, its children and their descendants, and whoever lives in a session that one of its children leads.
+    """The gate, its children and their descendants, and all processes of a session that one of its children leads.
 
     A server's helper whose parent died belongs to the server's session still.
     """

@@ -122,7 +122,7 @@ def try_lock(file: IO[str], *, is_exclusive: bool) -> bool:
         if error.errno == errno.EBADF:
             raise RunnerError(f"{file.name}: a slot's user may share this machine; root alone has it for itself") from None
         raise RunnerError(f"{file.name}: cannot be locked ({error.strerror}); set {VARIABLE} to a local folder") from None
-    # /proc/locks names no process for such a lock, but for this one, which keeps nobody out.
+    # /proc/locks names no process for such a lock, except this process, whose own lock does not keep it out.
     try_flock(file, fcntl.LOCK_EX if is_exclusive else fcntl.LOCK_SH)
     return True
 

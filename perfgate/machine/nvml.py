@@ -83,7 +83,7 @@ def _start(stack: ExitStack) -> bool:
 
 
 def _stop() -> None:
-    # What fails here is no measurement's any more.
+    # The measurement is over: a failure here changes nothing of it.
     with suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
 

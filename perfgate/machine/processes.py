@@ -49,7 +49,7 @@ def list_processes(proc: Path = PROC) -> Iterator[Process]:
 
 
 def is_alive(pid: str) -> bool:
-    """Whether a process of that number runs, whoever owns it. What is no number is no process."""
+    """Whether a process of that number runs, of any user. What is no number is no process."""
     process = read_process(int(pid)) if pid.isdecimal() else None
     return process is not None and process.is_alive
 

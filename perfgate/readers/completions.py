@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as checked
+
+from perfgate.storage.schema import adapt
 
 _LOOSE = ConfigDict(extra="ignore", defer_build=True)
 # With `return_tokens_as_token_ids` a token stands as "token_id:123", whatever its text.
@@ -51,18 +52,13 @@ class _Completion:
     usage: _Usage
 
 
-@cache
-def _adapter() -> TypeAdapter[_Completion]:
-    return TypeAdapter(_Completion)
-
-
 def translate_completions(content: Any, prompts: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
     """Put each choice into the form of an answer to `/generate`. Raise pydantic's ValidationError for another form.
 
     The log-prob of a prompt's token is looked up by the token that was asked; one that the server did not score is said to be
     another token, -1. The count of cached tokens is one for all prompts, so each of them carries it.
     """
-    found = _adapter().validate_python(content)
+    found = adapt(_Completion).validate_python(content)
     details = found.usage.prompt_tokens_details
     cached = (details.cached_tokens if details is not None else None) or 0
     choices = sorted(found.choices, key=lambda choice: choice.index)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.evidence import LayerBlock, Microseconds
@@ -34,11 +33,6 @@ class _SurveyCell:
 @checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="ignore", defer_build=True))
 class _Survey:
     cells: Annotated[tuple[_SurveyCell, ...], Field(min_length=1)]
-
-
-@cache
-def _adapter() -> TypeAdapter[_Survey]:
-    return TypeAdapter(_Survey)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +60,7 @@ def is_survey(file: Path) -> bool:
 
 def read_survey(file: Path) -> tuple[LayerCurve, ...]:
     """The curves of a survey. Raise EvidenceError naming the field that cannot be used."""
-    survey = read_json(file, _adapter(), "make it with benchmarks/kernels/layer.py")
+    survey = read_json(file, _Survey, "make it with benchmarks/kernels/layer.py")
     return _sort(
         (
             cell.shape,

@@ -6,19 +6,15 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Layer, LayerBlock
 from perfgate.results.records import SESSION_FILE
 from perfgate.storage.journal import read_bytes
-from perfgate.storage.schema import describe_first, parse_any
+from perfgate.storage.schema import adapt, describe_first, parse_any
 
 SUFFIX = ".json"
-
-
-_LAYER = TypeAdapter(Layer)
-_FACTS = TypeAdapter(dict[str, str])
 
 
 def find_timings(path: Path) -> tuple[Path, ...]:
@@ -41,7 +37,7 @@ def _read(file: Path) -> LayerBlock:
     if not isinstance(stored, dict) or not isinstance(stored.get("benchmarks"), list):
         raise EvidenceError(f"{file}: no pytest-benchmark file: make it with benchmarks/kernels/test_layers.py")
     try:
-        facts = _FACTS.validate_python(_find_own(stored.get("machine_info")))
+        facts = adapt(dict[str, str]).validate_python(_find_own(stored.get("machine_info")))
         layers = [_read_layer(entry) for entry in stored["benchmarks"]]
     except ValidationError as error:
         found = describe_first(error, whole="machine_info.perfgate")
@@ -62,7 +58,7 @@ def _read(file: Path) -> LayerBlock:
 
 
 def _read_layer(entry: Any) -> Layer:
-    return _LAYER.validate_python(_find_own(entry.get("extra_info") if isinstance(entry, dict) else None))
+    return adapt(Layer).validate_python(_find_own(entry.get("extra_info") if isinstance(entry, dict) else None))
 
 
 def _find_own(info: Any) -> Any:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import cache
 from math import isfinite
 from typing import Any
 
 import orjson
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.evidence import Question, Reply
 from perfgate.readers.completions import translate_completions
-from perfgate.storage.schema import describe_first
+from perfgate.storage.schema import adapt, describe_first
 
 # Both ends of a vocabulary hold special tokens, which some models refuse in a prompt.
 EDGE = 0.1
@@ -58,11 +57,6 @@ class _Generated:
     text: str = ""
 
 
-@cache
-def _adapter() -> TypeAdapter[_Generated]:
-    return TypeAdapter(_Generated)
-
-
 def read_replies(question: Question, body: bytes) -> tuple[Reply, ...]:
     """Read the body of a server's reply, one answer for each prompt in their order. Raise ReplyError for anything less."""
     try:
@@ -82,7 +76,7 @@ def read_replies(question: Question, body: bytes) -> tuple[Reply, ...]:
 
 
 def _read_one(question: Question, number: int, item: Any, prompt: Sequence[int]) -> Reply:
-    found = _adapter().validate_python(item)
+    found = adapt(_Generated).validate_python(item)
     meta = found.meta_info
     where = f"equivalence prompt {number}"
     if meta.cached_tokens:

@@ -1,4 +1,7 @@
-"""One comment for several scenarios, in the room that a forge leaves: what is calm is folded first, a regression never."""
+"""One comment for several scenarios, in the room that a forge leaves.
+
+The worst scenario is open, the heading of each other stands over its fold. What is calm is left out first, a regression never.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report.escape import markdown
-from perfgate.report.render import TOP, Fold, ReportedCase, find_headline, lay_out_case, render_case, write_heading
+from perfgate.report.render import FOLD_BEGIN, FOLD_END, Fold, ReportedCase, find_headline, lay_out_case, render_case
 from perfgate.report.words import wording
 from perfgate.report.words.families import count_margins
+from perfgate.report.words.headline import TOP, write_heading, write_several, write_shortened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,7 @@ class Comment:
 
     def render(self) -> str:
         """Return the whole comment as markdown."""
-        return f"{write_heading(self.outcome, self.headline)}\n{self.body}"
+        return f"{write_heading(self.outcome.icon, self.headline)}\n{self.body}"
 
 
 def render_comment(cases: Sequence[ReportedCase], room: int) -> str:
@@ -32,12 +36,13 @@ def render_comment(cases: Sequence[ReportedCase], room: int) -> str:
 
 
 def build_comment(cases: Sequence[ReportedCase], room: int) -> Comment:
-    """Return a comment of at most `room` characters on one or more cases, the worst first.
+    """Return a comment of at most `room` characters on one or more cases, the one that speaks for all first.
 
     What does not fit is folded step by step: environments, then metrics within their margins, then all but the line that says
     the verdict, and at last the scenarios without a regression. A regression is never left out, not even for lack of room.
     """
-    ordered = sorted(cases, key=_rank)
+    outcome = combine_outcomes(case.verdict.outcome for case in cases)
+    ordered = sorted(cases, key=lambda case: (case.verdict.outcome is not outcome, *_rank(case)))
     return (_show_one(ordered[0], room) if len(ordered) == 1 else _show_several(ordered, room)) or _list_losses(ordered)
 
 
@@ -56,33 +61,37 @@ def _show_one(case: ReportedCase, room: int) -> Comment | None:
 
 def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
-    empty = Comment(outcome=combine_outcomes(case.verdict.outcome for case in cases), headline=_head(cases), body="")
+    words = write_several([find_headline(case) for case in cases], markdown)
+    empty = Comment(outcome=cases[0].verdict.outcome, headline=words, body="")
     texts = _unfold(cases, room - len(empty.render()) - 1)
     return replace(empty, body="\n".join(("", *texts))) if texts else None
 
 
 def _unfold(cases: Sequence[ReportedCase], room: int) -> list[str]:
     """Begin with a line for each case, and unfold them while there is room, the worst first; empty if the lines do not fit."""
-    texts = [render_case(case, Fold.ALL_BUT_ONE_LINE, TOP + 1) for case in cases]
+    texts = [_lay_out(case, Fold.ALL_BUT_ONE_LINE, is_first=False) for case in cases]
     left = room - sum(len(text) + 1 for text in texts)
     if left < 0:
         return []
     for fold in (Fold.CALM_METRICS, Fold.ENVIRONMENT, Fold.NOTHING):
         for number, case in enumerate(cases):
-            longer = render_case(case, fold, TOP + 1)
+            longer = _lay_out(case, fold, is_first=number == 0)
             if len(longer) - len(texts[number]) <= left:
                 left -= len(longer) - len(texts[number])
                 texts[number] = longer
     return texts
 
 
-def _head(cases: Sequence[ReportedCase]) -> str:
-    """The outcome of all, how many share it, and the numbers of the first of them."""
-    outcome = combine_outcomes(case.verdict.outcome for case in cases)
-    sharing = [case for case in cases if case.verdict.outcome is outcome]
-    numbers = find_headline(sharing[0]).write_finding(markdown, is_alone=False)
-    named = f"{markdown(sharing[0].verdict.scenario)}: {numbers}"
-    return f"{outcome} in {len(sharing)} of {len(cases)} scenarios, {named}"
+def _lay_out(case: ReportedCase, fold: Fold, *, is_first: bool) -> str:
+    """One of several cases. The heading of all says what the first one's would; the others are folded below theirs."""
+    if is_first:
+        _, body = lay_out_case(case, fold, TOP + 1, is_brief=True)
+        return f"{write_heading(case.verdict.outcome.icon, markdown(case.verdict.scenario), TOP + 1)}\n{body}"
+    text = render_case(case, fold, TOP + 1)
+    if fold is Fold.ALL_BUT_ONE_LINE:
+        return text
+    heading, _, body = text.partition("\n")
+    return f"{heading}\n\n{FOLD_BEGIN}{body.strip()}{FOLD_END}\n"
 
 
 def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
@@ -94,7 +103,8 @@ def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
     counts = ", ".join(f"{left[one]} {one}" for one in sorted(left, key=lambda one: one.order))
     lines += [f"- without a regression: {counts}"] if counts else []
     body = "\n".join(["", *lines]) + "\n"
-    return Comment(outcome=outcome, headline=f"{outcome}: {len(cases)} scenarios, shortened", body=body)
+    words = write_shortened([find_headline(case) for case in cases])
+    return Comment(outcome=outcome, headline=words, body=body)
 
 
 def list_losses(case: ReportedCase) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import re
 LIMIT = 400
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 _ZERO_WIDTH = "\u200b"
-# GitHub makes references of GH-1 and of whole commit names, in the name of whoever writes the comment.
+# GitHub makes references of GH-1 and of whole commit names, in the name of the comment's author.
 _REFERENCE = re.compile(r"(?i:\bGH-)(?=\d)|\b[0-9a-f]{40}\b")
 
 

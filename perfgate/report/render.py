@@ -19,14 +19,14 @@ from perfgate.report.table import Table, lay_out, lay_out_markdown
 from perfgate.report.view import MetricRow, View, build_view
 from perfgate.report.words.breakdown import Breakdown, build_breakdown
 from perfgate.report.words.figure import LEGEND
-from perfgate.report.words.headline import Headline
+from perfgate.report.words.headline import TOP, Headline, write_heading
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.case import Case
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
-TOP = 3
-"""The depth of the heading of a comment on one scenario."""
+FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\n\n", "\n\n</details>"
+"""What stands around all below a heading where another scenario or machine has more to say."""
 
 ROWS_SHOWN = 5
 """Metrics before the folds of a comment."""
@@ -67,12 +67,7 @@ def render_case(report: ReportedCase, fold: Fold = Fold.NOTHING, depth: int = TO
     One below TOP names the scenario and has no legend.
     """
     headline, body = lay_out_case(report, fold, depth)
-    return f"{write_heading(report.verdict.outcome, headline, depth)}\n{body}"
-
-
-def write_heading(outcome: Outcome, headline: str, depth: int = TOP) -> str:
-    """Write a line of markdown as a heading with the outcome's icon."""
-    return f"{'#' * depth} {outcome.icon} {headline}"
+    return f"{write_heading(report.verdict.outcome.icon, headline, depth)}\n{body}"
 
 
 def find_headline(report: ReportedCase) -> Headline:
@@ -90,20 +85,23 @@ def _add_layers(report: ReportedCase, headline: Headline) -> Headline:
     return replace(headline, slower_layers=len(summarise_layers(report.layers).losses)) if report.layers else headline
 
 
-def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP) -> tuple[str, str]:
-    """Return the words of the heading and the markdown below it."""
+def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP, *, is_brief: bool = False) -> tuple[str, str]:
+    """Return the words of the heading and the markdown below it.
+
+    A brief one shows calm metrics in its table of all metrics alone, where there is one.
+    """
     view = view_case(report)
     headline = _add_layers(report, view.headline).write(
-        escape.markdown,
-        scenario=report.verdict.scenario if depth > TOP else "",
-        is_alone=fold is Fold.ALL_BUT_ONE_LINE,
+        escape.markdown, is_named=depth > TOP, is_alone=fold is Fold.ALL_BUT_ONE_LINE
     )
-    return headline, _render_body(report, view, fold, depth)
+    return headline, _render_body(report, view, fold, depth, is_brief=is_brief)
 
 
-def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int) -> str:
+def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int, *, is_brief: bool) -> str:
     is_folded = fold >= Fold.CALM_METRICS
     open_rows = [row for row in view.rows if row.is_gating and not (is_folded and row.is_calm)]
+    if is_brief and fold is Fold.NOTHING:
+        open_rows = [row for row in open_rows if not row.is_calm] or open_rows[:1]
     shown, hidden = open_rows[:ROWS_SHOWN], [row for row in view.rows if row not in open_rows[:ROWS_SHOWN]]
     breakdown = build_breakdown(report.attribution, report.verdict.judgements)
     return (

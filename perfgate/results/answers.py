@@ -6,11 +6,10 @@ import gzip
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
@@ -46,11 +45,6 @@ class AnswerRecord:
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-@cache
-def _adapter() -> TypeAdapter[AnswerRecord]:
-    return TypeAdapter(AnswerRecord)
-
-
 def store_answers(folder: Path, raw: bytes, asked: Answers) -> None:
     """Put a server's raw reply into a result folder, then its index line; `asked` says who was asked what."""
     name = f"{ANSWER_DIR}/start-{asked.start:02d}.json.gz"
@@ -62,12 +56,12 @@ def store_answers(folder: Path, raw: bytes, asked: Answers) -> None:
         file=name,
         sha256=write_packed(folder / name, raw),
     )
-    append_record(folder / ANSWERS_FILE, _adapter(), record)
+    append_record(folder / ANSWERS_FILE, record)
 
 
 def load_answers(folder: Path) -> list[Answers]:
     """Read what each server start answered; empty for a session that asked none. Raise EvidenceError for a damaged index."""
-    return [_load(folder, record) for record in read_records(folder / ANSWERS_FILE, _adapter(), DAMAGED)]
+    return [_load(folder, record) for record in read_records(folder / ANSWERS_FILE, AnswerRecord, DAMAGED)]
 
 
 def read_marks(events: Iterable[Mapping[str, Any]]) -> dict[Arm, str]:
@@ -88,7 +82,7 @@ def _load(folder: Path, record: AnswerRecord) -> Answers:
 def _read_raw(folder: Path, record: AnswerRecord) -> bytes:
     try:
         if damage := find_damage(folder, record.file, record.sha256):
-            raise ReplyError(damage)
+            raise ReplyError(damage.sentence)
         path = folder / record.file
         return read_raw(path) if is_packed(folder, record.file) else gzip.decompress(path.read_bytes())
     except (EvidenceError, OSError, EOFError, zlib.error) as error:

@@ -11,16 +11,16 @@ import binascii
 import zlib
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
+from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.raw_files import find_damage, list_raw, read_raw
 from perfgate.stats.expert_use import (
     NOT_MEASURED,
@@ -32,7 +32,7 @@ from perfgate.stats.expert_use import (
     measure_use,
 )
 from perfgate.storage.journal import DAMAGED, append_record, read_records, write_packed
-from perfgate.storage.schema import describe_first
+from perfgate.storage.schema import adapt, describe_first
 
 INDEX_FILE = "expert_use.jsonl"
 RAW_DIR = "expert_use"
@@ -74,46 +74,36 @@ class RawTrace:
     again: Annotated[list[RawText], Field(min_length=1)]
 
 
-@cache
-def _index_adapter() -> TypeAdapter[UseRecord]:
-    return TypeAdapter(UseRecord)
-
-
-@cache
-def _raw_adapter() -> TypeAdapter[RawTrace]:
-    return TypeAdapter(RawTrace)
-
-
 def store_use(folder: Path, found: RawTrace | Unknown, *, arm: Arm, block: int, start: int) -> None:
     """Put what one start chose into a result folder, then its index line; or the line alone, with the reason why not."""
     if isinstance(found, Unknown):
         record = UseRecord(arm=arm, block=block, start=start, unknown=found)
     else:
         name = f"{RAW_DIR}/start-{start:02d}.json.gz"
-        digest = write_packed(folder / name, _raw_adapter().dump_json(found))
+        digest = write_packed(folder / name, adapt(RawTrace).dump_json(found))
         record = UseRecord(arm=arm, block=block, start=start, file=name, sha256=digest)
-    append_record(folder / INDEX_FILE, _index_adapter(), record)
+    append_record(folder / INDEX_FILE, record)
 
 
 def load_use(
     folder: Path, arms: Sequence[Arm], starts: Collection[int] | None = None
-) -> tuple[dict[Arm, ExpertUse], list[str]]:
+) -> tuple[dict[Arm, ExpertUse], list[Damage]]:
     """Read the expert use of `arms`, and name each file that is not as it was written.
 
     An arm that was never asked has NOT_MEASURED. `starts` are those that are asked for, all of the folder unless given: a
     matrix has several arms in the candidate's place. Raise EvidenceError for a damaged index.
     """
-    found = read_records(folder / INDEX_FILE, _index_adapter(), DAMAGED)
+    found = read_records(folder / INDEX_FILE, UseRecord, DAMAGED)
     records = {record.arm: record for record in found if starts is None or record.start in starts}
     uses: dict[Arm, ExpertUse] = dict.fromkeys(arms, NOT_MEASURED)
-    damage: list[str] = []
+    damage: list[Damage] = []
     traces: dict[Arm, Trace] = {}
     for arm, record in sorted(records.items()):
         if record.unknown is not None:
             uses[arm] = ExpertUse(unknown=record.unknown)
             continue
         trace = _read(folder, record)
-        if isinstance(trace, str):
+        if isinstance(trace, Damage):
             uses[arm] = ExpertUse(unknown=Unknown.INCOMPLETE)
             damage.append(trace)
             continue
@@ -128,7 +118,7 @@ def list_use(folder: Path) -> list[tuple[UseRecord, RawTrace | None]]:
 
     Raise EvidenceError for a damaged index.
     """
-    records = {record.arm: record for record in read_records(folder / INDEX_FILE, _index_adapter(), DAMAGED)}
+    records = {record.arm: record for record in read_records(folder / INDEX_FILE, UseRecord, DAMAGED)}
     found = [(record, None if record.unknown else _read(folder, record)) for _, record in sorted(records.items())]
     return [(record, read[0] if isinstance(read, tuple) else None) for record, read in found]
 
@@ -141,7 +131,7 @@ def has_use(folder: Path) -> bool:
 def parse_raw(content: Mapping[str, Any]) -> RawTrace:
     """Check what is to be stored. Raise EvidenceError naming the field that is wrong."""
     try:
-        return _raw_adapter().validate_python(content)
+        return adapt(RawTrace).validate_python(content)
     except ValidationError as error:
         raise EvidenceError(f"expert use: {describe_first(error)}") from None
 
@@ -187,7 +177,7 @@ def _unpack_layer(layer: str, raw: RawTrace, length: int) -> Iterator[frozenset[
         yield choice
 
 
-def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | str:
+def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | Damage:
     """The choices of one start, as stored and as values, or what is wrong with their file."""
     if damage := find_damage(folder, record.file, record.sha256):
         return damage
@@ -195,4 +185,4 @@ def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | str:
         raw = parse_raw(orjson.loads(read_raw(folder / record.file)))
         return raw, unpack(raw)
     except (OSError, EOFError, zlib.error, orjson.JSONDecodeError, EvidenceError) as error:
-        return f"{record.file}: {error}; {DAMAGED}"
+        return Damage(kind=DamageKind.NO_CHOICES, file=record.file, detail=str(error))

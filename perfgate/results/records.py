@@ -13,20 +13,21 @@ names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass as plain
 from dataclasses import field, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import EvidenceError
 from perfgate.scenario.safeguards import Check, Expect
-from perfgate.storage.journal import DAMAGED, read_json, read_records, write_atomically
-from perfgate.storage.schema import parse_json
+from perfgate.scenario.schema import Scenario, parse_scenario
+from perfgate.storage.journal import DAMAGED, read_bytes, read_json, read_records, write_atomically
+from perfgate.storage.schema import dump, parse_json
 from perfgate_moe.proof.values import KernelProof
 
 SESSION_FILE = "session.json"
@@ -55,24 +56,34 @@ class ArmRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class SessionRecord:
-    """What was fixed before the first window. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
+class FolderRecord:
+    """What was fixed before the first window of a session or a matrix.
 
-    `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
-    `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
-    `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
-    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if that was asked. `inherited` are the
-    variables that steer engines and that servers of both arms took over from the measuring command; None in older folders.
+    `inherited` are the variables that steer engines and that servers of all arms took over from the measuring command; None in
+    older folders.
     """
 
     schema: Literal[1]
     perfgate: str
+    begun_utc: str
+    model: Mapping[str, str]
+    inherited: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class SessionRecord(FolderRecord):
+    """What was fixed before the first window of a session. `purpose` is "ab" for a comparison and "calibration" for A/A noise.
+
+    `rule` is the version of the rule that was to judge, `looks` the block counts at which it may stop; empty in older folders.
+    `checks` names what servers must be put to besides their windows, `expect` what must be seen of the candidate.
+    `scenarios_in_pr` share one error budget. `has_base` is False where no base can be built, so that a candidate measured alone
+    is the last word. `kernels` is what was found out of both arms' kernels beforehand, if that was asked.
+    """
+
     scenario: str
     workload_hash: str
     purpose: Literal["ab", "calibration"]
-    begun_utc: str
     arms: Mapping[Arm, ArmRecord]
-    model: Mapping[str, str]
     notes: tuple[str, ...] = ()
     rule: str = ""
     looks: tuple[int, ...] = ()
@@ -81,15 +92,12 @@ class SessionRecord:
     scenarios_in_pr: Annotated[int, Field(ge=1)] = 1
     has_base: bool = True
     kernels: KernelProof | None = None
-    inherited: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class WindowRecord:
-    """One line of the index: a finished window, where it stands and where its raw output lies."""
+class IndexLine:
+    """A finished window: its place within a start, and where its raw output lies."""
 
-    arm: Arm
-    block: Annotated[int, Field(ge=1)]
     start: Annotated[int, Field(ge=1)]
     index: Annotated[int, Field(ge=0)]
     role: Role
@@ -100,21 +108,29 @@ class WindowRecord:
     telemetry: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
 
 
-@cache
-def _session_adapter() -> TypeAdapter[SessionRecord]:
-    return TypeAdapter(SessionRecord)
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class WindowRecord(IndexLine):
+    """One line of a session's index: the window of an arm in a block."""
+
+    arm: Arm
+    block: Annotated[int, Field(ge=1)]
 
 
-@cache
-def window_adapter() -> TypeAdapter[WindowRecord]:
-    """What reads and writes a line of the index; built when first used."""
-    return TypeAdapter(WindowRecord)
+@plain(frozen=True, slots=True, kw_only=True)
+class FolderLayout:
+    """What sets the folders of a session and of a matrix apart.
+
+    `record_file` holds what was fixed before the first window, and marks the folder as begun; `text_file` holds what was to be
+    measured, as it was read; `line` is what the index consists of.
+    """
+
+    what: str
+    record_file: str
+    text_file: str
+    line: type[IndexLine]
 
 
-def dump_record(record: SessionRecord) -> dict[str, Any]:
-    """The content of `session.json`."""
-    content: dict[str, Any] = _session_adapter().dump_python(record, mode="json")
-    return content
+SESSION_LAYOUT = FolderLayout(what="session", record_file=SESSION_FILE, text_file=SCENARIO_FILE, line=WindowRecord)
 
 
 def read_record(folder: Path) -> SessionRecord:
@@ -126,12 +142,18 @@ def read_record(folder: Path) -> SessionRecord:
         raise EvidenceError(
             f"{folder}: holds no {SESSION_FILE}, so it is no result folder; give the one that `perfgate run` wrote"
         )
-    return read_json(path, _session_adapter(), DAMAGED)
+    return read_json(path, SessionRecord, DAMAGED)
+
+
+def read_scenario(folder: Path) -> Scenario:
+    """Read `scenario.toml`. Raise EvidenceError when it is missing, ScenarioError with line and key."""
+    path = folder / SCENARIO_FILE
+    return parse_scenario(read_bytes(path).decode("utf-8", "replace"), str(path))
 
 
 def read_entries(folder: Path) -> list[WindowRecord]:
     """Read the index of a result folder: a line for each finished window."""
-    return read_records(folder / INDEX_FILE, window_adapter(), DAMAGED)
+    return read_records(folder / INDEX_FILE, WindowRecord, DAMAGED)
 
 
 def find_superseded(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
@@ -170,11 +192,6 @@ def list_options(record: SessionRecord) -> tuple[str, ...]:
 MAX_BYTES = 16 * 2**20
 
 
-@cache
-def _adapter() -> TypeAdapter[KernelProof]:
-    return TypeAdapter(KernelProof)
-
-
 def load_proof(path: Path) -> KernelProof:
     """Read a proof. Raise EvidenceError naming the file and the first field that is wrong."""
     try:
@@ -184,12 +201,12 @@ def load_proof(path: Path) -> KernelProof:
         raise EvidenceError(f"{path}: cannot be read ({error.strerror}); `perfgate kernels prove` writes one") from None
     if len(content) > MAX_BYTES:
         raise EvidenceError(f"{path}: more than {MAX_BYTES} bytes; give the file that `perfgate kernels prove` wrote")
-    return parse_json(content, _adapter(), path, "run `perfgate kernels prove` anew")
+    return parse_json(content, KernelProof, path, "run `perfgate kernels prove` anew")
 
 
 def save_proof(proof: KernelProof, path: Path) -> None:
     """Write a proof, whole or not at all. Raise EvidenceError where that cannot be."""
-    content = orjson.dumps(_adapter().dump_python(proof, mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    content = orjson.dumps(dump(proof), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)

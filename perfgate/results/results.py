@@ -10,7 +10,7 @@ from typing import Any
 
 from perfgate.core import Fingerprint, Role, Window
 from perfgate.errors import EvidenceError
-from perfgate.evidence import Session, Timing
+from perfgate.evidence import Damage, DamageKind, Session, Timing
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
@@ -28,11 +28,12 @@ from perfgate.results.records import (
     list_options,
     read_entries,
     read_record,
+    read_scenario,
 )
 from perfgate.scenario.catalog import list_scenarios
 from perfgate.scenario.safeguards import Check
-from perfgate.scenario.schema import Scenario, parse_scenario
-from perfgate.storage.journal import read_bytes, read_lines
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.journal import read_lines
 
 
 def measure_time(events: Sequence[Mapping[str, Any]], windows: Sequence[Window], superseded: Sequence[Window]) -> Timing | None:
@@ -84,7 +85,7 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
     """Read a result folder, whole or cut off by a crash. Raise EvidenceError naming the file and the field that is wrong."""
     folder = Path(folder)
     record = read_record(folder)
-    scenario = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
+    scenario = read_scenario(folder)
     events = list(read_lines(folder / EVENTS_FILE))
     windows, superseded, damage = load_windows(folder, read_entries(folder), scenario, events)
     expert_use, lost = load_use(folder, tuple(record.arms))
@@ -118,17 +119,17 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
 
 def load_windows(
     folder: Path, index: Sequence[WindowRecord], scenario: Scenario, events: Sequence[Mapping[str, Any]]
-) -> tuple[tuple[Window, ...], tuple[Window, ...], list[str]]:
+) -> tuple[tuple[Window, ...], tuple[Window, ...], list[Damage]]:
     """The windows that are judged, those that were measured anew after a break, and what is missing or was changed."""
     gone, starts = find_superseded(events), read_starts(events)
     windows: list[Window] = []
     superseded: list[Window] = []
-    damage: list[str] = []
+    damage: list[Damage] = []
     if index and not (folder / EVENTS_FILE).exists():
-        damage.append(f"{EVENTS_FILE} is missing although windows were measured: what voided them stood there; measure again")
+        damage.append(Damage(kind=DamageKind.NO_EVENTS, file=EVENTS_FILE))
     for entry in index:
         found = _load_window(folder, entry)
-        if isinstance(found, str):
+        if isinstance(found, Damage):
             damage.append(found)
         else:
             (superseded if entry.file in gone else windows).append(_add_footprint(found, starts, scenario))
@@ -151,14 +152,14 @@ def _add_footprint(window: Window, starts: Mapping[int, Mapping[str, float]], sc
     return replace(window, run=run)
 
 
-def _load_window(folder: Path, entry: WindowRecord) -> Window | str:
+def _load_window(folder: Path, entry: WindowRecord) -> Window | Damage:
     """A window of the index, or what is wrong with its file."""
     if damage := find_damage(folder, entry.file, entry.sha256):
         return damage
     try:
         run = read_window(folder / entry.file)
     except EvidenceError as error:
-        return f"the load generator's output is no result: {error}"
+        return Damage(kind=DamageKind.NO_RESULT, file=entry.file, detail=str(error))
     return Window(
         run=run,
         arm=entry.arm,

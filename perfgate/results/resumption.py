@@ -1,38 +1,39 @@
-"""Where a session that was cut off goes on, and whether it may."""
+"""Where a session or a matrix that was cut off goes on, and whether it may."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import Any, TypeVar
 
 from perfgate.errors import EvidenceError
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.records import (
     EVENTS_FILE,
-    SCENARIO_FILE,
-    SessionRecord,
-    dump_record,
+    FolderRecord,
+    IndexLine,
     find_superseded,
     read_entries,
     read_record,
 )
-from perfgate.scenario.schema import Scenario, parse_scenario
-from perfgate.storage.journal import WINDOW_DIR, read_bytes, read_lines
+from perfgate.scenario.matrix import Matrix
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.journal import WINDOW_DIR, read_lines
+from perfgate.storage.schema import adapt, dump
+
+Work = TypeVar("Work", Scenario, Matrix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressed:
-    """How far a session got; by default not at all.
+    """How far a session or a matrix got; by default not at all.
 
     `blocks` are whole ones, `starts` servers that were started, `elapsed_s` the last moment that the folder knows of, on the
-    session's own clock. `cut` are the files of windows of the block that was in flight: half a block before a break and half
-    after it would be no block, since its servers are gone and what it pairs away may have changed. `unindexed` are raw files
-    whose line was never written.
+    session's own clock. `cut` are the files of windows of the block, or the cell, that was in flight: half a block before a
+    break and half after it would be no block, since its servers are gone and what it pairs away may have changed. `unindexed`
+    are raw files whose line was never written.
     """
 
     blocks: int = 0
@@ -45,25 +46,30 @@ class Progressed:
 
 def read_progressed(folder: Path) -> Progressed:
     """Read how far the session in `folder` got."""
-    events = list(read_lines(folder / EVENTS_FILE))
-    entries = read_entries(folder)
-    names = [event.get("event") for event in events]
-    blocks = int(max((_read_number(event, "block") for event in events if event.get("event") == "block_ended"), default=0))
+    events, entries = list(read_lines(folder / EVENTS_FILE)), read_entries(folder)
+    blocks = int(max((read_number(event, "block") for event in events if event.get("event") == "block_ended"), default=0))
+    found = measure_progress(folder, events, entries, [entry.file for entry in entries if entry.block > blocks])
+    return replace(found, blocks=blocks, is_ended=any(event.get("event") == "session_ended" for event in events))
+
+
+def measure_progress(
+    folder: Path, events: Sequence[Mapping[str, Any]], entries: Sequence[IndexLine], unfinished: Iterable[str]
+) -> Progressed:
+    """How far the work of a folder got by its events and its index; `unfinished` are files of what was never made whole."""
     gone = find_superseded(events)
     known = {entry.file for entry in entries}
     files = sorted(f"{WINDOW_DIR}/{path.name}" for path in (folder / WINDOW_DIR).glob("[0-9]*.jsonl.gz"))
-    starts = [int(_read_number(event, "start")) for event in events if event.get("event") == "server_started"]
+    starts = [int(read_number(event, "start")) for event in events if event.get("event") == "server_started"]
     return Progressed(
-        blocks=blocks,
         starts=max((*starts, *(entry.start for entry in entries)), default=0),
-        elapsed_s=max((*(_read_number(event, "at_s") for event in events), *(entry.ended_s for entry in entries)), default=0.0),
-        is_ended="session_ended" in names,
-        cut=tuple(entry.file for entry in entries if entry.block > blocks and entry.file not in gone),
+        elapsed_s=max((*(read_number(event, "at_s") for event in events), *(entry.ended_s for entry in entries)), default=0.0),
+        cut=tuple(file for file in unfinished if file not in gone),
         unindexed=tuple(file for file in files if file not in known),
     )
 
 
-def _read_number(event: Mapping[str, Any], key: str) -> float:
+def read_number(event: Mapping[str, Any], key: str) -> float:
+    """A number of an event. Raise EvidenceError where it is none, or is negative."""
     value = event.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         raise EvidenceError(f"{EVENTS_FILE}: {key}: {value!r} is no number; the folder was damaged, measure again")
@@ -79,19 +85,16 @@ def require_cut_off(folder: Path) -> None:
         raise EvidenceError(f"{folder}: its raw files were packed, so nothing is added to it; measure into a new folder")
 
 
-def require_same(folder: Path, record: SessionRecord, scenario: Scenario) -> None:
-    """Raise EvidenceError naming the first thing that is not as it was when the session in `folder` began."""
-    stored = parse_scenario(read_bytes(folder / SCENARIO_FILE).decode("utf-8", "replace"), str(folder / SCENARIO_FILE))
-    adapter = TypeAdapter(Scenario)
-    began, begins = dump_record(read_record(folder)), dump_record(record)
-    require_same_inherited(folder, began, begins)
+def require_same(folder: Path, records: tuple[FolderRecord, FolderRecord], works: tuple[Work, Work]) -> None:
+    """Raise EvidenceError naming the first thing that is not as it was when the work in `folder` began.
+
+    Of each pair the first is what was stored, the second what is asked for now.
+    """
     # What the machine and the arms are comes first: it explains the rest.
-    pairs = (
-        (began, begins),
-        (adapter.dump_python(stored), adapter.dump_python(scenario)),
-    )
-    for before, now in pairs:
-        require_equal(folder, before, now)
+    began, begins = map(dump, records)
+    require_same_inherited(folder, began, begins)
+    require_equal(folder, began, begins)
+    require_equal(folder, *(adapt(type(work)).dump_python(work) for work in works))
 
 
 def require_same_inherited(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

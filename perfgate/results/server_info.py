@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import orjson
-from pydantic import TypeAdapter
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
@@ -28,11 +26,6 @@ class ServerInfo:
     settings: Mapping[str, str]
 
 
-@cache
-def _adapter() -> TypeAdapter[ServerInfo]:
-    return TypeAdapter(ServerInfo)
-
-
 def store_info(folder: Path, info: ServerInfo) -> None:
     """Write a start's settings, whole or not at all."""
     place = folder / SERVER_DIR
@@ -47,7 +40,7 @@ def load_infos(folder: Path) -> tuple[ServerInfo, ...]:
 
 
 def _read(path: Path) -> ServerInfo:
-    return parse_json(_read_raw(path), _adapter(), path, "delete it, nothing is judged by it")
+    return parse_json(_read_raw(path), ServerInfo, path, "delete it, nothing is judged by it")
 
 
 def _read_raw(path: Path) -> bytes:

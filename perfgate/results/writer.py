@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 import orjson
-from pydantic import TypeAdapter
 
 from perfgate.errors import EvidenceError
-from perfgate.results.records import (
-    EVENTS_FILE,
-    INDEX_FILE,
-    LOG_DIR,
-    SCENARIO_FILE,
-    SESSION_FILE,
-    SessionRecord,
-    WindowRecord,
-    dump_record,
-    window_adapter,
-)
+from perfgate.results.records import EVENTS_FILE, INDEX_FILE, LOG_DIR, SESSION_LAYOUT, FolderLayout, FolderRecord
 from perfgate.storage.journal import WindowFiles, append_line, cut_torn_line, write_atomically
+from perfgate.storage.schema import adapt, dump
 
-Entry = TypeVar("Entry")
 
+class ResultWriter:
+    """Append windows and events to the folder of a session or a matrix.
 
-class FolderWriter(Generic[Entry]):
-    """Append windows and events to a folder of raw windows; each is on disk before the call returns, or OSError is raised.
-
-    `Entry` is a line of the folder's index: it takes the place of a window and says where its raw output lies.
+    Each is on disk before the call returns, or OSError is raised.
     """
 
-    def __init__(self, folder: Path, adapter: TypeAdapter[Entry]) -> None:
+    def __init__(self, folder: Path, layout: FolderLayout = SESSION_LAYOUT) -> None:
         """Write behind what `folder` holds; a last line that was being written when a run died is taken away."""
         self.folder = folder
-        self._adapter = adapter
+        self._line = layout.line
         self.logs.mkdir(exist_ok=True)
         for name in (INDEX_FILE, EVENTS_FILE):
             cut_torn_line(folder / name)
         self._files = WindowFiles(folder)
+
+    @classmethod
+    def create(cls, folder: Path, record: FolderRecord, text: str, layout: FolderLayout = SESSION_LAYOUT) -> Self:
+        """Begin a folder. Raise EvidenceError if it was begun already, since results are never overwritten, or not writable."""
+        _begin(folder, layout, text, record)
+        return cls(folder, layout)
 
     @property
     def logs(self) -> Path:
@@ -53,46 +47,23 @@ class FolderWriter(Generic[Entry]):
     def add_window(self, raw: bytes, **place: Any) -> Path:
         """Store the load generator's output `raw`, then its index line, and return the file; `place` fills the entry."""
         name, digest = self._files.add(raw)
-        entry = self._adapter.validate_python({"file": name, "sha256": digest, **place})
-        append_line(self.folder / INDEX_FILE, self._adapter.dump_python(entry, mode="json"))
+        entry = adapt(self._line).validate_python({"file": name, "sha256": digest, **place})
+        append_line(self.folder / INDEX_FILE, dump(entry))
         return self.folder / name
-
-
-class ResultWriter(FolderWriter[WindowRecord]):
-    """The writer of one session."""
-
-    def __init__(self, folder: Path) -> None:
-        """Go on behind what the folder of a session holds."""
-        super().__init__(folder, window_adapter())
-
-    @classmethod
-    def create(cls, folder: Path, record: SessionRecord, scenario_text: str) -> Self:
-        """Begin a session. Raise EvidenceError if the folder already holds one: results are never overwritten."""
-        begin_folder(
-            folder, "session", {SCENARIO_FILE: scenario_text.encode(), SESSION_FILE: format_record(dump_record(record))}
-        )
-        return cls(folder)
 
     def add_problem(self, message: str, at_s: float) -> None:
         """Record a fact that voids the session; the reader turns it into an INVALID verdict."""
         self.add_event("problem", at_s, message=message)
 
 
-def begin_folder(folder: Path, what: str, files: Mapping[str, bytes]) -> None:
-    """Make the folder of a `what` with the files that say what is measured; the last of them marks it as begun.
-
-    Raise EvidenceError where one was begun already, or where the folder cannot be written.
-    """
+def _begin(folder: Path, layout: FolderLayout, text: str, record: FolderRecord) -> None:
+    content = orjson.dumps(dump(record), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     try:
-        if (folder / list(files)[-1]).exists():
-            raise EvidenceError(f"{folder}: already holds a {what}; go on with --resume, or give a new folder")
+        if (folder / layout.record_file).exists():
+            raise EvidenceError(f"{folder}: already holds a {layout.what}; go on with --resume, or give a new folder")
         (folder / LOG_DIR).mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            write_atomically(folder / name, content)
+        write_atomically(folder / layout.text_file, text.encode())
+        # The record comes last: it marks the folder as begun.
+        write_atomically(folder / layout.record_file, content)
     except OSError as error:
         raise EvidenceError(f"{folder}: cannot be written ({error.strerror}); choose another folder with --out") from error
-
-
-def format_record(content: Mapping[str, Any]) -> bytes:
-    """Write what was fixed before the first window, with sorted keys."""
-    return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)

@@ -73,7 +73,7 @@ def _find_event_fault(job: RunnerJob, ref: str, rules: Rules) -> str | None:
 
 
 def _find_pull_fault(job: RunnerJob, ref: str) -> str | None:
-    """A fork's branch is refused; so is one whose repository is gone, as nobody can say whose it was."""
+    """A fork's branch is refused; so is one whose repository is gone, because its owner is unknown then."""
     number = _find(job.payload, "pull_request.number")
     if ref != f"refs/pull/{number}/merge":
         return "the workflow is not that of the pull request"

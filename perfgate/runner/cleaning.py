@@ -1,6 +1,6 @@
 """Empty the GPUs of one job without root: end what its own user left there, and wait until the memory is free.
 
-On a shared host nothing is ended by name, and nothing of anybody else's is ended at all.
+On a shared host no process is ended by name, and none of another user is ended at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Seeds renew themselves: what a job of the main branch compiled is left behind, and root takes it if GitHub says whose it was.
 
-A job says which run it belongs to, and anybody can say anything. So root asks GitHub which job ran on the runner that this slot
+A job says which run it belongs to, which proves nothing. So root asks GitHub which job ran on the runner that this slot
 had registered, under a name that was used for one job only. The answer is about the runner, and no job can change it.
 """
 
@@ -9,12 +9,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
@@ -26,7 +25,7 @@ OFFER = "offer"
 CLAIM = "claim.json"
 FILES = "files"
 MAX_CLAIM_BYTES = 4096
-# Started by GitHub's clock or by somebody with write access, on the main branch's files.
+# Started by GitHub's clock or by a user with write access, on the main branch's files.
 ORIGINS = ("schedule", "workflow_dispatch")
 Number = Annotated[int, Field(gt=0, lt=2**53)]
 
@@ -48,13 +47,8 @@ class Origin:
     runners: tuple[str, ...]
 
 
-@cache
-def _adapter() -> TypeAdapter[Claim]:
-    return TypeAdapter(Claim)
-
-
 def offer(source: Path, home: Path, claim: Claim) -> Path:
-    """Leave the compile cache at `source` for whoever cleans this slot. Raise RunnerError when it cannot be left."""
+    """Leave the compile cache at `source` for the clean-up of this slot. Raise RunnerError when it cannot be left."""
     target = home / OFFER
     try:
         target.mkdir()
@@ -77,7 +71,7 @@ def build_claim(environment: Mapping[str, str]) -> Claim:
 
 def read_claim(home: Path) -> Claim | None:
     """Read what the last job of a slot claims; None when it offered nothing. Raise RunnerError for what is no claim."""
-    return read_left_value(home / OFFER / CLAIM, MAX_CLAIM_BYTES, _adapter(), "claim")
+    return read_left_value(home / OFFER / CLAIM, MAX_CLAIM_BYTES, Claim, "claim")
 
 
 def find_fault(claim: Claim, origin: Origin, registered: str, rules: Rules, workflows: Iterable[str]) -> str | None:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from perfgate.errors import RunnerError
 from perfgate.machine.tools import Tool
+from perfgate.storage.schema import adapt
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ GRACE_S = 10.0
 POLL_S = 0.1
 SHARED = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path("/run/lock"), Path("/dev/mqueue"))  # noqa: S108 - the places that are cleaned, not used
 LINGER = Path("/var/lib/systemd/linger")
-"""Whose user manager systemd keeps, and starts at boot, whether or not anybody of that name is there."""
+"""Users whose manager systemd keeps, and starts at boot, whether or not they are logged in."""
 
 BOOTED = Path("/run/systemd/system")
 _TOOL = Tool(timeout_s=60.0, missing=RunnerError, failed=RunnerError, hint="a slot is cleaned with the system's own tools")
@@ -131,13 +132,13 @@ def read_left(path: Path, limit: int) -> bytes | None:
         os.close(descriptor)
 
 
-def read_left_value(path: Path, limit: int, adapter: TypeAdapter[T], what: str) -> T | None:
+def read_left_value(path: Path, limit: int, kind: type[T], what: str) -> T | None:
     """Read a value that a job left for root; None where there is none. Raise RunnerError for what is no `what`."""
     raw = read_left(path, limit)
     if raw is None:
         return None
     try:
-        return adapter.validate_json(raw)
+        return adapt(kind).validate_json(raw)
     except ValidationError:
         raise RunnerError(f"{path}: is no {what}") from None
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import cache
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.runner.admission import Rules
@@ -101,15 +100,10 @@ class Runner:
         return Rules(repositories=frozenset(self.repositories), workflows=frozenset(self.workflows))
 
 
-@cache
-def _adapter() -> TypeAdapter[Runner]:
-    return TypeAdapter(Runner)
-
-
 def load_runner(path: Path | None = None) -> Runner:
     """Read the file at `path`, else the one that $PERFGATE_RUNNER_CONFIG names, else the default one.
 
     Raise InputError naming what is wrong.
     """
     path = path or Path(os.environ.get(VARIABLE) or DEFAULT_PATH)
-    return read_settings(path, _adapter(), "docs/how-to/runners.md")
+    return read_settings(path, Runner, "docs/how-to/runners.md")

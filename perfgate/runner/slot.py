@@ -115,7 +115,7 @@ def format_environment(runner: Runner, slot: Slot) -> str:
 
 
 def _write_secret(path: Path, text: str, uid: int) -> None:
-    """Write a file that one user may read, and that never was anybody else's."""
+    """Write a file that one user may read, and that never belonged to another user."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         os.fchown(file.fileno(), uid, -1)

@@ -61,7 +61,7 @@ def hold(wish: Wish, folder: Path) -> Iterator[Held]:
 
 
 def _take(devices: Sequence[str], count: int, folder: Path, stack: ExitStack) -> list[tuple[str, IO[str]]]:
-    """Lock `count` free devices or none: whoever waits holds nothing that another waits for."""
+    """Lock `count` free devices or none: a process that waits holds nothing that another one waits for."""
     with ExitStack() as attempt:
         taken: list[tuple[str, IO[str]]] = []
         for device in sorted(devices):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
+from pydantic import ConfigDict, Field, StrictBool
 
 from perfgate.core import Arm
 from perfgate.scenario.load import Load
@@ -82,11 +81,6 @@ class Matrix:
                 yield number, server, loads[::step]
 
 
-@functools.cache
-def _adapter() -> TypeAdapter[Matrix]:
-    return TypeAdapter(Matrix)
-
-
 def parse_matrix(text: str, source: str) -> Matrix:
     """Turn TOML text into a Matrix. `source` names the text in errors. Raise ScenarioError with line and key."""
-    return parse_toml(text, source, Matrix, _adapter())
+    return parse_toml(text, source, Matrix)

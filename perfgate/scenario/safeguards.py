@@ -70,7 +70,7 @@ class Equivalence:
     __pydantic_config__ = _STRICT
 
     def list_checks(self, purpose: Literal["ab", "calibration"]) -> tuple[Check, ...]:
-        """What is asked for in a session: nobody doubts that the equal arms of a calibration solve the same questions."""
+        """What servers of a session are put to; equal arms, as in a calibration, need no GSM8K questions."""
         if not self.enabled:
             return ()
         return ("equivalence", "gsm8k") if self.gsm8k.path is not None and purpose == "ab" else ("equivalence",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -10,13 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, TypeAdapter
+from pydantic import ConfigDict, Field, StrictBool
 
 from perfgate.engines.table import ENGINES, find_backend
 from perfgate.metrics import METRICS
 from perfgate.scenario.load import Load, Positive, Seconds
 from perfgate.scenario.safeguards import Equivalence, Expect
 from perfgate.scenario.toml import name_unknown, parse_toml
+from perfgate.storage.schema import adapt
 
 NAME = r"[a-z0-9]+(?:[._-][a-z0-9]+)*"
 """What a scenario or a machine may be called, here and on GitHub: the name becomes a file's, a folder's and a status's, so
@@ -158,7 +158,7 @@ class Scenario:
 
         That is the model, the load and the server's own arguments; gates, looks and margins change the judgement, not the work.
         """
-        facts = _adapter().dump_python(self, mode="json", include={"model", "server"})
+        facts = adapt(Scenario).dump_python(self, mode="json", include={"model", "server"})
         for limit in ("ready_timeout_s", "stop_timeout_s", "min_gpu_memory_gib"):
             facts["server"].pop(limit)
         # Absent, they say no more than the scenarios did that were written before there were any.
@@ -170,11 +170,6 @@ class Scenario:
         """The practical margin Delta of `metric`: the scenario's, else the metric's own."""
         gate = self.gates.get(metric)
         return gate.margin if gate is not None and gate.margin is not None else METRICS[metric].margin_ratio
-
-
-@functools.cache
-def _adapter() -> TypeAdapter[Scenario]:
-    return TypeAdapter(Scenario)
 
 
 def replace_looks(text: str, blocks: int) -> str:
@@ -189,4 +184,4 @@ def replace_looks(text: str, blocks: int) -> str:
 
 def parse_scenario(text: str, source: str) -> Scenario:
     """Turn TOML text into a Scenario. `source` names the text in errors. Raise ScenarioError with line and key."""
-    return parse_toml(text, source, Scenario, _adapter())
+    return parse_toml(text, source, Scenario)

@@ -1,4 +1,4 @@
-"""A settings file that somebody keeps by hand: TOML, read whole or refused in one line."""
+"""A settings file that is written by hand: TOML, read whole or refused in one line."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import tomllib
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from perfgate.errors import InputError
 from perfgate.scenario.toml import name_excess
-from perfgate.storage.schema import describe_first
+from perfgate.storage.schema import adapt, describe_first
 
 T = TypeVar("T")
 
 
-def read_settings(path: Path, adapter: TypeAdapter[T], page: str) -> T:
+def read_settings(path: Path, kind: type[T], page: str) -> T:
     """Read the file at `path`; `page` of the documentation shows one. Raise InputError naming the field that is wrong."""
     try:
-        return adapter.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+        return adapt(kind).validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; {page} shows one") from None
     except ValidationError as error:

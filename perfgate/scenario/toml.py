@@ -9,10 +9,11 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from perfgate.errors import ScenarioError
+from perfgate.storage.schema import adapt
 
 _UNKNOWN = "unexpected_keyword_argument"
 _PHRASES = {
@@ -25,7 +26,7 @@ _SHOWN = 60
 T = TypeVar("T")
 
 
-def parse_toml(text: str, source: str, root: type[T], adapter: TypeAdapter[T]) -> T:
+def parse_toml(text: str, source: str, root: type[T]) -> T:
     """Turn TOML text into a `root`. `source` names the text in errors. Raise ScenarioError with line and key."""
     try:
         data = tomllib.loads(text)
@@ -34,7 +35,7 @@ def parse_toml(text: str, source: str, root: type[T], adapter: TypeAdapter[T]) -
     except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{source}: not readable TOML: {name_excess(error)}") from None
     try:
-        return adapter.validate_python(data)
+        return adapt(root).validate_python(data)
     except ValidationError as error:
         raise ScenarioError(explain(error.errors(include_url=False), root, text, source)) from None
 
@@ -42,7 +43,7 @@ def parse_toml(text: str, source: str, root: type[T], adapter: TypeAdapter[T]) -
 def explain(errors: Sequence[ErrorDetails], root: type, text: str, source: str) -> str:
     """Put the most telling of pydantic's errors about `root` into one line.
 
-    A key that nobody knows comes first: where one is misspelt, the missing key is only the echo.
+    An unknown key comes first: where a key is misspelt, its right name is missing too, and that is the same mistake.
     """
     first = min(errors, key=lambda error: error["type"] != _UNKNOWN)
     keys = [str(part) for part in first["loc"] if not isinstance(part, int)]

@@ -16,20 +16,23 @@ from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
 from perfgate.results.matrix.records import (
     MATRIX_FILE,
+    MATRIX_LAYOUT,
     Key,
-    MatrixProgress,
     MatrixRecord,
-    MatrixWriter,
-    read_matrix_progress,
-    require_same_matrix,
+    read_matrix,
+    read_matrix_record,
+    read_settled,
 )
+from perfgate.results.resumption import Progressed, require_same
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.matrix import Matrix
 from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.inheritance import inherit, read_steering
 from perfgate.serving.engine.launch import Launch
-from perfgate.serving.measure import locate_model, open_drive, require_engine, write_utc
+from perfgate.serving.measure import open_drive, require_engine, write_utc
 from perfgate.serving.model.gpu_memory import require_memory
+from perfgate.serving.model.location import locate_model
 from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
@@ -54,7 +57,7 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
 
     Raise ModelError, EngineError or InputError before anything starts when nothing could be measured, RunnerError when another
     measurement runs on the same GPUs, EvidenceError when the folder cannot be written or holds another matrix,
-    InterruptedRunError when somebody stopped it.
+    InterruptedRunError when a signal stopped it.
     """
     matrix = request.matrix
     model = locate_model(matrix.model, request.model, progress)
@@ -71,11 +74,11 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         machine = stack.enter_context(hold_machine(find_measured(launches.values()), find_lock_folder()))
-        found, writer = open_matrix(request, record, progress)
+        settled, found, writer = open_matrix(request, record, progress)
         telemetry = Telemetry(writer.folder, open_monitor(launches.values()))
         drive = stack.enter_context(open_drive(writer, telemetry, (lock, *machine), progress))
         drive.go_on(found.elapsed_s, found.starts)
-        MatrixDriver(matrix=matrix, launches=launches, drive=drive, settled=found.settled).run()
+        MatrixDriver(matrix=matrix, launches=launches, drive=drive, settled=settled).run()
 
 
 def build_record(matrix: Matrix, model: Path) -> MatrixRecord:
@@ -98,17 +101,20 @@ def build_record(matrix: Matrix, model: Path) -> MatrixRecord:
     )
 
 
-def open_matrix(request: MatrixRequest, record: MatrixRecord, progress: Progress) -> tuple[MatrixProgress, MatrixWriter]:
+def open_matrix(
+    request: MatrixRequest, record: MatrixRecord, progress: Progress
+) -> tuple[frozenset[Key], Progressed, ResultWriter]:
     """Begin the folder, or go on in it: a cell that was cut off is measured anew on a fresh server."""
     if not request.resume or not (request.folder / MATRIX_FILE).exists():
-        return MatrixProgress(), MatrixWriter.create(request.folder, record, request.text)
-    require_same_matrix(request.folder, record, request.matrix)
-    found = read_matrix_progress(request.folder)
-    writer = MatrixWriter(request.folder)
-    writer.add_event("resumed", found.elapsed_s, utc=write_utc(), superseded=found.cut)
+        return frozenset(), Progressed(), ResultWriter.create(request.folder, record, request.text, MATRIX_LAYOUT)
+    folder = request.folder
+    require_same(folder, (read_matrix_record(folder), record), (read_matrix(folder), request.matrix))
+    settled, found = read_settled(folder)
+    writer = ResultWriter(folder, MATRIX_LAYOUT)
+    writer.add_event("resumed", found.elapsed_s, utc=write_utc(), superseded=found.cut, unindexed=found.unindexed)
     cut = f"; {len(found.cut)} windows of a cell that was cut off are kept and do not count" if found.cut else ""
-    progress.step(f"going on after {len(found.settled)} cells{cut}")
-    return found, writer
+    progress.step(f"going on after {len(settled)} cells{cut}")
+    return settled, found, writer
 
 
 @dataclass(slots=True, kw_only=True)

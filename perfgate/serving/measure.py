@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Literal
 
 from perfgate import __version__
 from perfgate.core import Arm
@@ -19,20 +19,19 @@ from perfgate.errors import EngineError, InterruptedRunError, ModelError, Teleme
 from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.machine.lock import find_lock_folder, hold_machine
-from perfgate.results.records import SESSION_FILE, SessionRecord
+from perfgate.results.records import SESSION_FILE, SessionRecord, read_record, read_scenario
 from perfgate.results.resumption import Progressed, read_progressed, require_same
-from perfgate.results.writer import FolderWriter, ResultWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
-from perfgate.scenario.schema import Model, Scenario
+from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_facts import verify_facts
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.engine.interruption import INTERRUPTION
 from perfgate.serving.engine.reaper import Reaper
-from perfgate.serving.model.generated_model import GENERATED, write_model
 from perfgate.serving.model.gpu_memory import require_memory
-from perfgate.serving.model.hub_cache import find_cache, find_snapshot, is_hub_id
+from perfgate.serving.model.location import locate_model
 from perfgate.serving.model.model_guard import read_config, verify_model
 from perfgate.serving.model.served_model import describe_model, verify_served
 from perfgate.serving.progress import Progress
@@ -41,7 +40,6 @@ from perfgate.serving.session import Driver
 from perfgate.serving.starts import StartDriver
 from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
 from perfgate.serving.window import Plan
-from perfgate.storage.state import find_state_dir
 from perfgate.verdict.policy import RULE
 from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.proof.values import KernelProof
@@ -83,7 +81,7 @@ def measure(request: Request, progress: Progress) -> None:
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
     makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart or do not fit the GPU,
     EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs, InterruptedRunError
-    when somebody stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
+    when a signal stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
     is left as it is.
     """
     verify_files(request.scenario)
@@ -120,9 +118,7 @@ def measure(request: Request, progress: Progress) -> None:
 
 
 @contextmanager
-def open_drive(
-    writer: FolderWriter[Any], telemetry: Telemetry, locks: Sequence[int], progress: Progress
-) -> Iterator[StartDriver]:
+def open_drive(writer: ResultWriter, telemetry: Telemetry, locks: Sequence[int], progress: Progress) -> Iterator[StartDriver]:
     """What drives starts into a folder: the machine is watched, signals end it well, and no process outlives it.
 
     `locks` are descriptors of the locks that are held until nothing is left of a crash.
@@ -192,7 +188,8 @@ def find_progressed(request: Request, record: SessionRecord) -> Progressed:
     """How far the session that is to be resumed got. Raise EvidenceError when the folder holds another one."""
     if not request.resume or not (request.folder / SESSION_FILE).exists():
         return Progressed()
-    require_same(request.folder, record, request.scenario)
+    folder = request.folder
+    require_same(folder, (read_record(folder), record), (read_scenario(folder), request.scenario))
     return read_progressed(request.folder)
 
 
@@ -225,22 +222,6 @@ def build_plan(request: Request, model: Path) -> Plan:
 def prepare_model(request: Request, progress: Progress) -> Path:
     """Return the folder of the request's model."""
     return locate_model(request.scenario.model, request.model, progress)
-
-
-def locate_model(model: Model, given: Path | None, progress: Progress) -> Path:
-    """Return the model's folder: the one given, else the scenario's, generated first where the scenario says so.
-
-    A hub id is looked up in the cache of this machine. Raise InputError when it is not there.
-    """
-    if given is not None:
-        return given
-    if not model.path.startswith(GENERATED):
-        return find_snapshot(model.path, find_cache()) if is_hub_id(model.path) else Path(model.path)
-    name = model.path.removeprefix(GENERATED)
-    folder = find_state_dir() / "models" / name
-    if not folder.exists():
-        progress.step(f"generating {name} with drawn weights in {folder}")
-    return write_model(folder, name)
 
 
 def is_model_right(plan: Plan, model: Path, writer: ResultWriter) -> bool:

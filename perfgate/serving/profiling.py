@@ -1,8 +1,8 @@
 """Profile a living server for one small window: which kernels run, and how long, while it answers a fixed batch.
 
 The batch is as wide as the scenario's load and has prompts of its length; all requests run in step, so one token of each is one
-forward step of the whole batch. PyTorch's profiler slows the server while it records and may do so afterwards: whoever profiles
-does it after the last window that counts.
+forward step of the whole batch. PyTorch's profiler slows the server while it records and may do so afterwards, so a
+profile is taken after the last window that counts.
 """
 
 from __future__ import annotations

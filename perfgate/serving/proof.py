@@ -1,19 +1,18 @@
 """Once a session, after the windows of its first block: see that the path under test ran, and keep where the time went.
 
 Not before the windows, though a wrong candidate would cost less then: a server that was profiled may be slower ever after. The
-line of perfgate's own plug-in alone is looked for earlier: reading a log disturbs nobody, and it is known when it is written.
+line of perfgate's own plug-in alone is looked for earlier: reading a log disturbs no window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from perfgate.core import Arm
 from perfgate.errors import ServerError
 from perfgate.results.profiling.profiles import LOG_EVENT, Profile, read_seen
 from perfgate.results.records import EVENTS_FILE
-from perfgate.results.writer import FolderWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.safeguards import Expect
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec
@@ -47,7 +46,7 @@ def prove_warm(plan: Plan, start: Start) -> None:
         raise ServerError(describe_missing(PROOF))
 
 
-def prove(plan: Plan, writer: FolderWriter[Any], start: Start, elapsed_s: float) -> None:
+def prove(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:
     """Profile a start where the plan wants it, and hold the candidate against what is expected of it.
 
     Raise ServerError where the path under test did not run: all further blocks would measure something else.
@@ -63,7 +62,7 @@ def prove(plan: Plan, writer: FolderWriter[Any], start: Start, elapsed_s: float)
             raise ServerError(problem)
 
 
-def _profile(plan: Plan, writer: FolderWriter[Any], start: Start, elapsed_s: float) -> None:
+def _profile(plan: Plan, writer: ResultWriter, start: Start, elapsed_s: float) -> None:
     """Profile one batch; where nothing is expected of it, a profiler that fails costs the profile and not the session."""
     place = Profile(arm=start.arm, block=start.block, start=start.number)
     try:

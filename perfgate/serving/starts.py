@@ -13,7 +13,7 @@ from perfgate.errors import ServerError
 from perfgate.evidence import Answers
 from perfgate.results.answers import store_answers
 from perfgate.results.expert_use import load_use, store_use
-from perfgate.results.writer import FolderWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
 from perfgate.serving.engine.launch import Launch
@@ -22,7 +22,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.engine.startup import count_cached, note_start
 from perfgate.serving.equivalence import ask
 from perfgate.serving.experts.expert_probe import probe
-from perfgate.serving.model.routed_proof import require_routed
+from perfgate.serving.model.served_model import require_routed
 from perfgate.serving.progress import Progress
 from perfgate.serving.watch.telemetry import Telemetry
 from perfgate.serving.window import Bench, describe_run, note_other_work
@@ -72,7 +72,7 @@ class StartDriver:
     folder's times count, `starts` the number of the last start.
     """
 
-    writer: FolderWriter[Any]
+    writer: ResultWriter
     reaper: Reaper
     progress: Progress
     telemetry: Telemetry
@@ -134,7 +134,7 @@ class StartDriver:
         found = probe(start.server, start.server.expert_folder, start.scenario.load.max_concurrency)
         store_use(self.writer.folder, found, arm=start.arm, block=start.block, start=start.number)
         use, damage = load_use(self.writer.folder, (), None if beside is None else {start.number, *beside})
-        for problem in (*damage, *check_use(use)):
+        for problem in (*(found.sentence for found in damage), *check_use(use)):
             raise ServerError(problem)
 
     def freeze(self, start: Start) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from perfgate.core import Arm, Run
 from perfgate.errors import ClientError, EvidenceError, InterruptedRunError
 from perfgate.readers.bench_serving import read_window
-from perfgate.results.writer import FolderWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Expect, Gsm8k
 from perfgate.scenario.schema import Scenario
@@ -35,7 +35,7 @@ class Taken:
     def read(self, file: Path) -> Run:
         """Read the window back from where it was stored, for what cannot be trusted is evidence, too.
 
-        Raise ClientError for what is no result, TelemetryError for a window that nobody watched.
+        Raise ClientError for what is no result, TelemetryError for a window that was not watched.
         """
         try:
             run = read_window(file)
@@ -55,7 +55,7 @@ class Taken:
         return float(self.facts["ended_s"] - self.facts["begun_s"])
 
 
-def note_other_work(writer: FolderWriter[Any], at_s: float, place: Mapping[str, Any], taken: Taken) -> None:
+def note_other_work(writer: ResultWriter, at_s: float, place: Mapping[str, Any], taken: Taken) -> None:
     """Write down what the server did in the window at `place` besides serving, with the names of what was compiled."""
     if taken.other_work:
         compiled = taken.watch.compiled[:MAX_NAMED]
@@ -79,7 +79,7 @@ class Bench:
             try:
                 raw = self.client.measure(load, server.launch.model, server.url)
             except (ClientError, InterruptedRunError) as error:
-                # Else the servers, told to end, would go on serving a load that nobody waits for.
+                # Else the servers, told to end, would go on serving a load whose results are not wanted any more.
                 self.client.stop()
                 if isinstance(error, InterruptedRunError):
                     raise

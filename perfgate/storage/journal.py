@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
-from pydantic import TypeAdapter
 
 from perfgate.errors import EvidenceError
-from perfgate.storage.schema import check_value, parse_json
+from perfgate.storage.schema import check_value, dump, parse_json
 
 T = TypeVar("T")
 DAMAGED = "the folder was damaged, measure again"
@@ -74,10 +73,10 @@ def append_line(path: Path, line: Mapping[str, Any]) -> None:
         sync_folder(path.parent)
 
 
-def append_record(path: Path, adapter: TypeAdapter[T], record: T) -> None:
-    """Append what `adapter` describes as one line; a line that was being written when a run died is taken away before."""
+def append_record(path: Path, record: object) -> None:
+    """Append a record as one line; a line that was being written when a run died is taken away before."""
     cut_torn_line(path)
-    append_line(path, adapter.dump_python(record, mode="json"))
+    append_line(path, dump(record))
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -95,14 +94,14 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield value
 
 
-def read_json(path: Path, adapter: TypeAdapter[T], hint: str) -> T:
-    """Read one JSON file of a folder. Raise EvidenceError with file, field and `hint` for what `adapter` does not describe."""
-    return parse_json(read_bytes(path), adapter, path, hint)
+def read_json(path: Path, kind: type[T], hint: str) -> T:
+    """Read one JSON file of a folder. Raise EvidenceError with file, field and `hint` for what is no `kind`."""
+    return parse_json(read_bytes(path), kind, path, hint)
 
 
-def read_records(path: Path, adapter: TypeAdapter[T], hint: str) -> list[T]:
+def read_records(path: Path, kind: type[T], hint: str) -> list[T]:
     """Read the lines of a journal; none where it is missing. Raise EvidenceError with line, field and `hint`."""
-    return [check_value(line, adapter, f"{path}:{number}", hint) for number, line in enumerate(read_lines(path), start=1)]
+    return [check_value(line, kind, f"{path}:{number}", hint) for number, line in enumerate(read_lines(path), start=1)]
 
 
 def read_bytes(path: Path) -> bytes:
@@ -128,7 +127,7 @@ def cut_torn_line(path: Path) -> int:
 def cut_torn_member(path: Path) -> int:
     """Take a gzip member that was being written when the run died off the end of a file of such members; return its bytes.
 
-    Behind half a member nobody's reader finds the next one. What is damaged otherwise is left as it is.
+    No reader of gzip finds the member that follows half a member. What is damaged otherwise is left as it is.
     """
     if not path.exists():
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 import orjson
@@ -12,11 +13,26 @@ from perfgate.errors import EvidenceError, PerfgateError
 T = TypeVar("T")
 
 
-def parse_json(
-    content: bytes, adapter: TypeAdapter[T], source: object, hint: str, error: type[PerfgateError] = EvidenceError
-) -> T:
-    """Turn the content of `source` into what `adapter` describes. Raise `error`, which ends with `hint`, where it is not."""
-    return check_value(parse_any(content, source, hint, error), adapter, source, hint, error)
+def adapt(kind: type[T]) -> TypeAdapter[T]:
+    """What reads and writes values of a type; built once, when it is first asked for."""
+    key: Any = kind
+    return _build(key)
+
+
+@cache
+def _build(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def dump(record: object) -> dict[str, Any]:
+    """The plain values that a record is stored as."""
+    content: dict[str, Any] = adapt(type(record)).dump_python(record, mode="json")
+    return content
+
+
+def parse_json(content: bytes, kind: type[T], source: object, hint: str, error: type[PerfgateError] = EvidenceError) -> T:
+    """Turn the content of `source` into a `kind`. Raise `error`, which ends with `hint`, where it is not."""
+    return check_value(parse_any(content, source, hint, error), kind, source, hint, error)
 
 
 def parse_any(content: bytes, source: object, hint: str, error: type[PerfgateError] = EvidenceError) -> Any:
@@ -27,12 +43,10 @@ def parse_any(content: bytes, source: object, hint: str, error: type[PerfgateErr
         raise error(f"{source}: not valid JSON ({broken}); {hint}") from None
 
 
-def check_value(
-    value: object, adapter: TypeAdapter[T], source: object, hint: str, error: type[PerfgateError] = EvidenceError
-) -> T:
-    """Turn plain values of `source` into what `adapter` describes. Raise `error` naming the first field that is wrong."""
+def check_value(value: object, kind: type[T], source: object, hint: str, error: type[PerfgateError] = EvidenceError) -> T:
+    """Turn plain values of `source` into a `kind`. Raise `error` naming the first field that is wrong."""
     try:
-        return adapter.validate_python(value)
+        return adapt(kind).validate_python(value)
     except ValidationError as broken:
         raise error(f"{source}: {describe_first(broken)}; {hint}") from None
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Fingerprint
@@ -103,7 +103,7 @@ class _BaselineFile:
 def parse_baseline(content: bytes, source: str) -> Baseline:
     """Turn a file's content into a baseline, everything derived again. Raise BaselineError when it is broken or was edited."""
     hint = "restore it from version control"
-    parsed = parse_json(content, TypeAdapter(_BaselineFile), source, hint, BaselineError)
+    parsed = parse_json(content, _BaselineFile, source, hint, BaselineError)
     if parsed.checksum != compute_checksum(orjson.loads(content)):
         raise BaselineError(
             f"{source}: checksum: its content was edited by hand; restore it, or measure and `perfgate baseline add`"

@@ -98,6 +98,11 @@ class Study:
         reasons = {name: explain_not_gating(name, self.scenario, self.baseline.metrics[name]) for name in self.metrics}
         return tuple(name for name, reason in reasons.items() if reason is None)
 
+    @property
+    def own_size(self) -> SampleSize:
+        """What the scenario measures up to its last look."""
+        return SampleSize(blocks=max(self.scenario.blocks.looks), windows=self.scenario.blocks.windows)
+
     def trial(self, metric: str, design: SampleSize) -> MetricTest:
         """The strictest test that the rule may put `metric` to: Holm's first step at one of the scenario's looks."""
         noise = self.baseline.metrics[metric]

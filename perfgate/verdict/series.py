@@ -13,7 +13,7 @@ from perfgate.verdict.validity.pairing import (
     Block,
     group_starts,
     list_lone_blocks,
-    measure_spread,
+    measure_window_variance,
     pair_blocks,
     summarise,
 )
@@ -79,7 +79,7 @@ def _inflate(metric: str, blocks: tuple[Block, ...], policy: Policy) -> tuple[fl
     spreads: list[float] = []
     factors = []
     for block in blocks:
-        found = (measure_spread(windows, metric) for windows in (block.base, block.candidate) if len(windows) > 1)
+        found = (measure_window_variance(windows, metric) for windows in (block.base, block.candidate) if len(windows) > 1)
         spreads.extend(spread for spread in found if spread is not None)
         factors.append(max(1.0, median(spreads) / (USUAL_RATIO * usual)) if spreads else 1.0)
     return tuple(factors)

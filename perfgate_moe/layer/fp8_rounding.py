@@ -58,7 +58,7 @@ def round_rows(
 ) -> None:
     """TOGETHER groups of `rows` [height, K]: their codes [height, K] and scales [height, ceil(K / GROUP)].
 
-    With SORTED a row whose entry in `used` is no slot is left alone: nobody wrote it.
+    With SORTED a row whose entry in `used` is no slot is left alone: it was never written.
     """
     begin(OVERLAP)
     groups = tl.cdiv(K, GROUP)

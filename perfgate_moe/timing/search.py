@@ -1,4 +1,4 @@
-"""One small search space and one procedure for every subject, so that no side wins by being tuned harder."""
+"""One small search space and one procedure for every subject, so that all are tuned with the same effort."""
 
 from __future__ import annotations
 

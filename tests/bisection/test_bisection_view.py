@@ -9,7 +9,7 @@ import pytest
 
 from perfgate.bisection.record import Record
 from perfgate.bisection.repository import Commit, Line
-from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, take_stock
+from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, plan_next
 from perfgate.bisection.view import Found, describe, print_text
 from perfgate.stats.looks import LookPlan
 
@@ -29,7 +29,7 @@ def find(tmp_path, *measured, places=20, **changes):
     search = Search(places=places, rules=RULES, measured=measured, minutes=minutes, **changes)
     commits = tuple(Commit(sha=f"{place:040x}", subject=f"subject {place}", is_merge=True) for place in range(1, places + 1))
     line = Line(good=Commit(sha="a" * 40, subject="good"), commits=commits)
-    answer = take_stock(search)
+    answer = plan_next(search)
     return Found(repo=Path("some where"), line=line, search=search, answer=answer, record=Record(tmp_path))
 
 

@@ -18,7 +18,7 @@ from perfgate.bisection.search import (
     SearchRules,
     Step,
     list_groups,
-    take_stock,
+    plan_next,
 )
 from perfgate.stats.looks import LookPlan
 
@@ -42,7 +42,7 @@ def play(places, culprit, *, loss=LOSS, noise=0.004, seed=1, skipped=(), **chang
     """A whole search whose blocks are drawn; returns the answer and what was measured."""
     draw = np.random.default_rng(seed)
     state = search(places=places, skipped=dict.fromkeys(skipped, "no build"), **changes)
-    while isinstance(step := take_stock(state), Step):
+    while isinstance(step := plan_next(state), Step):
         assert step.place not in skipped
         assert len(state.measured) < 60
         level = loss if culprit is not None and step.place >= culprit else 0.0
@@ -51,32 +51,32 @@ def play(places, culprit, *, loss=LOSS, noise=0.004, seed=1, skipped=(), **chang
     return step, state
 
 
-def test_take_stock__first_compares_the_ends():
-    step = take_stock(search())
+def test_plan_next__first_compares_the_ends():
+    step = plan_next(search())
 
     assert step == Step(place=16, blocks=2)
 
 
-def test_take_stock__goes_on_to_the_next_look():
-    step = take_stock(search(make(16, 0.03, 0.0)))
+def test_plan_next__goes_on_to_the_next_look():
+    step = plan_next(search(make(16, 0.03, 0.0)))
 
     assert step == Step(place=16, blocks=1)
 
 
-def test_take_stock__then_halves():
-    step = take_stock(search(make(16, 0.031, 0.029)))
+def test_plan_next__then_halves():
+    step = plan_next(search(make(16, 0.031, 0.029)))
 
     assert isinstance(step, Step)
     assert (step.place, step.blocks) == (8, 1)
     assert step.bits == pytest.approx(1.0, abs=0.05)
 
 
-def test_take_stock__blocks_of_equal_arms_come_first_where_no_noise_is_known():
+def test_plan_next__blocks_of_equal_arms_come_first_where_no_noise_is_known():
     rules = replace(RULES, aa_blocks=3)
     known = [make(GOOD, 0.001, prior_df=0), make(GOOD, -0.002, prior_df=0)]
 
-    assert take_stock(search(*known, rules=rules)) == Step(place=GOOD, blocks=1)
-    assert take_stock(search(*known, make(GOOD, 0.0, prior_df=0), rules=rules)) == Step(place=16, blocks=2)
+    assert plan_next(search(*known, rules=rules)) == Step(place=GOOD, blocks=1)
+    assert plan_next(search(*known, make(GOOD, 0.0, prior_df=0), rules=rules)) == Step(place=16, blocks=2)
 
 
 def test_find_prior__is_that_of_the_equal_arms():
@@ -86,21 +86,21 @@ def test_find_prior__is_that_of_the_equal_arms():
 
 
 @pytest.mark.parametrize("culprit", [1, 2, 7, 15, 16])
-def test_take_stock__finds_the_culprit_wherever_it_is(culprit):
+def test_plan_next__finds_the_culprit_wherever_it_is(culprit):
     answer, state = play(16, culprit)
 
     assert (answer.ending, answer.found, answer.credible) == (Ending.FOUND, culprit, (culprit,))
     assert sum(one.blocks for one in state.measured) <= 12
 
 
-def test_take_stock__a_range_of_one_needs_no_search():
+def test_plan_next__a_range_of_one_needs_no_search():
     answer, state = play(1, 1)
 
     assert (answer.ending, answer.found) == (Ending.FOUND, 1)
     assert sum(one.blocks for one in state.measured) == 2
 
 
-def test_take_stock__measures_again_where_noise_is_large():
+def test_plan_next__measures_again_where_noise_is_large():
     answer, state = play(16, 5, noise=0.015, seed=3)
     places = [one.place for one in state.measured]
 
@@ -108,7 +108,7 @@ def test_take_stock__measures_again_where_noise_is_large():
     assert len(places) > len(set(places))
 
 
-def test_take_stock__equal_ends():
+def test_plan_next__equal_ends():
     answer, state = play(16, None)
 
     assert answer.ending is Ending.NO_DIFFERENCE
@@ -116,25 +116,25 @@ def test_take_stock__equal_ends():
     assert {one.place for one in state.measured} == {16}
 
 
-def test_take_stock__a_faster_end():
-    answer = take_stock(search(make(16, -0.05, -0.05)))
+def test_plan_next__a_faster_end():
+    answer = plan_next(search(make(16, -0.05, -0.05)))
 
     assert "BAD is faster than GOOD" in answer.reason
 
 
-def test_take_stock__an_open_comparison_is_searched_on_and_said():
+def test_plan_next__an_open_comparison_is_searched_on_and_said():
     state = search(make(16, 0.05, -0.01, 0.05, -0.01, 0.05, -0.01, prior_variance=0.02**2))
-    step = take_stock(state)
+    step = plan_next(state)
 
     assert isinstance(step, Step)
     assert step.bits is not None
-    answer = take_stock(replace(state, rules=replace(RULES, budget=state.minutes)))
+    answer = plan_next(replace(state, rules=replace(RULES, budget=state.minutes)))
     assert answer.ending is Ending.OUT_OF_BUDGET
     assert "left open, after 6 blocks" in answer.warnings[0]
 
 
 @pytest.mark.parametrize(("budget", "known"), [(3.0, 0), (4.5, 1), (9.0, 2)])
-def test_take_stock__stays_within_its_budget(budget, known):
+def test_plan_next__stays_within_its_budget(budget, known):
     rules = replace(RULES, budget=budget, block_minutes=2.0)
     answer, state = play(64, 20, rules=rules)
 
@@ -144,21 +144,21 @@ def test_take_stock__stays_within_its_budget(budget, known):
     assert (answer.belief is not None) == bool(answer.credible)
 
 
-def test_take_stock__out_of_budget_names_who_is_left():
+def test_plan_next__out_of_budget_names_who_is_left():
     state = search(make(16, 0.03, 0.03), make(8, 0.0), make(12, 0.03))
-    answer = take_stock(replace(state, rules=replace(RULES, budget=state.minutes)))
+    answer = plan_next(replace(state, rules=replace(RULES, budget=state.minutes)))
 
     assert answer.credible == (9, 10, 11, 12)
 
 
-def test_take_stock__goes_around_what_cannot_be_built():
+def test_plan_next__goes_around_what_cannot_be_built():
     answer, state = play(16, 11, skipped=(7, 8, 9))
 
     assert answer.found == 11
     assert not {7, 8, 9} & {one.place for one in state.measured}
 
 
-def test_take_stock__a_culprit_among_skipped_ones_is_narrowed_down():
+def test_plan_next__a_culprit_among_skipped_ones_is_narrowed_down():
     answer, _ = play(16, 8, skipped=(7, 8, 9))
 
     assert (answer.ending, answer.found, answer.credible) == (Ending.NARROWED, None, (7, 8, 9, 10))
@@ -170,9 +170,9 @@ def test_list_groups__are_those_between_which_nothing_can_be_measured():
     assert groups == [(1,), (2, 3, 4), (5,), (6,)]
 
 
-def test_take_stock__what_is_void_twice_is_gone_around():
+def test_plan_next__what_is_void_twice_is_gone_around():
     state = search(make(16, 0.03, 0.03), voids={8: ("stalled", "stalled")})
-    step = take_stock(state)
+    step = plan_next(state)
 
     assert isinstance(step, Step)
     assert step.place in {7, 9}
@@ -180,35 +180,35 @@ def test_take_stock__what_is_void_twice_is_gone_around():
 
 
 @pytest.mark.parametrize(("place", "name"), [(GOOD, "GOOD"), (16, "BAD")])
-def test_take_stock__an_end_that_cannot_be_measured(place, name):
-    answer = take_stock(search(skipped={place: "exit code 2"}))
+def test_plan_next__an_end_that_cannot_be_measured(place, name):
+    answer = plan_next(search(skipped={place: "exit code 2"}))
 
     assert (answer.ending, answer.reason) == (Ending.UNMEASURABLE, f"{name} cannot be measured: exit code 2")
 
 
-def test_take_stock__bad_that_only_seemed_slow():
+def test_plan_next__bad_that_only_seemed_slow():
     state = search(make(16, 0.03, 0.03, prior_variance=0.012**2), make(16, *[0.0] * 8, prior_variance=0.012**2))
-    answer = take_stock(state)
+    answer = plan_next(state)
 
     assert (answer.ending, answer.credible) == (Ending.NO_DIFFERENCE, ())
 
 
-def test_take_stock__two_losses_are_told():
+def test_plan_next__two_losses_are_told():
     state = search(make(16, 0.1, 0.1), make(8, 0.03), make(12, 0.03), make(4, 0.0), make(15, 0.1), make(14, 0.03))
-    answer = take_stock(replace(state, rules=replace(RULES, budget=state.minutes)))
+    answer = plan_next(replace(state, rules=replace(RULES, budget=state.minutes)))
 
     assert isinstance(answer, Answer)
     assert "there may be several culprits" in answer.warnings[0]
 
 
-def test_take_stock__searches_by_the_metric_that_stands_out():
+def test_plan_next__searches_by_the_metric_that_stands_out():
     quiet, loud = (make(16, *pair).metrics["speed"] for pair in ((0.03, 0.03), (0.05, 0.09)))
     shown = replace(loud, differences=(0.5, 0.5), gating=False)
     ends = Measured(place=16, minutes=4.0, metrics={"loud": loud, "quiet": quiet, "shown": shown})
     state = search(ends, rules=replace(RULES, budget=4.0))
 
-    assert take_stock(state).metric == "quiet"
-    assert take_stock(replace(state, rules=replace(RULES, budget=4.0, metric="loud"))).metric == "loud"
+    assert plan_next(state).metric == "quiet"
+    assert plan_next(replace(state, rules=replace(RULES, budget=4.0, metric="loud"))).metric == "loud"
 
 
 def test_price__counts_a_build_where_one_is_missing():

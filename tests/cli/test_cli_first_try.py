@@ -1,6 +1,7 @@
 """What people type first: near names, pairs, streams, lists, narrow terminals, and an example under every help."""
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from perfgate.cli import COMMANDS, main, program
 from perfgate.cli.examples import EXAMPLES
+from perfgate.cli.sections import SectionOption
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests" / "fixtures" / "runs"
@@ -20,7 +22,22 @@ VOID = ROOT / "benchmarks/h200/serving/routed/dummy-closed-c16"
 OPEN = ROOT / "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2"
 PLUMBING = {"github", "handoff", "runner"}
 # Examples that measure, need another tool, or change what the reader owns; their words are parsed all the same.
-NOT_RUN = {"ab", "bisect", "calibrate", "engine", "gate", "history", "matrix", "model", "pack", "profile", "run"}
+NOT_RUN = PLUMBING | {
+    "ab",
+    "bisect",
+    "calibrate",
+    "engine",
+    "ledger",
+    "gate",
+    "history",
+    "kernels",
+    "matrix",
+    "model",
+    "pack",
+    "profile",
+    "run",
+}
+MANY = 10
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +55,10 @@ def list_leaves(group=program, words=()):
             yield (*words, name), command
 
 
+def list_options(command):
+    return [one for one in command.params if isinstance(one, click.Option)]
+
+
 def prepare(folder):
     """What the examples name."""
     main(["demo"])
@@ -53,18 +74,23 @@ def prepare(folder):
     (folder / "perfgate-results").mkdir()
 
 
-@pytest.mark.parametrize("words", [words for words, _ in list_leaves() if words[0] not in PLUMBING | {"kernels"}], ids=" ".join)
-def test_help__has_an_example(words, capsys):
+@pytest.mark.parametrize("words", [words for words, _ in list_leaves()], ids=" ".join)
+def test_help__has_an_example_and_fits_a_terminal(words, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
     code = main([*words, "--help"])
     said = capsys.readouterr().out
 
     assert code == 0
     assert f"perfgate {' '.join(words)}" in said.partition("Example")[2]
+    assert max(map(len, said.splitlines())) <= 80
 
 
-def test_examples__parse(tmp_path):
+def test_examples__parse(tmp_path, monkeypatch):
     prepare(tmp_path)
-    (tmp_path.parent / "sglang").mkdir(exist_ok=True)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    monkeypatch.setenv("GITHUB_RUN_ID", "1")
+    for tree in ("sglang", "sglang-main"):
+        (tmp_path.parent / tree).mkdir(exist_ok=True)
     for name, lines in EXAMPLES.items():
         for line in lines:
             words = shlex.split(line.partition(" < ")[0])[1:]
@@ -87,6 +113,23 @@ def test_examples__run(tmp_path, capsys):
             expanded = [path for word in words for path in (sorted(map(str, tmp_path.glob(word))) if "*" in word else [word])]
             code = main(expanded)
             assert code in {0, 1, 3}, f"{name}: {line}: {capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [pair for pair in list_leaves() if len(list_options(pair[1])) > MANY], ids=lambda one: str(one)[:40]
+)
+def test_help__many_options_stand_in_sections(words, command, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    code = main([*words, "--help"])
+    said = capsys.readouterr().out
+    titles = re.findall(r"^(\S.*):$", said, flags=re.MULTILINE)
+    options = [option for option in list_options(command) if "--format" not in option.opts]
+
+    assert code == 0
+    assert len(titles) >= 4
+    assert "Options" not in titles
+    assert all(isinstance(option, SectionOption) for option in options)
+    assert all(re.search(rf"^  (-\w, )?{option.opts[-1]}\b", said, flags=re.MULTILINE) for option in options)
 
 
 def test_help__names_each_command_in_a_section(capsys):

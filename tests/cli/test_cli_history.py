@@ -1,17 +1,22 @@
 """`perfgate history` on results that were measured on an H200, and what it does with folders that it must refuse."""
 
+import hashlib
 import json
 import re
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
+from perfgate.history.dashboard import link_places
 from perfgate.history.store import Store
+from perfgate.history.trends import SeriesPoint
 from tests.fakes.history import draw_levels, make_entry
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/h200/serving/results"
@@ -171,8 +176,12 @@ def test_show__the_dashboard_draws_every_session_and_loads_nothing(store, tmp_pa
     assert main(["history", "show", "--html", str(tmp_path / "history.html")]) == 0
     content = (tmp_path / "history.html").read_text()
     page = Page(content)
-    assert [place for place in page.loads if not place.startswith("#")] == []
-    assert "script" not in page.tags
+    assert [place for place in page.loads if not place.startswith("#")] == ["data:,"]
+    assert page.tags.count("script") == 1
+    for kind in ("style", "script"):
+        (own,) = re.findall(rf"<{kind}>(.*?)</{kind}>", content, flags=re.DOTALL)
+        assert f"{kind}-src 'sha256-{b64encode(hashlib.sha256(own.encode()).digest()).decode()}'" in content
+    assert "default-src 'none'" in content
     assert page.tags.count("circle") == 80
     assert page.tags.count("svg") == page.tags.count("figure") == 2
     assert content.count('class="rule worse"') == 2
@@ -189,9 +198,53 @@ def test_show__the_dashboard_escapes_what_others_wrote(tmp_path):
     assert main(["history", "import", str(tmp_path / "data.js"), "--hardware", "h20"]) == 0
     assert main(["history", "show", "--html", str(tmp_path / "history.html")]) == 0
     content = (tmp_path / "history.html").read_text()
-    assert "<script" not in content
+    assert content.count("<script") == content.count("<script>") == 1
+    assert "<script>alert" not in content
     assert "<img" not in content
     assert "&lt;script&gt;" in content
+
+
+@pytest.mark.usefixtures("store")
+def test_append__the_dashboard_links_commit_pull_request_and_run(tmp_path):
+    told = ["--commit", "ab" * 20, "--repository", "https://github.com/o/r", "--pull-request", "7", "--run", "42"]
+
+    assert main(["history", "append", str(EQUAL), *told]) == 0
+    assert main(["history", "show", "--html", str(tmp_path / "history.html")]) == 0
+    content = (tmp_path / "history.html").read_text()
+    for path in (f"commit/{'ab' * 20}", "pull/7", "actions/runs/42"):
+        assert f'href="https://github.com/o/r/{path}"' in content
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--repository", "javascript:alert(1)"),
+        ("--repository", "https://github.com/o"),
+        ("--pull-request", "0"),
+        ("--run", "x"),
+    ],
+)
+def test_append__what_cannot_be_linked(store, capsys, option, text):
+    assert main(["history", "append", str(EQUAL), option, text]) == 2
+    assert f"{option} {text!r}: give" in read_error(capsys)
+    assert not store.exists()
+
+
+def test_link_places__of_a_store_that_others_wrote():
+    point = SeriesPoint(
+        session="s",
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+        value=1.0,
+        commit="ab" * 20,
+        runner="",
+        release="",
+        environment={},
+        repository="javascript:alert(1)",
+        pull_request='7" onclick="x',
+        run="42",
+    )
+
+    assert list(link_places(point)) == [("ababababa", ""), ("n/a", ""), ("42", "")]
 
 
 def _hostile(day):

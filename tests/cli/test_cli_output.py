@@ -22,7 +22,9 @@ BASE, CANDIDATE = ([str(path) for path in (ROOT / "tests/fixtures/runs").glob(f"
 WITHOUT = {
     "completion": "prints a script for a shell",
     "demo": "is for people; `check` of the folder that it makes prints JSON",
+    "engine table": "prints a page of markdown; the records are JSON",
     "export": "writes files, with formats of its own; standard output stays empty",
+    "ledger show": "prints a page of markdown; `check` of each session prints JSON",
     "pack": "moves files; standard output stays empty",
     "scenarios new": "writes a file; standard output stays empty",
     "scenarios show": "prints a TOML text",

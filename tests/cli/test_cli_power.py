@@ -161,3 +161,41 @@ def test_command__a_baseline_of_a_scenario_that_does_not_ship(name, capsys, monk
     assert (code, out) == (2, "")
     assert f"gpt-oss-20b-shape-{name}, which does not ship with perfgate; give its file with --scenario PATH" in err
     assert with_file[0] == 0
+
+
+STORED = [f"{ROOT}/benchmarks/h200/serving/results/closed-aa-{number}" for number in (2, 3)]
+
+
+def test_command__designs_from_stored_sessions(capsys):
+    code, out, _ = run(capsys, "--design", "--effect", "0.03", *(part for folder in STORED for part in ("--from", folder)))
+
+    assert code == 0
+    assert "a block takes 102 s, as 2 session(s) took: 41 s beside windows, 2 x (2 + 3) windows of 6.2 s" in out
+    assert "3 windows a start leave 0.33 places of drift" in out
+    assert out.count("cheapest") >= 1
+    assert out.count("the scenario today") == 4
+    assert "Taken for granted" in out
+
+
+def test_command__designs_of_a_baseline_name_metrics_that_cannot_fail(baseline, capsys):
+    code, out, _ = run(capsys, "--design", "--baseline", baseline, "--effect", "0.03")
+
+    assert code == 0
+    assert "such a loss is below half its margin" in out
+    assert "as --start-s, --window-s and --warmups say" in out
+
+
+def test_command__designs_as_json(baseline, capsys):
+    code, out, _ = run(capsys, "--design", "--baseline", baseline, "--effect", "0.3", "--format", "json")
+
+    content = json.loads(out)
+    assert code == 0
+    assert content["effect"] == 0.3
+    assert {choice["metric"] for choice in content["choices"]} == {"output_tok_per_s", "median_itl_ms", "mean_e2e_ms"}
+
+
+def test_command__stored_sessions_take_the_place_of_a_baseline(baseline, capsys):
+    code, _, err = run(capsys, "--design", "--baseline", baseline, "--from", STORED[0])
+
+    assert code == 2
+    assert "--from: takes the place of --baseline" in err

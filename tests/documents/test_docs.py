@@ -15,7 +15,21 @@ from perfgate.cli.reading.demo import RECORDINGS
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
 # These start servers or name files of the reader's own; their options are checked, they are not run.
-NOT_RUN = {"ab", "bisect", "gate", "run", "matrix", "calibrate", "engine", "kernels", "github", "handoff", "pack", "runner"}
+NOT_RUN = {
+    "ab",
+    "bisect",
+    "gate",
+    "run",
+    "matrix",
+    "calibrate",
+    "engine",
+    "kernels",
+    "ledger",
+    "github",
+    "handoff",
+    "pack",
+    "runner",
+}
 OWN_FILES = ("docs/how-to/compare.md", "docs/how-to/history.md")  # test_docs_history.py runs the latter in one go
 EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,

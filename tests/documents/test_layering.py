@@ -22,7 +22,7 @@ LAYERS = (
     {"scenario", "machine", "evidence"},
     {"readers", "results", "verdict", "check"},
     {"serving", "runner", "report"},
-    {"gate", "bisection", "history"},
+    {"gate", "bisection", "history", "releases"},
     {"github"},
     {"cli", "api", "__main__"},
 )

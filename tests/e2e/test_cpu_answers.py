@@ -19,7 +19,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.equivalence import ask
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.serving.profiling import profile_server
-from perfgate.verdict.validity.equivalence import check_equivalence, measure_drift
+from perfgate.verdict.validity.equivalence import check_equivalence, compare_starts
 
 # One group: two gates at once on one machine would be each other's noise.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]
@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 
 def test_ask__a_server_gives_its_own_answers_again(folder):
     answers = {found.start: found for found in load_answers(folder)}
-    drift = measure_drift(answers[1], answers[11])
+    drift = compare_starts(answers[1], answers[11])
 
     assert [found.problem for found in answers.values()] == [None] * 4
     assert drift.mean < 0.01

@@ -135,7 +135,7 @@ def ask(server, concurrency=16):
     found = probe(server, server.expert_folder, concurrency)
     store_use(server.log.parent, found, arm=Arm.BASE, block=1, start=1)
     uses, damage = load_use(server.log.parent, (Arm.BASE,))
-    return uses[Arm.BASE], [*damage, *check_use({Arm.BASE: uses[Arm.BASE]})]
+    return uses[Arm.BASE], [*(found.sentence for found in damage), *check_use({Arm.BASE: uses[Arm.BASE]})]
 
 
 def test_probe__tiny_model_is_a_mixture_of_experts(tmp_path, model, reaper):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
@@ -14,25 +15,32 @@ from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.engine_facts import PROBE, verify_facts
+from perfgate.serving.engine.source_probe import has_name
 from tests.fakes.requests import build_text
 
 CONTENT = {
-    "name": "class {first}:\n    def {second}(self): ...\n",
+    "name": "class {first}:\n    def {second}(self, {takes}): ...\n",
     "option": "parser.add_argument('{place}')\n",
     "words": "text = {place!r}\n",
 }
 
 
-def write_engine(folder, *, without=()):
-    """The source of an SGLang that has every fact but those whose place begins with one of `without`."""
+def write_engine(folder, *, without=(), renamed=()):
+    """The source of an SGLang that has every fact but those whose place begins with one of `without`.
+
+    Each parameter in `renamed` has another name there.
+    """
     texts = {}
     for fact in SGLANG_INSIDES.facts:
         if fact.place.startswith(tuple(without) or "\0"):
             continue
-        module, _, qualified = fact.place.partition(":")
+        module, _, called = fact.place.partition(":")
+        qualified, _, takes = called.removesuffix(")").partition("(")
+        for name in renamed:
+            takes = takes.replace(name, f"new_{name}")
         first, _, second = qualified.partition(".")
         where = {"name": module, "option": "sglang.srt.server_args", "words": "sglang.srt.words"}[fact.kind]
-        text = CONTENT[fact.kind].format(place=fact.place, first=first, second=second or "run")
+        text = CONTENT[fact.kind].format(place=fact.place, first=first, second=second or "run", takes=takes)
         texts[where] = texts.get(where, "") + text
     texts["sglang.__init__"] = "raise SystemExit('a probe imports nothing')\n"
     for module, text in texts.items():
@@ -46,8 +54,9 @@ def write_engine(folder, *, without=()):
 def verify(monkeypatch, tmp_path):
     """Verify a session of SGLang `version` whose source lacks some facts."""
 
-    def run(version, *, without=(), argv=("--model-path", "m"), gsm8k=None):
-        monkeypatch.setenv("PYTHONPATH", str(write_engine(tmp_path / "site", without=without)))
+    def run(version, *, without=(), renamed=(), argv=("--model-path", "m"), gsm8k=None):
+        site = write_engine(tmp_path / "site", without=without, renamed=renamed)
+        monkeypatch.setenv("PYTHONPATH", str(site))
         scenario = parse_scenario(build_text(), "x")
         asked = replace(scenario.equivalence.gsm8k, path=gsm8k, sha256=gsm8k and "0" * 64)
         scenario = replace(
@@ -69,22 +78,26 @@ def test_verify_facts__of_a_version_that_was_read_there_is_nothing_to_say(verify
 def test_verify_facts__a_newer_version_where_all_holds_says_what_was_not_verified(verify):
     (line,) = verify("0.6.0")
 
-    assert line.startswith("sglang 0.6.0 is newer than 0.5.23, the last that perfgate knows: 33 of 33 facts hold in its source")
+    assert line.startswith("sglang 0.6.0 is newer than 0.5.23, the last that perfgate knows: 34 of 34 facts hold in its source")
     assert line.endswith("what its log lines and metrics mean was not verified")
 
 
 def test_verify_facts__a_version_from_the_future_gives_one_line_each(verify):
     step = "sglang.srt.managers.scheduler:Scheduler.run_batch"
 
-    _, *lines = verify("0.6.0.dev3+gabc", without=("--mem-fraction-static", "sglang.benchmark.serving", step, "Decode batch"))
+    gone = ("--mem-fraction-static", "sglang.benchmark.serving", step, "Decode batch")
+
+    _, *lines = verify("0.6.0.dev3+gabc", without=gone, renamed=("router_logits",))
 
     assert [line.partition(": ")[2].partition(" is not")[0] for line in lines] == [
-        step,
+        f"{step}(batch)",
+        "sglang.srt.layers.moe.topk:TopK.forward_native(hidden_states, router_logits)",
         "sglang.benchmark.serving:run_benchmark",
         "--mem-fraction-static",
         "Decode batch",
     ]
     assert lines[0].endswith("so --inject may be missing or wrong")
+    assert lines[1].endswith("so expert use may be missing or wrong")
 
 
 def test_verify_facts__an_option_of_this_session_that_was_renamed(verify):
@@ -104,6 +117,40 @@ def test_verify_facts__an_evaluation_that_a_known_version_lost(verify):
 
 def test_verify_facts__an_evaluation_is_looked_for_in_a_working_tree(verify):
     assert verify("0.5.16", gsm8k="questions.jsonl") == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "place", "is_there"),
+    [
+        ("def run(batch): ...", "m:run(batch)", True),
+        ("def run(*, batch=None): ...", "m:run(batch)", True),
+        ("async def run(work, batch, /): ...", "m:run(batch, work)", True),
+        ("def run(*args, **kwargs): ...", "m:run(batch)", False),
+        ("from n import run", "m:run(batch)", False),
+        ("from n import run", "m:run", True),
+        ("class A:\n    def run(self, work): ...", "m:A.run(batch)", False),
+        ("if x:\n    def run(work): ...\nelse:\n    def run(batch): ...", "m:run(batch)", True),
+    ],
+)
+def test_has_name__with_the_parameters_that_it_takes(tmp_path, source, place, is_there):
+    (tmp_path / "m.py").write_text(source)
+
+    assert has_name(tmp_path, place) is is_there
+
+
+def test_run__with_a_version_from_the_future_measures_nothing(monkeypatch, tmp_path, capsys):
+    site = write_engine(tmp_path / "site", without=("--max-total-tokens",))
+    info = site / "sglang-0.6.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.6.0\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+
+    code = main(["run", "cpu-moe", "--out", str(tmp_path / "out")])
+
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert (code, last.partition(" has no ")[0]) == (2, "perfgate: sglang 0.6.0")
+    assert "--max-total-tokens" in last
+    assert not (tmp_path / "out").exists()
 
 
 def test_source_probe__a_package_that_is_not_there():

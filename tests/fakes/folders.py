@@ -11,10 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from perfgate.core import Arm
-from perfgate.results.matrix.records import MatrixRecord, MatrixWriter
+from perfgate.results.matrix.records import MATRIX_LAYOUT, MatrixRecord
 from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.results.readings import READINGS
 from perfgate.results.records import ArmRecord
+from perfgate.results.writer import ResultWriter
 from tests.fakes.sessions import FACTS, change_window, make_line, make_run, make_scenario, make_session, write_folder
 from tests.faults.recording import unpack
 
@@ -100,7 +101,7 @@ def write_matrix(folder: Path) -> Path:
     started = {name: ArmRecord(label=name, python="python", argv=(), env={}, facts=FACTS) for name in ("plain", "slowed")}
     named = {"perfgate": "test", "name": "backends", "begun_utc": "2026-01-01T00:00:00Z"}
     record = MatrixRecord(schema=1, **named, servers=started, model={})
-    writer = MatrixWriter.create(folder, record, text)
+    writer = ResultWriter.create(folder, record, text, MATRIX_LAYOUT)
     draw, clock = random.Random(1), 0.0
     for number in (1, 2):
         for place, (server, slow) in enumerate((("plain", 1.0), ("slowed", 2.0))):

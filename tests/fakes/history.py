@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime, timedelta
 
-from perfgate.history.entries import Provenance, SessionRows
+from perfgate.history.entries import SessionRows
 from perfgate.history.imports import ForeignNumber, PastRun, enter_past
-from perfgate.history.trends import SeriesPoint
+from perfgate.history.trends import Provenance, SeriesPoint
 
 BEGIN = datetime(2026, 1, 1, 3, tzinfo=UTC)
 FACTS = {"hardware": "test-gpu-80gb", "driver": "570", "torch": "2.9", "sglang": "0.5.15"}

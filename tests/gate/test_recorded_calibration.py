@@ -166,22 +166,31 @@ def test_calibrate__a_void_session_stores_nothing(place, capsys):
     assert not (place / "to").exists()
 
 
+MIXED = "routed/mxfp4-mixed-c16-graphs"
+
+
 @pytest.mark.parametrize(
     ("scenario", "quiet", "slowed"),
     [
         (
-            "closed-c16",
-            ["closed-aa", *(f"closed-aa-{number}" for number in range(2, 5))],
-            [f"closed-gpu-{name}" for name in ("1", "3", "3-long", "10")],
+            str(SERVING / "closed-c16.toml"),
+            ["results/closed-aa", *(f"results/closed-aa-{number}" for number in range(2, 5))],
+            [f"results/closed-gpu-{name}" for name in ("1", "3", "3-long", "10")],
         ),
-        ("saturation", ["saturation-aa", "saturation-aa-2"], ["saturation-gpu-10", "saturation-gpu-40"]),
+        (
+            str(SERVING / "saturation.toml"),
+            ["results/saturation-aa", "results/saturation-aa-2"],
+            ["results/saturation-gpu-10", "results/saturation-gpu-40"],
+        ),
+        ("gpt-oss-20b-shape-mxfp4-mixed-c16", [f"{MIXED}-aa-{number}" for number in range(1, 6)], [f"{MIXED}-gpu-15"]),
     ],
+    ids=["closed-c16", "saturation", "mixed-c16"],
 )
 def test_calibrate__the_shipped_baselines_are_what_the_raw_data_gives(tmp_path, scenario, quiet, slowed):
     pairs = [("--from", name) for name in quiet] + [("--injected", name) for name in slowed]
-    given = [word for option, name in pairs for word in (option, str(SERVING / "results" / name))] + ["--to", str(tmp_path)]
+    given = [word for option, name in pairs for word in (option, str(SERVING / name))] + ["--to", str(tmp_path)]
 
-    assert main(["calibrate", str(SERVING / f"{scenario}.toml"), *given]) == 0
+    assert main(["calibrate", scenario, *given]) == 0
 
     [built] = tmp_path.rglob("*.json")
     assert built.read_bytes() == (SHIPPED_BASELINES / built.relative_to(tmp_path)).read_bytes()

@@ -53,7 +53,7 @@ def test_render__begins_with_the_mark_and_names_every_section():
     assert comment.startswith(f"{MARK}\n")
     assert "## ✅ pass: not slower, as far as the margins go (h20)" in comment
     assert "## ❌ regression: slower (h100)" in comment
-    assert "commit aaaaaaaaaaaa, measured in [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z" in comment
+    assert "commit aaaaaaaaaaaa, [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z" in comment
 
 
 @pytest.mark.parametrize("state", State)

@@ -1,13 +1,15 @@
 """The picture of a series: a sign for each session, a line for each level, and one for each moment that explains it."""
 
+import re
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from perfgate.history.changes import find_changes
 from perfgate.history.charts import COLOURS, HEIGHT, WIDTH, build_chart
 from perfgate.history.trends import LevelSeries, SeriesSubject, find_marks
-from tests.fakes.history import FACTS, draw_levels, make_points
+from tests.fakes.history import BEGIN, FACTS, draw_levels, make_points
 
 SUBJECT = SeriesSubject(
     scenario="nightly",
@@ -55,6 +57,20 @@ def test_build_chart__releases_and_environments_have_lines_of_their_own():
 
     assert [shape.hint for shape in pick(chart, "release")] == ["release v1", "release v2"]
     assert [shape.hint.rpartition(": ")[2] for shape in pick(chart, "environment")] == ["driver 570 -> 580"]
+
+
+@pytest.mark.parametrize(
+    ("days", "form"),
+    [([0, 0.2, 0.4], r"\d\d-\d\d \d\d:\d\d"), ([0, 1, 2], r"\d\d-\d\d \d\d:\d\d"), ([0, 30, 400], r"\d{4}-\d\d-\d\d")],
+)
+def test_build_chart__the_axis_is_time_with_a_few_round_ticks(days, form):
+    moments = [BEGIN + timedelta(days=day) for day in days]
+    chart = build_chart(make_series([1000.0, 1001.0, 1002.0], at=moments), [""])
+    ticks = [shape.text for shape in pick(chart, "tick") if re.fullmatch(form, shape.text)]
+    places = [sign.at["cx"] for sign in pick(chart, "mark")]
+
+    assert 2 <= len(ticks) <= 5
+    assert (places[1] - places[0]) / (places[2] - places[0]) == pytest.approx(days[1] / days[2], abs=0.01)
 
 
 def test_build_chart__a_runner_keeps_its_colour_and_further_ones_share_them():

@@ -10,10 +10,11 @@ import pytest
 
 from perfgate.errors import EvidenceError, InputError
 from perfgate.history.database import HistoryQuestion
-from perfgate.history.entries import Partition, Provenance
+from perfgate.history.entries import Partition
 from perfgate.history.query import find_session, read_history
 from perfgate.history.schema import VERDICTS, WINDOWS
 from perfgate.history.store import Store
+from perfgate.history.trends import Provenance
 from tests.fakes.history import draw_levels, make_entry
 
 

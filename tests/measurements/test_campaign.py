@@ -290,20 +290,32 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
         assert row.block_s <= row.first_s
 
 
-def test_prefill_graphs__differs_from_the_shipped_load_in_one_option():
-    shipped, asked = load_scenario("gpt-oss-20b-shape-mxfp4-mixed-c16"), load_scenario(str(HERE / "prefill-graphs.toml"))
-
-    assert [word for word in shipped.server.args if word != "--disable-prefill-cuda-graph"] == list(asked.server.args)
-    assert len(shipped.server.args) == len(asked.server.args) + 1
-    assert all(getattr(asked, part) == getattr(shipped, part) for part in ("load", "model", "warmup", "blocks", "gates"))
-
-
 def test_main__dry_run_starts_nothing(tmp_path, capsys):
     code = campaign.main(["--seconds", "1", "--out", str(tmp_path / "out"), "--home", str(tmp_path / "home"), "--dry-run"])
 
     assert code == 0
-    assert "mxfp4-mixed-c16-aa-1" in capsys.readouterr().out
+    assert "mxfp4-mixed-c16-aa-6" in capsys.readouterr().out
     assert not (tmp_path / "home").exists()
+
+
+def test_main__two_campaigns_share_the_rows(tmp_path, capsys):
+    shown = []
+    for share in ("0/2", "1/2", "0/1"):
+        folders = ["--out", str(tmp_path / "out"), "--home", str(tmp_path / "home")]
+        assert campaign.main(["--seconds", "1", *folders, "--share", share, "--dry-run"]) == 0
+        shown.append([line.split()[0] for line in capsys.readouterr().out.splitlines()])
+
+    even, odd, every = shown
+    assert len(even) - len(odd) in {0, 1}
+    assert [even.pop(0) if number % 2 == 0 else odd.pop(0) for number in range(len(every))] == every
+
+
+@pytest.mark.parametrize("share", ["2/2", "-1/2", "1", "0/0", "a/b"])
+def test_parse__refuses_a_share_that_is_none(share, capsys):
+    with pytest.raises(SystemExit):
+        campaign.parse(["--seconds", "1", "--out", "out", "--share", share])
+
+    assert "--share" in capsys.readouterr().err
 
 
 def test_describe_layers__a_collapsed_layer_and_one_that_routes():

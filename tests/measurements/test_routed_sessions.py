@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from math import exp, sqrt
+from math import exp, log, sqrt
+from statistics import stdev
 
 import pytest
 
@@ -27,6 +28,13 @@ OUTCOMES = {
     "mxfp4-closed-c16-aa-2-m2": Outcome.INCONCLUSIVE,
     "mxfp4-mixed-c16-aa-1": Outcome.INVALID,
     "mxfp4-mixed-c16-gpu-15": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-graphs-aa-1": Outcome.PASS,
+    "mxfp4-mixed-c16-graphs-aa-2": Outcome.PASS,
+    "mxfp4-mixed-c16-graphs-aa-3": Outcome.PASS,
+    "mxfp4-mixed-c16-graphs-aa-4": Outcome.PASS,
+    "mxfp4-mixed-c16-graphs-aa-5": Outcome.INCONCLUSIVE,
+    "mxfp4-mixed-c16-graphs-gpu-15": Outcome.REGRESSION,
+    "mxfp4-mixed-c16-graphs-prefill-10000": Outcome.INCONCLUSIVE,
 }
 VALID = sorted(name for name, outcome in OUTCOMES.items() if outcome is not Outcome.INVALID)
 MIN_EFFECTIVE = 20.0
@@ -103,9 +111,21 @@ def test_list_needs__what_scatters_more_takes_more_blocks(stored):
     assert needs["median ITL"] < 6 < needs["P99 ITL"] < needs["throughput"]
 
 
+def test_recorded_windows__graphs_of_prefill_end_their_scatter():
+    scatter = {}
+    for name in ("mxfp4-mixed-c16", "prefill-graphs", "prefill-graphs-few"):
+        told = json.loads((ROUTED / f"recorder-{name}" / "recorder.json").read_text(encoding="utf-8"))["windows"]
+        rates = [log(window["output_throughput"]) for window in told[2:]]
+        scatter[name] = stdev(rates)
+
+    assert scatter["prefill-graphs"] == pytest.approx(0.0139, abs=1e-4)
+    assert scatter["prefill-graphs-few"] == pytest.approx(0.0055, abs=1e-4)
+    assert scatter["mxfp4-mixed-c16"] > 0.05
+
+
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
-    # One-sided, none in two: 1 - 0.05 ** (1 / 2) = 0.78.
-    assert told.startswith("Sessions of equal arms with a judged block: 2, independent verdicts: 2, false alarms: 0;")
-    assert "at most 78 %" in told
+    # One-sided, none in seven: 1 - 0.05 ** (1 / 7) = 0.35.
+    assert told.startswith("Sessions of equal arms with a judged block: 7, independent verdicts: 7, false alarms: 0;")
+    assert "at most 35 %" in told

@@ -261,10 +261,68 @@ def test_page__buttons_copy_a_command_and_hide_what_does_not_gate(visit, name):
     assert page.locator("tr.shown-only:visible").count() > 0
 
 
-def test_page__is_whole_without_its_script(visit):
-    page = visit("profiled", viewport=DESK, java_script_enabled=False)
+@pytest.mark.parametrize("name", ["profiled", "matrix", "history"])
+def test_page__a_crosshair_reads_the_sign_that_is_nearest(visit, name):
+    page = visit(name, viewport=DESK)
+    plot = page.locator("figure svg.plot:visible").last
+    sign = plot.locator(".mark:has(title)").first
+    plot.scroll_into_view_if_needed()
+    sign.hover(force=True)
+
+    assert plot.locator(".crosshair").count() == 2
+    assert page.locator("figure .readout").last.text_content() == sign.locator("title").text_content()
+    page.mouse.move(0, 0)
+    assert page.locator(".crosshair").count() == 0
+
+
+@pytest.mark.parametrize("name", ["profiled", "matrix"])
+def test_page__a_legend_hides_what_it_names(visit, name):
+    page = visit(name, viewport=DESK)
+    key = page.locator(".keys [data-hides]").first
+    shapes = key.locator("xpath=ancestor::figure").locator(f"svg.plot.wide .{key.get_attribute('data-hides')}")
+    before = shapes.locator("visible=true").count()
+
+    key.locator("button").click()
+    assert (before > 0, shapes.locator("visible=true").count()) == (True, 0)
+    key.locator("button").click()
+    assert shapes.locator("visible=true").count() == before
+
+
+@pytest.mark.parametrize(("name", "column"), [("matrix", 3), ("history", 3)])
+def test_page__a_table_is_sorted_by_the_column_that_is_pressed(visit, name, column):
+    page = visit(name, viewport=DESK)
+    table = page.locator("table.sortable").last if name == "matrix" else page.locator("table.sortable").first
+    title = table.locator("thead th").nth(column)
+
+    def read():
+        found = [row.locator("td, th").nth(column).text_content() for row in table.locator("tbody tr").all()]
+        return [float(text.split()[0].replace(",", "")) for text in found if text[0].isdigit()]
+
+    title.locator("button").click()
+    assert (title.get_attribute("aria-sort"), read()) == ("ascending", sorted(read()))
+    title.locator("button").click()
+    assert (title.get_attribute("aria-sort"), read()) == ("descending", sorted(read(), reverse=True))
+    assert len(set(read())) > 1
+
+
+def test_page__charts_of_a_metric_are_hidden_by_its_name(visit):
+    page = visit("history", viewport=DESK)
+    charts = page.locator('figure[data-metric="P99 ITL"]')
+    before = page.locator("figure:visible").count()
+
+    page.get_by_role("button", name="P99 ITL", exact=True).first.click()
+
+    assert page.locator("figure:visible").count() == before - charts.count() < before
+
+
+@pytest.mark.parametrize("name", ["profiled", "matrix", "history"])
+def test_page__is_whole_without_its_script(visit, name):
+    page = visit(name, viewport=DESK, java_script_enabled=False)
 
     assert page.locator("button").count() == 0
+    assert page.locator("figure:visible").count() == page.locator("figure").count()
+    if name != "profiled":
+        return
     assert page.locator("tr.shown-only:visible").count() > 0
     assert page.locator(".command code").count() > 3
 

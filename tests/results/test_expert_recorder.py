@@ -77,6 +77,18 @@ def test_hook__asks_for_the_switch_at_most_twice_a_second(tmp_path, monkeypatch)
     assert not (tmp_path / RECORD).exists()
 
 
+def test_keep_eager__prefill_replays_no_graph_while_it_is_switched_on(tmp_path, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(expert_recorder.time, "monotonic", lambda: float(next(clock)))
+    recorder = Recorder(folder=tmp_path)
+    answers = []
+    for is_on in (False, True, False):
+        (tmp_path / ON).touch() if is_on else (tmp_path / ON).unlink(missing_ok=True)
+        answers.append([recorder.keep_eager(lambda _batch, can=can: can, object()) for can in (True, False)])
+
+    assert answers == [[True, False], [False, False], [True, False]]
+
+
 def test_register__leaves_a_server_alone_that_names_no_folder(monkeypatch):
     monkeypatch.delenv(expert_recorder.VARIABLE, raising=False)
     monkeypatch.setitem(__import__("sys").modules, "sglang.srt.plugins.hook_registry", None)

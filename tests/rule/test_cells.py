@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm, Role
-from perfgate.evidence import CellEvidence
+from perfgate.evidence import CellEvidence, Damage, DamageKind
 from perfgate.scenario.matrix import parse_matrix
 from perfgate.verdict.cells import judge_cells
 from tests.fakes.sessions import make_session
 
 MATRIX = parse_matrix((Path(__file__).parents[1] / "fakes" / "matrix.toml").read_text(), "matrix.toml")
 SESSION = make_session(MATRIX.build_scenario("plain", "closed"), arms=(Arm.BASE,), has_base=False)
+CHANGED = Damage(kind=DamageKind.CHANGED, file="windows/0000.jsonl.gz")
 FIRST = next(place for place, window in enumerate(SESSION.windows) if window.role is Role.MEASURED)
 
 
@@ -54,7 +55,7 @@ def test_judge_cells__the_level_is_the_median_of_the_rounds():
         (drop(Role.WARMUP, block=1), "no window was discarded, so a cold one would be judged"),
         (drop(Role.MEASURED, block=2), "block 2, base: 0 measured windows where the scenario fixed 2"),
         (replace(SESSION, problems=("round 2: the server died",)), "round 2: the server died"),
-        (replace(SESSION, damage=("windows/0000.jsonl.gz does not match its digest",)), "does not match its digest"),
+        (replace(SESSION, damage=(CHANGED,)), "does not match its digest"),
         (replace(SESSION, checks=("equivalence",)), "measured but never asked the equivalence prompts"),
         (replace(SESSION, fingerprints={}), "the base arm has no fingerprint"),
     ],

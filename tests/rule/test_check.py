@@ -15,7 +15,7 @@ from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks, read_series
-from perfgate.verdict.validity.pairing import measure_spread
+from perfgate.verdict.validity.pairing import measure_window_variance
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record
 
 SCENARIO = make_scenario()
@@ -151,7 +151,7 @@ def test_read_series__scatter_within_twice_the_usual_is_usual():
 
     usual = policy.noise["output_tok_per_s"].spread
     blocks = read_blocks(make_session(SCENARIO, blocks=2, noise=0.02), policy)
-    spreads = [measure_spread(arm, "output_tok_per_s") for block in blocks for arm in (block.base, block.candidate)]
+    spreads = [measure_window_variance(arm, "output_tok_per_s") for block in blocks for arm in (block.base, block.candidate)]
     assert phis[0] == (1.0, 1.0)
     assert phis[1] == (pytest.approx(median(spreads[:2]) / usual / 2), pytest.approx(median(spreads) / usual / 2))
 

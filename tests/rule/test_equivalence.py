@@ -17,8 +17,8 @@ from perfgate.verdict.validity.equivalence import (
     check_answered,
     check_equivalence,
     compare_answers,
+    compare_starts,
     describe_equivalence,
-    measure_drift,
 )
 from tests.fakes import fake_answers
 from tests.fakes.sessions import make_scenario, make_session
@@ -152,7 +152,7 @@ def make_answers(tokens, logprobs, prompt=(-1.0, -3.0)):
 
 def test_measure_drift__stops_after_the_first_difference():
     """The spread is 1 nat; the fourth token follows another text and says nothing."""
-    drift = measure_drift(
+    drift = compare_starts(
         make_answers([5, 6, 7, 8], [-1.0, -1.0, -1.0, -1.0]),
         make_answers([5, 6, 9, 8], [-1.0, -1.5, -2.0, -9.0], (-1.0, -3.25)),
     )
@@ -171,8 +171,8 @@ def test_describe_equivalence__says_where_little_can_be_seen():
 
 def test_measure_drift__is_the_same_for_nearly_equal_log_probs():
     """Drawn weights give log-probs that hardly differ; the same relative fault must weigh the same."""
-    full = measure_drift(make_answers([1], [-2.0]), make_answers([1], [-2.5]))
-    faint = measure_drift(
+    full = compare_starts(make_answers([1], [-2.0]), make_answers([1], [-2.5]))
+    faint = compare_starts(
         make_answers([1], [-12.0], (-12.0001, -12.0003)), make_answers([1], [-12.00005], (-12.0001, -12.0003))
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isclose
 
 import pytest
 from hypothesis import assume, given
@@ -236,6 +237,8 @@ def test_decide__what_comes_after_a_decision_changes_nothing(family, later):
 
 @given(effects, priors, st.integers(2, 12))
 def test_decide__more_identical_evidence_never_swaps_pass_and_regression(effect, prior, blocks):
+    # On the line itself the mean of nine equal numbers is not each of them: rounding alone decides.
+    assume(not isclose(abs(effect), 0.03 / 2))
     few, many = (
         decide([Series(differences=(effect,) * count, margin_log=0.03, prior=prior)], LookPlan(alpha=0.01, looks=(count,)))
         for count in (2, blocks)

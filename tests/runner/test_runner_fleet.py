@@ -26,8 +26,7 @@ from perfgate.runner.fleet.ledger import (
     read_note,
     settle,
 )
-from perfgate.runner.fleet.limits import find_excess
-from perfgate.runner.fleet.priority import choose_priorities
+from perfgate.runner.fleet.limits import choose_priorities, find_excess
 from perfgate.runner.health import Reading
 from perfgate.runner.settings import Limits
 from perfgate.runner.status import Status, format_metrics

@@ -18,7 +18,7 @@ from perfgate.github.registration import App, register, sign_token
 from perfgate.machine.accelerators import PRIORITIES
 from perfgate.runner.settings import Runner, Slot
 from perfgate.runner.slot import format_environment
-from perfgate.serving.model.hub_cache import find_cache
+from perfgate.serving.model.location import find_cache
 from tests.fakes.sick_gpu import build_library, run_with_gpu
 
 ROOT = Path(__file__).parents[2]

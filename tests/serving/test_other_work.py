@@ -9,7 +9,7 @@ from perfgate.engines.sglang import NAMED_CACHES
 from perfgate.engines.table import ENGINES
 from perfgate.results.readings import READINGS
 from perfgate.serving.watch.engine_metrics import Scrape, parse_metrics, summarize_engine
-from perfgate.serving.watch.other_work import count_work, list_caches, name_added, read_work, take_stock
+from perfgate.serving.watch.other_work import count_work, list_cached, list_caches, name_added, read_work
 from tests.fakes.requests import make_launch
 
 # As SGLang 0.5.15.post1 and 0.5.16 write them.
@@ -51,12 +51,12 @@ def test_engines__every_line_of_work_adds_to_a_reading(engine):
 
 def test_name_added__triton_names_its_kernels(tmp_path):
     put(tmp_path / "triton" / "OLD", "__grp__old_kernel.json")
-    before = take_stock([tmp_path])
+    before = list_cached([tmp_path])
     put(tmp_path / "triton" / "ABC", "__grp__fused_moe_kernel.json")
     put(tmp_path / "triton" / "ABC", "fused_moe_kernel.cubin")
     put(tmp_path / "triton" / "ABC" / "deeper", "x.so")
     put(tmp_path / "inductor" / "xy", "cxyabc.py")
-    after = take_stock([tmp_path, tmp_path / "triton", tmp_path / "none"])
+    after = list_cached([tmp_path, tmp_path / "triton", tmp_path / "none"])
 
     assert name_added(before, after) == ("ABC/deeper", "fused_moe_kernel", "inductor/xy")
     assert name_added(after, after) == ()
@@ -64,14 +64,14 @@ def test_name_added__triton_names_its_kernels(tmp_path):
 
 def test_name_added__a_file_that_is_made_anew_in_an_old_ones_place(tmp_path):
     put(tmp_path / "ABC", "__grp__kernel.json")
-    before = take_stock([tmp_path])
+    before = list_cached([tmp_path])
     put(tmp_path / "ABC", "kernel.part")
     (tmp_path / "ABC" / "kernel.part").replace(tmp_path / "ABC" / "__grp__kernel.json")
 
-    assert name_added(before, take_stock([tmp_path])) == ("kernel",)
+    assert name_added(before, list_cached([tmp_path])) == ("kernel",)
 
 
-def test_take_stock__what_a_cache_hit_leaves_is_nothing(tmp_path):
+def test_list_cached__what_a_cache_hit_leaves_is_nothing(tmp_path):
     (tmp_path / "HASH").mkdir()
     put(tmp_path / "HASH" / "tmp.pid_1_abc", "kernel.json")
     put(tmp_path / "locks", "x.lock")
@@ -79,7 +79,7 @@ def test_take_stock__what_a_cache_hit_leaves_is_nothing(tmp_path):
     put(tmp_path / "ab" / "__pycache__", "m.cpython-311.pyc")
     put(tmp_path / "ab", ".12.34.tmp")
 
-    assert take_stock([tmp_path]) == frozenset()
+    assert list_cached([tmp_path]) == frozenset()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from perfgate.errors import ServerError
 from perfgate.serving.model.generated_model import write_model
-from perfgate.serving.model.routed_proof import require_routed
+from perfgate.serving.model.served_model import require_routed
 
 DUMMY = ("--load-format", "dummy")
 

@@ -61,7 +61,10 @@ def writes(job):
 def test_workflows__are_all_here():
     assert [path.stem for path in FILES] == [
         "ci",
-        *(f"perfgate-{name}" for name in ("baseline", "bisect", "command", "dispatch", "gpu", "pr", "report", "runners")),
+        *(
+            f"perfgate-{name}"
+            for name in ("baseline", "bisect", "command", "dispatch", "engines", "gpu", "pr", "report", "runners")
+        ),
     ]
 
 
@@ -171,9 +174,7 @@ def test_workflow__of_a_pull_request_holds_no_right_to_write(name):
         assert writes(job) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["perfgate-report.yml", "perfgate-command.yml", "perfgate-dispatch.yml", "perfgate-baseline.yml"]
-)
+@pytest.mark.parametrize("name", [f"perfgate-{name}.yml" for name in ("report", "command", "dispatch", "baseline", "engines")])
 def test_workflow__with_rights_checks_out_only_what_was_reviewed(name):
     # A called workflow sees its caller's commit, so it must ask for the branch itself.
     events = set(WORKFLOWS[name][1]["on"]) - {"workflow_call"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -158,9 +159,9 @@ def repository(tmp_path, monkeypatch):
     return work
 
 
-def propose(work):
-    script = Path(ROOT / ".github" / "propose-baselines.sh")
-    done = subprocess.run(["/bin/bash", script], cwd=work, capture_output=True, text=True, check=False)
+def propose(work, what="baselines", *words):
+    script = Path(ROOT / ".github" / f"propose-{what}.sh")
+    done = subprocess.run(["/bin/bash", script, *words], cwd=work, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -193,5 +194,42 @@ def test_attack__a_fork_s_branch_poses_as_the_proposal(tmp_path, repository):
 
 
 def test_propose__a_night_that_learnt_nothing(tmp_path, repository):
-    assert propose(repository) == "nothing was learnt\n"
+    assert propose(repository) == "nothing changed\n"
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.fixture
+def tried(tmp_path, repository, monkeypatch):
+    """The checkout with its record of releases, and a folder as the job that ran the next release left it."""
+    results = repository / "benchmarks" / "engines" / "results"
+    shutil.copytree(ROOT / "benchmarks" / "engines" / "results", results)
+    page = repository / "docs" / "reference" / "compatibility.md"
+    page.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "reference" / "compatibility.md", page)
+    run_git(repository, "add", ".")
+    run_git(repository, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "records")
+    python = tmp_path / "bin" / "python"
+    python.write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return shutil.copytree(results, tmp_path / "tried")
+
+
+def test_propose__a_release_that_was_tried(tmp_path, repository, tried):
+    record = (tried / "sglang-0.5.23.json").read_text().replace("0.5.23", "0.5.24")
+    (tried / "sglang-0.5.24.json").write_text(record)
+    (tried / "run.sh").write_text("echo")
+
+    propose(repository, "release", str(tried))
+
+    shown = run_git(tmp_path / "remote" / "o" / "r.git", "show", "--name-only", "--format=%s", "perfgate/engine")
+    assert shown.split() == [
+        *("engines:", "try", "the", "next", "release", "of", "SGLang"),
+        "benchmarks/engines/results/sglang-0.5.24.json",
+        "docs/reference/compatibility.md",
+    ]
+
+
+def test_propose__no_release_since(tmp_path, repository, tried):
+    assert propose(repository, "release", str(tried)) == "nothing changed\n"
     assert not (tmp_path / "log").exists()

@@ -6,6 +6,11 @@
 ends a session between two blocks where the next block would outlast the call, and leaves in --out what is new: result folders,
 a state by which a call on another machine knows what is done, and compile caches. Only Python's own library is imported, since
 nothing else is sure to be there before the archive is unpacked.
+
+On a machine with two GPUs, two campaigns measure side by side, each with its own GPU, half of the cores and every second row:
+
+    CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 python3 .../campaign.py --share 0/2 --home /tmp/slot-0 --out /tmp/slot-0-out ...
+    CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 python3 .../campaign.py --share 1/2 --home /tmp/slot-1 --out /tmp/slot-1-out ...
 """
 
 from __future__ import annotations
@@ -421,6 +426,15 @@ def describe(table: Sequence[Wanted], place: Place, state: Mapping[str, Any]) ->
     return "\n".join(lines)
 
 
+def parse_share(text: str) -> slice:
+    """`1/2` as the rows that the second of two campaigns measures."""
+    first, _, of = text.partition("/")
+    share = slice(int(first), None, int(of))
+    if not 0 <= share.start < share.step:
+        raise ValueError(text)
+    return share
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a call."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -430,6 +444,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--carried", type=Path, help="a folder with the state and caches that an earlier machine left")
     parser.add_argument("--home", type=Path, default=Path("/tmp/perfgate-campaign"))  # noqa: S108 - kept between calls
     parser.add_argument("--table", type=Path, default=HERE / "wanted.toml")
+    parser.add_argument(
+        "--share", type=parse_share, default=slice(None), help="I/N: every N-th row, from the I-th on (0 is first)"
+    )
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--retry", action="store_true", help="try again what failed, on this machine or another")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
@@ -445,7 +462,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.retry:
         state["done"] = {name: done for name, done in state["done"].items() if done["is_whole"]}
     place = Place(home=home, number=state["machines"], python=options.python)
-    table = read_table(options.table)
+    table = read_table(options.table)[options.share]
     if options.dry_run:
         print(describe(table, place, state))
         return 0

@@ -8,11 +8,12 @@ Everything comes from the windows in `routed/`; nothing is measured. The last se
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, expm1, log, pi, sqrt
 from pathlib import Path
-from statistics import NormalDist, correlation, median, pvariance
+from statistics import NormalDist, correlation, mean, median, pvariance, stdev
 
 from benchmarks.h200.serving.outcomes import list_outcome
 from perfgate.core import Arm, Outcome, Role, Verdict, Window
@@ -31,6 +32,7 @@ HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
 SLOW_S = 0.02
 """A gap between tokens that is longer holds another request's prefill: decode steps take 6.6 to 9 ms here."""
+LAUNCHED = "--disable-prefill-cuda-graph"
 FIRST_WAVE = 16
 """Requests that start together wait for each other's prefill; those that follow come one by one."""
 SHORT_TOKENS, LONG_TOKENS = 150, 400
@@ -107,7 +109,8 @@ def write_tables() -> str:
         ),
     )
     tables = "\n\n".join(f"### {title}\n\n{draw(head, rows)}" for title, head, rows in parts)
-    return f"{tables}\n\n{tell_false_alarms(stored)}\n\n### Gaps that hold a prefill\n\n{tell_gaps(measured)}"
+    gaps = f"### Gaps that hold a prefill, launched from Python\n\n{tell_gaps(measured)}"
+    return f"{tables}\n\n{tell_scatter(measured)}\n\n{tell_false_alarms(stored)}\n\n{gaps}"
 
 
 def _list_outcomes(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
@@ -164,6 +167,25 @@ def list_needs(stored: Stored) -> Iterator[Sequence[str]]:
         yield (f"`{stored.name}`", title, f"{100 * expm1(margin):.0f} %", f"{100 * scatter:.1f} %", str(blocks))
 
 
+def tell_scatter(measured: Iterable[Stored]) -> str:
+    """How blocks of equal arms differ, over all sessions of one workload that have more than a few."""
+    found: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+    for one in measured:
+        if one.is_equal:
+            policy = fix_policy(one.session, one.scenario, None)
+            readings = {reading.metric: reading.series.differences for reading in read_series(one.session, policy)}
+            found[one.scenario.name, one.scenario.workload_hash].extend(
+                zip(*(readings[metric] for metric in SHOWN), strict=True)
+            )
+    rows = [
+        (f"`{name}`, `{work}`", title, str(len(values)), f"{100 * mean(values):+.2f} %", f"{100 * stdev(values):.2f} %")
+        for (name, work), seen in found.items()
+        for title, values in zip(SHOWN.values(), zip(*seen, strict=True), strict=True)
+    ]
+    head = ("scenario, its work", "metric", "blocks of equal arms", "mean difference", "standard deviation")
+    return f"### Equal arms, all blocks of a scenario\n\n{draw(head, rows)}"
+
+
 def tell_false_alarms(stored: Iterable[Stored]) -> str:
     """How many sessions of equal arms were called a regression, and what that says of the rate."""
     equal = [one for one in stored if one.is_equal and one.verdict.blocks]
@@ -176,8 +198,8 @@ def tell_false_alarms(stored: Iterable[Stored]) -> str:
 
 
 def tell_gaps(measured: Iterable[Stored]) -> str:
-    """What gaps between tokens that hold a prefill say, over all windows under mixed lengths."""
-    mixed = [one for one in measured if one.scenario.load.range_ratio is not None and one.scenario.load.range_ratio < 1]
+    """What gaps between tokens that hold a prefill say, over all windows under mixed lengths where no graph served prefill."""
+    mixed = [one for one in measured if (one.scenario.load.range_ratio or 1.0) < 1.0 and LAUNCHED in one.scenario.server.args]
     found = [gaps for one in mixed for gaps in read_gaps(ROUTED / one.name)]
     slow = [one.median_s for one in found]
     rows = [

@@ -13,8 +13,9 @@ import click
 
 from perfgate.cli.ci.handoff import FILE, build_subject
 from perfgate.cli.ci.speaking import STEPS
-from perfgate.cli.ci.steps import EVENT, JUDGING, SETTINGS, add_options, build_judging, print_outputs
+from perfgate.cli.ci.steps import EVENT, SETTINGS, add_judging_options, build_judging, left_option, print_outputs
 from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.sections import SectionCommand, subject_option
 from perfgate.errors import InputError
 from perfgate.github.adoption import create_label, list_steps, plan_files, save_files
 from perfgate.github.asked.acceptance import find_acceptances, is_accepted
@@ -101,21 +102,21 @@ def plan(settings: Path, event: Path, event_name: str, style: str) -> int:
     return 0
 
 
-@command.command()
-@click.option("--action", type=click.Choice(["run", "skip", "await", "refuse"]), required=True, help="What `plan` decided.")
-@click.option("--result", required=True, metavar="RESULT", help="What became of the measuring jobs: success, skipped, ...")
-@click.option("--matrix", required=True, metavar="JSON", help="The jobs that `plan` wrote.")
-@click.option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
-@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
-@click.option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none.")
-@click.option("--head-sha", required=True, metavar="SHA")
-@click.option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
-@click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
-@click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@add_options(JUDGING)
+@command.command(cls=SectionCommand)
+@left_option("--action", type=click.Choice(["run", "skip", "await", "refuse"]), required=True, help="What `plan` decided.")
+@left_option("--result", required=True, metavar="RESULT", help="What became of the measuring jobs: success, skipped, ...")
+@left_option("--matrix", required=True, metavar="JSON", help="The jobs that `plan` wrote.")
+@left_option("--artifacts", type=FILE, required=True, metavar="DIR", help="Folder with one folder an artifact.")
+@subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@subject_option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none.")
+@subject_option("--head-sha", required=True, metavar="SHA")
+@subject_option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
+@subject_option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID")
+@subject_option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@add_judging_options
 @SETTINGS
 @add_format_option
-def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:  # noqa: PLR0913, PLR0917 - click hands over one argument an option
+def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Path, style: str, **options: Any) -> int:
     """Be the required check: pass only what was measured and not found slower, or what was not to be measured.
 
     No token is needed. The exit code is the worst verdict's; 3 where a job left nothing to judge. With --format json the

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from perfgate.cli.options import add_share_option
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.sections import SectionCommand, add_options, folder_option, judging_option, subject_option
 from perfgate.errors import InputError
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.handoff import HandoffSubject, find_fault
@@ -19,25 +19,19 @@ from perfgate.github.handoff.packing import pack_folder
 from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
+from perfgate.storage.schema import adapt
 
 FILE = click.Path(path_type=Path)
 _OPTIONS = {"pull_request": "pr"}
 """The options that are not named as their field is."""
-_SUBJECT_OPTIONS = (
-    click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME"),
-    click.option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none."),
-    click.option("--head-sha", required=True, metavar="SHA", help="The measured commit of the pull request, 40 digits."),
-    click.option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID"),
-    click.option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT"),
-    click.option("--hardware", required=True, metavar="LABEL", help="The runner's label, for example h20."),
+add_subject_options = add_options(
+    subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME"),
+    subject_option("--pr", type=click.IntRange(min=0), required=True, metavar="NUMBER", help="The pull request; 0 for none."),
+    subject_option("--head-sha", required=True, metavar="SHA", help="The measured commit of the pull request, 40 digits."),
+    subject_option("--run-id", type=click.IntRange(min=0), required=True, envvar="GITHUB_RUN_ID"),
+    subject_option("--run-attempt", type=click.IntRange(min=0), default=1, envvar="GITHUB_RUN_ATTEMPT"),
+    subject_option("--hardware", required=True, metavar="LABEL", help="The runner's label, for example h20."),
 )
-
-
-def add_subject_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which change, run and machine a hand-off belongs to."""
-    for option in reversed(_SUBJECT_OPTIONS):
-        command = option(command)
-    return command
 
 
 def build_subject(options: dict[str, Any]) -> HandoffSubject:
@@ -51,7 +45,7 @@ def build_subject(options: dict[str, Any]) -> HandoffSubject:
         "hardware": options["hardware"],
     }
     try:
-        return TypeAdapter(HandoffSubject).validate_json(orjson.dumps(values))
+        return adapt(HandoffSubject).validate_json(orjson.dumps(values))
     except ValidationError as error:
         field, rule = find_fault(error)
         raise InputError(f"--{_OPTIONS.get(field, field).replace('_', '-')}: {rule}") from None
@@ -83,12 +77,12 @@ def pack(folder: Path, output: Path, style: str, **options: Any) -> int:
     return 0
 
 
-@command.command(name="open")
+@command.command(name="open", cls=SectionCommand)
 @click.argument("artifact", type=FILE)
-@click.option("--out", required=True, type=FILE, metavar="DIR", help="Folder for one result folder a scenario.")
-@click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by, of this checkout.")
+@folder_option("--out", required=True, type=FILE, metavar="DIR", help="Folder for one result folder a scenario.")
+@judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by, of this checkout.")
 @add_share_option
-@click.option("--no-base", is_flag=True, help="No base can be built here: a candidate measured alone is the last word.")
+@judging_option("--no-base", is_flag=True, help="No base can be built here: a candidate measured alone is the last word.")
 @add_subject_options
 @add_format_option
 def open_(artifact: Path, out: Path, scenarios: tuple[str, ...], style: str, **options: Any) -> int:

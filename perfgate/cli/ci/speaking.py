@@ -13,15 +13,16 @@ import click
 from perfgate.cli.ci.handoff import FILE
 from perfgate.cli.ci.steps import (
     EVENT,
-    JUDGING,
     PAGES,
     SETTINGS,
-    add_options,
+    add_judging_options,
     build_judging,
+    left_option,
     print_outputs,
     read_clock,
 )
 from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.sections import SectionCommand, judging_option, subject_option
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.asked.answers import fetch_search, post_comparison, post_search
 from perfgate.github.asked.commands import answer_comment
@@ -46,17 +47,17 @@ from perfgate.github.settings import MatrixJob, Settings, load_settings, parse_j
 MAIN = "refs/heads/main"
 
 
-@click.command()
-@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
-@click.option("--ref", required=True, envvar="GITHUB_REF", help="The branch whose workflow file runs.")
-@click.option("--pr", type=click.IntRange(min=1), required=True)
-@click.option("--head-sha", required=True, metavar="SHA", help="The commit that a maintainer has read, all 40 digits.")
-@click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
-@click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@click.option("--hardware", default="", help="One machine of the settings; empty for all.")
-@click.option("--only", "scenario", default="", help="Scenarios of the settings, with commas between; empty for all.")
-@click.option("--task", type=click.Choice([task.value for task in Task]), default=Task.MEASURE.value, show_default=True)
-@click.option("--base-sha", default="", metavar="SHA", help="The commit that a comparison compares --head-sha with.")
+@click.command(cls=SectionCommand)
+@subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@subject_option("--ref", required=True, envvar="GITHUB_REF", help="The branch whose workflow file runs.")
+@subject_option("--pr", type=click.IntRange(min=1), required=True)
+@subject_option("--head-sha", required=True, metavar="SHA", help="The commit that a maintainer has read, all 40 digits.")
+@subject_option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
+@subject_option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@judging_option("--hardware", default="", help="One machine of the settings; empty for all.")
+@judging_option("--only", "scenario", default="", help="Scenarios of the settings, with commas between; empty for all.")
+@judging_option("--task", type=click.Choice([task.value for task in Task]), default=Task.MEASURE.value, show_default=True)
+@subject_option("--base-sha", default="", metavar="SHA", help="The commit that a comparison compares --head-sha with.")
 @SETTINGS
 @add_format_option
 def admit(settings: Path, style: str, **options: Any) -> int:
@@ -101,14 +102,14 @@ def handle_comment(event: Path, settings: Path, style: str) -> int:
     return 0
 
 
-@click.command()
-@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
-@click.option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
-@click.option("--head-sha", required=True, metavar="SHA", help="The measured commit, 40 digits.")
-@click.option("--matrix", metavar="JSON", help="The jobs that `admit` wrote (default: every job of the settings).")
-@click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
-@click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@add_options(JUDGING)
+@click.command(cls=SectionCommand)
+@subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@subject_option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
+@subject_option("--head-sha", required=True, metavar="SHA", help="The measured commit, 40 digits.")
+@left_option("--matrix", metavar="JSON", help="The jobs that `admit` wrote (default: every job of the settings).")
+@subject_option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
+@subject_option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@add_judging_options
 @PAGES
 @SETTINGS
 @add_format_option
@@ -130,16 +131,16 @@ def publish(settings: Path, matrix: str | None, pages: Path | None, style: str, 
     return 0
 
 
-@click.command()
-@click.option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
-@click.option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
-@click.option("--task", type=click.Choice([Task.COMPARE.value, Task.BISECT.value]), required=True, help="What was asked for.")
-@click.option("--head-sha", required=True, metavar="SHA", help="The candidate, or the last commit of the search.")
-@click.option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
-@click.option("--matrix", required=True, metavar="JSON", help="The jobs that `admit` wrote.")
-@click.option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
-@click.option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
-@add_options(JUDGING)
+@click.command(cls=SectionCommand)
+@subject_option("--repository", required=True, envvar="GITHUB_REPOSITORY", metavar="OWNER/NAME")
+@subject_option("--pr", type=click.IntRange(min=1), required=True, metavar="NUMBER")
+@judging_option("--task", type=click.Choice([Task.COMPARE.value, Task.BISECT.value]), required=True, help="What was asked for.")
+@subject_option("--head-sha", required=True, metavar="SHA", help="The candidate, or the last commit of the search.")
+@subject_option("--base-sha", required=True, metavar="SHA", help="The commit that it was compared with.")
+@left_option("--matrix", required=True, metavar="JSON", help="The jobs that `admit` wrote.")
+@subject_option("--run-id", type=click.IntRange(min=1), required=True, envvar="GITHUB_RUN_ID")
+@subject_option("--run-attempt", type=click.IntRange(min=1), default=1, envvar="GITHUB_RUN_ATTEMPT")
+@add_judging_options
 @SETTINGS
 @add_format_option
 def answer(settings: Path, matrix: str, task: str, style: str, **options: Any) -> int:
@@ -179,7 +180,7 @@ def find_link(pages: Path | None, repository: str, run_id: int) -> str:
 @click.command()
 @EVENT
 @click.option("--run-id", type=click.IntRange(min=0), default=0, envvar="GITHUB_RUN_ID", help="The run of this job itself.")
-@add_options(JUDGING)
+@add_judging_options
 @PAGES
 @SETTINGS
 @add_format_option

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,34 +12,25 @@ import orjson
 
 from perfgate.cli.ci.handoff import FILE
 from perfgate.cli.output import print_result
+from perfgate.cli.sections import add_options, judging_option, option_of
 from perfgate.github.judging import JudgingOptions
 from perfgate.github.outputs import write_outputs
 from perfgate.github.planning import name_machines
 from perfgate.github.settings import load_settings
 
-SETTINGS = click.option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
+left_option = option_of("What the jobs left")
+SETTINGS = judging_option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
 EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
-JUDGING = (
-    click.option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
-    click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
+add_judging_options = add_options(
+    judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
+    judging_option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
 )
-PAGES = click.option(
+PAGES = judging_option(
     "--pages",
     type=FILE,
     metavar="DIR",
     help="Write there, last, a page and a result folder a scenario, DIR/LABEL/SCENARIO; the comment then names this run.",
 )
-
-
-def add_options(options: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
-    """Give a command several options at once."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:

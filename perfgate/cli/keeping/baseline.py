@@ -40,7 +40,7 @@ def command() -> None:
 @click.option("--commit", default="", help="Commit of the engine that the base arm ran, stored beside its values.")
 @click.option("--release", metavar="NAME", help="Pin the level as the release that later creep is measured against.")
 @add_format_option
-def add(  # noqa: PLR0913 - click hands over one argument an option
+def add(
     *, folders: tuple[Path, ...], target: Path, accept_slower: str | None, commit: str, release: str | None, style: str
 ) -> int:
     """Add measured sessions to a baseline, creating it if there is none.

@@ -32,6 +32,9 @@ command.add_command(import_past)
 @click.option("--base-commit", default="", help="Commit of the base arm; an A/A session has one commit.")
 @RUNNER
 @click.option("--release", default="", metavar="NAME", help="These sessions are a release's: creep is measured against them.")
+@click.option("--repository", default="", metavar="URL", help="Its address, such as https://github.com/OWNER/NAME, for links.")
+@click.option("--pull-request", default="", metavar="NUMBER", help="The pull request that was measured.")
+@click.option("--run", default="", envvar="GITHUB_RUN_ID", metavar="NUMBER", help="The run that measured.")
 @click.option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable.")
 @add_format_option
 def append(*, folders: tuple[Path, ...], store: str, baselines: tuple[Path, ...], style: str, **told: str) -> int:
@@ -100,7 +103,7 @@ def _print_history(history: History) -> None:
 @click.option("--by", "person", required=True, metavar="NAME", help="Who overruled it.")
 @click.option("--accepted", is_flag=True, help="The loss is real and accepted; without this the verdict was a false alarm.")
 @add_format_option
-def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:  # noqa: PLR0913 - click hands over one argument an option
+def override(*, session: str, store: str, reason: str, person: str, accepted: bool, style: str) -> int:
     """Write into the ledger of false alarms that a person overruled a verdict. SESSION may be cut to its first digits."""
     require_extra()
     from perfgate.cli.keeping.history_work import overrule  # noqa: PLC0415 - as above

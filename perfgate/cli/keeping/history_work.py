@@ -12,13 +12,13 @@ from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.history.data_js import is_data_js, read_data_js
 from perfgate.history.database import LAST, HistoryQuestion
-from perfgate.history.entries import Provenance, enter_session
+from perfgate.history.entries import enter_session
 from perfgate.history.imports import Past, PastRun, enter_past, read_moment
 from perfgate.history.loose_runs import read_past_runs
 from perfgate.history.query import find_session, read_history
 from perfgate.history.schema import SCHEMA
 from perfgate.history.store import Store
-from perfgate.history.trends import History
+from perfgate.history.trends import History, Provenance
 
 
 def append_folders(folders: Sequence[Path], store: str, baselines: tuple[Path, ...], **told: str) -> list[dict[str, Any]]:

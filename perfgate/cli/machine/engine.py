@@ -1,24 +1,52 @@
-"""`perfgate engine`: the serving engine of the CPU scenarios."""
+"""`perfgate engine`: the serving engine of the CPU scenarios, its releases, and what each of them can do here."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
-from perfgate.serving.engine.engine_install import PACKAGES, REQUIRED, install_engine, read_version
+from perfgate.cli.options import add_torch_index_option
+from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.core import Outcome
+from perfgate.engines.insides import order_version
+from perfgate.engines.sglang_insides import SGLANG_INSIDES
+from perfgate.engines.sglang_releases import ENGINE
+from perfgate.errors import InputError
+from perfgate.releases.compatibility import list_unexplained, write_compatibility
+from perfgate.releases.registry import find_next, list_versions
+from perfgate.releases.suite import ReleaseRecord, load_releases, store_release, try_release
+from perfgate.serving.engine.engine_install import PACKAGES, REQUIRED, install_engine, install_release, read_version
+from perfgate.serving.progress import show_progress
+
+FAILED = Outcome.INVALID.exit_code
+"""The exit code where a release lacks something, and nobody has said why."""
 
 
 @click.group(name="engine")
 def command() -> None:
-    """Install or describe the CPU serving engine in the Python that runs perfgate."""
+    """Install the CPU serving engine, one of its releases beside it, and try what a release can do."""
 
 
 @command.command()
+@click.argument("release", metavar="[VERSION]", required=False)
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@add_torch_index_option
 @add_format_option
-def install(style: str) -> None:
-    """Install SGLang beside the packages of the extra `cpu-engine`; does nothing when it is there."""
+def install(*, release: str | None, folder: Path | None, torch_index: str | None, style: str) -> None:
+    """Install SGLang beside the packages of the extra `cpu-engine`; does nothing when it is there.
+
+    With VERSION and DIR: make an environment in DIR that serves that release, for --python and --candidate-python.
+    """
+    if release is not None:
+        if folder is None:
+            raise InputError(f"{release}: give the folder of its environment, too: perfgate engine install {release} DIR")
+        python = install_release(release, folder, torch_index)
+        print_result(style, {"python": python, "installed": [f"{ENGINE}=={release}"]}, python)
+        return
     installed = install_engine()
     if style == "json":
         print_json({"python": sys.executable, "installed": installed})
@@ -36,3 +64,70 @@ def show(style: str) -> None:
         return
     for package, version in versions.items():
         click.echo(f"{package:16} {version}")
+
+
+@command.command(name="try")
+@click.argument("python", metavar="[PYTHON]", default=sys.executable)
+@click.option("--out", type=click.Path(path_type=Path), help="New folder for logs and raw outputs (default: a temporary one).")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FOLDER", help="Write what was found there, a file a release."
+)
+@add_format_option
+def try_(*, python: str, out: Path | None, record: Path | None, style: str) -> int:
+    """Start the release that PYTHON has, with a tiny model on this machine's CPU, and try all that perfgate needs of it.
+
+    PYTHON is the one of an environment; left out, the one that runs perfgate.
+
+    The exit code is 0 where everything works, or fails for a reason that perfgate knows; else 3.
+    """
+    return _tell(_try(python, out, record), style)
+
+
+@command.command()
+@click.option("--environments", type=click.Path(path_type=Path), required=True, help="Folder for environments, one a release.")
+@click.option("--after", help="The release before (default: the last that is on record, else the last that perfgate knows).")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FOLDER", help="Where what was found is kept, a file a release."
+)
+@add_torch_index_option
+@add_format_option
+def bump(*, environments: Path, after: str | None, record: Path | None, torch_index: str | None, style: str) -> int:
+    """Install the release that came next on the registry, try it as `perfgate engine try` does, and say what failed.
+
+    The exit code is 0 where there is none yet.
+    """
+    known = after or max((SGLANG_INSIDES.last, *_list_recorded(record)), key=order_version)
+    release = find_next(list_versions(ENGINE), known)
+    if release is None:
+        print_result(style, {"package": ENGINE, "known": known, "next": None}, f"{ENGINE} {known} is the newest release")
+        return 0
+    python = install_release(release, environments / release, torch_index)
+    return _tell(_try(str(python), None, record), style)
+
+
+@command.command()
+@click.argument("record", metavar="FOLDER", type=click.Path(path_type=Path))
+def table(record: Path) -> None:
+    """Print what all releases on record in FOLDER can do, as one page of markdown."""
+    click.echo(write_compatibility(load_releases(record)), nl=False)
+
+
+def _list_recorded(record: Path | None) -> list[str]:
+    return [] if record is None or not record.is_dir() else [found.version for found in load_releases(record)]
+
+
+def _try(python: str, out: Path | None, record: Path | None) -> ReleaseRecord:
+    folder = out or Path(tempfile.mkdtemp(prefix="perfgate-engine-")) / "logs"
+    with show_progress() as progress:
+        found = try_release(python, folder, progress)
+    if record is not None:
+        progress.step(f"written to {store_release(found, record)}")
+    return found
+
+
+def _tell(found: ReleaseRecord, style: str) -> int:
+    unexplained = list_unexplained(found)
+    lines = [f"{row.name}: {row.said}" for row in unexplained]
+    works = sum(row.state == "works" for row in found.rows)
+    print_result(style, asdict(found), *lines, f"{found.package} {found.version}: {works} of {len(found.rows)} work")
+    return FAILED if unexplained else 0

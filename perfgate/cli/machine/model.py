@@ -48,7 +48,7 @@ def command() -> None:
     help="With --routing: how many requests decode together.",
 )
 @add_format_option
-def verify(  # noqa: PLR0913 - one parameter an option
+def verify(
     *, folder: Path | None, scenario_name: str | None, url: str | None, recorded_in: Path | None, tokens_a_step: int, style: str
 ) -> None:
     """Read config.json in DIR and refuse a dense model, or one that is not the scenario's (exit code 3).
@@ -110,7 +110,7 @@ def _show_use(use: ExpertUse, style: str) -> None:
     help=f"Load of a layer's most popular expert over the mean load. [default: {DEFAULT_IMBALANCE:g}]",
 )
 @add_format_option
-def make(  # noqa: PLR0913, PLR0917 - one for each option
+def make(
     name: str,
     folder: Path,
     weights: Drawn | None,

@@ -49,9 +49,7 @@ for part in (arm, cache, clean, enlist, hook, init_host, ledger, prepare, run_on
 @add_format_option
 @KERNEL_LOG
 @click.option("--note", type=FILE, metavar="RESULT_DIR", help="Write what is wrong into a result folder, which voids it.")
-def doctor(  # noqa: PLR0913 - click hands over one argument an option
-    expect: str | None, *, deep: bool, as_json: bool, style: str, kernel_log: Path, note: Path | None
-) -> int:
+def doctor(expect: str | None, *, deep: bool, as_json: bool, style: str, kernel_log: Path, note: Path | None) -> int:
     """Say whether this machine is fit to measure.
 
     Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.

@@ -32,7 +32,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--root", type=FOLDER, default=Path("/"), show_default=True, help="Prepare the system below this folder.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @add_format_option
-def init_host(  # noqa: PLR0913 - click hands over one argument an option
+def init_host(
     repositories: tuple[str, ...],
     gpus: tuple[str, ...],
     clock_mhz: int | None,

@@ -12,7 +12,7 @@ from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.errors import GitHubError, InputError, PerfgateError, RunnerError
 from perfgate.github.registration import App, list_waiting, register
 from perfgate.runner.cleaning import clean_gpus
-from perfgate.runner.fleet.priority import choose_priorities
+from perfgate.runner.fleet.limits import choose_priorities
 from perfgate.runner.gpus import read_gpus
 from perfgate.runner.health import Severity, judge_health
 from perfgate.runner.hook import kill_worker, start_job

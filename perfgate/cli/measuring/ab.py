@@ -21,9 +21,11 @@ from perfgate.cli.options import (
     build_arms,
 )
 from perfgate.cli.output import add_format_option
+from perfgate.cli.sections import SectionCommand, arm_option, judging_option
 from perfgate.errors import InputError
 
 EXAMPLE = "--env SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1"
+PATH = click.Path(path_type=Path)
 # What is said of the candidate here is said of both arms elsewhere.
 _CHANGES = {
     "python": "candidate_python",
@@ -34,30 +36,32 @@ _CHANGES = {
 }
 
 
-@click.command(name="ab")
+@click.command(name="ab", cls=SectionCommand)
 @add_scenario_argument()
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the candidate; repeatable.")
-@click.option(
+@arm_option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the candidate; repeatable.")
+@arm_option(
     "--arg", "args", multiple=True, help="Extra server argument of the candidate, for example --arg=--flag; repeatable."
 )
-@click.option("--python", help="Python of the candidate, for example one with the pull request's SGLang.")
-@click.option(
+@arm_option("--python", help="Python of the candidate, for example one with the pull request's SGLang.")
+@arm_option(
     "--checkout",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
     help="Working tree of the candidate, such as a clone of SGLang with a change in it.",
 )
-@click.option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
-@click.option("--base-python", help="Python of the base (default: the one running perfgate).")
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine.")
-@click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
+@arm_option("--inject", metavar="KIND:SIZE", help="Slow the candidate down on purpose: gpu:10, host:500, step:0.25.")
+@arm_option("--base-python", help="Python of the base (default: the one running perfgate).")
+@judging_option(
+    "--model", type=click.Path(path_type=Path), help="Folder of the scenario's model, where it lies on this machine."
+)
+@judging_option("--baselines", multiple=True, type=PATH, help="Folder of noise bands; repeatable.")
 @add_caches_option
-@add_proof_options
-@add_share_option
+@add_blocks_option
 @add_profile_option
 @add_uncalibrated_option
+@add_share_option
 @add_folder_options
-@add_blocks_option
+@add_proof_options
 @add_format_option
 def command(scenario: str, base_python: str | None, **options: Any) -> int:
     """Measure SCENARIO with and without one change, judge it and report.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, print_text
 from perfgate.cli.measuring.searching import plan_commanded, plan_served
+from perfgate.cli.sections import SectionCommand, add_options, folder_option, option_of
 from perfgate.errors import InputError
 from perfgate.machine.folder_lock import lock_folder
 from perfgate.metrics import METRICS
@@ -28,42 +29,45 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.progress import show_progress
 
 FOLDER = click.Path(path_type=Path)
+_search_option = option_of("The search")
+_served_option = option_of("With --scenario")
+_commanded_option = option_of("With --command")
 _WHAT = (
-    click.option("--scenario", metavar="NAME|FILE", help="Serve each commit, and measure this scenario."),
-    click.option("--command", "shell", metavar="CMD", help="Run this in each commit's checkout: it prints a number or JSON."),
-    click.option(
+    _search_option("--scenario", metavar="NAME|FILE", help="Serve each commit, and measure this scenario."),
+    _search_option("--command", "shell", metavar="CMD", help="Run this in each commit's checkout: it prints a number or JSON."),
+    _search_option(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
         required=True,
         metavar="GPU_MIN",
         help="Minutes of this machine.",
     ),
-    click.option("--repo", type=FOLDER, default=Path(), show_default=True, metavar="PATH", help="The repository."),
-    click.option("--metric", default="", metavar="M", help="Search by this metric (default: the one that lost most)."),
-    click.option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
-    click.option("--build", default="", metavar="CMD", help="Run this once in each fresh checkout."),
-    click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of the search."),
-    click.option("--resume", is_flag=True, help="Go on in --out, where a search was cut off or its budget spent."),
+    _search_option("--repo", type=FOLDER, default=Path(), show_default=True, metavar="PATH", help="The repository."),
+    _search_option("--metric", default="", metavar="M", help="Search by this metric (default: the one that lost most)."),
+    _search_option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
+    _search_option("--build", default="", metavar="CMD", help="Run this once in each fresh checkout."),
+    folder_option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of the search."),
+    folder_option("--resume", is_flag=True, help="Go on in --out, where a search was cut off or its budget spent."),
     click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True),
 )
 _SERVED = (
-    click.option("--python", default=sys.executable, help="Python with the engine's dependencies; commits go over it."),
-    click.option(
+    _served_option("--python", default=sys.executable, help="Python with the engine's dependencies; commits go over it."),
+    _served_option(
         "--package", default="", metavar="FOLDER", help="Folder of the package below a checkout (default: python, .)."
     ),
-    click.option("--model", type=FOLDER, help="Folder of the scenario's model, where it lies on this machine."),
-    click.option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
-    click.option(
+    _served_option("--model", type=FOLDER, help="Folder of the scenario's model, where it lies on this machine."),
+    _served_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
+    _served_option(
         "--both-env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."
     ),
-    click.option("--baselines", multiple=True, type=FOLDER, help="Folder of noise bands; repeatable."),
+    _served_option("--baselines", multiple=True, type=FOLDER, help="Folder of noise bands; repeatable."),
 )
 _COMMANDED = (
-    click.option("--windows", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of --command per arm."),
-    click.option("--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Of GOOD against itself."),
-    click.option("--margin", type=click.FloatRange(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
-    click.option("--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True),
-    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
+    _commanded_option("--windows", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of --command per arm."),
+    _commanded_option("--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Of GOOD against itself."),
+    _commanded_option("--margin", type=click.FloatRange(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
+    _commanded_option("--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True),
+    _commanded_option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S"),
 )
 
 
@@ -74,16 +78,10 @@ _IDLE = {
 }
 
 
-def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed((*_WHAT, *_SERVED, *_COMMANDED)):
-        command = option(command)
-    return command
-
-
-@click.command(name="bisect")
+@click.command(name="bisect", cls=SectionCommand)
 @click.argument("good")
 @click.argument("bad")
-@_add_options
+@add_options(*_WHAT, *_SERVED, *_COMMANDED)
 def command(good: str, bad: str, **options: Any) -> int:
     """Find the commit after GOOD, up to BAD, that made it slower.
 

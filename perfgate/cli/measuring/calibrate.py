@@ -9,6 +9,7 @@ import click
 
 from perfgate.cli.options import add_arm_options, add_scenario_argument, build_arms, choose_folder, read_scenario
 from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.sections import SectionCommand, folder_option, judging_option, option_of
 from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.gate.baseline_files import find_path, save_baseline
@@ -22,16 +23,22 @@ MAX_PERCENT = 1000.0
 """Of a decode step: what slows it more is a fault and no effect to calibrate by."""
 
 
-@click.command(name="calibrate")
+_recorded_option = option_of("Bands of recorded sessions")
+
+
+@click.command(name="calibrate", cls=SectionCommand)
 @add_scenario_argument()
-@click.option("--blocks", type=click.IntRange(min=2), help="A/A blocks to measure (default: the scenario's).")
-@click.option("--inject", "injections", multiple=True, metavar="KIND:SIZE", help="Measure the response to this slow-down too.")
-@click.option(
+@judging_option("--blocks", type=click.IntRange(min=2), help="A/A blocks to measure (default: the scenario's).")
+@judging_option(
+    "--inject", "injections", multiple=True, metavar="KIND:SIZE", help="Measure the response to this slow-down too."
+)
+@judging_option(
     "--effects",
     metavar="PERCENT,...",
     help="Slow a decode step by so much each, such as 1,2,3,5,10, and measure.",
 )
-@click.option(
+@add_arm_options
+@_recorded_option(
     "--from",
     "recorded",
     type=click.Path(path_type=Path),
@@ -39,18 +46,17 @@ MAX_PERCENT = 1000.0
     metavar="RESULT_DIR",
     help="Measure nothing: take the A/A blocks of this result folder; repeatable.",
 )
-@click.option(
+@_recorded_option(
     "--injected",
     "slowed",
     multiple=True,
     metavar="[RATIO:]RESULT_DIR",
     help="With --from: a folder whose candidate was slowed, and by how much (default: what its servers' logs say).",
 )
-@click.option("--to", "target", type=click.Path(path_type=Path), help="Folder of baselines (default: this machine's own).")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the raw data (default: a new one in --parent).")
-@click.option("--resume", is_flag=True, help="Go on in --out, where the same calibration was cut off.")
-@click.option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
-@add_arm_options
+@folder_option("--to", "target", type=click.Path(path_type=Path), help="Folder of baselines (default: this machine's own).")
+@folder_option("--out", type=click.Path(path_type=Path), help="Folder of the raw data (default: a new one in --parent).")
+@folder_option("--resume", is_flag=True, help="Go on in --out, where the same calibration was cut off.")
+@folder_option("--parent", type=click.Path(path_type=Path), default=Path("perfgate-results"), show_default=True)
 @add_format_option
 def command(*, scenario: str, target: Path | None, style: str, **options: Any) -> int:
     """Measure A/A blocks of SCENARIO and store this machine's noise bands, replacing those that it had.

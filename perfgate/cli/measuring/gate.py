@@ -24,6 +24,7 @@ from perfgate.cli.options import (
     read_scenario,
 )
 from perfgate.cli.output import add_format_option, write_output
+from perfgate.cli.sections import SectionCommand, judging_option
 from perfgate.core import Arm
 from perfgate.gate.gate import GateJob, run_gate
 from perfgate.report.render import render_as
@@ -32,16 +33,16 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.progress import show_progress
 
 
-@click.command(name="gate")
+@click.command(name="gate", cls=SectionCommand)
 @add_scenario_argument(default="cpu-moe")
-@add_folder_options
+@add_arm_options
 @add_blocks_option
-@click.option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
-@add_proof_options
-@add_share_option
+@judging_option("--baselines", multiple=True, type=click.Path(path_type=Path), help="Folder of noise bands; repeatable.")
 @add_profile_option
 @add_uncalibrated_option
-@add_arm_options
+@add_share_option
+@add_folder_options
+@add_proof_options
 @add_format_option
 def command(*, scenario: str, **options: Any) -> int:
     """Calibrate if need be, measure SCENARIO, judge it and report.

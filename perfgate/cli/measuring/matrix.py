@@ -32,9 +32,7 @@ from perfgate.verdict.cells import judge_cells
     "--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw throughput against median ITL into FILE, an .svg."
 )
 @add_format_option
-def command(  # noqa: PLR0913 - click hands over one argument an option
-    *, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None, style: str
-) -> int:
+def command(*, file: str, out: Path, resume: bool, model: Path | None, picture: Path | None, style: str) -> int:
     """Measure every server of a shipped matrix or of FILE under every load, and print one table.
 
     Each round starts every server once and lets it meet all loads. The table is also written to DIR as table.md and, a row for

@@ -20,6 +20,7 @@ from perfgate.cli.options import (
     read_scenario,
 )
 from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.sections import SectionCommand, judging_option
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
 from perfgate.results.results import load_results
@@ -29,20 +30,20 @@ from perfgate.serving.progress import show_progress
 from perfgate.verdict.validity.admission import find_problems
 
 
-@click.command(name="run")
+@click.command(name="run", cls=SectionCommand)
 @add_scenario_argument()
-@add_folder_options
-@click.option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
-@add_proof_options
-@add_share_option
-@click.option(
+@add_arm_options
+@judging_option("--blocks", type=click.IntRange(min=2), help="Measure exactly so many blocks instead of the scenario's looks.")
+@judging_option(
     "--profile",
     type=click.Choice(["auto", "never"]),
     default="never",
     show_default=True,
     help="After a regression, profile both arms in fresh servers, so that a comment can say which kernel it is.",
 )
-@add_arm_options
+@add_share_option
+@add_folder_options
+@add_proof_options
 @add_format_option
 def command(*, scenario: str, out: Path | None, parent: Path, resume: bool, blocks: int | None, **options: Any) -> int:
     """Measure SCENARIO in A/B blocks into a result folder.

@@ -42,7 +42,7 @@ def require_torch() -> None:
     help="Where that wheel and its log go.",
 )
 @add_format_option
-def build_kernels(  # noqa: PLR0913, PLR0917 - one parameter for each option
+def build_kernels(
     archs: tuple[str, ...], only: str, checkout: Path | None, python: str | None, base: str | None, wheels: Path, style: str
 ) -> int:
     """Compile every kernel variant, with or without a GPU; exit code 1 if machine code is refused.
@@ -89,9 +89,7 @@ def tell_built(found: Sequence[Any], style: str, **more: Any) -> int:
     return 1 if refused or not found else 0
 
 
-def build_checkout(  # noqa: PLR0913, PLR0917 - one parameter for each option
-    folder: Path, python: str | None, archs: tuple[str, ...], base: str | None, wheels: Path, style: str
-) -> int:
+def build_checkout(folder: Path, python: str | None, archs: tuple[str, ...], base: str | None, wheels: Path, style: str) -> int:
     """Build an SGLang working tree's kernels; one line each."""
     from perfgate.cli.moe.kernel_work import SIXTEEN_BIT_SHAPES, parse_arch, sglang  # noqa: PLC0415 - loads Triton and torch
 

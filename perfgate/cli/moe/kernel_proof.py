@@ -9,28 +9,33 @@ import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.sections import SectionCommand, arm_option, folder_option, option_of
 from perfgate.results.records import save_proof
 from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
 
 TREE = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command(name="prove")
-@click.option("--checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the candidate.")
-@click.option("--base-checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the base.")
-@click.option("--python", metavar="PROGRAM", help="The Python that runs the candidate. Default: its tree's .venv's.")
-@click.option("--base-python", metavar="PROGRAM", help="The same, of the base.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE", help="The proof.")
-@click.option("--impl", "names", multiple=True, default=["sglang"], show_default=True, metavar="NAME", help="Repeatable.")
-@click.option("--matrix", type=click.Choice(["quick", "full"]), default="quick", show_default=True, help="Which cases to ask.")
-@click.option("--case", "texts", multiple=True, metavar="CASE", help="Ask these instead; repeatable.")
-@click.option("--device", default="cuda", show_default=True, help="Torch device.")
-@click.option(
+_case_option = option_of("Cases")
+_build_option = option_of("Builds")
+
+
+@click.command(name="prove", cls=SectionCommand)
+@arm_option("--checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the candidate.")
+@arm_option("--base-checkout", type=TREE, required=True, metavar="DIR", help="Working tree of the base.")
+@arm_option("--python", metavar="PROGRAM", help="The Python that runs the candidate. Default: its tree's .venv's.")
+@arm_option("--base-python", metavar="PROGRAM", help="The same, of the base.")
+@folder_option("--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE", help="The proof.")
+@_case_option("--impl", "names", multiple=True, default=["sglang"], show_default=True, metavar="NAME", help="Repeatable.")
+@_case_option("--matrix", type=click.Choice(["quick", "full"]), default="quick", show_default=True, help="Which cases to ask.")
+@_case_option("--case", "texts", multiple=True, metavar="CASE", help="Ask these instead; repeatable.")
+@_case_option("--device", default="cuda", show_default=True, help="Torch device.")
+@_build_option(
     "--shape", "shapes", multiple=True, metavar="NAME", help="Layer to build for; repeatable. Default: every known one."
 )
-@click.option("--arch", default="sm_90", show_default=True, help="sm_80, sm_90 or sm_100.")
-@click.option("--caches", type=TREE, metavar="DIR", help="Compile caches of one folder an arm, as `perfgate run` takes them.")
-@click.option("--wheels", type=TREE, default="wheels", show_default=True, metavar="DIR", help="Where a wheel and its log go.")
+@_build_option("--arch", default="sm_90", show_default=True, help="sm_80, sm_90 or sm_100.")
+@arm_option("--caches", type=TREE, metavar="DIR", help="Compile caches of one folder an arm, as `perfgate run` takes them.")
+@_build_option("--wheels", type=TREE, default="wheels", show_default=True, metavar="DIR", help="Where a wheel and its log go.")
 @add_format_option
 def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     """Build both arms' kernels and compare their answers with the oracle; exit code 1 if the candidate is worse than the base.
@@ -42,7 +47,7 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     require_torch()
     from perfgate.cli.moe.kernel_work import prove_sides  # noqa: PLC0415 - loads torch
 
-    proof = prove_sides(options, tell)
+    proof = prove_sides(options, print_progress)
     save_proof(proof, output)
     problems = list(check_kernels(proof))
     content = {"file": output, "kernels": describe_proof(proof), "problems": problems}
@@ -52,6 +57,6 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     return 1 if problems else 0
 
 
-def tell(line: str) -> None:
+def print_progress(line: str) -> None:
     """Progress, a line for each kernel or case that is not as it should be."""
     click.echo(line, err=True)

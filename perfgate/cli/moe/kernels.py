@@ -85,7 +85,7 @@ def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, 
 )
 @click.option("--again", is_flag=True, help="Tune cells that the table holds already, too.")
 @add_format_option
-def tune_plans(shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool, style: str) -> None:  # noqa: FBT001, PLR0913, PLR0917
+def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path | None, again: bool, style: str) -> None:
     """Search this GPU for the fastest plan of a layer, and store it with how it was found.
 
     SGLang's kernels get the same tiles and the same budget, and both are timed by turns; 4-bit weights are widened to 16 bits

@@ -58,7 +58,7 @@ def spread_lists(args: Iterable[str]) -> list[str]:
 @click.option("--baseline", metavar="FILE", type=click.Path(path_type=Path), help="Stored noise of this machine and workload.")
 @click.option("--model-config", metavar="FILE", type=click.Path(path_type=Path), help="config.json of the served model.")
 @click.option("--format", "style", type=click.Choice(list(RENDERERS)), default="text", show_default=True)
-def command(  # noqa: PLR0913 - click hands over one argument an option
+def command(
     *,
     pair: tuple[str, ...],
     base: tuple[str, ...],

@@ -42,7 +42,7 @@ from perfgate.results.results import load_results
     type=click.Path(path_type=Path),
     help="Write how each arm of result folders used its experts, a JSON line for each arm.",
 )
-def command(  # noqa: PLR0913 - one parameter an option
+def command(
     *,
     sources: tuple[Path, ...],
     csv: Path | None,

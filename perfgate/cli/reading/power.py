@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 import click
 
+from perfgate.cli.reading.designing import choose_all, format_design
+from perfgate.cli.sections import SectionCommand, folder_option, option_of
 from perfgate.errors import BaselineError, InputError
+from perfgate.evidence import Session
 from perfgate.gate.baseline_files import load_baseline
+from perfgate.gate.recorded_calibration import calibrate_from
 from perfgate.metrics import METRICS
 from perfgate.report.chart.picture import save_power_plot
 from perfgate.report.table import Table, choose_layout, lay_out
+from perfgate.results.results import load_results
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
 from perfgate.verdict.baselines import Baseline
+from perfgate.verdict.design import describe_choices, read_cost
 from perfgate.verdict.power import CheapestSize, Cost, Curve, Study, describe, draw_curves, find_all_cheapest
 
 
@@ -40,30 +47,47 @@ _COST = Cost()
 _SECONDS = _Positive(1e6)
 
 
-@click.command(name="power")
-@click.option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="A baseline file.")
-@click.option(
+_noise_option = option_of("Whose noise")
+_question_option = option_of("What is asked")
+_cost_option = option_of("What a start costs")
+
+
+@click.command(name="power", cls=SectionCommand)
+@_noise_option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="A baseline file.")
+@_noise_option(
     "--scenario", "scenario_name", help="A scenario by name or file; default: the one that the baseline names, if it ships."
 )
-@click.option(
+@_noise_option(
     "--baselines",
     "folders",
     type=click.Path(path_type=Path),
     multiple=True,
     help="Folder to look for the scenario's baseline in.",
 )
-@click.option("--effect", type=_Positive(1.0), default=0.03, show_default=True)
-@click.option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
-@click.option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
-@click.option(
+@_noise_option(
+    "--from",
+    "stored",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="In place of a baseline: a session of equal arms, or several; noise and times come from them.",
+)
+@_question_option(
+    "--design", "view", flag_value="design", help="Choose windows a start, blocks and length for EFFECT, by GPU-minutes."
+)
+@_question_option("--effect", type=_Positive(1.0), default=0.03, show_default=True, help="The loss to be found, as a ratio.")
+@_cost_option("--start-s", type=_SECONDS, default=_COST.start_s, show_default=True, help="Seconds from start to ready.")
+@_cost_option("--window-s", type=_SECONDS, default=_COST.window_s, show_default=True, help="Seconds of one window.")
+@_cost_option(
     "--warmups", type=click.IntRange(0, 20), default=_COST.warmups, show_default=True, help="Windows discarded a start."
 )
 @click.option("--format", "output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg file.")
-def command(  # noqa: PLR0913, PLR0917 - one argument per option
+@folder_option("--picture", type=click.Path(path_type=Path), help="Also draw the curves into this .svg file.")
+def command(
     baseline_file: Path | None,
     scenario_name: str | None,
     folders: tuple[Path, ...],
+    stored: tuple[Path, ...],
+    view: str | None,
     effect: float,
     start_s: float,
     window_s: float,
@@ -73,13 +97,20 @@ def command(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> None:
     """Show the smallest effect that each look finds with 90 % power, and the cheapest design that finds EFFECT.
 
-    The cost counts a server start and its windows for both arms of every block, one after the other.
+    The cost counts a server start and its windows for both arms of every block, one after the other; with --from it is
+    what those sessions took.
     """
-    baseline = load_baseline(baseline_file) if baseline_file else _find_only(folders, scenario_name)
-    scenario = load_scenario(scenario_name or _name_shipped(baseline))
-    _check_match(baseline, scenario)
-    study = Study(baseline=baseline, scenario=scenario, cost=Cost(start_s=start_s, window_s=window_s, warmups=warmups))
+    cost = Cost(start_s=start_s, window_s=window_s, warmups=warmups)
+    if stored:
+        if baseline_file:
+            raise InputError("--from: takes the place of --baseline; give one of them")
+        study, sessions = _read_stored(stored, scenario_name)
+    else:
+        study, sessions = _read_baseline(baseline_file, folders, scenario_name, cost), []
     curves = draw_curves(study)
+    if view == "design":
+        _show_design(study, effect, sessions, output)
+        return
     cheapest = find_all_cheapest(study, effect)
     if picture:
         save_power_plot(study, curves, picture)
@@ -89,8 +120,38 @@ def command(  # noqa: PLR0913, PLR0917 - one argument per option
         click.echo(format_text(study, curves, cheapest, effect, choose_layout()))
 
 
+def _read_baseline(baseline_file: Path | None, folders: tuple[Path, ...], scenario_name: str | None, cost: Cost) -> Study:
+    baseline = load_baseline(baseline_file) if baseline_file else _find_only(folders, scenario_name)
+    scenario = load_scenario(scenario_name or _name_shipped(baseline))
+    _check_match(baseline, scenario)
+    return Study(baseline=baseline, scenario=scenario, cost=cost)
+
+
+def _read_stored(folders: tuple[Path, ...], scenario_name: str | None) -> tuple[Study, list[Session]]:
+    """A study of recorded sessions of equal arms: their noise, and what their blocks took."""
+    found = [load_results(folder) for folder in folders]
+    scenario = load_scenario(scenario_name) if scenario_name else found[0][0]
+    baseline = calibrate_from(scenario, folders, ())
+    sessions = [session for _, session in found]
+    return Study(baseline=baseline, scenario=scenario, cost=read_cost(sessions)), sessions
+
+
+def _show_design(study: Study, effect: float, sessions: list[Session], output: str) -> None:
+    choices = choose_all(study, effect)
+    if output == "json":
+        content = {
+            "scenario": study.scenario.name,
+            "effect": effect,
+            "cost": asdict(study.cost),
+            "choices": describe_choices(choices),
+        }
+        click.echo(json.dumps(content, indent=2, sort_keys=True))
+    else:
+        click.echo(format_design(study, choices, effect, sessions, choose_layout()))
+
+
 def _find_only(folders: tuple[Path, ...], scenario_name: str | None) -> Baseline:
-    """The one baseline of a scenario, whatever the hardware: a laptop may ask about a machine that it is not."""
+    """The one baseline of a scenario, of any hardware: the question may be about another machine than this one."""
     if scenario_name is None:
         raise InputError("nothing to study: give --baseline FILE, or --scenario NAME with an optional --baselines DIR")
     name, places = load_scenario(scenario_name).name, list_baseline_dirs(folders)

@@ -46,7 +46,7 @@ PAGE = "report.html"
 @click.option("--open", "is_opened", is_flag=True, help="Open the page in a browser; without --html it goes into RESULT_DIR.")
 @click.option("--link", metavar="URL", default="", help="Address of the full report, for the comment to name.")
 @click.option("--format", "style", type=click.Choice(["markdown", "text", "json"]), default="markdown", show_default=True)
-def command(  # noqa: PLR0913 - click hands over one argument an option
+def command(
     *,
     folder: Path | None,
     output: Path | None,

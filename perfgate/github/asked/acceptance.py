@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Judgement, Outcome
@@ -73,6 +73,5 @@ def is_accepted(cases: Iterable[ReportedCase], acceptances: Sequence[Acceptance]
 
 def find_acceptances(comments: Comments, bot: str, head_sha: str, hardware: str) -> tuple[Acceptance, ...]:
     """The records of a commit and machine among the pull request's comments, the bot's alone."""
-    adapter = TypeAdapter(Acceptance)
-    found = (read_mark(MARK, str(comment["body"]), adapter) for comment in comments if is_own(comment, bot, MARK))
+    found = (read_mark(MARK, str(comment["body"]), Acceptance) for comment in comments if is_own(comment, bot, MARK))
     return tuple(one for one in found if one is not None and (one.head_sha, one.hardware) == (head_sha, hardware))

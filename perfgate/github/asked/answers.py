@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.bisection.search import Ending
@@ -29,6 +29,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.escape import markdown
 from perfgate.report.words.wording import percent
 from perfgate.storage.rounding import format_percent
+from perfgate.storage.schema import adapt
 
 SHOWN_COMMITS = 12
 _KNOWN = ConfigDict(extra="ignore", strict=True, defer_build=True)
@@ -118,7 +119,7 @@ def read_search(path: Path) -> SearchResult:
     if len(documents) != 1:
         raise HandoffError(f"{len(documents)} documents where a search leaves one; refused")
     try:
-        return TypeAdapter(SearchResult).validate_json(*documents.values())
+        return adapt(SearchResult).validate_json(*documents.values())
     except ValidationError as error:
         raise HandoffError(f"the result of the search: {describe(error)}") from None
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
+
+from perfgate.storage.schema import adapt
 
 _END = " -->"
 T = TypeVar("T")
@@ -18,13 +20,13 @@ def write_mark(mark: str, record: object) -> str:
     return f"{mark}{kept}{_END}"
 
 
-def read_mark(mark: str, body: str, adapter: TypeAdapter[T]) -> T | None:
+def read_mark(mark: str, body: str, kind: type[T]) -> T | None:
     """The record of the first line; None where that was edited into something else."""
     line = body.partition("\n")[0].strip()
     if not (line.startswith(mark) and line.endswith(_END)):
         return None
     try:
-        return adapter.validate_json(line.removeprefix(mark).removesuffix(_END))
+        return adapt(kind).validate_json(line.removeprefix(mark).removesuffix(_END))
     except ValidationError:
         return None
 

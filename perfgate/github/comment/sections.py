@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
-from perfgate.github.comment.states import State
+from perfgate.github.comment.states import State, write_section_heading
 from perfgate.github.handoff.handoff import FactName, HandoffSubject, Label, Sha, Time
+from perfgate.report.render import FOLD_BEGIN, FOLD_END
+from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:v1 -->"
 """The first line of perfgate's comment. Any user can write it, so the author counts too."""
@@ -27,8 +29,8 @@ MAX_COMMENT = 60_000
 """Characters; GitHub refuses more than 65,536."""
 
 MAX_HISTORY = 10
-OVERHEAD = 4_600
-"""Characters of a section at most that are neither its body nor the history that is shown: its state and its heading."""
+OVERHEAD = 4_700
+"""Characters of a section at most that are neither its body nor the history that is shown: its state, heading and fold."""
 
 CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
 _SECTION = re.compile(
@@ -91,13 +93,8 @@ def build_section(subject: HandoffSubject, state: State, at: str, *, headline: s
     `headline` is a verdict with its numbers as one line of markdown; without one the words of the state are used.
     """
     entry = ResultEntry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
-    heading = _write_heading(subject.hardware, state, headline)
+    heading = write_section_heading(state, subject.hardware, disarm(headline))
     return MachineSection(hardware=subject.hardware, entry=entry, heading=heading, body=body)
-
-
-def _write_heading(hardware: str, state: State, headline: str = "") -> str:
-    words = " ".join(disarm(headline).splitlines()) or f"{state.value}: {state.sentence}"
-    return f"## {state.icon} {words} ({hardware})"
 
 
 def put(
@@ -140,20 +137,21 @@ def parse(comment: str) -> dict[str, MachineSection]:
     found = {}
     for match in _SECTION.finditer(comment.replace("\r\n", "\n")):
         try:
-            kept = TypeAdapter(_Kept).validate_json(match["state"])
+            kept = adapt(_Kept).validate_json(match["state"])
         except ValidationError:
             continue
         heading, _, body = _FOOT.sub("", match["body"]).partition("\n")
         found[kept.hardware] = MachineSection(
-            hardware=kept.hardware, entry=kept.entry, heading=heading, history=kept.history, body=body.strip("\n")
+            hardware=kept.hardware, entry=kept.entry, heading=heading, history=kept.history, body=_unfold(body.strip("\n"))
         )
     return found
 
 
 def render(sections: Mapping[str, MachineSection], runs_url: str) -> str:
-    """Write the comment, the worst section first. `runs_url` is the address of the repository's runs.
+    """Write the comment, the worst section first and open, the others folded below their headings.
 
-    Where the room is short, the earlier results make way first; they stay in the state. Then long bodies are cut.
+    `runs_url` is the address of the repository's runs. Where the room is short, the earlier results make way first; they stay
+    in the state. Then long bodies are cut.
     """
     shown = _render(sections, runs_url, has_history=True)
     return shown if CUT not in shown else _render(sections, runs_url, has_history=False)
@@ -162,13 +160,19 @@ def render(sections: Mapping[str, MachineSection], runs_url: str) -> str:
 def _render(sections: Mapping[str, MachineSection], runs_url: str, *, has_history: bool) -> str:
     order = sorted(sections, key=lambda name: (sections[name].entry.state.order, name))
     empty = {name: _render_section(replace(sections[name], body=""), runs_url, has_history=has_history) for name in order}
-    # A body brings two lines of its own, a section the two before it, and the end is a line too.
-    room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + 4 for text in empty.values())
+    # A body brings two lines of its own, a section the two before it and its fold, and the end is a line too.
+    around = 4 + len(FOLD_BEGIN) + len(FOLD_END)
+    room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + around for text in empty.values())
     bodies = _share_room({name: disarm(sections[name].body) for name in order}, room)
-    rendered = (
-        _render_section(replace(sections[name], body=bodies[name]), runs_url, has_history=has_history) for name in order
-    )
+    worst = order[0] if order else ""
+    shown = {name: body if name == worst or not body else f"{FOLD_BEGIN}{body}{FOLD_END}" for name, body in bodies.items()}
+    rendered = (_render_section(replace(sections[name], body=shown[name]), runs_url, has_history=has_history) for name in order)
     return "\n\n".join((MARK, *rendered)) + "\n"
+
+
+def _unfold(body: str) -> str:
+    """A body without the fold that `_render` put around it."""
+    return body.removeprefix(FOLD_BEGIN).removesuffix(FOLD_END) if body.startswith(FOLD_BEGIN) else body
 
 
 def find_room(sections: int) -> int:
@@ -209,7 +213,7 @@ def _render_section(section: MachineSection, runs_url: str, *, has_history: bool
         disarm(section.heading),
         *(["", section.body, ""] if section.body else [""]),
         "<!-- perfgate:foot -->",
-        f"<sub>commit {entry.head_sha[:12]}, measured in {_link(entry, runs_url)}, {entry.at}</sub>",
+        f"<sub>commit {entry.head_sha[:12]}, {_link(entry, runs_url)}, {entry.at}</sub>",
         *_render_history(section.history if has_history else (), runs_url),
         "<!-- perfgate:end -->",
     ]

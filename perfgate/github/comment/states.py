@@ -1,4 +1,4 @@
-"""What may be said of one hardware on a pull request, and how a commit status says it."""
+"""What may be said of one hardware on a pull request: the heading of its section, and how a commit status says it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from perfgate.core import Outcome, combine_outcomes
+from perfgate.report.words.headline import write_heading
 
 
 class State(StrEnum):
@@ -106,6 +107,30 @@ _STATES = {
 }
 
 
-def find_state(outcomes: Sequence[Outcome]) -> State:
-    """The state of a hardware whose scenarios ended in `outcomes`; without any the measurement is invalid."""
-    return _OF_OUTCOME[combine_outcomes(outcomes)] if outcomes else State.INVALID
+DEPTH = 2
+"""Of the heading of a section; one of a report inside it is deeper."""
+
+
+def find_state(outcomes: Sequence[Outcome], missing: State | None = None, *, is_only_reported: bool = False) -> State:
+    """The state of a hardware whose scenarios ended in `outcomes`; without any the measurement is invalid.
+
+    `missing` is the state of what was not measured; it outweighs what was, except a regression. `is_only_reported` says that no
+    regression is to fail the change. Where something is missing too, what it would have shown is not known.
+    """
+    state = _OF_OUTCOME[combine_outcomes(outcomes)] if outcomes else State.INVALID
+    if state is State.REGRESSION and not is_only_reported:
+        return state
+    return missing or (State.REPORTED if state is State.REGRESSION else state)
+
+
+def has_verdicts_words(state: State, *, is_whole: bool) -> bool:
+    """Whether the heading says the verdict's words: of what is not whole only a loss is told, and one that was accepted by
+    the state's words.
+    """
+    return state is State.REGRESSION or (is_whole and state is not State.ACCEPTED)
+
+
+def write_section_heading(state: State, hardware: str, headline: str = "") -> str:
+    """The first line of a machine's section: the words of `headline`, markdown, or those of the state where it is empty."""
+    words = " ".join(headline.splitlines()) or f"{state.value}: {state.sentence}"
+    return write_heading(state.icon, f"{words} ({hardware})", DEPTH)

@@ -21,6 +21,7 @@ from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.scenario.schema import Name
 from perfgate.stats.expert_use import Unknown
+from perfgate.storage.schema import adapt
 from perfgate_moe.proof.values import MAX_LINE, KernelProof, Line
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
@@ -231,17 +232,12 @@ def _record_adapter() -> TypeAdapter[Any]:
     return TypeAdapter(create_model("Record", __config__=ConfigDict(extra="forbid", strict=True), **fields))
 
 
-@cache
-def _adapter() -> TypeAdapter[Handoff]:
-    return TypeAdapter(Handoff)
-
-
 def parse_handoff(content: bytes, source: str) -> Handoff:
     """Read and check a document from an untrusted job. Raise HandoffError naming the first field that is wrong."""
     if len(content) > MAX_DOCUMENT_BYTES:
         raise HandoffError(f"{source}: {len(content)} bytes where at most {MAX_DOCUMENT_BYTES} are read")
     try:
-        handoff = _adapter().validate_json(content)
+        handoff = adapt(Handoff).validate_json(content)
     except ValidationError as error:
         raise HandoffError(f"{source}: {describe(error)}") from None
     for number, window in enumerate(handoff.windows):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import GitHubError, GitHubUnavailableError, InputError
@@ -16,6 +16,7 @@ from perfgate.github.comment.marks import is_own, read_mark, write_mark
 from perfgate.github.comment.publisher import CommentTarget
 from perfgate.github.handoff.handoff import Label, Sha, Text, Time, describe
 from perfgate.report.escape import markdown
+from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:night "
 TITLE = "perfgate: the main branch became slower"
@@ -74,7 +75,7 @@ class _Kept:
 def read_findings(path: Path) -> tuple[Finding, ...]:
     """Read what `perfgate github learn --format json` wrote. Raise InputError for anything else."""
     try:
-        return TypeAdapter(_Lessons).validate_json(path.read_bytes()).jobs
+        return adapt(_Lessons).validate_json(path.read_bytes()).jobs
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give what `perfgate github learn` wrote") from None
     except ValidationError as error:
@@ -127,7 +128,7 @@ def _find_issues(github: GitHub, target: CommentTarget) -> list[Mapping[str, Any
 
 def _read(found: Sequence[Mapping[str, Any]]) -> _Kept:
     """What the oldest issue keeps; one that was edited into something else keeps nothing, and begins anew."""
-    kept = read_mark(MARK, str(found[0]["body"]), TypeAdapter(_Kept)) if found else None
+    kept = read_mark(MARK, str(found[0]["body"]), _Kept) if found else None
     return kept or _Kept(run_id=0, rows=())
 
 

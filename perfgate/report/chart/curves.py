@@ -51,6 +51,7 @@ class Polyline:
         return LegendEntry(
             sign=(line((1, 8), (21, 8), f"curve {self.style}"), dot((11, 8), self.outline, f"{self.style} full")),
             text=self.name,
+            hides=self.style.partition(" ")[0],
         )
 
 

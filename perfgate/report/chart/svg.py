@@ -116,10 +116,11 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
-    """One entry of a legend: a sign, and what it means."""
+    """One entry of a legend: a sign, and what it means. `hides` is the class of the shapes that a reader may hide by it."""
 
     sign: tuple[SvgElement, ...]
     text: str
+    hides: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

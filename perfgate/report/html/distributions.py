@@ -44,10 +44,13 @@ HEIGHT, ABOVE, BELOW, GAP = 210.0, 34.0, 46.0, 62.0
 MIN_BEYOND = 5
 
 KEYS = (
-    LegendEntry(sign=(line((1, 8), (21, 8), "curve base"), dot((11, 8), OUTLINES[Arm.BASE], "base full")), text="base"),
-    LegendEntry(
-        sign=(line((1, 8), (21, 8), "curve candidate"), dot((11, 8), OUTLINES[Arm.CANDIDATE], "candidate full")),
-        text="candidate",
+    *(
+        LegendEntry(
+            sign=(line((1, 8), (21, 8), f"curve {arm.value}"), dot((11, 8), OUTLINES[arm], f"{arm.value} full")),
+            text=arm.value,
+            hides=arm.value,
+        )
+        for arm in Arm
     ),
     LegendEntry(sign=(line((1, 8), (21, 8), "thread base"),), text="one server start each"),
 )

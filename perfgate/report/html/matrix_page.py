@@ -39,6 +39,7 @@ from perfgate.report.html.page import (
     make_sheet,
 )
 from perfgate.report.html.session_page import RAW_DATA
+from perfgate.report.table import Table
 from perfgate.scenario.matrix import Matrix
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.cells import CellResult
@@ -48,7 +49,8 @@ ROW, ABOVE, BELOW = 34.0, 24.0, 46.0
 
 def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData) -> Page:
     """Put the results of a matrix into a page."""
-    levels = tuple(_describe_levels(cells))
+    best = tabulate_best(cells)
+    levels = tuple(_describe_levels(cells, best))
     windows = tuple(_describe_windows(cells, raw))
     sections = (
         PageSection(name="levels", title="Levels", parts=levels),
@@ -62,6 +64,8 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
         style="none",
         meaning=f"{len(matrix.servers)} servers under {len(matrix.loads)} loads, levels and no verdict",
         subtitle=f"{matrix.name}: {matrix.title}",
+        hero=draw_servers(cells),
+        labels=tuple(_name_best(best)),
         facts=(
             ("Model", f"{matrix.model.path}, {matrix.model.architecture}"),
             ("Cells without a problem", f"{sound} of {len(cells)}"),
@@ -74,14 +78,17 @@ def build_matrix_page(matrix: Matrix, cells: Sequence[CellResult], raw: RawData)
     )
 
 
-def _describe_levels(cells: Sequence[CellResult]) -> Iterator[PagePart]:
-    figure = draw_servers(cells)
-    if figure is not None:
-        yield Picture(figure=figure)
-    best = tabulate_best(cells)
+def _name_best(best: Table) -> Iterator[str]:
+    """A line for each load: which server is the best, and whether it is ahead by more than starts lie apart."""
+    for load, server, level, ahead, apart, words in best.rows:
+        found = f"ahead of the next by {ahead}" if words == "ahead" else f"{words}, {ahead} before the next"
+        yield f"{load}: {server}, {level} {METRICS[SPREAD].unit}, {found}; starts lie {apart} apart."
+
+
+def _describe_levels(cells: Sequence[CellResult], best: Table) -> Iterator[PagePart]:
     if best.rows:
-        yield make_sheet(best, "The highest throughput under each load", is_numeric=False)
-    yield make_sheet(tabulate_cells(cells), "Medians of rounds, a row for each cell")
+        yield make_sheet(best, "The highest throughput under each load", is_numeric=False, is_sortable=True)
+    yield make_sheet(tabulate_cells(cells), "Medians of rounds, a row for each cell", is_sortable=True)
     spread = draw_rounds(cells)
     if spread is not None:
         yield Picture(figure=spread)
@@ -124,7 +131,10 @@ def draw_rounds(cells: Sequence[CellResult]) -> Figure | None:
     if not found:
         return None
     rounds = sorted({window.block for cell, _ in found for window in cell.windows})
-    keys = [LegendEntry(sign=(dot((11, 8), _outline(number), _style(number)),), text=f"round {number}") for number in rounds]
+    keys = [
+        LegendEntry(sign=(dot((11, 8), _outline(number), _style(number)),), text=f"round {number}", hides=f"round-{number}")
+        for number in rounds
+    ]
     return make_figure(
         "rounds",
         "Start to start",
@@ -147,7 +157,7 @@ def _draw_rounds(found: Sequence[tuple[CellResult, float]], width: float) -> Dra
         shapes.append(write_label(12, top + 8, f"{cell.server}, {cell.load}", "tick"))
         for turn, share in _list_shares(cell, level):
             hint = f"{cell.server}, {cell.load}, round {turn}: {format_percent(share / 100, 2, is_signed=True)}"
-            shapes.append(dot((x.clamp(share), top + 20), _outline(turn), _style(turn), hint=hint))
+            shapes.append(dot((x.clamp(share), top + 20), _outline(turn), f"{_style(turn)} round-{turn}", hint=hint))
     return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
 
 

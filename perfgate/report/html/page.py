@@ -1,26 +1,21 @@
 """A page as values: a head that answers, and sections of parts that one template lays out into one HTML file.
 
 The file holds its style and one small script, both named by digest in its content security policy, and forbids the browser to
-fetch anything. Without the script the page is whole: it adds buttons that copy a command, and one that hides metrics.
+fetch anything. Without the script the page is whole.
 """
 
 from __future__ import annotations
 
-import hashlib
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from markupsafe import Markup
-
 from perfgate.report.chart.svg import Drawing, Figure
-from perfgate.report.chart.templates import make_environment, read_style
+from perfgate.report.chart.templates import make_environment, read_own
 from perfgate.report.table import Table
 
 TEMPLATE_DIR = Path(__file__).parents[1] / "templates" / "html"
-CHART_STYLE = "/* chart.css stands here */\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +47,7 @@ class SheetCell:
 class Sheet:
     """A table that scrolls by itself where it is wider than the screen. The first column holds names.
 
-    `is_numeric` says that the others hold figures, which stand to the right.
+    `is_numeric` says that the others hold figures, which stand to the right; `is_sortable` that its order says nothing.
     """
 
     kind: ClassVar[str] = "sheet"
@@ -60,6 +55,7 @@ class Sheet:
     header: tuple[str, ...]
     rows: tuple[tuple[SheetCell, ...], ...]
     is_numeric: bool = True
+    is_sortable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +151,10 @@ class Page:
     foot: str = ""
 
 
-def make_sheet(table: Table, caption: str, *, is_numeric: bool = True) -> Sheet:
+def make_sheet(table: Table, caption: str, *, is_numeric: bool = True, is_sortable: bool = False) -> Sheet:
     """A table of plain text."""
     rows = tuple(tuple(SheetCell(text=text) for text in row) for row in table.rows)
-    return Sheet(caption=caption, header=tuple(table.header), rows=rows, is_numeric=is_numeric)
+    return Sheet(caption=caption, header=tuple(table.header), rows=rows, is_numeric=is_numeric, is_sortable=is_sortable)
 
 
 def drop_empty(sections: Sequence[PageSection]) -> tuple[PageSection, ...]:
@@ -168,13 +164,5 @@ def drop_empty(sections: Sequence[PageSection]) -> tuple[PageSection, ...]:
 
 def render_page(page: Page) -> bytes:
     """Return the file. The same page gives the same bytes."""
-    style = (TEMPLATE_DIR / "page.css").read_text(encoding="utf-8").replace(CHART_STYLE, read_style())
-    script = (TEMPLATE_DIR / "page.js").read_text(encoding="utf-8")
-    # Both are perfgate's own text; escaped, their digests would be others.
-    own = {"style": Markup(style), "script": Markup(script)}  # noqa: S704
-    digests = {"style_digest": _digest(style), "script_digest": _digest(script)}
-    return make_environment(TEMPLATE_DIR).get_template("page.html.j2").render(page=page, **own, **digests).encode()
-
-
-def _digest(text: str) -> str:
-    return b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    own = read_own(TEMPLATE_DIR / "page.css")
+    return make_environment(TEMPLATE_DIR).get_template("page.html.j2").render(page=page, **own).encode()

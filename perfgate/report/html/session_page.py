@@ -66,7 +66,7 @@ def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData
         title=f"{view.headline.outcome}: {view.scenario}",
         answer=view.headline.answer,
         style=view.headline.outcome.lower(),
-        meaning=f"{view.headline.write_finding(str, is_alone=True)}.",
+        meaning=_say_meaning(view),
         subtitle=f"{view.scenario}: {view.scenario_title}",
         facts=(*_list_facts(record, view), *_list_cold_starts(raw)),
         hero=draw_forest(list_shown(verdict, report.scenario)),
@@ -80,10 +80,15 @@ def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData
     )
 
 
+def _say_meaning(view: View) -> str:
+    """The finding as a sentence; of a void session its first cause, whole."""
+    if view.headline.outcome is Outcome.INVALID and view.reasons:
+        return view.reasons[0]
+    return f"{view.headline.write_finding(str, is_alone=True)}."
+
+
 def _pick_reasons(view: View) -> tuple[str, ...]:
-    """What the sentence and the picture do not say: the first cause of a void session, and what an open one waits for."""
-    if view.headline.outcome is Outcome.INVALID:
-        return view.reasons[:1]
+    """What the sentence and the picture do not say: what an open session waits for."""
     return view.reasons if view.headline.outcome is Outcome.INCONCLUSIVE else ()
 
 

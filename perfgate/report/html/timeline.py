@@ -105,9 +105,9 @@ def _list_keys(placed: Iterable[Placed]) -> Iterator[LegendEntry]:
     """The signs that occur."""
     found = tuple(placed)
     fates, arms = {one.fate for one in found}, {one.window.arm for one in found}
-    yield from (
-        LegendEntry(sign=(dot((11, 8), OUTLINES[arm], f"{arm.value} full"),), text=arm.value) for arm in Arm if arm in arms
-    )
+    for arm in (arm for arm in Arm if arm in arms):
+        sign = dot((11, 8), OUTLINES[arm], f"{arm.value} full")
+        yield LegendEntry(sign=(sign,), text=arm.value, hides=arm.value)
     if Fate.JUDGED in fates:
         yield LegendEntry(sign=(line((2, 8), (20, 8), "level base"),), text="median of a server start")
     if Fate.COLD in fates:

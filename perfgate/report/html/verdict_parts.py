@@ -49,8 +49,8 @@ def _draw_limits(judgement: Judgement) -> Iterator[SvgElement]:
     yield line((AXIS.place(0), 0), (AXIS.place(0), HEIGHT), "zero")
     if judgement.fails_from is not None:
         at = AXIS.clamp(log1p(judgement.fails_from) / log1p(judgement.margin_ratio))
-        yield line((at, 5), (at, HEIGHT - 5), "half", hint="fails from here")
-    yield line((AXIS.place(1), 0), (AXIS.place(1), HEIGHT), "limit", hint="the margin")
+        yield line((at, 0), (at, HEIGHT), "limit", hint="fails from here")
+    yield line((AXIS.place(1), 5), (AXIS.place(1), HEIGHT - 5), "half", hint="the margin")
 
 
 def _draw_interval(judgement: Judgement, bounds: Bounds, axis: Scale, at: float) -> Iterator[SvgElement]:
@@ -79,12 +79,16 @@ def _point_beyond(value: float, style: str, place: tuple[Scale, float], size: fl
 
 LEGEND = (
     "The sign is the estimate, the bar its interval (the truth lies beyond each end 5 times in 100). All rows share one scale, "
-    "in margins of their metric; worse is to the right. REGRESSION: the estimate is beyond the dotted line, from which the "
-    "metric fails. PASS: it is within half the margin, and the bar ends before the dashed line, the margin."
+    "in margins of their metric; worse is to the right. REGRESSION: the estimate is beyond the red dashed line, from which the "
+    "metric fails. PASS: it is within half the margin, and the bar ends before the dotted line, the margin."
 )
-SHORT_LEGEND = "Diamond: estimate; bar: its interval. Beyond the dotted line a metric fails. Worse is to the right."
+SHORT_LEGEND = "Diamond: estimate; bar: its interval. Beyond the red line a metric fails; the dotted one is its margin."
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
 HERO_ROW, HERO_ABOVE, HERO_BELOW, HERO_EDGE = 54.0, 30.0, 10.0, 10.0
+
+
+# Where an interval is wider than this, a margin could no longer be seen.
+HERO_MOST = Scale(low=-6.0, high=9.0, start=0.0, end=1.0)
 
 
 def draw_forest(judgements: Sequence[Judgement]) -> Figure | None:
@@ -96,7 +100,13 @@ def draw_forest(judgements: Sequence[Judgement]) -> Figure | None:
 
 
 def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawing:
-    axis = Scale(low=AXIS.low, high=AXIS.high, start=HERO_EDGE, end=width - HERO_EDGE)
+    ends = [bound / log1p(judgement.margin_ratio) for judgement, bounds in rows for bound in bounds]
+    axis = Scale(
+        low=max(min(AXIS.low, *ends), HERO_MOST.low),
+        high=min(max(AXIS.high, *ends), HERO_MOST.high),
+        start=HERO_EDGE,
+        end=width - HERO_EDGE,
+    )
     height = HERO_ABOVE + HERO_ROW * len(rows)
     words = {"better": axis.low, "no change": 0.0, "margin": 1.0, "worse": axis.high}
     anchors = {"better": "start", "worse": "end"}
@@ -115,11 +125,11 @@ def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, top: float) -> 
     yield write_label(
         axis.end, top + 14, judgement.outcome.value, f"panel-title outcome-{judgement.outcome.value.lower()}", "end"
     )
-    for value, style in ((0.0, "zero"), (1.0, "limit")):
+    for value, style in ((0.0, "zero"), (1.0, "half")):
         yield line((axis.place(value), top + 22), (axis.place(value), top + 46), style)
     if judgement.fails_from is not None:
         at = axis.clamp(log1p(judgement.fails_from) / log1p(judgement.margin_ratio))
-        yield line((at, top + 22), (at, top + 46), "half", hint=f"fails from {wording.line(judgement)}")
+        yield line((at, top + 22), (at, top + 46), "limit", hint=f"fails from {wording.line(judgement)}")
     yield from _draw_interval(judgement, (low, middle, high), axis, top + 34)
 
 

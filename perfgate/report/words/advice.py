@@ -109,7 +109,7 @@ def _list_diagnoses(
     if session.source and is_profiled:
         yield Command(line=write_command("profile", session.source), purpose="which kernels take longer")
     if session.source and lost is not None:
-        yield Command(line=write_command("explain", session.source, lost.metric), purpose="why it was judged so")
+        yield Command(line=write_command("explain", session.source, lost.metric), purpose="why")
     words = ("--scenario", *search.scenario, "--budget", str(BISECT_MINUTES), "--out", "bisect")
     yield Command(line=write_command("bisect", *(search.span or ("GOOD", "BAD")), *words), purpose="which commit")
 

@@ -1,13 +1,19 @@
-"""The first line of a report as a value: each form of a report writes it, and no code reads it back from text."""
+"""The first line of a report as a value: each form of a report writes it, and no code reads it back from text.
+
+All words of a heading that come of a verdict are made here; `perfgate.github.comment.states` has those of a state.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from perfgate.core import Judgement, Outcome, Verdict
+from perfgate.core import Judgement, Outcome, Verdict, combine_outcomes
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
+
+TOP = 3
+"""The depth of the heading of a comment on one scenario."""
 
 REASON_SHOWN = 96
 """Letters of a reason that fit into the subject of a mail."""
@@ -23,6 +29,7 @@ class Headline:
     """
 
     outcome: Outcome
+    scenario: str
     is_uncalibrated: bool
     finding: str
     other_losses: tuple[str, ...] = ()
@@ -34,9 +41,12 @@ class Headline:
         """The outcome, and whether the machine is uncalibrated."""
         return f"{self.outcome.value} (uncalibrated)" if self.is_uncalibrated else self.outcome.value
 
-    def write(self, clean: Callable[[str], str], *, scenario: str = "", is_alone: bool = False) -> str:
-        """Write the whole line; `clean` escapes each piece for the target language. One that stands alone names every loss."""
-        named = f" {clean(scenario)}" if scenario else ""
+    def write(self, clean: Callable[[str], str], *, is_named: bool = False, is_alone: bool = False) -> str:
+        """Write the whole line; `clean` escapes each piece for the target language.
+
+        `is_named` puts the scenario into it. A line that stands alone names every loss.
+        """
+        named = f" {clean(self.scenario)}" if is_named else ""
         return f"{self.answer}{named}: {self.write_finding(clean, is_alone=is_alone)}"
 
     def write_finding(self, clean: Callable[[str], str], *, is_alone: bool) -> str:
@@ -59,11 +69,30 @@ def build_headline(verdict: Verdict, families: Sequence[Family]) -> Headline:
     gating = [family for family in lost if family.judgement.gating]
     return Headline(
         outcome=verdict.outcome,
+        scenario=verdict.scenario,
         is_uncalibrated=verdict.uncalibrated and verdict.outcome is not Outcome.INVALID,
         finding=_say_finding(verdict, families),
         other_losses=tuple(family.finding for family in gating[1:]),
         shown_losses=tuple(family.finding for family in lost if not family.judgement.gating),
     )
+
+
+def write_several(headlines: Sequence[Headline], clean: Callable[[str], str]) -> str:
+    """One line for several scenarios: the outcome of all, how many share it, and the numbers of the first of those."""
+    outcome = combine_outcomes(one.outcome for one in headlines)
+    sharing = [one for one in headlines if one.outcome is outcome]
+    numbers = f"{clean(sharing[0].scenario)}: {sharing[0].write_finding(clean, is_alone=False)}"
+    return f"{outcome} in {len(sharing)} of {len(headlines)} scenarios, {numbers}"
+
+
+def write_shortened(headlines: Sequence[Headline]) -> str:
+    """The line of a comment that has no room for more than its losses."""
+    return f"{combine_outcomes(one.outcome for one in headlines)}: {len(headlines)} scenarios, shortened"
+
+
+def write_heading(icon: str, words: str, depth: int = TOP) -> str:
+    """Write a line of markdown as a heading of a report."""
+    return f"{'#' * depth} {icon} {words}"
 
 
 def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:

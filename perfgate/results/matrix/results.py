@@ -11,9 +11,10 @@ from perfgate.core import Fingerprint
 from perfgate.evidence import Answers, CellEvidence, Session
 from perfgate.results.answers import load_answers
 from perfgate.results.expert_use import load_use
-from perfgate.results.matrix.records import MatrixEntry, MatrixRecord, read_entries, read_key, read_matrix_record, read_text
+from perfgate.results.matrix.records import MatrixEntry, MatrixRecord, read_entries, read_key, read_matrix, read_matrix_record
 from perfgate.results.records import EVENTS_FILE
 from perfgate.results.results import load_windows
+from perfgate.results.resumption import read_number
 from perfgate.scenario.matrix import Matrix
 from perfgate.storage.journal import read_lines
 
@@ -32,12 +33,12 @@ class _Stored:
     def list_starts(self, *servers: str) -> frozenset[int]:
         """The numbers of the starts of these servers."""
         started = (event for event in self.events if event.get("event") == "server_started")
-        return frozenset(int(event.get("start", 0)) for event in started if event.get("server") in servers)
+        return frozenset(int(read_number(event, "start")) for event in started if event.get("server") in servers)
 
 
 def load_matrix(folder: Path) -> tuple[Matrix, tuple[CellEvidence, ...]]:
     """Read every cell, in the order of the file. Raise EvidenceError naming the file and the field that is wrong."""
-    matrix = read_text(folder)
+    matrix = read_matrix(folder)
     stored = _Stored(
         folder=folder,
         matrix=matrix,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
@@ -20,6 +19,7 @@ from perfgate.readers.traces import read_traces
 from perfgate.results.profiling.attribution import Attribution, attribute
 from perfgate.scenario.safeguards import Expect
 from perfgate.storage.journal import append_record, read_records, write_atomically
+from perfgate.storage.schema import adapt
 
 LOG_EVENT = "log_expected"
 """Event: the candidate's log was searched for `pattern`; `line` is the first that matches, or null."""
@@ -81,11 +81,6 @@ class Profile:
         return read_traces(self.traces)
 
 
-@cache
-def _adapter() -> TypeAdapter[ProfileRecord]:
-    return TypeAdapter(ProfileRecord)
-
-
 def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Profile:
     """Enter traces that lie in the result folder into its index."""
     files = tuple(traces)
@@ -98,14 +93,14 @@ def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Pro
         prompts=profile.prompts,
         traces=named,
     )
-    append_record(folder / PROFILES_FILE, _adapter(), record)
+    append_record(folder / PROFILES_FILE, record)
     return replace(profile, traces=files)
 
 
 def load_profiles(folder: Path) -> list[Profile]:
     """Read which windows were profiled. Raise EvidenceError for a damaged index or a trace that is not what was stored."""
     hint = "the folder was damaged, profile again"
-    return [_load(folder, record) for record in read_records(folder / PROFILES_FILE, _adapter(), hint)]
+    return [_load(folder, record) for record in read_records(folder / PROFILES_FILE, ProfileRecord, hint)]
 
 
 def _load(folder: Path, record: ProfileRecord) -> Profile:
@@ -170,7 +165,7 @@ def _read_numbers(folder: Path) -> Attribution | None:
     if not path.is_file():
         return None
     try:
-        return TypeAdapter(Attribution).validate_json(path.read_bytes())
+        return adapt(Attribution).validate_json(path.read_bytes())
     except ValidationError as error:
         raise EvidenceError(f"{path}: {error.errors()[0]['msg']}; the folder was damaged, unpack the hand-off again") from None
 

@@ -14,17 +14,18 @@ import lzma
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as checked
 
 from perfgate.errors import EvidenceError
+from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
-from perfgate.storage.schema import parse_json
+from perfgate.storage.schema import dump, parse_json
 
 PACK_FILE = "raw.tar.xz"
 INDEX_MEMBER = "files.jsonl"
@@ -60,21 +61,21 @@ class Pack:
     files: Mapping[str, PackedFile]
     members: Mapping[str, bytes]
 
-    def find_damage(self, name: str, sha256: str | None = None) -> str | None:
-        """Say how a file differs from what it was when it was packed, or from the `sha256` of the session's index."""
+    def find_damage(self, name: str, sha256: str | None = None) -> Damage | None:
+        """How a file differs from what it was when it was packed, or from the `sha256` of the session's index."""
         found = self.files.get(name)
         if found is None:
-            return f"{name} is missing although the index names it: the folder was changed after the run; measure again"
+            return Damage(kind=DamageKind.MISSING, file=name)
         if found.member not in self.members:
-            return f"{name} cannot be read: {PACK_FILE} is damaged before its end; copy it again"
+            return Damage(kind=DamageKind.TORN_PACK, file=name, detail=PACK_FILE)
         if sha256 not in (None, found.sha256) or self._restore(found) is None:
-            return f"{name} does not match its digest: the raw data was changed after the run; measure again"
+            return Damage(kind=DamageKind.CHANGED, file=name)
         return None
 
     def read(self, name: str) -> bytes:
         """The content of a file, unpacked. Raise EvidenceError naming it when it is not as it was."""
         if damage := self.find_damage(name):
-            raise EvidenceError(f"{self.path.parent}: {damage}")
+            raise EvidenceError(f"{self.path.parent}: {damage.sentence}")
         return self._restore(self.files[name]) or b""
 
     def _restore(self, found: PackedFile) -> bytes | None:
@@ -109,13 +110,8 @@ def _read(path: Path, changed_ns: int, size_bytes: int) -> Pack:
     if lines is None:
         raise EvidenceError(f"{path}: damaged or no packed session: {INDEX_MEMBER} cannot be read; copy it again")
     where = f"{path}: {INDEX_MEMBER}"
-    files = [parse_json(line, _adapter(), where, "copy it again") for line in lines.splitlines()]
+    files = [parse_json(line, PackedFile, where, "copy it again") for line in lines.splitlines()]
     return Pack(path=path, files={found.file: found for found in files}, members=members)
-
-
-@cache
-def _adapter() -> TypeAdapter[PackedFile]:
-    return TypeAdapter(PackedFile)
 
 
 def _unpack(content: bytes) -> bytes:
@@ -155,7 +151,7 @@ def build_pack(files: Iterable[tuple[str, str, bytes]]) -> bytes:
         found = PackedFile(file=name, sha256=sha256, raw_sha256=hashlib.sha256(raw).hexdigest())
         index.append(replace(found, gaps_at=columns.at, separator=columns.separator) if columns else found)
         members.append((found.member, columns.content if columns else raw))
-    lines = b"".join(orjson.dumps(_adapter().dump_python(found, mode="json")) + b"\n" for found in index)
+    lines = b"".join(orjson.dumps(dump(found)) + b"\n" for found in index)
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in ((INDEX_MEMBER, lines), *members):

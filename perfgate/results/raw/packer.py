@@ -73,7 +73,7 @@ def _require_undamaged(folder: Path) -> None:
     answers = ((str(line.get("file")), str(line.get("sha256"))) for line in read_lines(folder / ANSWERS_FILE))
     for name, sha256 in (*((entry.file, entry.sha256) for entry in read_entries(folder)), *answers):
         if damage := find_damage(folder, name, sha256):
-            raise EvidenceError(f"{folder}: {damage}")
+            raise EvidenceError(f"{folder}: {damage.sentence}")
 
 
 def _write(folder: Path, names: Iterable[str]) -> None:
@@ -99,9 +99,8 @@ def _compare(folder: Path, names: Iterable[str]) -> None:
     pack = read_pack(folder)
     for name in names:
         digest = hashlib.sha256(read_bytes(folder / name)).hexdigest()
-        damage = pack.find_damage(name, digest) if pack else "it is gone"
-        if damage or pack is None or pack.read(name) != read_raw(folder / name):
-            raise EvidenceError(f"{folder}: {PACK_FILE} and {name} differ ({damage}); delete the one that is wrong")
+        if pack is None or pack.find_damage(name, digest) or pack.read(name) != read_raw(folder / name):
+            raise EvidenceError(f"{folder}: {PACK_FILE} and {name} differ; delete the one that is wrong")
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:

@@ -6,14 +6,15 @@ import gzip
 import hashlib
 from pathlib import Path
 
+from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.pack import PACK_FILE, read_pack
 from perfgate.storage.journal import read_bytes
 
 GZIP_MAGIC = b"\x1f\x8b"
 
 
-def find_damage(folder: Path, file: str, sha256: str) -> str | None:
-    """Say how a raw file differs from what the index says of it; None for one that is as it was written.
+def find_damage(folder: Path, file: str, sha256: str) -> Damage | None:
+    """How a raw file differs from what the index says of it; None for one that is as it was written.
 
     Raise EvidenceError when the file, or the packed file that holds it, cannot be read at all.
     """
@@ -21,9 +22,9 @@ def find_damage(folder: Path, file: str, sha256: str) -> str | None:
     if not path.exists():
         if pack := read_pack(folder):
             return pack.find_damage(file, sha256)
-        return f"{file} is missing although the index names it: the folder was changed after the run; measure again"
+        return Damage(kind=DamageKind.MISSING, file=file)
     if hashlib.sha256(read_bytes(path)).hexdigest() != sha256:
-        return f"{file} does not match its digest: the raw data was changed after the run; measure again"
+        return Damage(kind=DamageKind.CHANGED, file=file)
     return None
 
 

@@ -11,18 +11,18 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import RunnerError
 from perfgate.runner.admission import RunnerJob
 from perfgate.runner.scrub import read_left_value
 from perfgate.runner.settings import Repository
+from perfgate.storage.schema import adapt
 
 NOTE = "job.json"
 LEDGER = "ledger.jsonl"
@@ -68,16 +68,6 @@ class Span:
     ended_s: float
 
 
-@cache
-def _notes() -> TypeAdapter[Note]:
-    return TypeAdapter(Note)
-
-
-@cache
-def _entries() -> TypeAdapter[LedgerEntry]:
-    return TypeAdapter(LedgerEntry)
-
-
 def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
     """Note whose job this is. Raise RunnerError where the runner does not say which run it belongs to."""
     user = _find_user(job.payload)
@@ -120,7 +110,7 @@ def leave_note(home: Path, note: Note) -> None:
 
 def read_note(home: Path) -> Note | None:
     """Read the note of a slot's last job; None when none was let in. Raise RunnerError for what is no note."""
-    return read_left_value(home / NOTE, MAX_NOTE_BYTES, _notes(), "note of a job")
+    return read_left_value(home / NOTE, MAX_NOTE_BYTES, Note, "note of a job")
 
 
 def settle(slot: str, note: Note | None, jobs: Iterable[Mapping[str, Any]] | None, registered: str, span: Span) -> LedgerEntry:
@@ -176,7 +166,7 @@ def read_entries(path: Path, since_s: float = 0.0) -> tuple[LedgerEntry, ...]:
     except OSError as error:
         raise RunnerError(f"{path}: cannot be read ({error.strerror})") from None
     try:
-        entries = [_entries().validate_json(line) for line in lines]
+        entries = [adapt(LedgerEntry).validate_json(line) for line in lines]
     except ValidationError:
         raise RunnerError(f"{path}: holds a line that is no entry; look at it, then delete that line") from None
     return tuple(entry for entry in entries if entry.began_s >= since_s)

@@ -50,6 +50,11 @@ def _verify_arm(scenario: Scenario, engine: Engine, record: ArmRecord, python: s
     return tuple(_tell(engine.package, insides, version, missing)) if is_newer else ()
 
 
+def list_lost(engine: Engine, python: str) -> tuple[EngineFact, ...]:
+    """The facts of an engine that the source installed beside `python` does not show, whatever its version."""
+    return () if engine.insides is None else _look(engine.package, engine.insides, python, engine.insides.facts)
+
+
 def _is_needed(fact: EngineFact, scenario: Scenario, words: Container[str]) -> bool:
     is_asked = fact.use == GSM8K and scenario.equivalence.gsm8k.path is not None
     return is_asked or (fact.kind == "option" and fact.place in words)

@@ -1,7 +1,7 @@
 """What a server inherits of the environment of the command that measures, and which of it steers an engine.
 
-Both arms inherit alike, so nobody looks there for a difference: a variable that was exported before is the same in both arms
-whatever an option says of one of them.
+Both arms inherit alike, and a reader looks elsewhere for a difference: a variable that was exported before is the same in both
+arms whatever an option says of one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from perfgate.results.records import ArmRecord
 from perfgate.serving.injection.injection import VARIABLE
 
 STEERING = (
-    *(prefix for engine in ENGINES.values() for prefix in engine.steering),
+    # A row that is a variant of another engine's has its variables too.
+    *sorted({prefix for engine in ENGINES.values() for prefix in engine.steering}),
     "CUDA_",
     "CUBLAS_",
     "NCCL_",

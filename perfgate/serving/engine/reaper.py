@@ -32,7 +32,7 @@ class Reaper:
     def __init__(self, *locks: int) -> None:
         """Start the reaper in a session of its own, so that a Ctrl-C at the terminal does not reach it.
 
-        It holds the descriptors `locks` as long as it lives, so that nobody writes to the folder, or measures on the machine,
+        It holds the descriptors `locks` as long as it lives, so that no other process writes to the folder, or measures here,
         while leftovers still run.
         """
         name = f"{os.getpid()}-{time.time_ns()}"
@@ -93,7 +93,7 @@ class Reaper:
     def close(self) -> None:
         """Say that nothing is left unsaid, close the pipe and wait for the reaper's own end."""
         if self._process.stdin is not None and not self._process.stdin.closed:
-            # A reaper that somebody killed needs no good-bye.
+            # A reaper that was killed cannot be told to end.
             with contextlib.suppress(BrokenPipeError):
                 self._write(BYE)
             with contextlib.suppress(BrokenPipeError):

@@ -39,7 +39,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its seg
 
 
 def find_free_port() -> int:
-    """Find a port that nobody listens on now: a taken port makes the engine hang, not fail.
+    """Find a port that is free now: a taken port makes the engine hang, not fail.
 
     SGLang derives a second port 10,000 above the first and refuses one beyond 65,535, so both must be free, and the range stays
     below the one from which the kernel serves outgoing connections. Raise ServerError when the range is used up.
@@ -54,7 +54,7 @@ def find_free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on `port`."""
+    """Whether no process listens on `port`."""
     with socket.socket() as probe:
         try:
             probe.bind((HOST, port))

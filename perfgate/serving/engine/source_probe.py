@@ -26,21 +26,39 @@ def find_root(package: str) -> Path:
 
 
 def has_name(root: Path, place: str) -> bool:
-    """Whether a module's source defines or imports a name; of `Class.method`, whether the class has the method."""
-    module, _, qualified = place.partition(":")
+    """Whether a module's source defines or imports a name; of `Class.method`, whether the class has the method.
+
+    With parameters behind it, as in `module:function(first, second)`, it is to be defined there and take those.
+    """
+    module, _, called = place.partition(":")
+    qualified, is_call, words = called.removesuffix(")").partition("(")
     base = root.joinpath(*module.split("."))
     file = next((one for one in (base.with_suffix(".py"), base / "__init__.py") if one.is_file()), None)
-    return file is not None and _defines(ast.parse(file.read_bytes()).body, qualified.split("."))
+    takes = {word.strip() for word in words.split(",")} if is_call else None
+    return file is not None and _defines(ast.parse(file.read_bytes()).body, qualified.split("."), takes)
 
 
-def _defines(body: list[ast.stmt], names: list[str]) -> bool:
+def _defines(body: list[ast.stmt], names: list[str], takes: set[str] | None) -> bool:
     wanted, *rest = names
-    for node in _flatten(body):
-        if isinstance(node, _NAMED) and node.name == wanted and (not rest or _defines(node.body, rest)):
-            return True
-        if isinstance(node, ast.ImportFrom) and not rest and wanted in {alias.asname or alias.name for alias in node.names}:
-            return True
-    return False
+    is_importable = not rest and takes is None
+    return any(
+        (isinstance(node, _NAMED) and node.name == wanted and _fits(node, rest, takes))
+        or (is_importable and isinstance(node, ast.ImportFrom) and wanted in _list_imported(node))
+        for node in _flatten(body)
+    )
+
+
+def _list_imported(node: ast.ImportFrom) -> set[str]:
+    return {alias.asname or alias.name for alias in node.names}
+
+
+def _fits(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, rest: list[str], takes: set[str] | None) -> bool:
+    if rest:
+        return _defines(node.body, rest, takes)
+    if takes is None or isinstance(node, ast.ClassDef):
+        return takes is None
+    parameters = node.args
+    return takes <= {one.arg for one in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)}
 
 
 def _flatten(body: list[ast.stmt]) -> Iterator[ast.stmt]:

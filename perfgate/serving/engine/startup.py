@@ -14,7 +14,7 @@ import httpx
 
 from perfgate.core import Arm
 from perfgate.results.server_info import ServerInfo, store_info
-from perfgate.results.writer import FolderWriter
+from perfgate.results.writer import ResultWriter
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.server import Server
@@ -25,7 +25,7 @@ MAX_TEXT = 400
 _RANK = re.compile(r"TP(\d+)")
 
 
-def note_start(server: Server, writer: FolderWriter[Any], *, arm: Arm, start: int, at_s: float) -> None:
+def note_start(server: Server, writer: ResultWriter, *, arm: Arm, start: int, at_s: float) -> None:
     """Write down what a start that got ready took, by phases, and the settings that it resolved to."""
     facts: dict[str, Any] = {"ready_s": round(server.ready_s, 3), **read_phases(server.launch, server.log)}
     if (cache := read_cache(server.launch)) is not None:
@@ -77,7 +77,7 @@ def read_cache(launch: Launch) -> Cache | None:
 def count_cached(launch: Launch) -> dict[str, int]:
     """How many compiled kernels lie in an arm's Triton cache before a start, as `cached_kernels`; 0 means a cold start.
 
-    Nothing where the arm has no cache of its own, so that nobody knows what it finds compiled.
+    None where the arm has no cache of its own: what it finds compiled is unknown then.
     """
     place = launch.env.get("TRITON_CACHE_DIR")
     return {} if place is None else {"cached_kernels": sum(1 for _ in Path(place).rglob("*.cubin"))}

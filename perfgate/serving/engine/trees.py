@@ -1,6 +1,6 @@
 """An environment for a working tree as it stands, made once for the same content: what `--checkout` runs.
 
-Uncommitted changes count: somebody who tunes a kernel measures before he commits.
+Uncommitted changes count: a kernel is measured while it is tuned, before it is committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server that somebody else started and will stop: perfgate only asks it."""
+"""A server that perfgate did not start and will not stop: it is only asked."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """SGLang plug-in: write down which experts a layer's tokens choose, for as long as a file asks for it.
 
 `PERFGATE_EXPERTS` names a folder. The hook stands around `TopK.forward`, the one place where SGLang turns router logits into
-expert ids whatever kernel computes the experts. It runs where Python runs: in prefill, and in a decode step that is no replay
-of a CUDA graph. A replay does not come here, so a measured decode step on a GPU pays nothing; elsewhere a call costs a
-comparison of two clocks' readings, and every HOLD_S seconds the question whether the file `on` is there.
+expert ids whatever kernel computes the experts. It runs where Python runs: in a pass that is no replay of a CUDA graph. A
+replay does not come here, so a measured decode step on a GPU pays nothing; elsewhere a call costs a comparison of two clocks'
+readings, and every HOLD_S seconds the question whether the file `on` is there. While it is, a second hook keeps prefill from
+replaying graphs, so that the tokens asked for come by.
 
 While it is, one JSON line a layer and forward pass goes to `experts.jsonl`: `{"layer", "experts", "top_k", "ids"}`, `ids` being
 base64 of little-endian unsigned 16-bit numbers, one row of `top_k` a token. Ranks of one server choose alike: the first writes.
@@ -17,11 +18,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 VARIABLE = "PERFGATE_EXPERTS"
 TOP_K = "sglang.srt.layers.moe.topk.TopK.forward"
+REPLAY = "sglang.srt.model_executor.runner.prefill_cuda_graph_runner.PrefillCudaGraphRunner.can_run_graph"
 HOOKED, ON, RECORD = "hooked", "on", "experts.jsonl"
 HOLD_S = 0.5
 """How long an answer to "is it switched on?" is believed."""
@@ -46,11 +49,19 @@ class Recorder:
             self._see(args, kwargs, result)
         return result
 
+    def keep_eager(self, original: Callable[..., bool], *args: Any, **kwargs: Any) -> bool:
+        """AROUND hook of what decides whether a prefill replays a graph: it does not while this is switched on.
+
+        Each rank of a server says so, since passes of one kind belong together.
+        """
+        self._ask()
+        return not self.is_on and original(*args, **kwargs)
+
     def _see(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         layer = self._number(args[0])
         if layer == 0:
             self._ask()
-        if self.is_on and not _is_captured():
+        if self.is_on and _find_rank() == 0 and not _is_captured():
             logits = kwargs["router_logits"] if "router_logits" in kwargs else args[2]
             self._write(args[0], layer, logits, result, is_placed=kwargs.get("expert_location_dispatch_info") is not None)
 
@@ -63,7 +74,7 @@ class Recorder:
         now = time.monotonic()
         if now - self._asked_s >= HOLD_S:
             self._asked_s = now
-            self.is_on = _find_rank() == 0 and (self.folder / ON).exists()
+            self.is_on = (self.folder / ON).exists()
 
     def _write(self, module: Any, layer: int, logits: Any, result: Any, *, is_placed: bool) -> None:
         ids = read_ids(module, logits, result)
@@ -117,4 +128,7 @@ def register() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
 
-    HookRegistry.register(TOP_K, Recorder(folder=Path(folder)).hook, HookType.AROUND)
+    recorder = Recorder(folder=Path(folder))
+    HookRegistry.register(TOP_K, recorder.hook, HookType.AROUND)
+    if find_spec(REPLAY.rsplit(".", 2)[0]) is not None:
+        HookRegistry.register(REPLAY, recorder.keep_eager, HookType.AROUND)

@@ -1,6 +1,6 @@
 """A slow-down of known size, put into a served model through SGLang's own plug-in hook; off unless it is asked for.
 
-The gate is only worth trusting if it finds a loss that somebody put there. `PERFGATE_INJECT` says which:
+The gate can be trusted only if it finds a loss of known size that was put there. `PERFGATE_INJECT` says which:
 
 - `step:0.25` makes the host wait, after every forward step, for a quarter of the time that launching it took;
 - `tail:4.0` does so after one step in 200, for four times that time;

@@ -22,7 +22,7 @@ def announce(kind: str, amount: float) -> None:
     print(f"{PROOF}: {kind}:{amount:g}", flush=True)
 
 
-def tell(kind: str, *, steps: int, injected_us: float, **more: float) -> None:
+def log_injected(kind: str, *, steps: int, injected_us: float, **more: float) -> None:
     """Say in the server's log what the last `steps` steps were made to spend."""
     facts = {"kind": kind, "steps": steps, "injected_us": round(injected_us, 3), **more}
     print(f"{MEASURED}{json.dumps(facts)}", flush=True)
@@ -41,7 +41,7 @@ class Tally:
         self.steps += 1
         self.injected_us += injected_us
         if self.steps % PERIOD == 0:
-            tell(self.kind, steps=PERIOD, injected_us=self.injected_us)
+            log_injected(self.kind, steps=PERIOD, injected_us=self.injected_us)
             self.injected_us = 0.0
 
 

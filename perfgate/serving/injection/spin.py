@@ -9,7 +9,7 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 from perfgate.errors import ServerError
-from perfgate.serving.injection.injection_log import PERIOD, tell
+from perfgate.serving.injection.injection_log import PERIOD, log_injected
 
 LENGTH, CALLS, SPENT = range(3)
 """Where the state, three int64 in device memory, keeps the wanted nanoseconds, the calls made and the nanoseconds spent."""
@@ -67,7 +67,7 @@ class Spin:
         self._steps += 1
         if self._steps % PERIOD:
             return
-        # Copied on a stream of its own and read a hundred steps later: nobody waits for it.
+        # Copied on a stream of its own and read a hundred steps later, so that the scheduler does not wait for it.
         calls, spent = int(self._seen[CALLS]), int(self._seen[SPENT])
         with self._torch.cuda.stream(self._reader):
             self._seen.copy_(self._state, non_blocking=True)
@@ -77,7 +77,7 @@ class Spin:
         self._told = (calls, spent)
 
     def _tell(self, calls: int, spent_us: float) -> None:
-        tell(
+        log_injected(
             "gpu",
             steps=PERIOD,
             injected_us=spent_us + calls * self.overhead_us,

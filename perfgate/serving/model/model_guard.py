@@ -42,7 +42,7 @@ VOCABULARY_KEYS = ("vocab_size", "padded_vocab_size")
 
 # Sub-configs that hold the language model of a multi-modal one, or the feed-forward part of DBRX.
 NESTED_KEYS = ("text_config", "llm_config", "language_config", "thinker_config", "ffn_config")
-# How weights are drawn that no training made; a config that perfgate wrote says which.
+# How weights are drawn that were not trained; a config that perfgate wrote says which.
 DRAWN = ("random", "routed")
 _WARNINGS = {
     "random": "weights are RANDOM: shapes are real, answers are noise; expert choices need not be real, nor the speed that "
@@ -98,7 +98,7 @@ def read_model_facts(config: Mapping[str, object], source: str = "config.json") 
 
 
 def verify_moe_config(config: Mapping[str, object], source: str) -> ModelFacts:
-    """Refuse a config that is not a mixture of experts; for logs whose model nobody serves any more."""
+    """Refuse a config that is not a mixture of experts; for logs of a model that is not served any more."""
     return read_model_facts(config, source)
 
 

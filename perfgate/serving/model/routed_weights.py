@@ -51,7 +51,7 @@ CONSTANT: frozenset[Role] = frozenset({"norm", "qk_norm", "cache_scale"})
 
 
 class UnknownParameterError(RuntimeError):
-    """A parameter that no recipe knows: the server must not start with whatever its memory holds."""
+    """A parameter that no recipe knows: the server must not start with what happens to be in its memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class Scrape:
 
     `gauges` holds running_requests, queued_requests and token_usage. `counters` grow since the server started: prompt tokens
     (`prompts`) and those of them found in the cache (`hits`), requests that left the queue (`queued`) and the seconds that they
-    spent there (`queue_s`), requests put back for want of tokens (`retracted`). One that nobody has increased yet is absent.
+    spent there (`queue_s`), requests put back for want of tokens (`retracted`). One that was not increased yet is absent.
     """
 
     took_s: float
@@ -94,7 +94,7 @@ def read_batches(log: Path, known: int, pattern: str | None) -> list[Mapping[str
 def summarize_engine(
     before: Scrape | None, during: Sequence[Scrape], after: Scrape | None, batches: Sequence[Mapping[str, float]] = ()
 ) -> dict[str, float]:
-    """Reduce a window's readings; a gauge that nobody read while the engine worked is absent.
+    """Reduce a window's readings; a gauge that was not read while the engine worked is absent.
 
     What the log told of `batches` goes before what the endpoint said: there are more of them, and none is stale.
     """

@@ -1,7 +1,7 @@
-"""Whose processes compute on the GPU: the session's own, or somebody else's.
+"""Which processes compute on the GPU: the session's own, or foreign ones.
 
 NVML's numbers mean the session's processes only where both live in one namespace of process numbers. In a container an older
-driver tells the numbers of the host, a newer one leaves out what the container cannot see, and some hide everybody. So numbers
+driver tells the numbers of the host, a newer one leaves out what the container cannot see, and some hide them all. So numbers
 are compared with the session's own processes first, and where none of them appears, with what NVML showed before and after the
 servers came up.
 """
@@ -31,7 +31,7 @@ class Tenants:
     hidden_bytes: float = 0.0
 
     def note_idle(self, pids: Collection[int], memory_used_bytes: float) -> None:
-        """No server of ours lives: whoever computes now is foreign, whatever its number."""
+        """No server of ours lives: any process that computes now is foreign, whatever its number."""
         self.before, self.adopted = set(pids), set()
         self.hidden_bytes = 0.0 if pids else memory_used_bytes
 

@@ -20,7 +20,7 @@ from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 
-Stock = frozenset[tuple[str, str, int]]
+CachedFiles = frozenset[tuple[str, str, int]]
 """Folder, name and inode of each file: one that is written anew and put in an old one's place has another inode."""
 
 # Triton names a kernel's files after the kernel in this one.
@@ -56,7 +56,7 @@ def _name_user(env: Mapping[str, str]) -> str:
     return f"uid_{os.getuid()}"
 
 
-def take_stock(folders: Iterable[Path]) -> Stock:
+def list_cached(folders: Iterable[Path]) -> CachedFiles:
     """List the files below `folders`. What goes away or cannot be read meanwhile is left out."""
     found: set[tuple[str, str, int]] = set()
     left = [str(folder) for folder in folders]
@@ -73,7 +73,7 @@ def take_stock(folders: Iterable[Path]) -> Stock:
     return frozenset(found)
 
 
-def name_added(before: Stock, after: Stock) -> tuple[str, ...]:
+def name_added(before: CachedFiles, after: CachedFiles) -> tuple[str, ...]:
     """Name each folder that gained a file: by Triton's kernel where it is one's, else by itself and the one above."""
     gained: dict[str, list[str]] = {}
     for folder, file, _ in after - before:

@@ -28,7 +28,7 @@ from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
 from perfgate.serving.watch.gpu_tenants import Tenants, Ticker, summarize_gpu
-from perfgate.serving.watch.other_work import count_work, list_caches, name_added, take_stock
+from perfgate.serving.watch.other_work import count_work, list_cached, list_caches, name_added
 from perfgate.storage.journal import cut_torn_member
 
 PERIOD_S = 0.2
@@ -52,7 +52,7 @@ class Tick:
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """A window being watched; when it ends, `readings` is filled, and `failure` says why nobody can rely on them.
+    """A window being watched; when it ends, `readings` is filled, and `failure` says why they cannot be relied on.
 
     `compiled` names what a compiler added to the server's caches meanwhile.
     """
@@ -73,7 +73,7 @@ class Telemetry:
     def __init__(self, folder: Path, gpu: GpuMonitor | None) -> None:
         """Watch from now on; nothing is read before the first server starts.
 
-        Half of a window's samples, which a gate that was killed left, are taken away: nobody could read those behind it.
+        Half of a window's samples, which a gate that was killed left, are taken away: those behind it could not be read.
         """
         self._path = folder / TELEMETRY_FILE
         cut_torn_member(self._path)
@@ -122,7 +122,7 @@ class Telemetry:
         gauges = Ticker(lambda: scrape(live) if live else None, SCRAPE_PERIOD_S, SCRAPE_DELAY_S)
         ticks = Ticker(self._tick, PERIOD_S)
         known = server.log_bytes
-        stock = take_stock(list_caches(server.launch))
+        cached = list_cached(list_caches(server.launch))
         before = (read_times(os.getpid()), scrape(url) if url else None)
         ticks.start()
         gauges.start()
@@ -134,7 +134,7 @@ class Telemetry:
         after = (read_times(os.getpid()), scrape(url) if url else None)
         batches = read_batches(server.log, known, server.launch.engine.batch)
         watch.readings |= self._summarize(ticks, gauges, before, after, batches)
-        watch.compiled = name_added(stock, take_stock(list_caches(server.launch)))
+        watch.compiled = name_added(cached, list_cached(list_caches(server.launch)))
         for name, count in count_work(server, known, watch.compiled).items():
             watch.readings[name] = max(watch.readings.get(name, 0.0), count)
         if server.leaders:

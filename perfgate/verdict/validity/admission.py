@@ -71,7 +71,7 @@ def find_problems(session: Session, scenario: Scenario) -> tuple[str, ...]:
     checks = (
         iter(session.problems),
         check_kernels(session.kernels),
-        iter(session.damage),
+        (damage.sentence for damage in session.damage),
         check_superseded(session, scenario),
         check_use(session.expert_use),
         check_asked(session.windows, session.expert_use) if "expert_use" in session.checks else iter(()),

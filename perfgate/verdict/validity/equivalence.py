@@ -1,4 +1,4 @@
-"""Does the candidate still give the base's answers? A kernel that is wrong may be as fast as it likes.
+"""Does the candidate still give the base's answers? A wrong kernel may well be faster, so speed alone proves nothing.
 
 Batched low-precision kernels do not repeat to the last bit, and one flipped bit may flip a greedy token, after which two
 answers have nothing in common. So what is judged is the drift of log-probs wherever both servers saw the same text: at every
@@ -51,10 +51,10 @@ class Drift:
     first: tuple[int, int] | None
 
 
-def measure_drift(reference: Answers, other: Answers) -> Drift:
+def compare_starts(reference: Answers, other: Answers) -> Drift:
     """Compare two starts' replies to the same prompts."""
     pairs = list(zip(reference.replies, other.replies, strict=True))
-    spread = measure_spread(reference)
+    spread = measure_logprob_deviation(reference)
     differences = [_list_differences(one, two) for one, two in pairs]
     means = [fmean(found) / spread for found in differences]
     flipped = [(token, prompt) for prompt, pair in enumerate(pairs) if (token := find_difference(*pair)) is not None]
@@ -71,7 +71,7 @@ def measure_drift(reference: Answers, other: Answers) -> Drift:
     )
 
 
-def measure_spread(answers: Answers) -> float:
+def measure_logprob_deviation(answers: Answers) -> float:
     """The standard deviation, in nats, of the log-probs of all prompts' tokens."""
     return pstdev(value for reply in answers.replies for value in reply.prompt_logprobs)
 
@@ -110,10 +110,10 @@ def compare_answers(answers: Sequence[Answers], rules: Equivalence) -> AnswerCom
     sound = [found for found in answers if found.problem is None]
     bases = [found for found in sound if found.arm is Arm.BASE]
     candidates = [found for found in sound if found.arm is Arm.CANDIDATE]
-    if not bases or not candidates or any(measure_spread(base) < MIN_SPREAD_NATS for base in bases):
+    if not bases or not candidates or any(measure_logprob_deviation(base) < MIN_SPREAD_NATS for base in bases):
         return None
-    drifts = [(measure_drift(base, candidate), candidate.name) for base, candidate in product(bases, candidates)]
-    own = [measure_drift(one, two) for one, two in combinations(bases, 2)]
+    drifts = [(compare_starts(base, candidate), candidate.name) for base, candidate in product(bases, candidates)]
+    own = [compare_starts(one, two) for one, two in combinations(bases, 2)]
     drift, name = max(drifts, key=lambda pair: max(pair[0].mean / rules.max_mean_drift, pair[0].worst / rules.max_prompt_drift))
     return AnswerComparison(
         drift=drift,
@@ -136,7 +136,7 @@ def check_equivalence(answers: Sequence[Answers], rules: Equivalence) -> Iterato
         yield "the starts were asked different equivalence prompts, so their answers cannot be compared; measure again"
         return
     for found in answers:
-        if found.problem is None and found.arm is Arm.BASE and measure_spread(found) < MIN_SPREAD_NATS:
+        if found.problem is None and found.arm is Arm.BASE and measure_logprob_deviation(found) < MIN_SPREAD_NATS:
             yield (
                 f"{found.name}: gives every token the same log-prob, so a wrong candidate could not be told from a right one; "
                 "serve weights that mean something, or set equivalence.enabled = false"

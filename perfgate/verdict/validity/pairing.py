@@ -184,7 +184,7 @@ def summarise(windows: Iterable[Window], metric: str) -> float:
     return median(badness(window.run.values[metric]) for window in windows)
 
 
-def measure_spread(windows: Iterable[Window], metric: str) -> float | None:
+def measure_window_variance(windows: Iterable[Window], metric: str) -> float | None:
     """The variance of log values within one start; None for a single window."""
     badness = METRICS[metric].badness
     values = [badness(window.run.values[metric]) for window in windows]

@@ -1,0 +1,174 @@
+"""A release is tried row by row: what a failed row leaves untried, what is written, and the page of all releases."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.cli.machine import engine as command
+from perfgate.engines.insides import order_version
+from perfgate.engines.sglang_insides import SGLANG_INSIDES
+from perfgate.errors import EngineError, EvidenceError, InputError, ServerError
+from perfgate.releases import suite
+from perfgate.releases.capabilities import CAPABILITIES, Capability
+from perfgate.releases.compatibility import list_unexplained, write_compatibility
+from perfgate.releases.suite import ReleaseRecord, Tried, load_releases, store_release, try_release
+from tests.fakes.requests import Silent
+
+ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "benchmarks" / "engines" / "results"
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
+
+
+def make_record(version="0.5.23", **states):
+    """A release in which everything works but for what `states` says, by name."""
+    rows = tuple(Tried(name=one.name, state=states.get(one.name, "works"), said="12 | 13", took_s=1.0) for one in CAPABILITIES)
+    return ReleaseRecord(package="sglang", version=version, date="2026-11-22", facts={"torch": "2.13.0"}, rows=rows)
+
+
+def fail(_):
+    raise ServerError("ended by itself (log /tmp/x/server.log)")
+
+
+def pass_(_):
+    return "seen"
+
+
+@pytest.fixture
+def try_rows(monkeypatch):
+    """Try rows of these names, of which those that begin with "bad" fail and those that end in "!" are vital."""
+
+    def run(*names):
+        rows = tuple(
+            Capability(name=name, what="", attempt=fail if name.startswith("bad") else pass_, is_vital=name.endswith("!"))
+            for name in names
+        )
+        monkeypatch.setattr(suite, "CAPABILITIES", rows)
+        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), Silent()))
+
+    return run
+
+
+def test_try_all__goes_on_after_what_does_not_work(try_rows):
+    rows = try_rows("a!", "bad b", "c")
+
+    assert [(row.name, row.state) for row in rows] == [("a!", "works"), ("bad b", "fails"), ("c", "works")]
+    assert rows[1].said == "ended by itself (log server.log)"
+
+
+def test_try_all__without_a_server_nothing_else_can_be_tried(try_rows):
+    rows = try_rows("a", "bad start!", "c", "d!")
+
+    assert [row.state for row in rows] == ["works", "fails", "untried", "untried"]
+    assert rows[-1].said == "needs bad start!"
+
+
+def test_try_release__of_a_python_without_the_engine(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "read_fingerprint", lambda _: SimpleNamespace(facts={"sglang": "absent"}))
+
+    with pytest.raises(EngineError, match="has no sglang; `perfgate engine install VERSION DIR`"):
+        try_release(sys.executable, tmp_path / "new", Silent())
+    assert not (tmp_path / "new").exists()
+
+
+def test_try_release__into_a_folder_that_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "read_fingerprint", lambda _: SimpleNamespace(facts={"sglang": "0.5.23"}))
+
+    with pytest.raises(InputError, match="is there already"):
+        try_release(sys.executable, tmp_path, Silent())
+
+
+def test_store_release__is_read_back(tmp_path):
+    found = make_record(flush="fails")
+
+    assert store_release(found, tmp_path / "results").name == "sglang-0.5.23.json"
+    assert load_releases(tmp_path / "results") == [found]
+
+
+def test_load_releases__of_a_file_that_is_none(tmp_path):
+    (tmp_path / "sglang-0.6.json").write_text('{"package": "sglang"}')
+
+    with pytest.raises(EvidenceError, match=r"sglang-0\.6\.json: version: .*perfgate engine try"):
+        load_releases(tmp_path)
+
+
+def test_list_unexplained__what_no_limit_explains():
+    found = make_record("0.5.23", GSM8K="fails", flush="fails", stop="untried")
+
+    assert [row.name for row in list_unexplained(found)] == ["flush", "stop"]
+
+
+def test_write_compatibility__releases_in_their_order_and_reasons_below():
+    page = write_compatibility([make_record("0.5.9", flush="fails"), make_record("0.5.23", GSM8K="fails")])
+
+    assert "| 0.5.9 | 0.5.23 |" in page
+    assert "| flush | a known prefix is unknown after the cache was emptied | **no** | yes |" in page
+    assert "- 0.5.9, flush: not explained: 12 \\| 13.\n" in page
+    assert "- 0.5.23, GSM8K: the wheels no longer carry `sglang.test.simple_eval_gsm8k`.\n" in page
+
+
+def test_write_compatibility__the_newest_record_of_an_older_suite():
+    found = make_record("0.5.23")
+
+    assert "| stop | it ends and leaves no process | untried |" in write_compatibility([replace(found, rows=found.rows[:-1])])
+
+
+def test_recorded__all_releases_without_a_gap_that_nobody_explained():
+    records = load_releases(RECORDED)
+
+    versions = sorted((one.version for one in records), key=order_version)
+    assert versions[0] == SGLANG_INSIDES.first
+    assert versions[-1] == SGLANG_INSIDES.last
+    assert [(one.version, row.name) for one in records for row in list_unexplained(one)] == []
+
+
+def test_page__is_what_the_records_say():
+    assert PAGE.read_text(encoding="utf-8") == write_compatibility(load_releases(RECORDED)), (
+        "perfgate engine table benchmarks/engines/results > docs/reference/compatibility.md"
+    )
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """Have a release be tried, and installed, without a server."""
+
+    def use(found):
+        monkeypatch.setattr(command, "try_release", lambda *_: found)
+        monkeypatch.setattr(command, "install_release", lambda _, folder, __: folder / "bin" / "python")
+        monkeypatch.setattr(command, "list_versions", lambda _: ["0.5.22", "0.5.23", "0.5.24"])
+
+    return use
+
+
+def test_try__says_what_fails_and_why_it_matters(tried, tmp_path, capsys):
+    tried(make_record("0.5.24", flush="fails", GSM8K="fails"))
+
+    code = main(["engine", "try", "--record", str(tmp_path)])
+
+    assert (code, capsys.readouterr().out) == (3, "flush: 12 | 13\nsglang 0.5.24: 19 of 21 work\n")
+    assert [one.version for one in load_releases(tmp_path)] == ["0.5.24"]
+
+
+def test_bump__tries_the_release_after_the_last(tried, tmp_path, capsys):
+    tried(make_record("0.5.24"))
+
+    code = main(["engine", "bump", "--environments", str(tmp_path), "--record", str(tmp_path / "new")])
+
+    assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24: 21 of 21 work\n")
+
+
+def test_bump__where_there_is_none_yet(tried, tmp_path, capsys):
+    tried(make_record("0.5.24"))
+    store_release(make_record("0.5.24"), tmp_path)
+
+    code = main(["engine", "bump", "--environments", str(tmp_path), "--record", str(tmp_path)])
+
+    assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24 is the newest release\n")
+
+
+def test_install__of_a_release_needs_a_folder(capsys):
+    assert main(["engine", "install", "0.5.23"]) == 2
+    assert "perfgate engine install 0.5.23 DIR" in capsys.readouterr().err
