@@ -48,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What one start answered. `problem` says why that is no answer; then there are no replies."""
+    """What one start answered. `problem` is what a reader found to be wrong with the answer; then there are no replies."""
 
     arm: Arm
     block: int

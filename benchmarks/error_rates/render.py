@@ -20,6 +20,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.chart.curves import choose_sign
 from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
 from perfgate.report.chart.svg import Drawing, LegendEntry, Panel, Scale, SvgElement, dot, line, trace
+from perfgate.stats.binomial import bound_rate
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO
 
 HERE = Path(__file__).parent
@@ -65,10 +66,19 @@ def write_page(found: Mapping[str, Any]) -> str:
         stall_loss=STALL_LOSS,
         usual_ratio=USUAL_RATIO,
         calibrated_blocks=CALIBRATED_BLOCKS,
+        apart=count_apart(found),
     )
     # Blocks of the template leave a line too few around headings, or too many elsewhere.
     page = re.sub(r"\n(#+ .*)\n", r"\n\n\1\n\n", page)
     return re.sub(r"\n{3,}", "\n\n", page)
+
+
+def count_apart(found: Mapping[str, Any]) -> dict[str, float]:
+    """Verdicts on equal arms that share no block, over all designs: false alarms, verdicts, and the 95 % bound of the rate."""
+    goals = [design["goals"]["false_alarms"]["disjoint"] for design in found["designs"] if design["goals"] is not None]
+    counted = [one for one in goals if one is not None]
+    alarms, verdicts = (sum(one[name] for one in counted) for name in ("count", "tries"))
+    return {"alarms": alarms, "verdicts": verdicts, "upper95": bound_rate(alarms, verdicts) if verdicts else 1.0}
 
 
 def list_cases(found: Mapping[str, Any], design: Row) -> list[Row]:

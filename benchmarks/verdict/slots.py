@@ -7,6 +7,11 @@ of a session exchange from block to block: the *leader*. Ports are drawn anew fo
 stored session of equal arms this counts the mean difference of its blocks, what the scatter of its windows alone makes of that,
 and how much of it goes with the leader.
 
+Two questions are asked. Do sessions differ from zero by more than windows explain? Cochran's Q says so of whatever sticks to a
+start, a block or a session. Do they by more than their own blocks differ? That is what the rule assumes of an offset, which
+more blocks do not average. The ratio F of mean squares says how large it is, and what it may be at most; as sessions scatter
+unlike, its chance is counted by flipping the signs of blocks, which what sticks to an arm does not survive.
+
 Arms are summed up by the mean of their windows here, not by the median that the verdict takes, for its error is known from
 their scatter. The bounds of the offset's standard deviation are where Cochran's Q leaves the middle 90 % of chi-square
 (Viechtbauer, "Confidence intervals for the amount of heterogeneity in meta-analysis", Statistics in Medicine 26, 2007).
@@ -22,6 +27,9 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.error_rates.recordings import Entry, Recording, read_list, read_recordings
 from benchmarks.error_rates.studies import count_beside
 from benchmarks.verdict.estimators import ROUTED
@@ -30,6 +38,7 @@ from perfgate.core import Arm
 from perfgate.metrics import METRICS
 from perfgate.results.records import EVENTS_FILE
 from perfgate.stats import special
+from perfgate.stats.components import find_offset_variance
 from perfgate.storage.journal import read_lines
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
@@ -38,6 +47,7 @@ from perfgate.verdict.validity.pairing import Block
 LIST = Path(__file__).parents[1] / "error_rates" / "sessions.toml"
 SHOWN = ("output_tok_per_s", "median_itl_ms")
 CONFIDENCE = 0.95
+FLIPS, SEED = 2000, 7
 MOST = 0.1
 """No offset is searched beyond it."""
 
@@ -104,12 +114,31 @@ def pool_leader(offsets: Sequence[Offset]) -> tuple[float, float]:
     return fsum(leader * weight for leader, weight in known) / total, total**-0.5
 
 
+def count_flips(sessions: Sequence[Sequence[float]], rng: np.random.Generator) -> float:
+    """How often blocks with signs drawn anew agree within sessions as much as the recorded ones."""
+    found = [np.array(one) for one in sessions]
+    seen = _agree(found)
+    drawn = ([one * rng.choice((-1.0, 1.0), len(one)) for one in found] for _ in range(FLIPS))
+    return sum(_agree(one) >= seen - 1e-12 for one in drawn) / FLIPS
+
+
+def _agree(sessions: Sequence[NDArray[np.float64]]) -> float:
+    """The squared sum of each session's differences over the sum of their squares: 1 by chance, more where they agree."""
+    return fsum(float(one.sum() ** 2 / (one**2).sum()) for one in sessions)
+
+
+def bound_by_ratio(between: float, within: float, df: tuple[int, int], blocks: float) -> float:
+    """The largest standard deviation of an offset that leaves a chance of 5 % to as small a ratio of mean squares."""
+    least = float(special.fdtri(*df, 1 - CONFIDENCE))
+    return sqrt(max(0.0, between / least - within) / blocks)
+
+
 def list_recordings() -> list[Recording]:
-    """Every stored session of equal arms whose blocks have two arms, in the order of the list; those that route come first."""
+    """Every stored session of equal arms whose servers lived side by side; those that route come first."""
     routed = [Entry(folder=path.parent, kind="aa", label="equal arms") for path in sorted(ROUTED.glob("*/session.json"))]
     listed = [entry for entry in read_list(LIST) if entry.kind == "aa"]
     found, _ = read_recordings((*routed, *listed))
-    return found
+    return [one for one in found if one.scenario.blocks.resident == "both"]
 
 
 def compare_caches(folder: Path) -> str:
@@ -149,6 +178,7 @@ def group(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, A
         "caches the same": [row for row in rows if row["caches"] == "the same"],
         "caches different": [row for row in rows if row["caches"] == "different"],
         "weights that route": [row for row in rows if row["routes"]],
+        "dummy weights": [row for row in rows if not row["routes"]],
     }
 
 
@@ -157,14 +187,24 @@ def sum_up(name: str, rows: Sequence[Mapping[str, Any]], metric: str) -> dict[st
     offsets = [row["offsets"][metric] for row in rows]
     leader, leader_error = pool_leader(offsets)
     q = find_q(offsets)
+    many = [one.differences for one in offsets if len(one.differences) > 1]
+    blocks = sum(map(len, many))
+    within = fsum(variance(found) * (len(found) - 1) for found in many) / (blocks - len(many))
+    between = fsum(len(found) * fmean(found) ** 2 for found in many) / len(many)
+    turns = [[value - leader * (-1) ** place for place, value in enumerate(found)] for found in many]
     return {
         "group": name,
         "metric": metric,
         "sessions": len(offsets),
+        "blocks": sum(len(one.differences) for one in offsets),
+        "block_sd": round(sqrt(within), 6),
+        "f": round(between / within, 3),
+        "flips": count_flips(turns, np.random.default_rng(SEED)),
+        "offset": round(sqrt(find_offset_variance(many)), 6),
+        "offset_most": round(bound_by_ratio(between, within, (len(many), blocks - len(many)), blocks / len(many)), 6),
         "q": round(q, 3),
-        "p": round(float(special.chdtrc(len(offsets), q)), 5),
-        "offset_low": round(bound_offset(offsets, 1 - CONFIDENCE), 6),
-        "offset_high": round(bound_offset(offsets, CONFIDENCE), 6),
+        "q_p": round(float(special.chdtrc(len(offsets), q)), 5),
+        "beyond_windows": [round(bound_offset(offsets, one), 6) for one in (1 - CONFIDENCE, CONFIDENCE)],
         "leader": round(leader, 6),
         "leader_error": round(leader_error, 6),
     }

@@ -76,7 +76,7 @@ def _load(folder: Path, record: AnswerRecord) -> Answers:
     try:
         return replace(asked, replies=read_replies(question, _read_raw(folder, record)))
     except ReplyError as error:
-        return replace(asked, problem=f"{asked.name}: {error}")
+        return replace(asked, problem=str(error))
 
 
 def _read_raw(folder: Path, record: AnswerRecord) -> bytes:

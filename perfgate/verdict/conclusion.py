@@ -16,6 +16,7 @@ from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.differences import describe_arms, software_differences
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
 from perfgate.verdict.series import MetricSeries
+from perfgate.verdict.states import describe_states
 from perfgate.verdict.validity.admission import name_disturbed
 from perfgate.verdict.validity.pairing import Flaw, group_starts
 
@@ -34,12 +35,13 @@ MAX_LOSS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What was concluded, from how many blocks."""
+    """What was concluded, from how many blocks, and what they tell of the machine."""
 
     outcome: Outcome
     judgements: tuple[Judgement, ...]
     reasons: tuple[str, ...]
     blocks: int = 0
+    states: tuple[str, ...] = ()
 
 
 def add_estimate(judgement: Judgement, found: Estimate, *, sign: float = 1.0, widest: float = MAX_LOG) -> Judgement:
@@ -94,7 +96,10 @@ def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries],
         judgements = tuple(_withhold(judgement) for judgement in judgements)
     reasons = explain(outcome, policy, judgements, decision.look, measured)
     blocks = decision.look or measured
-    return _build(session, policy, Conclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks))
+    states = tuple(describe_states(session, policy, readings, blocks))
+    return _build(
+        session, policy, Conclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks, states=states)
+    )
 
 
 def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
@@ -222,7 +227,7 @@ def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:
         hardware=fingerprint.facts.get("hardware", "unknown") if fingerprint else "unknown",
         judgements=answer.judgements,
         reasons=answer.reasons,
-        warnings=tuple(_warn(session, policy)),
+        warnings=(*_warn(session, policy), *answer.states),
         uncalibrated=policy.calibrated_blocks < CALIBRATED_BLOCKS,
         blocks=answer.blocks,
         windows=answer.blocks * policy.scenario.blocks.windows * policy.design,

@@ -167,8 +167,8 @@ def test_gate__stopped_while_both_servers_load(tmp_path):
     path, folder, state = tmp_path / "scenario.toml", tmp_path / "out", tmp_path / "state"
     path.write_text(build_text(**{"calibrate_first = true": "calibrate_first = false"}))
     process = start_perfgate(state, "gate", path, "--out", folder, FAKE_ENGINE="never_ready")
-    logs = [folder / "logs" / name for name in ("server-01-base.log", "server-02-candidate.log")]
-    while not all(log.exists() and log.stat().st_size for log in logs):
+    events = folder / "events.jsonl"
+    while not events.exists() or events.read_text().count('"server_started"') < 2:
         time.sleep(0.05)
     time.sleep(0.5)  # by then both are asked
     process.send_signal(signal.SIGTERM)

@@ -20,6 +20,9 @@ AFFORDABLE_BLOCKS = 24
 
 BISECT_MINUTES = 60
 
+REACH = 1.645
+"""How many standard errors a bound of 95 % lies away at least: Student's t with as many degrees of freedom as there can be."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -126,13 +129,14 @@ def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]
     doubtful = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
     if not doubtful:
         return Advice(sentence="measure A/B blocks: this evidence decides nothing.", commands=(power,))
-    needs = [(_count_needed(one.judgement, verdict.blocks), wording.title(one.judgement)) for one in doubtful]
+    offset = float(verdict.policy.get("usual_offset_log", 0.0))
+    needs = [(_count_needed(one.judgement, verdict.blocks, offset), wording.title(one.judgement)) for one in doubtful]
     most, title = max(needs, key=lambda need: need[0] or AFFORDABLE_BLOCKS**2)
     if most is None or most > AFFORDABLE_BLOCKS:
         count = "no number of blocks settles" if most is None else f"only about {most} blocks settle"
         sentence = (
-            f"{title} is undecided, and {count} it. Cheapest: fix what makes it noisy, widen its margin, or show it without "
-            "gating (advisory = true)."
+            f"{title} is undecided, and {count} it. Cheapest: store more sessions of equal arms, fix its noise, widen "
+            "its margin, or show it without gating (advisory = true)."
         )
         return Advice(sentence=sentence, commands=(power,))
     minutes = _measure_block(session)
@@ -144,22 +148,28 @@ def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]
     return Advice(sentence=sentence, commands=(power,))
 
 
-def _count_needed(judgement: Judgement, blocks: int) -> int | None:
+def _count_needed(judgement: Judgement, blocks: int, offset: float) -> int | None:
     """How many blocks settle a metric whose true change is the one that is seen; None where none do.
 
-    An interval shrinks with the root of the blocks. Beyond half the margin it must leave zero as far as the test asks, within
-    it the interval must end before the margin.
+    Beyond half the margin the interval must leave zero as far as the test asks, within it the interval must end before the
+    margin. Its error is that of an `offset` of the session, on the log scale, which no block averages, and of blocks, which the
+    root of their number divides.
     """
     bounds = worse_bounds(judgement)
     if bounds is None or not blocks:
         return None
     _, seen, high = bounds
     margin = log1p(judgement.margin_ratio)
-    if seen > margin / 2:
-        ratio = None if judgement.fails_from is None else log1p(judgement.fails_from) / seen
+    error = (high - seen) / REACH
+    if seen <= margin / 2:
+        allowed = (margin - seen) / REACH
+    elif judgement.fails_from is not None:
+        allowed = error * seen / log1p(judgement.fails_from)
     else:
-        ratio = (high - seen) / (margin - seen)
-    return None if ratio is None else max(ceil(blocks * ratio**2), blocks + 1)
+        return None
+    if allowed <= offset:
+        return None
+    return max(ceil(blocks * (error**2 - offset**2) / (allowed**2 - offset**2)), blocks + 1)
 
 
 def _measure_block(session: Session) -> float | None:

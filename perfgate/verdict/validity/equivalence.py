@@ -131,7 +131,7 @@ def _give_way(tolerance: float, factor: float, own: Sequence[float]) -> float:
 
 def check_equivalence(answers: Sequence[Answers], rules: Equivalence) -> Iterator[str]:
     """Name every reason why the candidate's answers are not the base's."""
-    yield from (found.problem for found in answers if found.problem is not None)
+    yield from (f"{found.name}: {found.problem}" for found in answers if found.problem is not None)
     if len({found.question for found in answers}) > 1:
         yield "the starts were asked different equivalence prompts, so their answers cannot be compared; measure again"
         return

@@ -1,0 +1,130 @@
+"""What recorded sessions say of noise: segments of a window, what an offset goes with, and the page that tells it."""
+
+from __future__ import annotations
+
+from math import sqrt
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks.verdict.estimators import ESTIMATORS, TODAY, Found, judge
+from benchmarks.verdict.modes import find_shares
+from benchmarks.verdict.noise_page import PAGE, RESULTS, write_page
+from benchmarks.verdict.record import read_results
+from benchmarks.verdict.segments import list_steps, measure_segments, place_requests
+from benchmarks.verdict.slots import Offset, bound_offset, count_flips, find_q, measure_offset, pool_leader
+from perfgate.verdict.validity.pairing import Block
+
+
+def make_fields(gap_s, *, requests=4, gaps=160, concurrency=2):
+    return {"ttfts": [0.1] * requests, "itls": [[gap_s] * gaps] * requests, "max_concurrency": concurrency}
+
+
+def test_place_requests__the_next_begins_where_a_place_is_free():
+    assert place_requests([0.1, 0.1, 0.2], [[0.4], [0.9], [0.5]], 2) == pytest.approx([0.0, 0.0, 0.5])
+
+
+def test_list_steps__means_of_steps_in_the_middle_of_their_time():
+    sizes, middles = list_steps(make_fields(0.01, requests=1, gaps=16, concurrency=1), 8)
+
+    assert sizes == pytest.approx([10.0, 10.0])
+    assert middles == pytest.approx([0.1 + 0.04, 0.1 + 0.12])
+
+
+def test_measure_segments__one_a_second():
+    # Two waves of 0.1 + 160 x 0.01 s: 3.4 s
+    segments = measure_segments(make_fields(0.01))
+
+    assert len(segments) == 3
+    assert segments == pytest.approx([10.0] * 3)
+
+
+def make_found(name, values, *, is_equal=True, is_seen=False):
+    differences = dict.fromkeys(ESTIMATORS, tuple(values[1])) | {TODAY: tuple(values[0])}
+    return Found(name=name, load="l", is_equal=is_equal, is_seen=is_seen, differences=differences)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "factor", "answer", "wins"),
+    [(6, 0.5, 1.0, True), (5, 0.5, 1.0, False), (6, 0.9, 1.0, False), (6, 0.5, 0.7, False)],
+)
+def test_judge__by_scatter_answer_and_number(blocks, factor, answer, wins):
+    today = [0.01 * (-1) ** block for block in range(blocks)]
+    sessions = [
+        make_found("equal", (today, [factor * value for value in today])),
+        make_found("slowed", ([0.05], [answer * 0.05]), is_equal=False),
+        make_found("before", ([1.0] * 9, [0.0] * 9), is_seen=True),
+    ]
+    rows = list(judge(sessions))
+
+    assert {row["wins"] for row in rows if row["estimator"] != TODAY} == {wins}
+    assert [row["wins"] for row in rows if row["estimator"] == TODAY] == [False]
+
+
+def test_find_shares__of_a_second_mode():
+    rng = np.random.default_rng(1)
+    fast = rng.normal(1.0, 0.005, (20, 30))
+    slow = np.where(rng.random((20, 30)) < 0.3, fast * 1.05, fast)
+
+    assert find_shares(list(fast)) == pytest.approx((0.0, 0.0), abs=0.01)
+    above, below = find_shares(list(slow))
+    assert above == pytest.approx(0.3, abs=0.05)
+    assert below == pytest.approx(0.0, abs=0.01)
+
+
+def make_windows(values):
+    return tuple(SimpleNamespace(run=SimpleNamespace(values={"median_itl_ms": value})) for value in values)
+
+
+def make_block(base, candidate):
+    return Block(number=1, base=make_windows(base), candidate=make_windows(candidate))
+
+
+def test_measure_offset__mean_error_and_leader():
+    scatter = (np.exp(-0.01), 1.0, np.exp(0.01))
+    faster = tuple(0.98 * value for value in scatter)
+    offset = measure_offset([make_block(scatter, faster), make_block(scatter, scatter)], "median_itl_ms")
+
+    assert offset.differences == pytest.approx((np.log(0.98), 0.0))
+    assert offset.error == pytest.approx(sqrt(2 * 0.01**2 / 3 / 2))
+    assert offset.leader == pytest.approx(np.log(0.98) / 2)
+    assert offset.leader_error == pytest.approx(offset.error)
+
+
+def test_bound_offset__between_chance_and_the_offset_that_was_drawn():
+    rng = np.random.default_rng(2)
+    means = rng.normal(0, sqrt(0.01**2 + 0.002**2), 200)
+    offsets = [Offset(differences=(mean, mean), error=0.002, leader=None) for mean in means]
+
+    low, high = bound_offset(offsets, 0.05), bound_offset(offsets, 0.95)
+
+    assert low < 0.01 < high or high < 0.01 < low
+    assert bound_offset([Offset(differences=(0.0, 0.0), error=0.002, leader=None)] * 5, 0.95) == 0.0
+    assert find_q(offsets) > len(offsets)
+
+
+def test_pool_leader__weighs_by_error():
+    sure, unsure = (
+        Offset(differences=(value, -value), error=error, leader=value) for value, error in ((0.01, 0.001), (0.1, 0.1))
+    )
+
+    leader, error = pool_leader([sure, unsure])
+
+    assert leader == pytest.approx(0.01, rel=0.01)
+    assert error == pytest.approx(sure.leader_error, rel=0.01)
+
+
+def test_count_flips__tells_blocks_that_agree_from_chance():
+    rng = np.random.default_rng(4)
+    agreeing = [(0.01, 0.012, 0.009, 0.011)] * 3
+    chance = rng.normal(0, 0.01, (10, 4)).tolist()
+
+    assert count_flips(agreeing, np.random.default_rng(1)) < 0.01
+    assert count_flips(chance, np.random.default_rng(1)) > 0.02
+
+
+def test_write_page__is_what_the_results_say():
+    found = {name: read_results(name) for name in RESULTS}
+
+    assert PAGE.read_text(encoding="utf-8") == write_page(found), "run `python -m benchmarks.verdict.noise_page`"

@@ -1,0 +1,51 @@
+"""How many blocks settle what is undecided: an offset of the session is no matter of blocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfgate.core import Outcome
+from perfgate.report.words.advice import BisectionAdvice, advise
+from perfgate.report.words.families import list_families
+from tests.fakes.sessions import make_scenario, make_session
+from tests.fakes.verdicts import POLICY, make_verdict, median
+
+SEARCH = BisectionAdvice(span=None, scenario=("unit",))
+
+
+def sentence(judgement, **policy):
+    verdict = make_verdict(Outcome.INCONCLUSIVE, [judgement], policy={**POLICY, **policy})
+    families = list_families(verdict.judgements, is_closed_loop=True)
+    return advise(verdict, make_session(make_scenario()), families, is_profiled=False, search=SEARCH).sentence
+
+
+def undecided(change, half_width, **more):
+    return median(change, half_width=half_width, margin=0.03, outcome=Outcome.INCONCLUSIVE, **more)
+
+
+@pytest.mark.parametrize(
+    ("offset", "told"),
+    [
+        (0.0, "plan looks up to 8 blocks"),
+        (0.01, "plan looks up to 11 blocks"),
+        (0.016, "only about 29 blocks settle it"),
+        (0.018, "no number of blocks settles it"),
+    ],
+)
+def test_advise__an_offset_takes_more_blocks_or_none_helps(offset, told):
+    # Four times the blocks halve the error of an even result to where the interval ends before the margin, without an offset.
+    assert told in sentence(undecided(0.0, 0.0592), usual_offset_log=offset)
+
+
+def test_advise__where_nothing_settles_names_what_is_cheapest():
+    told = sentence(undecided(0.0, 0.06), usual_offset_log=0.02)
+
+    assert told.startswith(
+        "Median ITL is undecided, and no number of blocks settles it. Cheapest: store more sessions of equal arms"
+    )
+
+
+def test_advise__a_loss_beyond_half_the_margin_needs_what_the_test_asks():
+    told = sentence(undecided(0.02, 0.03, fails_from=0.04), usual_offset_log=0.0)
+
+    assert "plan looks up to 8 blocks" in told
