@@ -110,7 +110,7 @@ def list_steps(repository: str, server_url: str, machines: Sequence[str], *, has
         ("" if has_label else f"Create the label {LABEL}", f"{site}/labels"),
         (f"Actions: {actions}", f"{site}/settings/actions"),
         ("A runner group for this repository alone", f"{server_url}/organizations/{owner}/settings/actions/runner-groups"),
-        (f"A machine of each kind: {', '.join(machines)}", f"{server_url}/{SOURCE}/blob/main/docs/runners.md"),
+        (f"A machine of each kind: {', '.join(machines)}", f"{server_url}/{SOURCE}/blob/main/docs/how-to/runners.md"),
         ("Look at the machines once", f"{site}/actions/workflows/perfgate-runners.yml"),
         (
             "Measure the main branch thrice, and merge what is proposed",

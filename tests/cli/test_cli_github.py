@@ -1039,6 +1039,8 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
     steps = re.findall(r"^(\d+)\. .*: https://github.com/\S+$", said, re.MULTILINE)
     assert steps == [str(number) for number in range(1, len(steps) + 1)]
     assert len(steps) == (8 if rights else 9)
+    (page,) = re.findall(r"/blob/main/(\S+)", said)
+    assert (DOCS.parent / page).exists()
     assert adopt(root) == 0
     assert ("label perfgate: there already" in capsys.readouterr().out) is bool(rights)
 
