@@ -19,6 +19,7 @@ FILES = {
     "test_docs.py": "docs",
     "test_docs_history.py": "docs",
     "test_docs_pictures.py": "docs",
+    "test_recipes.py": "docs",
 }
 """The mark of each file whose tests all need the same."""
 

@@ -81,6 +81,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate report perfgate-demo/regression --html page.html",
         "perfgate report perfgate-demo/regression --output comment.md",
     ),
+    "resolve": (
+        "perfgate resolve --base 0.5.22 --candidate 0.5.23",
+        "perfgate resolve --base 0.5.23 --base-triton 3.6.0 --candidate 0.5.23 --model qwen3-30b --gpu h200",
+    ),
     "run": ("perfgate run cpu-moe --candidate-env OMP_NUM_THREADS=2 --blocks 4",),
     "runner arm": ("perfgate runner arm head/python arms/head",),
     "runner cache harvest": ("perfgate runner cache harvest --slot 0",),

@@ -67,6 +67,11 @@ class Limit:
 LIMITS = (
     Limit(capability="GSM8K", since="0.5.16", why="the wheels no longer carry `sglang.test.simple_eval_gsm8k`"),
     Limit(
+        capability="kernels",
+        since="0.5.17",
+        why="the functions that the plug-in replaces take other parameters; asked for, it ends the server at its start",
+    ),
+    Limit(
         capability="structured output",
         since="0",
         last="0.5.17",

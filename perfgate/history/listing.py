@@ -74,16 +74,16 @@ def describe_events(series: LevelSeries) -> Iterator[str]:
 
 
 def describe_news(series: LevelSeries) -> str:
-    """The newest change of level, or a creep over its limit, as one sentence; empty where nothing moved."""
+    """A creep over its limit, or the newest change of level, as one line; empty where nothing moved."""
     where = f"{series.subject.scenario} on {series.subject.hardware}"
+    moved = f"{series.changes[-1].at:%Y-%m-%d}" if series.changes else ""
     if series.creep and series.creep.is_over:
-        return plain(
-            f"{series.subject.title} {percent(series.creep.ratio)} since {series.creep.anchor}, over its limit: {where}"
-        )
-    if not series.changes:
+        since = f"{series.creep.anchor}{moved and f', last change {moved}'}"
+        return plain(f"{series.subject.title} {percent(series.creep.ratio)} since {since}, over its limit: {where}")
+    if not moved:
         return ""
     last = series.changes[-1]
-    return plain(f"{series.subject.title} {percent(last.ratio)} ({_name_sense(last)}) since {last.at:%Y-%m-%d}: {where}")
+    return plain(f"{series.subject.title} {percent(last.ratio)} ({_name_sense(last)}) since {moved}: {where}")
 
 
 def describe_change(series: LevelSeries, change: LevelChange) -> str:

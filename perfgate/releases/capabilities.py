@@ -15,6 +15,7 @@ from perfgate.core import Arm, Run
 from perfgate.engines.engine import Engine
 from perfgate.errors import EngineError, EvidenceError
 from perfgate.evidence import Question
+from perfgate.machine.tools import Tool
 from perfgate.readers.bench_serving import read_window
 from perfgate.readers.printed_table import parse_tables
 from perfgate.readers.replies import ReplyError, draw_prompts, read_replies
@@ -35,6 +36,7 @@ from perfgate.serving.model.model_guard import read_vocabulary
 from perfgate.serving.model.tiny_model import vocabulary
 from perfgate.serving.profiling import profile_server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape
+from perfgate_moe.engines.switch import ON, VARIABLE
 
 DELAY_US = 200
 """How long a batch is delayed by the plug-in on trial."""
@@ -45,6 +47,11 @@ POLL_S = 0.25
 SEED = 7
 CHOICES = vocabulary()[100:102]
 """Two words between which a constrained answer has to choose."""
+
+HOOK = "from perfgate_moe.engines.plugin import register; register()"
+"""What SGLang does with a plug-in at a server's start."""
+
+_PYTHON = Tool(timeout_s=300.0, missing=EngineError, failed=EngineError)
 
 NEVER_RAISED = frozenset({"retracted"})
 """Counters that stay away until something happens that no trial makes happen."""
@@ -252,6 +259,13 @@ def slow_down(stand: Stand) -> str:
     return f"{spent.steps:.0f} batches delayed"
 
 
+def hook_kernels(stand: Stand) -> str:
+    """The kernels' plug-in finds the functions that it replaces, and knows their parameters. Nothing is computed."""
+    variables = [f"{name}={value}" for name, value in {**stand.engine.env, VARIABLE: ON[0]}.items()]
+    _PYTHON.call(["env", *variables, stand.server.launch.python, "-P", "-c", HOOK], name="the kernels' plug-in")
+    return "its functions are known"
+
+
 def constrain(stand: Stand) -> str:
     """An answer follows a grammar."""
     sampling = {"temperature": 0.0, "max_new_tokens": 8, "regex": f"({'|'.join(CHOICES)})"}
@@ -333,6 +347,7 @@ CAPABILITIES = (
     Capability(name="log: phases", what="seconds of the start's phases, read", attempt=read_start_phases),
     Capability(name="plug-in", what="a delay is put into each batch and told", attempt=slow_down),
     Capability(name="recorder", what="which experts the tokens choose, read", attempt=record_experts),
+    Capability(name="kernels", what="perfgate's MoE plug-in knows the functions that it replaces", attempt=hook_kernels),
     Capability(name="profile", what="a trace of one batch, read", attempt=profile),
     Capability(name="GSM8K", what="SGLang's evaluation lies in the wheel", attempt=read_evaluation),
     Capability(name="structured output", what="an answer follows a regular expression", attempt=constrain),

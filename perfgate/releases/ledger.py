@@ -9,9 +9,8 @@ from pathlib import Path
 from perfgate.core import Arm, Judgement, Verdict
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_releases import ENGINE
-from perfgate.errors import InputError
 from perfgate.gate.case import load_case
-from perfgate.gate.gate import GateJob, run_gate
+from perfgate.gate.gate import GateJob, name_calibration, run_gate
 from perfgate.metrics import METRICS
 from perfgate.releases.registry import find_previous, list_versions
 from perfgate.releases.suite import SCENARIO
@@ -55,22 +54,23 @@ class ReleaseStep:
 
 
 def add_release(version: str, environments: Path, folder: Path, progress: Progress, torch_index: str | None = None) -> Path:
-    """Measure a release against the one before it into a new folder below `folder`; return that folder.
+    """Measure a release against the one before it into a folder below `folder`; return that folder.
 
-    Both are installed below `environments`, where they are not there yet. Raise InputError for a release that no registry has.
+    Both are installed below `environments`, where they are not there yet. One that was cut off is gone on with. Raise
+    InputError for a release that no registry has, EvidenceError for one that was measured already.
     """
     previous = find_previous(list_versions(ENGINE), version)
     text, source = read_scenario_text(SCENARIO)
     target = folder / f"{ENGINE}-{previous}-{version}"
-    if target.exists():
-        raise InputError(f"{target}: is there already; move it away to measure this release again")
+    is_begun = target.exists() or name_calibration(target).exists()
     pythons = {}
     for arm, release in ((Arm.BASE, previous), (Arm.CANDIDATE, version)):
         progress.step(f"{arm.value}: {ENGINE} {release}")
         pythons[arm] = install_release(release, environments / release, torch_index)
     arms = {arm: ArmSpec(python=str(python)) for arm, python in pythons.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    run_gate(GateJob(scenario=parse_scenario(text, source), text=text, arms=arms, folder=target), progress)
+    job = GateJob(scenario=parse_scenario(text, source), text=text, arms=arms, folder=target, resume=is_begun)
+    run_gate(job, progress)
     return target
 
 

@@ -35,6 +35,7 @@ NOT_RUN = PLUMBING | {
     "model",
     "pack",
     "profile",
+    "resolve",
     "run",
 }
 MANY = 10

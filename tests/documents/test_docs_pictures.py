@@ -18,13 +18,28 @@ MAX_BYTES = 400_000
 ANEW = "is out of date: run `python docs/pictures/make_{name}.py {folder} docs/pictures/{name}.png` and look at it"
 
 
-@pytest.fixture(scope="module")
-def pictured():
-    """The module beside the pictures, which is no package."""
-    spec = importlib.util.spec_from_file_location("pictured", PICTURES / "pictured.py")
+def load_beside(name):
+    """A module beside the pictures, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, PICTURES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def pictured():
+    return load_beside("pictured")
+
+
+def test_drawings__of_the_statistics_are_of_todays_charts(tmp_path):
+    load_beside("make_statistics").draw(tmp_path)
+
+    for name in ("number-line.svg", "blocks.svg"):
+        assert (tmp_path / name).read_bytes() == (PICTURES / name).read_bytes(), (
+            "run `python docs/pictures/make_statistics.py docs/pictures`"
+        )
 
 
 @pytest.mark.parametrize("name", ["comment", "report"])

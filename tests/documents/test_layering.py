@@ -22,7 +22,7 @@ LAYERS = (
     {"scenario", "machine", "evidence"},
     {"readers", "results", "verdict", "check"},
     {"serving", "runner", "report"},
-    {"gate", "bisection", "history", "releases"},
+    {"gate", "bisection", "history", "resolution", "releases"},
     {"github"},
     {"cli", "api", "__main__"},
 )
@@ -86,6 +86,10 @@ EFFECTS = {
     "uuid",
     "zipfile",
 }
+
+# What an installation may lack, with a third of a second of scipy's.
+OPTIONAL = {"torch", "triton", "sglang", "vllm", "duckdb", "pyarrow", "otava"}
+SLOW = {"perfgate/stats/special": "scipy"}
 
 HEAVY = {"torch", "pandas", "scipy", "pydantic", "rich", "sglang", "jinja2", "httpx", "numpy"}
 
@@ -178,15 +182,15 @@ def find_parents(name):
     return {".".join(parts[:length]) for length in range(1, len(parts))}
 
 
-def find_effects(name, graph):
-    """Each way from module `name` to an effect, as the modules passed on it; the shortest one for each effect."""
+def find_effects(name, graph, effects=EFFECTS):
+    """Each way from module `name` to one of `effects`, as the modules passed on it; the shortest one for each."""
     ways, seen = [(name,)], {name}
     for way in ways:
         for imported in sorted(graph[way[-1]]):
             if imported in graph and imported not in seen:
                 seen.add(imported)
                 ways.append((*way, imported))
-    found = [(*way, imported) for way in ways for imported in sorted(graph[way[-1]]) if imported.split(".")[0] in EFFECTS]
+    found = [(*way, imported) for way in ways for imported in sorted(graph[way[-1]]) if imported.split(".")[0] in effects]
     return {way[-1].split(".")[0]: " -> ".join(way) for way in reversed(found)}
 
 
@@ -198,6 +202,38 @@ def graph():
 @pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path) or is_light_kernel(path)], ids=name_module)
 def test_imports__judging_reaches_no_process_file_network_or_clock(path, graph):
     assert find_effects(name_dotted(path), graph) == {}
+
+
+def list_inner_imports(source):
+    """The module of each import that stands in a function."""
+    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    for node in (node for function in functions for node in ast.walk(function)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def find_needless(name, source, graph):
+    """Imports in functions that any installation could make at the top."""
+    for module in list_inner_imports(source):
+        top = module.split(".")[0]
+        if top not in OPTIONAL and SLOW.get(name) != top and not (module in graph and find_effects(module, graph, OPTIONAL)):
+            yield module
+
+
+def test_imports__inside_a_function_may_be_missing(graph):
+    sources = {name_module(path): path.read_text(encoding="utf-8") for path in list_modules()}
+    needless = {name: list(find_needless(name, source, graph)) for name, source in sources.items()}
+
+    assert {name: found for name, found in needless.items() if found} == {}
+
+
+def test_find_needless__finds_what_it_should(graph):
+    lines = ("import torch", "import os", "from perfgate.history.query import read_history", "import perfgate.core")
+    source = "def f():" + "".join(f"\n    {line}" for line in lines)
+
+    assert list(find_needless("perfgate/gate/gate", source, graph)) == ["os", "perfgate.core"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perfgate import errors
 from perfgate.metrics import METRICS
 from tests.documents.command_line import PAGE, render
 
@@ -18,6 +19,7 @@ PHRASES = [
     for phrase in re.findall(r"`((?:\\`|[^`])+)`", line)
 ]
 MODULES = sorted((ROOT / "perfgate" / "verdict" / "validity").glob("*.py"))
+SERVING = sorted((ROOT / "perfgate" / "serving").rglob("*.py"))
 MIN_LENGTH = 30
 
 
@@ -42,11 +44,24 @@ def list_messages():
                     yield f"{path.stem}: {text}"
 
 
+def list_errors():
+    """Each sentence with which what happens in a session ends it."""
+    classes = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.PerfgateError)}
+    for path in SERVING:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and getattr(node.exc.func, "id", "") in classes:
+                text = read_static(node.exc.args[0])
+                # One that is put together elsewhere has its words there.
+                if len(text) >= MIN_LENGTH:
+                    yield f"{path.stem}: {text}"
+
+
 def test_list_messages__finds_them():
     assert len(list(list_messages())) > 30
+    assert len(list(list_errors())) > 60
 
 
-@pytest.mark.parametrize("message", list_messages())
+@pytest.mark.parametrize("message", [*list_messages(), *list_errors()])
 def test_troubleshooting__has_a_remedy_for_each_message(message):
     assert any(phrase.replace("\\`", "`") in message for phrase in PHRASES), "give it an entry in docs/troubleshooting.md"
 

@@ -8,7 +8,8 @@ import pytest
 
 from perfgate.history.changes import find_changes
 from perfgate.history.charts import COLOURS, HEIGHT, WIDTH, build_chart
-from perfgate.history.trends import LevelSeries, SeriesSubject, find_marks
+from perfgate.history.listing import describe_news
+from perfgate.history.trends import Creep, LevelSeries, SeriesSubject, find_marks
 from tests.fakes.history import BEGIN, FACTS, draw_levels, make_points
 
 SUBJECT = SeriesSubject(
@@ -111,3 +112,16 @@ def test_build_chart__a_gap_in_time_is_a_gap_in_the_picture():
     signs = [shape.at["cx"] for shape in pick(build_chart(replace(series, points=(first, second, late)), [""]), "mark")]
 
     assert signs[2] - signs[1] == pytest.approx(9 * (signs[1] - signs[0]), rel=0.02)
+
+
+def test_describe_news__what_moved_and_since_when():
+    moved = make_series(draw_levels([1000, 950]))
+    crept = replace(
+        moved, creep=Creep(anchor="v1", at=BEGIN, level=1000.0, ratio=-0.05, worse=0.053, limit=0.015), changes=moved.changes
+    )
+
+    assert describe_news(moved) == "Output throughput -4.9 % (worse) since 2026-01-21: nightly on a-gpu"
+    assert describe_news(crept) == (
+        "Output throughput -5.0 % since v1, last change 2026-01-21, over its limit: nightly on a-gpu"
+    )
+    assert not describe_news(make_series(draw_levels([1000])))

@@ -1,6 +1,8 @@
 """A row of the table fails on a server that does not do what it is about: each is asked of one that misbehaves."""
 
+import base64
 import json
+import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,9 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from perfgate.engines.table import ENGINES
-from perfgate.errors import EngineError, PerfgateError
+from perfgate.errors import EngineError, PerfgateError, ServerError
+from perfgate.evidence import KernelTime, KernelTrace
 from perfgate.releases import capabilities
 from perfgate.releases.capabilities import CAPABILITIES, CHOICES, DELAY_US, Stand
+from perfgate.results.expert_use import parse_raw
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.injection.injection_log import MEASURED
 
@@ -182,3 +186,94 @@ def test_read_printed__tables_that_say_something_else(tmp_path):
 
     with pytest.raises(PerfgateError, match="no table with the throughput of sglang"):
         capabilities.read_printed(stand)
+
+
+def make_stand(tmp_path, **changes):
+    """A stand whose server does what `changes` say, and whose load generator wrote `line`."""
+    line = changes.pop("line", b"")
+    launch = SimpleNamespace(engine=ENGINES["sglang-cpu"], model=tmp_path, python="python", ready_timeout_s=0.02)
+    facts = {"url": "http://127.0.0.1:1", "port": 1, "age_s": 0.0, "log": tmp_path / "server.log", "launch": launch}
+    facts |= {"expert_folder": tmp_path, "start": lambda: None, "raise_if_dead": lambda: None}
+    client = SimpleNamespace(wait_ready_once=lambda: None, measure=lambda *_: line)
+    return Stand(version="0.6.0", scenario=SCENARIO, server=SimpleNamespace(**facts | changes), client=client, folder=tmp_path)
+
+
+def test_start__a_port_that_opens(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert capabilities.start(make_stand(tmp_path, port=server.getsockname()[1])) == "port open"
+
+
+def test_start__a_port_that_never_opens(tmp_path):
+    with pytest.raises(EngineError, match="no port within 0 s"):
+        capabilities.start(make_stand(tmp_path, age_s=0.03))
+
+
+def test_start__a_process_that_ends(tmp_path):
+    def die():
+        raise ServerError("server ended by itself with exit code 1")
+
+    with pytest.raises(ServerError, match="exit code 1"):
+        capabilities.start(make_stand(tmp_path, raise_if_dead=die))
+
+
+def test_freeze__where_it_is_not_offered(tmp_path):
+    assert capabilities.freeze(make_stand(tmp_path, freeze_gc=lambda: True)) == "offered"
+    with pytest.raises(EngineError, match="/freeze_gc is not offered"):
+        capabilities.freeze(make_stand(tmp_path, freeze_gc=lambda: False))
+
+
+@pytest.mark.parametrize(
+    ("experts", "said"), [(8, "2 of 8 experts in 2 layers"), (16, r"\(16, 2, 2\), the model has \(8, 2, 2\)")]
+)
+def test_record_experts__of_the_model_and_of_another(tmp_path, monkeypatch, experts, said):
+    ids = base64.b64encode(bytes([0, 0, 1, 0] * 4)).decode()
+    texts = [{"tokens": [start, 5, 6, 7], "layers": [ids, ids]} for start in (1, 2)]
+    raw = parse_raw({"experts": experts, "top_k": 2, "prompt_len": 2, "tokens_a_step": 2, "texts": texts, "again": texts[:1]})
+    monkeypatch.setattr(capabilities, "probe", lambda *_: raw)
+
+    if experts == SCENARIO.model.experts:
+        assert capabilities.record_experts(make_stand(tmp_path)) == said
+    else:
+        with pytest.raises(EngineError, match=said):
+            capabilities.record_experts(make_stand(tmp_path))
+
+
+def test_profile__a_trace_in_which_nothing_took_time(tmp_path, monkeypatch):
+    def write(time_us):
+        trace = KernelTrace(kind="operator", spent={"aten::mm": KernelTime(time_us=time_us, count=1)})
+        monkeypatch.setattr(capabilities, "profile_server", lambda *_: SimpleNamespace(read=lambda: trace))
+
+    write(3.0)
+    assert capabilities.profile(make_stand(tmp_path)) == "1 operators"
+    write(0.0)
+    with pytest.raises(EngineError, match="a trace of no time"):
+        capabilities.profile(make_stand(tmp_path))
+
+
+def test_generate_load__records_that_lack_requests(tmp_path):
+    line = json.dumps({"backend": "sglang", "num_prompts": 32, "completed": 31, "output_throughput": 10.0}).encode() + b"\n"
+
+    with pytest.raises(PerfgateError, match=r"sglang\.jsonl: .*31"):
+        capabilities.generate_load(make_stand(tmp_path, line=line))
+
+
+def test_read_printed__without_a_load(tmp_path):
+    (tmp_path / "client.log").write_text("nothing")
+
+    with pytest.raises(EngineError, match="no load generator ran"):
+        capabilities.read_printed(make_stand(tmp_path))
+
+
+@pytest.mark.parametrize(("says", "code"), [("perfgate moe: 1: hooking", 0), ("perfgate: the unknown signature dae1", 1)])
+def test_hook_kernels__by_what_the_plug_in_says_at_a_start(tmp_path, says, code):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ntest "$SGLANG_MOE_FUSE_DOWN_SUM_REDUCE" = 1 || exit 9\necho "{says}" >&2\nexit {code}\n')
+    python.chmod(0o755)
+    stand = make_stand(tmp_path)
+    stand.server.launch.python = str(python)
+
+    if code:
+        with pytest.raises(EngineError, match=r"the kernels' plug-in: failed .*unknown signature dae1"):
+            capabilities.hook_kernels(stand)
+    else:
+        assert capabilities.hook_kernels(stand) == "its functions are known"

@@ -87,12 +87,15 @@ def test_add_release__that_has_none_before_it(measured, tmp_path, version, words
     assert not (tmp_path / "ledger").exists()
 
 
-def test_add_release__that_was_measured_already(measured, tmp_path):
-    (tmp_path / "ledger" / "sglang-0.5.22-0.5.23").mkdir(parents=True)
+@pytest.mark.parametrize(
+    ("left", "is_gone_on_with"), [("sglang-0.5.22-0.5.23", True), ("sglang-0.5.22-0.5.23-calibration", True), ("other", False)]
+)
+def test_add_release__that_was_cut_off_goes_on(measured, tmp_path, left, is_gone_on_with):
+    (tmp_path / "ledger" / left).mkdir(parents=True)
 
-    with pytest.raises(InputError, match="is there already"):
-        add_release("0.5.23", tmp_path, tmp_path / "ledger", Silent())
-    assert measured == []
+    add_release("0.5.23", tmp_path, tmp_path / "ledger", Silent())
+
+    assert [job.resume for job in measured] == [is_gone_on_with]
 
 
 def test_add__of_another_package(tmp_path, capsys):

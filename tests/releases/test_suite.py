@@ -148,7 +148,7 @@ def test_try__says_what_fails_and_why_it_matters(tried, tmp_path, capsys):
 
     code = main(["engine", "try", "--record", str(tmp_path)])
 
-    assert (code, capsys.readouterr().out) == (3, "flush: 12 | 13\nsglang 0.5.24: 19 of 21 work\n")
+    assert (code, capsys.readouterr().out) == (3, "flush: 12 | 13\nsglang 0.5.24: 20 of 22 work\n")
     assert [one.version for one in load_releases(tmp_path)] == ["0.5.24"]
 
 
@@ -157,7 +157,7 @@ def test_bump__tries_the_release_after_the_last(tried, tmp_path, capsys):
 
     code = main(["engine", "bump", "--environments", str(tmp_path), "--record", str(tmp_path / "new")])
 
-    assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24: 21 of 21 work\n")
+    assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24: 22 of 22 work\n")
 
 
 def test_bump__where_there_is_none_yet(tried, tmp_path, capsys):
@@ -169,6 +169,17 @@ def test_bump__where_there_is_none_yet(tried, tmp_path, capsys):
     assert (code, capsys.readouterr().out) == (0, "sglang 0.5.24 is the newest release\n")
 
 
-def test_install__of_a_release_needs_a_folder(capsys):
-    assert main(["engine", "install", "0.5.23"]) == 2
-    assert "perfgate engine install 0.5.23 DIR" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["0.5.23"], "perfgate engine install 0.5.23 DIR"), (["--torch-index", "https://x"], "--torch-index: goes with VERSION")],
+)
+def test_install__of_a_release_needs_a_folder(capsys, words, said):
+    assert main(["engine", "install", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_install__of_a_release_names_its_python(tried, tmp_path, capsys):
+    tried(make_record())
+
+    assert main(["engine", "install", "0.5.23", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'bin' / 'python'}\n"

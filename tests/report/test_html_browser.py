@@ -238,12 +238,14 @@ def test_page__never_scrolls_sideways_and_no_table_leaves_its_card(visit, name):
     """From the smallest phone to a wide screen, in one page: half of a laptop's screen and a tablet are among them."""
     page = visit(name, viewport=DESK)
     page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
-    found = {}
+    found, letters = {}, {}
     for width in (360, 390, 768, 1024, 1440, 1600):
         page.set_viewport_size({"width": width, "height": 900})
         found[width] = page.evaluate(OVERHANG)
+        letters[width] = min(figure["smallest"] for figure in page.evaluate(LOOK))
 
     assert found == dict.fromkeys(found, 0)
+    assert min(letters.values()) > 10, letters
 
 
 @pytest.mark.parametrize("name", ["profiled", "again"])

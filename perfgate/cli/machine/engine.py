@@ -47,6 +47,8 @@ def install(*, release: str | None, folder: Path | None, torch_index: str | None
         python = install_release(release, folder, torch_index)
         print_result(style, {"python": python, "installed": [f"{ENGINE}=={release}"]}, python)
         return
+    if torch_index is not None:
+        raise InputError("--torch-index: goes with VERSION and DIR; into this Python, pip installs the extra first")
     installed = install_engine()
     if style == "json":
         print_json({"python": sys.executable, "installed": installed})
@@ -119,6 +121,7 @@ def _list_recorded(record: Path | None) -> list[str]:
 def _try(python: str, out: Path | None, record: Path | None) -> ReleaseRecord:
     folder = out or Path(tempfile.mkdtemp(prefix="perfgate-engine-")) / "logs"
     with show_progress() as progress:
+        progress.step(f"logs and raw outputs in {folder}")
         found = try_release(python, folder, progress)
     if record is not None:
         progress.step(f"written to {store_release(found, record)}")
