@@ -7,7 +7,6 @@ import pytest
 
 from perfgate.bisection.search import Ending
 from perfgate.cli import main
-from perfgate.github.asked.answers import read_search
 from perfgate.github.comment.sections import parse
 from tests.fakes.pull_requests import (
     BASE,
@@ -265,14 +264,6 @@ def test_answer__a_search_that_left_nothing(server, tmp_path, facts, told):
 
     assert answer("bisect") == 0
     assert told in read_replies(server)[0]
-
-
-def test_read_search__what_bisect_writes(tmp_path):
-    """The document of a real search of the command line is read; tests/bisection holds what it says."""
-    (tmp_path / "handoff-search.json").write_bytes(orjson.dumps(FOUND))
-
-    found = read_search(tmp_path / "handoff-search.json")
-    assert (found.outcome, found.culprit, found.commits[0].change) == (Ending.FOUND, NEW, -0.062)
 
 
 @pytest.mark.parametrize("verb", ["run", "rerun", "compare main topic", "bisect", "cancel", "explain", 'accept "long enough"'])
