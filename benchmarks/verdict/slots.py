@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.error_rates.recordings import Entry, Recording, read_list, read_recordings
+from benchmarks.error_rates.recordings import Recording, read_list, read_recordings
 from benchmarks.error_rates.studies import count_beside
 from benchmarks.verdict.estimators import ROUTED
 from benchmarks.verdict.record import print_table, write_results
@@ -134,10 +134,8 @@ def bound_by_ratio(between: float, within: float, df: tuple[int, int], blocks: f
 
 
 def list_recordings() -> list[Recording]:
-    """Every stored session of equal arms whose servers lived side by side; those that route come first."""
-    routed = [Entry(folder=path.parent, kind="aa", label="equal arms") for path in sorted(ROUTED.glob("*/session.json"))]
-    listed = [entry for entry in read_list(LIST) if entry.kind == "aa"]
-    found, _ = read_recordings((*routed, *listed))
+    """Every stored session of equal arms whose servers lived side by side, in the order of the list of error rates."""
+    found, _ = read_recordings(tuple(entry for entry in read_list(LIST) if entry.kind == "aa"))
     return [one for one in found if one.scenario.blocks.resident == "both"]
 
 
@@ -159,7 +157,7 @@ def describe(one: Recording, found: Sequence[Recording]) -> dict[str, Any]:
     blocks = read_blocks(one.session, fix_policy(one.session, one.scenario, None))
     return {
         "session": one.name,
-        "routes": one.entry.folder.parent == ROUTED,
+        "routes": one.entry.folder.parent.resolve() == ROUTED.resolve(),
         "cores": one.cores,
         "beside": count_beside(one, found),
         "caches": compare_caches(one.entry.folder),

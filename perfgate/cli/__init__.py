@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "run": Entry(module="measuring.run", summary="Measure a scenario in A/B blocks into a result folder."),
         "matrix": Entry(module="measuring.matrix", summary="Measure every server under every load: one table, no verdict."),
         "calibrate": Entry(module="measuring.calibrate", summary="Measure A/A blocks and store this machine's noise."),
+        "resolve": Entry(module="measuring.resolve", summary="Say what a change makes the engine choose, without a GPU."),
         "bisect": Entry(module="measuring.bisect", summary="Find the commit that made it slower, for a noisy measurement."),
     },
     "Read results": {

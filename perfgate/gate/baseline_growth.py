@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from perfgate.core import Fingerprint
-from perfgate.errors import BaselineError
+from perfgate.errors import BaselineError, SlowerError
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import round_number
 from perfgate.verdict.baseline_limits import find_slower, is_faster
@@ -42,16 +42,14 @@ def build_baseline(
 def extend_baseline(
     baseline: Baseline, scenario: Scenario, recorded: Sequence[Recorded], *, accept_slower: str | None = None
 ) -> Baseline:
-    """Add sessions to `baseline`. Raise BaselineError when they are slower than it may become without a reason to accept that.
+    """Add sessions to `baseline`. Raise SlowerError when they are slower than it may become without a reason to accept that.
 
     A change of level, accepted or for the better, starts a new epoch: only what comes after it tells the level. What was
     accepted becomes the anchor of the metrics that it concerns; a gain moves no anchor.
     """
     slower = find_slower(baseline, scenario, recorded)
     if slower and not accept_slower:
-        raise BaselineError(
-            f"{next(iter(slower.values()))}; find the cause, or record why this is right with --accept-slower REASON"
-        )
+        raise SlowerError(next(iter(slower.values())))
     faster = not slower and is_faster(baseline, scenario, recorded)
     newest = max(start.epoch for start in baseline.starts)
     rows = collect_rows(scenario, baseline.fingerprint, recorded, epoch=newest + (bool(slower) or faster))

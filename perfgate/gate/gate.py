@@ -92,7 +92,7 @@ def _run_steps(job: GateJob, progress: Progress) -> ReportedCase:
 
 
 def is_begun(job: GateJob) -> bool:
-    """Whether the comparison itself is to be gone on with; its noise was fixed when it began."""
+    """Whether the comparison itself is resumed; its noise was fixed when it began."""
     return job.resume and (job.folder / SESSION_FILE).exists()
 
 

@@ -20,11 +20,17 @@ _DISPATCH = """workflow_dispatch:
       pr: {type: string, required: true}
       head_sha: {type: string, required: true, description: "The commit that you have read, all 40 digits."}
       hardware: {type: string, default: ""}
-      scenario: {type: string, default: ""}"""
+      scenario: {type: string, default: ""}
+      task: {type: choice, options: [measure, compare, bisect], default: measure}
+      base_sha: {type: string, default: "", description: "For compare alone: the commit to compare head_sha with."}
+      asked_by: {type: string, default: "", description: "Left empty by a person."}"""
 _REPORTING = "actions: read, contents: read, pull-requests: write, statuses: write"
 _ROWS: Mapping[str, tuple[str, str]] = {
     "perfgate-pr": (_PULLS, "contents: read, pull-requests: read, statuses: read"),
-    "perfgate-report": ("workflow_run: {workflows: [perfgate-pr], types: [in_progress, completed]}", _REPORTING),
+    "perfgate-report": (
+        "workflow_run: {workflows: [perfgate-pr, perfgate-dispatch], types: [in_progress, completed]}",
+        _REPORTING.replace("actions: read", "actions: write"),
+    ),
     "perfgate-dispatch": (_DISPATCH, _REPORTING),
     "perfgate-command": (
         "issue_comment: {types: [created]}",
@@ -32,17 +38,22 @@ _ROWS: Mapping[str, tuple[str, str]] = {
     ),
     "perfgate-baseline": (
         'schedule: [{cron: "17 2 * * *"}]\n  workflow_dispatch:',
-        "contents: write, pull-requests: write",
+        "contents: write, issues: write, pull-requests: write",
     ),
     "perfgate-runners": ('schedule: [{cron: "43 */6 * * *"}]\n  workflow_dispatch:', "contents: read"),
 }
 """When each file runs, and the rights that it hands to perfgate's own file of that name."""
 
 
+_TITLES = {"perfgate-dispatch": 'run-name: "perfgate ${{ inputs.task }} #${{ inputs.pr }} ${{ inputs.head_sha }}"\n'}
+"""What perfgate reads of a run's title; GitHub takes it from the file that starts."""
+
+
 def write_workflows(commit: str) -> dict[str, str]:
     """The text of each workflow file by its name, pinned to `commit`."""
     return {
-        f"{name}.yml": f"name: {name}\non:\n  {events}\npermissions: {{}}\njobs:\n  perfgate:\n    permissions: {{{rights}}}\n"
+        f"{name}.yml": f"name: {name}\n{_TITLES.get(name, '')}on:\n  {events}\n"
+        f"permissions: {{}}\njobs:\n  perfgate:\n    permissions: {{{rights}}}\n"
         f"    uses: {SOURCE}/.github/workflows/{name}.yml@{commit}\n"
         for name, (events, rights) in _ROWS.items()
     }
@@ -99,7 +110,7 @@ def list_steps(repository: str, server_url: str, machines: Sequence[str], *, has
         ("" if has_label else f"Create the label {LABEL}", f"{site}/labels"),
         (f"Actions: {actions}", f"{site}/settings/actions"),
         ("A runner group for this repository alone", f"{server_url}/organizations/{owner}/settings/actions/runner-groups"),
-        (f"A machine of each kind: {', '.join(machines)}", f"{server_url}/{SOURCE}/blob/main/docs/runners.md"),
+        (f"A machine of each kind: {', '.join(machines)}", f"{server_url}/{SOURCE}/blob/main/docs/how-to/runners.md"),
         ("Look at the machines once", f"{site}/actions/workflows/perfgate-runners.yml"),
         (
             "Measure the main branch thrice, and merge what is proposed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -156,70 +155,24 @@ def is_fork(pull: Mapping[str, Any]) -> bool:
     return bool(find_repository(pull, "base.repo.full_name") != find(pull, "head.repo.full_name"))
 
 
-_COMMAND = re.compile(
-    r"/perfgate (?P<verb>run|rerun|cancel|explain|accept)(?P<words>(?: [a-z0-9][a-z0-9._-]{0,63}){0,3})"
-    r"(?: \"(?P<reason>[^\"\x00-\x1f\x7f-\x9f]{8,300})\")?"
-)
-USAGE = '`/perfgate run|rerun|cancel|explain [MACHINE] [SCENARIO] [COMMIT]` or `/perfgate accept [MACHINE] [COMMIT] "why"`'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommentCommand:
-    """What a comment asks for. An empty hardware or scenario means all that the settings name; `reason` goes with `accept`."""
-
-    verb: str = "run"
-    reason: str = ""
-    hardware: str = ""
-    scenario: str = ""
-    sha: str = ""
-
-
-def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> CommentCommand | None:
-    """Read a command, as USAGE has them, from the first line of a comment; None when it is none.
-
-    Raise InputError for a command with a word that is neither known nor a commit with all its digits: whoever writes the code
-    makes two commits with the same first twelve in seconds, and shows one of them.
-    """
-    line = comment.strip().splitlines()[0].strip() if comment.strip() else ""
-    if not line.startswith("/perfgate"):
-        return None
-    match = _COMMAND.fullmatch(line)
-    if match is None:
-        raise InputError(f"no such command; write {USAGE}")
-    if (match["verb"] == "accept") is not (match["reason"] is not None):
-        raise InputError(f"accept, and it alone, takes a reason of at least 8 characters in quotes; write {USAGE}")
-    found: dict[str, str] = {}
-    for word in match["words"].split():
-        kind = _classify(word, hardware, scenarios)
-        if kind in found:
-            raise InputError(f"{word} is the second {kind}; one command starts one measurement")
-        found[kind] = word
-    return CommentCommand(verb=match["verb"], reason=match["reason"] or "", **found)
-
-
-def _classify(word: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> str:
-    if word in hardware:
-        return "hardware"
-    if word in scenarios:
-        return "scenario"
-    if re.fullmatch(r"[0-9a-f]{40}", word):
-        return "sha"
-    known = f"machine ({', '.join(hardware)}), scenario ({', '.join(scenarios)})"
-    raise InputError(f"{word} is no {known} or commit, all 40 digits of it")
-
-
 def find_merge_base(github: GitHub, pull: Mapping[str, Any]) -> str:
     """Ask GitHub where `pull` left its base branch. Raise InputError where that cannot be known: no other commit will do.
 
     Against the tip of the base branch a pull request that is behind would be charged with what the branch gained or lost since.
     The branch is asked for by name, because `base.sha` of an event may be older than what the pull request has merged.
     """
+    return fetch_merge_base(github, pull)[0]
+
+
+def fetch_merge_base(github: GitHub, pull: Mapping[str, Any]) -> tuple[str, int]:
+    """The merge base, as `find_merge_base` has it, and how many commits the pull request has since."""
     repository, head = find_repository(pull, "base.repo.full_name"), find_sha(pull, "head.sha")
     branch = find(pull, "base.ref")
     if not isinstance(branch, str) or not branch or ".." in branch:
         raise InputError("event: base.ref: missing or no branch")
     try:
         answer = github.get(f"/repos/{repository}/compare/{quote(branch, safe='')}...{head}", per_page=1)
-        return find_sha(answer, "merge_base_commit.sha")
+        commits = find(answer, "ahead_by")
+        return find_sha(answer, "merge_base_commit.sha"), commits if isinstance(commits, int) else 0
     except (GitHubError, InputError) as error:
         raise InputError(f"nothing is measured: where {head} left {branch!r} cannot be known ({error})") from None

@@ -16,7 +16,7 @@ from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.handoff import Handoff, HandoffSubject
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import format_annotation
-from perfgate.github.runs import name_artifact
+from perfgate.github.runs.collecting import name_artifact
 from perfgate.github.settings import MatrixJob
 from perfgate.report.render import ReportedCase
 from perfgate.results.profiling.profiles import read_attribution

@@ -9,7 +9,7 @@ from perfgate.errors import InputError
 from perfgate.gate.pages import write_page
 from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.github.judging import JudgingOptions
-from perfgate.github.runs import MachineResult
+from perfgate.github.runs.collecting import MachineResult
 
 
 def write_pages(results: Iterable[MachineResult], options: JudgingOptions, out: Path) -> Iterator[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfgate.errors import InputError
 from perfgate.github.client import GitHub
-from perfgate.github.events import Action, find, find_base_fault, find_merge_base, plan_event
-from perfgate.github.runs import WorkflowRun
+from perfgate.github.comment.publisher import CommentTarget
+from perfgate.github.events import Action, find, find_base_fault, find_merge_base, is_fork, plan_event
+from perfgate.github.runs.control import Task
+from perfgate.github.runs.run import WorkflowRun, fetch_run
 from perfgate.github.settings import MatrixJob, Settings, format_jobs
 
 
@@ -61,21 +63,70 @@ def plan_measurement(
     return {"action": found.action.value if jobs else "skip", "reason": found.reason, **measurement.outputs}
 
 
-def choose_jobs(settings: Settings, hardware: str, scenarios: str) -> tuple[MatrixJob, ...]:
+def choose_jobs(settings: Settings, hardware: str, scenarios: str, *, is_night: bool = False) -> tuple[MatrixJob, ...]:
     """Choose jobs by a machine and by scenarios with commas between; empty means all. Raise InputError where one is unknown."""
     named = {word.strip() for word in scenarios.split(",")} - {""}
-    machine = [job for job in settings.list_jobs() if hardware in ("", job.hardware)]
+    machine = [job for job in settings.list_jobs(is_night=is_night) if hardware in ("", job.hardware)]
     chosen = tuple(job for job in machine if not named or job.scenario in named)
     if not chosen or named - {job.scenario for job in chosen}:
         raise InputError("--hardware, --only: the settings have no such machine with such a scenario")
     return chosen
 
 
-def admit_run(github: GitHub, run: WorkflowRun, settings: Settings) -> str:
-    """Return the commit to compare `run` with. Raise InputError for a pull request that `require_open` refuses."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """What a dispatched run was asked for. `base_sha` is a comparison's, and empty else."""
+
+    task: Task
+    target: CommentTarget
+    head_sha: str
+    base_sha: str
+    hardware: str
+    scenarios: str
+    run_id: int
+    run_attempt: int
+
+
+def admit_dispatch(github: GitHub, asked: Dispatch, settings: Settings) -> tuple[WorkflowRun, Measurement]:
+    """Let a dispatched run through: its pull request, with the commits to measure and the jobs that do it.
+
+    Raise InputError for a pull request that `require_open` refuses, StaleError for a head that moved on. A search waits behind
+    what decides a pull request: it takes an hour.
+    """
+    is_search = asked.task is Task.BISECT
+    jobs = choose_jobs(settings, asked.hardware, asked.scenarios, is_night=is_search)
+    run = _fetch_run(github, asked)
     pull = run.pull or {}
     require_open(pull, settings)
-    return find_merge_base(github, pull)
+    if is_search:
+        require_searchable(pull, jobs)
+    measurement = Measurement(
+        pull_request=asked.target.pull_request,
+        head_sha=asked.head_sha,
+        base_sha=asked.base_sha or find_merge_base(github, pull),
+        jobs=jobs,
+        scenarios=len(settings.list_jobs()),
+    )
+    return run, measurement
+
+
+def _fetch_run(github: GitHub, asked: Dispatch) -> WorkflowRun:
+    """A comparison names both of its commits; anything else is of the head as it is now."""
+    if (asked.task is Task.COMPARE) is not bool(asked.base_sha):
+        raise InputError("--base-sha: a comparison takes one, all 40 digits, and nothing else does")
+    head = None if asked.task is Task.COMPARE else asked.head_sha
+    found = fetch_run(github, asked.target, head, run_id=asked.run_id, run_attempt=asked.run_attempt)
+    return replace(found, head_sha=asked.head_sha)
+
+
+def require_searchable(pull: Mapping[str, Any], jobs: Sequence[MatrixJob]) -> MatrixJob:
+    """The one job that searches. Raise InputError for a fork, each of whose commits would run, and for several jobs."""
+    if is_fork(pull):
+        raise InputError("a fork's commits are not searched: each of them would run, and a reader of the change sees the last")
+    if len(jobs) > 1:
+        found = ", ".join(f"`{job.hardware} {job.scenario}`" for job in jobs[:4])
+        raise InputError(f"a search takes one machine and one scenario; name one of {found}")
+    return jobs[0]
 
 
 def require_open(pull: Mapping[str, Any], settings: Settings) -> None:

@@ -2,89 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from perfgate.core import Outcome
 from perfgate.errors import GitHubError, HandoffError, InputError
-from perfgate.github.asked.acceptance import Acceptance, fetch_acceptances, is_accepted, list_losses
-from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, upsert
+from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_accepted, list_losses
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
 from perfgate.github.events import Action, EventPlan, find, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.judging import JudgingOptions, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
-from perfgate.github.runs import MachineResult, WorkflowRun, collect, fetch_jobs, was_nothing_planned
+from perfgate.github.reporter import MachineReport, Reporter, announce, publish
+from perfgate.github.runs.collecting import MachineResult, collect
+from perfgate.github.runs.control import cancel_overtaken, retry_died
+from perfgate.github.runs.jobs import Jobs, fetch_jobs, was_nothing_planned
+from perfgate.github.runs.run import is_dispatched
 from perfgate.github.settings import Settings
-from perfgate.github.statuses import describe_skip, describe_state, name_context, set_statuses
+from perfgate.github.statuses import describe_skip, set_statuses
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
 
 NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"
-OUTRANKED = "a later run has answered for this commit"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reporter:
-    """Where a run is reported, and the effects that takes.
-
-    `summarise` adds markdown to the page of this job's own run, `now` returns the time in UTC as `Time` writes it, `note` takes
-    a line for the log, and `keep` what was read, to make pages of. `link` leads to the pages; empty where none are kept.
-    """
-
-    github: GitHub
-    run: WorkflowRun
-    target: CommentTarget
-    summarise: Callable[[str], None]
-    now: Callable[[], str]
-    note: Callable[[str], None]
-    keep: Callable[[Iterable[MachineResult]], None]
-    link: str = ""
-
-    @property
-    def run_url(self) -> str:
-        """The address of the attempt that is reported."""
-        return f"{self.target.runs_url}/{self.run.run_id}/attempts/{self.run.run_attempt}"
-
-    def name_context(self, hardware: str) -> str:
-        """What a machine's status is called for the base branch of this run."""
-        return name_context(hardware, self.run.branch)
-
-    def announce(self, hardware: str, state: State, body: str = "") -> MachineSection:
-        """Make a section without a verdict."""
-        return build_section(self.run.subject(hardware), state, self.now(), body=body)
-
-    def set_statuses(self, states: Mapping[str, State]) -> set[str]:
-        """Set each machine's status on the measured commit; return the machines of which it then stands there."""
-        wanted = {name: describe_state(self.name_context(name), state, self.run_url) for name, state in states.items()}
-        shown = set_statuses(self.github, self.run.repository, self.run.head_sha, tuple(wanted.values()))
-        return {name for name, status in wanted.items() if status in shown}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineReport:
-    """What was said of one machine: its state and, where there is one, the comment's address; or why it was `left` as it is."""
-
-    hardware: str
-    state: str = ""
-    comment: str = ""
-    left: str = ""
-
-    @property
-    def line(self) -> str:
-        """The report for the log."""
-        said = ": ".join(part for part in (self.state, self.comment) if part)
-        return f"{self.hardware}: left as it is: {self.left}" if self.left else f"{self.hardware}: {said}"
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """The same for programs."""
-        found = {"hardware": self.hardware, "state": self.state, "comment": self.comment, "left": self.left}
-        return {name: value for name, value in found.items() if value}
 
 
 def report_run(
@@ -96,11 +38,16 @@ def report_run(
     become a draft meanwhile, changes nothing of that.
     """
     run, is_done = reporter.run, payload.get("action") == "completed"
+    if is_dispatched(payload):
+        if is_done:
+            _retry_dispatched(reporter, settings)
+        return
     if run.pull is None:
         yield from _report_queue(reporter, settings, options, is_done=is_done)
         return
     plan = plan_pull(run.pull, settings.base_branches)
     if not is_done:
+        _cancel_overtaken(reporter)
         yield from _report_begun(reporter, plan.action, settings.hardware)
     elif is_fork(run.pull):
         # Nothing that its workflow left is read, its jobs' names neither.
@@ -109,8 +56,46 @@ def report_run(
         yield from _report_unmeasured(reporter, plan, settings.hardware)
     else:
         results = collect(reporter.github, run, settings.list_jobs(), jobs)
-        yield from publish(reporter, tuple(judge_machines(reporter, results, options)))
-        reporter.keep(results)
+        again = {result.hardware for result in results if result.died} if _run_again(reporter, results, jobs) else set()
+        sections = (_announce_again(reporter, result) for result in results if result.hardware in again)
+        left = [result for result in results if result.hardware not in again]
+        yield from publish(reporter, (*sections, *judge_machines(reporter, left, options)))
+        reporter.keep(left)
+
+
+def _cancel_overtaken(reporter: Reporter) -> None:
+    """A push ends what measures an older head on request. Where it cannot be ended, its result is not shown all the same."""
+    run = reporter.run
+    try:
+        runs = cancel_overtaken(reporter.github, run.repository, run.pull_request, run.head_sha)
+    except GitHubError as error:
+        reporter.note(f"what measures an older head was not cancelled: {error}")
+        return
+    for number in runs:
+        reporter.note(f"run {number} measured an older head: cancelled")
+
+
+def _retry_dispatched(reporter: Reporter, settings: Settings) -> None:
+    """A dispatched run has reported itself; left is what no job of its own can do, to run it again."""
+    jobs = fetch_jobs(reporter.github, reporter.run)
+    failed = {name for name, job in jobs.items() if job.get("conclusion") == "failure"}
+    expected = [job for job in settings.list_jobs() if f"bench {job.hardware} {job.scenario}" in failed]
+    if expected:
+        _run_again(reporter, collect(reporter.github, reporter.run, expected, jobs), jobs)
+
+
+def _run_again(reporter: Reporter, results: Iterable[MachineResult], jobs: Jobs) -> bool:
+    """Run jobs whose runner died before it measured once more, and say so in the log."""
+    run, died = reporter.run, [name for result in results for name in result.died]
+    is_again = retry_died(reporter.github, run, jobs, died)
+    for name in died:
+        reporter.note(f"{name}: its runner died before it measured; {'run again' if is_again else 'not run again by itself'}")
+    return is_again
+
+
+def _announce_again(reporter: Reporter, result: MachineResult) -> MachineSection:
+    why = "\n".join(f"- {markdown(remark)}" for remark in result.remarks)
+    return reporter.announce(result.hardware, State.PLANNED, f"{why}\n\nIt is run again, once, by itself.")
 
 
 def _report_begun(reporter: Reporter, action: Action, machines: Iterable[str]) -> Iterator[MachineReport]:
@@ -119,13 +104,6 @@ def _report_begun(reporter: Reporter, action: Action, machines: Iterable[str]) -
         yield from _ask_maintainer(reporter, machines)
     elif action is Action.RUN:
         yield from announce(reporter, dict.fromkeys(sorted(machines), State.RUNNING))
-
-
-def announce(reporter: Reporter, states: Mapping[str, State]) -> Iterator[MachineReport]:
-    """Set statuses alone."""
-    shown = reporter.set_statuses(states)
-    for name, state in states.items():
-        yield MachineReport(hardware=name, state=state.value) if name in shown else MachineReport(hardware=name, left=OUTRANKED)
 
 
 def _report_unmeasured(reporter: Reporter, plan: EventPlan, machines: Iterable[str]) -> Iterator[MachineReport]:
@@ -150,22 +128,6 @@ def _ask_maintainer(reporter: Reporter, machines: Iterable[str]) -> Iterator[Mac
         how = f"    /perfgate run {hardware} {reporter.run.head_sha}"
         sections.append(reporter.announce(hardware, State.AWAITING, f"A maintainer who has read this commit writes\n\n{how}"))
     yield from publish(reporter, sections)
-
-
-def publish(reporter: Reporter, sections: Sequence[MachineSection]) -> Iterator[MachineReport]:
-    """Set the statuses, then write the comment; yield what became of each section. What a later run has answered is left.
-
-    The statuses come first: a limit on comments, or one that another workflow forged, must not keep a verdict back.
-    """
-    shown = reporter.set_statuses({section.hardware: section.entry.state for section in sections})
-    mine = [section for section in sections if section.hardware in shown]
-    address = upsert(reporter.github, reporter.target, mine) if mine else ""
-    for section in sections:
-        name = section.hardware
-        if name in shown:
-            yield MachineReport(hardware=name, state=section.entry.state.value, comment=address)
-        else:
-            yield MachineReport(hardware=name, left=OUTRANKED)
 
 
 def judge_machines(reporter: Reporter, results: Iterable[MachineResult], options: JudgingOptions) -> Iterator[MachineSection]:
@@ -197,8 +159,8 @@ def _judge_machine(
         is_only_reported=all(verdict.is_only_reported(options.uncalibrated) for verdict in lost),
     )
     is_slower = state is State.REGRESSION
-    if is_slower and not remarks and reporter.run.pull is not None:
-        state = State.ACCEPTED if is_accepted(cases, _fetch_acceptances(reporter, result.hardware)) else state
+    if is_slower and not remarks and reporter.run.pull is not None and not reporter.base_sha:
+        state = State.ACCEPTED if is_accepted(cases, _find_acceptances(reporter, result.hardware)) else state
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
@@ -212,10 +174,10 @@ def _judge_machine(
     return replace(section, entry=replace(section.entry, losses=losses))
 
 
-def _fetch_acceptances(reporter: Reporter, hardware: str) -> tuple[Acceptance, ...]:
+def _find_acceptances(reporter: Reporter, hardware: str) -> tuple[Acceptance, ...]:
     """Where GitHub does not tell, nothing is accepted, and the verdict stands."""
     try:
-        return fetch_acceptances(reporter.github, reporter.target, reporter.run.head_sha, hardware)
+        return find_acceptances(reporter.read_comments(), reporter.target.bot, reporter.run.head_sha, hardware)
     except GitHubError as error:
         reporter.note(f"{hardware}: what was accepted cannot be read: {error}")
         return ()
@@ -227,8 +189,8 @@ def _find_base(reporter: Reporter) -> str:
     It was asked for once before the run measured. Where GitHub has no answer now, the comment is not kept back by it.
     """
     pull = reporter.run.pull
-    if pull is None:
-        return ""
+    if pull is None or reporter.base_sha:
+        return reporter.base_sha
     try:
         return find_merge_base(reporter.github, pull)
     except InputError:

@@ -48,7 +48,7 @@ def load_bench_serving() -> ModuleType:
 
 
 def quicken(module: ModuleType) -> None:
-    """Spare the windows after the first one what idles the server: each sends what it would have sent, only sooner."""
+    """Remove what idles the server from all windows but the first: each sends the same requests, only sooner."""
     for name in CONSTANT:
         if hasattr(module, name):
             setattr(module, name, functools.lru_cache(maxsize=4)(getattr(module, name)))

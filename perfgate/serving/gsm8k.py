@@ -44,7 +44,7 @@ class Evaluator:
         marks = str(told["marks"])
         if not marks:
             raise ClientError(f"equivalence.gsm8k.path: {rules.path} holds no question besides the {rules.shots} examples")
-        if told["silent"] == len(marks):
+        if told["empty"] == len(marks):
             raise ClientError(f"GSM8K: the server answered none of {len(marks)} questions (log {self.log})")
         if abs(marks.count("1") / len(marks) - told["score"]) > ROUNDING:
             raise ClientError(

@@ -2,7 +2,7 @@
 
 The request is one JSON object on standard input: `url`, `model`, `path`, `questions`, `shots`, `max_tokens` and `parallel`. The
 answer is one JSON object on the descriptor that was standard output: `marks`, a digit for each question, 1 where the number is
-right; `score`, as the evaluation counted; and `silent`, how many answers were empty. Everything else goes to the log.
+right; `score`, as the evaluation counted; and `empty`, how many answers were empty. Everything else goes to the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def evaluate(asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "marks": "".join("1" if mark else "0" for mark in marks),
         "score": result.score,
-        "silent": sum(not text for text in told),
+        "empty": sum(not text for text in told),
     }
 
 

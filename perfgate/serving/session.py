@@ -154,7 +154,7 @@ class Driver:
             self.drive.ask(start)
 
     def _require_injection(self, start: Start) -> None:
-        """A server that was to be slowed and is not would make the gate look blind."""
+        """Raise ServerError where a server was to be slowed and was not: the gate would seem to miss a loss."""
         wanted = self.plan.launches[start.arm].env.get(VARIABLE)
         if wanted and PROOF not in start.server.log.read_text(encoding="utf-8", errors="replace"):
             raise ServerError(
@@ -169,11 +169,11 @@ class Driver:
 
     def _prove(self, starts: list[Start]) -> None:
         for start in starts if not self.blocks else ():
-            self._quiz(start)
+            self._evaluate_gsm8k(start)
             prove(self.plan, self.drive.writer, start, self.drive.elapsed_s)
 
-    def _quiz(self, start: Start) -> None:
-        """Keep which questions a server solves that has been measured: there is no window left to disturb."""
+    def _evaluate_gsm8k(self, start: Start) -> None:
+        """Keep which questions a server solves, once it was measured: no window is left that this would disturb."""
         if (rules := self.plan.gsm8k) is not None:
             self.drive.progress.wait(f"{start.name} server: {rules.questions} questions of GSM8K")
             evaluator = Evaluator(python=self.client.python, log=self.drive.writer.logs / "gsm8k.log", reaper=self.drive.reaper)

@@ -86,7 +86,7 @@ class StartDriver:
         return time.monotonic() - self.begun
 
     def go_on(self, elapsed_s: float, starts: int) -> None:
-        """Begin behind what an earlier run left: its clock and its numbers."""
+        """Continue the clock and the numbers of starts of an earlier run."""
         self.begun -= elapsed_s
         self.starts = starts
 
@@ -138,7 +138,7 @@ class StartDriver:
             raise ServerError(problem)
 
     def freeze(self, start: Start) -> None:
-        """Spare the windows the pauses of a collector that walks through what the warm-up left; write down who offers it."""
+        """Let the garbage collector skip what the warm-up left, so that it pauses no window; note whether the server can."""
         offered = "yes" if start.server.freeze_gc() else "no"
         self.note("gc_freeze", **start.facts, start=start.number, offered=offered)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from math import log1p
 from pathlib import Path
 
+import orjson
 import pytest
 
 from perfgate.bisection.record import Record
 from perfgate.bisection.repository import Commit, Line
 from perfgate.bisection.search import CommitReading, Measured, Search, SearchRules, plan_next
 from perfgate.bisection.view import Found, describe, print_text
+from perfgate.github.asked.answers import read_search
 from perfgate.stats.looks import LookPlan
 
 RULES = SearchRules(plan=LookPlan(alpha=0.01, looks=(2, 3, 4, 6)), budget=8.0)
@@ -64,6 +66,28 @@ def test_print_text__commits_that_were_gone_around(tmp_path, capsys):
 
     assert told.startswith("NARROWED: ")
     assert f"skipped {f'{1:040x}'[:12]}: no [31m build" in told
+
+
+@pytest.mark.parametrize(
+    ("measured", "places", "changes"),
+    [
+        ((make(2, 0.03, 0.03, higher=True), make(1, 0.0, higher=True), make(1, 0.001, higher=True)), 2, {}),
+        ((make(20, 0.03, 0.03, 0.03), make(2, 0.0)), 20, {}),
+        ((make(3, 0.03, 0.03), make(3, 0.03, 0.03)), 3, {"skipped": {1: "no build", 2: "none"}}),
+        ((), 20, {"skipped": {0: "no build"}}),
+        ((make(20, 0.0, 0.0), make(20, 0.0, 0.0), make(20, 0.0, 0.0)), 20, {}),
+    ],
+    ids=["found", "out of budget", "narrowed", "unmeasurable", "no difference"],
+)
+def test_describe__is_read_by_the_side_that_answers(tmp_path, measured, places, changes):
+    """What a job of a pull request writes is what another reads, whatever came of the search."""
+    facts = describe(find(tmp_path, *measured, places=places, **changes))
+    path = tmp_path / "handoff-search.json"
+    path.write_bytes(orjson.dumps(facts))
+    read = read_search(path)
+
+    assert (read.outcome, read.culprit, list(read.credible)) == (facts["outcome"], facts["culprit"], facts["credible"])
+    assert [row.change for row in read.commits] == [row["change"] for row in facts["commits"]]
 
 
 def test_describe__nothing_measured(tmp_path):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import re
 import shlex
 import time
-import zipfile
 from pathlib import Path
 
 import click
@@ -15,93 +12,39 @@ import orjson
 import pytest
 
 from perfgate.cli import main, program
-from perfgate.github.comment.sections import build_section, parse, render
+from perfgate.github.comment.sections import build_section, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.settings import load_settings
-from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
+from tests.fakes.pull_requests import (
+    BASE,
+    HEAD,
+    LEFT_AT,
+    MATRIX,
+    NEW,
+    PUBLISH,
+    SETTINGS,
+    make_comment,
+    make_jobs,
+    make_pull,
+    make_run,
+    pack,
+    prepare_server,
+    read_replies,
+    read_sections,
+    report,
+    say,
+    set_run,
+    write_event,
+    zip_base64,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
-HEAD, BASE, NEW, LEFT_AT = "a" * 40, "b" * 40, "c" * 40, "d" * 40
-SCENARIO = make_scenario()
-SETTINGS = '[hardware.test-gpu]\nscenarios = ["unit"]\n'
-
-
-def make_pull(repository="o/r", head=HEAD, label="perfgate"):
-    return {
-        "number": 7,
-        "state": "open",
-        "draft": False,
-        "labels": [{"name": label}],
-        "head": {"sha": head, "ref": "topic", "repo": {"full_name": repository}},
-        "base": {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r", "default_branch": "main"}},
-    }
 
 
 @pytest.fixture
 def server(fake_github, monkeypatch, tmp_path):
-    fake_github.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
-    fake_github.set(limit=None, rights=None)
-    fake_github.set(
-        pulls={"7": make_pull()},
-        permissions={"ada": "write", "eve": "read", "mia": "maintain"},
-        reactions=[],
-        reruns=[],
-        cancelled=[],
-        merge_bases={f"main...{HEAD}": LEFT_AT},
-    )
-    for name, value in {
-        "GITHUB_API_URL": fake_github.url,
-        "GITHUB_TOKEN": "t0ken",
-        "GITHUB_REPOSITORY": "o/r",
-        "GITHUB_RUN_ID": "11",
-        "GITHUB_RUN_ATTEMPT": "1",
-        "GITHUB_REF": "refs/heads/main",
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
-        "GITHUB_OUTPUT": str(tmp_path / "output"),
-        "PERFGATE_STATE": str(tmp_path / "state"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".github").mkdir()
-    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS)
-    (tmp_path / "unit.toml").write_text(SCENARIO_TEXT + "[equivalence]\nenabled = false\n")
-    return fake_github
-
-
-def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):
-    """Measure and pack, as the GPU job does; return the artifact's file."""
-    folder = write_folder(tmp_path / f"measured-{worse}-{run}", make_session(SCENARIO, worse=worse))
-    if change:
-        change(folder)
-    identity = ["--repository", "o/r", "--pr", str(pr), "--head-sha", head, "--run-id", str(run), "--run-attempt", str(attempt)]
-    assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "packed"), *identity, "--hardware", "test-gpu"]) == 0
-    return tmp_path / "packed" / "handoff-unit.json"
-
-
-def zip_base64(path):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(path, path.name)
-    return "base64:" + base64.b64encode(buffer.getvalue()).decode()
-
-
-def read_sections(server):
-    return {
-        name: section.entry.state.value
-        for comment in server.get()["comments"]
-        for name, section in parse(comment["body"]).items()
-    }
-
-
-def write_event(tmp_path, payload):
-    (tmp_path / "event.json").write_bytes(orjson.dumps(payload))
-    return ["--event", str(tmp_path / "event.json")]
-
-
-MATRIX = '[{"hardware":"test-gpu","scenario":"unit","runs_on":["self-hosted","linux","perfgate","test-gpu"]}]'
-PUBLISH = ["github", "publish", "--pr", "7", "--head-sha", HEAD, "--scenario", "unit.toml"]
+    return prepare_server(fake_github, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("case", [(0.0, "pass", "success"), (0.2, "regression", "failure")])
@@ -256,34 +199,6 @@ def test_verdict__an_artifact_of_another_commit(tmp_path, capsys):
     assert "subject.head_sha is" in capsys.readouterr().err
 
 
-def make_run(action="completed", **changes):
-    run = {
-        "id": 11,
-        "run_attempt": 1,
-        "event": "pull_request",
-        "head_sha": HEAD,
-        "head_branch": "topic",
-        "head_repository": {"owner": {"login": "o"}, "full_name": "o/r"},
-        "conclusion": "success",
-        "pull_requests": [],
-    }
-    repository = {"full_name": "o/r", "default_branch": "main"}
-    return {"action": action, "repository": repository, "workflow_run": {**run, **changes}}
-
-
-def set_run(server, artifact=None, *, steps=(), name="perfgate-test-gpu-unit-1", **facts):
-    """What a finished run left at GitHub."""
-    jobs = [{"name": "plan"}, {"name": "gpu / bench test-gpu unit", "steps": list(steps)}, {"name": "perfgate verdict"}]
-    server.set(jobs={"11": jobs})
-    if artifact:
-        found = {"id": 5, "name": name, "expired": False, "workflow_run": {"id": 11}, **facts}
-        server.set(runs={"11": [found]}, artifacts={"5": "/store/5"}, files={"/store/5": zip_base64(artifact)})
-
-
-def report(tmp_path, payload):
-    return main(["github", "report", *write_event(tmp_path, payload), "--scenario", "unit.toml"])
-
-
 @pytest.mark.parametrize(("worse", "state"), [(0.0, "pass"), (0.2, "regression")])
 def test_report__a_finished_run(server, tmp_path, worse, state):
     set_run(server, pack(tmp_path, worse=worse))
@@ -397,10 +312,6 @@ def test_report__a_job_that_handed_nothing_over(server, tmp_path, expired):
     report(tmp_path, make_run(conclusion="failure"))
     assert read_sections(server) == {"test-gpu": "invalid"}
     assert "unit: no result was handed over" in server.get()["comments"][0]["body"]
-
-
-def make_jobs(plan, gpu, *more):
-    return {"11": [{"name": "perfgate / plan", "conclusion": plan}, {"name": "perfgate / gpu", "conclusion": gpu}, *more]}
 
 
 @pytest.mark.parametrize("jobs", [make_jobs("failure", "skipped"), make_jobs("cancelled", "cancelled"), {}])
@@ -630,23 +541,21 @@ def test_attack__a_stale_or_strange_approval(tmp_path, capsys, options, reason):
     assert not (tmp_path / "output").exists()
 
 
-def make_comment(body, login="ada", **changes):
-    issue = {"number": 7, "pull_request": {"url": "x"}}
-    event = {"action": "created", "issue": issue, "comment": {"id": 77, "body": body, "user": {"login": login}}}
-    return {**event, "repository": {"full_name": "o/r", "default_branch": "main"}, **changes}
-
-
-def say(tmp_path, payload):
-    return main(["github", "command", *write_event(tmp_path, payload)])
-
-
 def test_command__starts_the_dispatch_on_main_at_the_head(server, tmp_path):
     assert say(tmp_path, make_comment("/perfgate run test-gpu")) == 0
     assert server.get()["dispatches"] == [
         {
             "workflow": "perfgate-dispatch.yml",
             "ref": "main",
-            "inputs": {"pr": "7", "head_sha": HEAD, "hardware": "test-gpu", "scenario": ""},
+            "inputs": {
+                "pr": "7",
+                "head_sha": HEAD,
+                "hardware": "test-gpu",
+                "scenario": "",
+                "task": "measure",
+                "base_sha": "",
+                "asked_by": "ada",
+            },
         }
     ]
 
@@ -970,40 +879,6 @@ def test_attack__a_limit_that_ends_in_an_hour(server, tmp_path, monkeypatch):
     assert read_statuses(server) == ["failure"]
 
 
-RIGHTS = {"actions": "read", "contents": "read", "pull-requests": "write", "statuses": "write"}
-
-
-@pytest.mark.parametrize(
-    ("pull", "actions", "most"),
-    [
-        (make_pull(), ["in_progress", "completed"], [4, 12]),
-        (make_pull(label="docs"), ["in_progress", "completed"], [1, 5]),
-        (make_pull("mallory/r"), ["in_progress", "completed"], [7, 5]),
-    ],
-    ids=["labelled", "unlabelled", "fork"],
-)
-def test_report__requests_of_an_event_on_two_machines(server, tmp_path, pull, actions, most):
-    """GitHub gives a repository 1,000 an hour. The rights are those of the workflow."""
-    (tmp_path / ".github" / "perfgate.toml").write_text(SETTINGS + '[hardware.h20]\nscenarios = ["unit"]\n')
-    is_measured = pull == make_pull()
-    artifact = pack(tmp_path)
-    owner = pull["head"]["repo"]["full_name"].partition("/")[0]
-    counts = []
-    for action in actions:
-        server.set(pulls={"7": pull}, log=[], rights=RIGHTS, jobs=make_jobs("success", "skipped"))
-        if is_measured:
-            set_run(server, artifact)
-            (one,) = server.get()["runs"]["11"]
-            server.set(jobs={"11": [{"name": f"gpu / bench {name} unit"} for name in ("test-gpu", "h20")]})
-            server.set(runs={"11": [one, {**one, "name": "perfgate-h20-unit-1"}]})
-        run = make_run(action, head_repository={"owner": {"login": owner}, "full_name": f"{owner}/r"})
-        assert report(tmp_path, run) == 0
-        counts.append(sum(not entry["path"].startswith("/store/") for entry in server.get()["log"]))
-    server.set(rights=None)
-
-    assert all(count <= limit for count, limit in zip(counts, most, strict=True)), counts
-
-
 def test_attack__two_commits_with_the_same_first_twelve_digits(server, tmp_path, capsys):
     """Made by search in seconds: the harmless one is shown, the other is pushed."""
     shown, pushed = "84344f802934" + "5" * 28, "84344f802934" + "7" * 28
@@ -1029,10 +904,6 @@ def test_command__a_name_of_a_managed_user(server, tmp_path):
     server.set(permissions={"ada_corp": "write"})
 
     assert say(tmp_path, make_comment("/perfgate run", "ada_corp")) == 0
-
-
-def read_replies(server):
-    return [comment["body"] for comment in server.get()["comments"] if not comment["body"].startswith("<!-- perfgate:v1")]
 
 
 def test_command__is_answered_on_the_pull_request(server, tmp_path):
@@ -1168,6 +1039,8 @@ def test_init__writes_the_files_and_says_what_a_person_must_do(server, tmp_path,
     steps = re.findall(r"^(\d+)\. .*: https://github.com/\S+$", said, re.MULTILINE)
     assert steps == [str(number) for number in range(1, len(steps) + 1)]
     assert len(steps) == (8 if rights else 9)
+    (page,) = re.findall(r"/blob/main/(\S+)", said)
+    assert (DOCS.parent / page).exists()
     assert adopt(root) == 0
     assert ("label perfgate: there already" in capsys.readouterr().out) is bool(rights)
 

@@ -199,3 +199,23 @@ def test_command__stored_sessions_take_the_place_of_a_baseline(baseline, capsys)
 
     assert code == 2
     assert "--from: takes the place of --baseline" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ("--from", f"{ROOT}/benchmarks/h200/serving/results/closed-gpu-3"),
+            "its arms differ, so it holds no noise; leave it out",
+        ),
+        (("--from", STORED[0], "--picture", "x.svg"), "--picture: draws what each look finds"),
+        (("--from", f"{ROOT}/benchmarks/h200"), "session.json"),
+    ],
+)
+def test_command__designs_of_what_does_not_fit(options, told, capsys):
+    code, out, err = run(capsys, "--design", *options)
+
+    assert code == 2
+    assert not out
+    assert told in err
+    assert len(err.strip().splitlines()) == 1

@@ -45,6 +45,10 @@ STATE = {
     "rights": None,
     "reactions": [],
     "reruns": [],
+    "rerun_runs": [],
+    "refs": {},
+    "commits": {},
+    "ahead_by": 3,
     "cancelled": [],
     "issues": [],
     "labels": [],
@@ -193,7 +197,32 @@ class Handler(BaseHTTPRequestHandler):
         """`merge_bases` maps base...head to a commit; GitHub answers 404 for unrelated histories too."""
         found = STATE["merge_bases"].get(unquote(match["pair"]))
         commits = {"commits": [], "status": "ahead"}
-        return (200, {**commits, "merge_base_commit": {"sha": found}}, {}) if found else (404, {"message": "Not Found"}, {})
+        ahead = STATE["ahead_by"]
+        answer = {**commits, "ahead_by": ahead, "merge_base_commit": {"sha": found}}
+        return (200, answer, {}) if found else (404, {"message": "Not Found"}, {})
+
+    def get_commit(self, match, _query, _body):
+        """By a commit, or by heads/NAME or tags/NAME; `refs` maps names, and a commit that no ref holds has to be in it too."""
+        name = unquote(match["ref"])
+        found = STATE["refs"].get(name)
+        return (200, {"sha": found}, {}) if found else (404, {"message": f"No commit found for SHA: {name}"}, {})
+
+    def list_pull_commits(self, match, query, _body):
+        return self.page([{"sha": sha} for sha in STATE["commits"].get(match["number"], [])], match[0], query)
+
+    def list_workflow_runs(self, match, query, _body):
+        """Of one workflow file, the newest first."""
+        mine = [run for run in STATE["run_facts"].values() if str(run.get("path", "")).endswith("/" + match["file"])]
+        mine = [run for run in mine if query.get("event", run.get("event")) == run.get("event")]
+        status, page, headers = self.page(sorted(mine, key=lambda run: -run["id"]), match[0], query)
+        return status, {"total_count": len(mine), "workflow_runs": page}, headers
+
+    def rerun_failed(self, match, _query, _body):
+        """A run that has not ended, or is older than a month, is refused."""
+        if STATE["run_facts"].get(match["run"], {}).get("status", "completed") != "completed":
+            return 403, {"message": "The workflow run cannot be rerun because it is already running"}, {}
+        STATE["rerun_runs"].append(int(match["run"]))
+        return 201, {}, {}
 
     def list_comments(self, match, query, _body):
         mine = [comment for comment in STATE["comments"] if comment["issue"] == match["number"]]
@@ -281,6 +310,9 @@ class Handler(BaseHTTPRequestHandler):
         return 201, {}, {}
 
     def cancel(self, match, _query, _body):
+        """A run that has ended is refused."""
+        if STATE["run_facts"].get(match["run"], {}).get("status") == "completed":
+            return 409, {"message": "Cannot cancel a workflow run that is completed."}, {}
         STATE["cancelled"].append(int(match["run"]))
         return 202, {}, {}
 
@@ -297,7 +329,9 @@ class Handler(BaseHTTPRequestHandler):
         found = [
             issue
             for issue in STATE["issues"]
-            if issue["state"] == query.get("state", "open") and wanted <= {label["name"] for label in issue["labels"]}
+            if issue["state"] == query.get("state", "open")
+            and wanted <= {label["name"] for label in issue["labels"]}
+            and query.get("creator", issue["user"]["login"]) == issue["user"]["login"]
         ]
         return self.page(found, match[0], query)
 
@@ -344,7 +378,7 @@ def fill_job(job):
     """What GitHub says of every job beside what a test says of this one."""
     name = job.get("name", "").rpartition(" / ")[2]
     words = name.split(" ")
-    is_bench = words[0] == "bench" and len(words) == 3
+    is_bench = words[0] in {"bench", "search"} and len(words) == 3
     labels = ["self-hosted", "linux", "perfgate", words[1]] if is_bench else ["ubuntu-24.04"]
     runner = "perfgate-host-0-0a1b2c3d" if is_bench else "GitHub Actions 17"
     return {"run_attempt": 1, "labels": labels, "runner_name": runner, "steps": [], **job}
@@ -377,6 +411,10 @@ ROUTES = [
     ("GET", REPO + r"/actions/runs/(?P<run>\d+)/attempts/(?P<attempt>\d+)/jobs", Handler.list_jobs, "actions"),
     ("POST", REPO + r"/actions/runs/(?P<run>\d+)/cancel", Handler.cancel, "actions", "write"),
     ("POST", REPO + r"/actions/jobs/(?P<id>\d+)/rerun", Handler.rerun, "actions", "write"),
+    ("POST", REPO + r"/actions/runs/(?P<run>\d+)/rerun-failed-jobs", Handler.rerun_failed, "actions", "write"),
+    ("GET", REPO + r"/actions/workflows/(?P<file>[^/]+)/runs", Handler.list_workflow_runs, "actions"),
+    ("GET", REPO + r"/commits/(?P<ref>.+)", Handler.get_commit, "contents"),
+    ("GET", REPO + r"/pulls/(?P<number>\d+)/commits", Handler.list_pull_commits, "pull-requests"),
     ("POST", r"(/orgs/[^/]+|" + REPO + r")/actions/runners/generate-jitconfig", Handler.create_runner),
     ("POST", r"/app/installations/\d+/access_tokens", Handler.create_app_token),
 ]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfgate.errors import InputError
-from perfgate.github.events import CommentCommand, parse_command, plan_event, read_event
+from perfgate.github.asked.words import CommentCommand, parse_command
+from perfgate.github.events import plan_event, read_event
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, format_annotation, write_outputs
 from perfgate.github.settings import MatrixJob, format_jobs, load_settings, parse_jobs
 

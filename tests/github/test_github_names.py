@@ -9,9 +9,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfgate.cli import main
 from perfgate.core import Arm
-from perfgate.github.events import parse_command
+from perfgate.github.asked.words import parse_command
 from perfgate.github.handoff.artifact import MEMBER
-from perfgate.github.runs import JOB
+from perfgate.github.runs.jobs import JOB
 from perfgate.github.settings import MatrixJob
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Name

@@ -17,11 +17,13 @@ from perfgate.github.events import find_merge_base
 from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
 from perfgate.github.handoff.packing import pack_folder
 from perfgate.github.judging import JudgingOptions, find_handoff
-from perfgate.github.learning import learn_from
+from perfgate.github.night.learning import learn_from
 from perfgate.github.pages import write_pages
 from perfgate.github.planning import Measurement, choose_jobs, name_machines, plan_measurement
-from perfgate.github.reporting import MachineReport, Reporter, announce, judge_machines, publish
-from perfgate.github.runs import MachineResult, WorkflowRun
+from perfgate.github.reporter import MachineReport, Reporter, announce, publish
+from perfgate.github.reporting import judge_machines
+from perfgate.github.runs.collecting import MachineResult
+from perfgate.github.runs.run import WorkflowRun
 from perfgate.github.settings import MachineSettings, MatrixJob, Settings
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
@@ -60,6 +62,7 @@ def reporter(github, summaries):
         now=lambda: AT,
         note=summaries.append,
         keep=lambda _: None,
+        read_comments=lambda: tuple(github.list_all(target.comments)),
     )
 
 

@@ -56,4 +56,6 @@ def test_attacks__each_names_a_test_that_exists():
     rows = [line.split(" | ") for line in ATTACKS.splitlines() if re.match(r"\| \d", line)]
 
     assert [int(row[0].strip("| ")) for row in rows] == list(range(1, len(rows) + 1))
-    assert {name for row in rows for name in list_names(row[4])} <= ALL_TESTS
+    for row in rows:
+        assert (names := list_names(row[4])), f"row {row[0]} names no test"
+        assert set(names) <= ALL_TESTS

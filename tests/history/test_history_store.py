@@ -82,7 +82,7 @@ def test_append__leaves_no_half_file_where_nothing_can_be_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", "A", "x" * 81, "a=b", ".hidden", "a b"])
-def test_place__refuses_what_is_no_safe_folder(name):
+def test_attack__a_place_outside_of_the_store(name):
     with pytest.raises(InputError, match="names a folder of the store"):
         Partition(scenario=name, hardware="h", month="2026-01")
     with pytest.raises(InputError, match="names a folder of the store"):
@@ -91,9 +91,12 @@ def test_place__refuses_what_is_no_safe_folder(name):
 
 @pytest.mark.parametrize(
     ("field", "text"),
-    [("commit", "main"), ("commit", "ABCDEF1"), ("base_commit", "1" * 41), ("runner", "a b"), ("release", "../x")],
+    [
+        *(("commit", "main"), ("commit", "ABCDEF1"), ("base_commit", "1" * 41), ("runner", "a b"), ("release", "../x")),
+        *(("commit", "1234567'; DROP TABLE sessions; --"), ("runner", "h20'); --"), ("release", "v1' OR '1'='1")),
+    ],
 )
-def test_provenance__refuses_what_is_no_name(field, text):
+def test_attack__a_provenance_that_is_no_name(field, text):
     with pytest.raises(InputError, match=f"--{field.replace('_', '-')} .*: give"):
         Provenance(**{field: text})
 

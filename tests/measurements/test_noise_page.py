@@ -124,6 +124,13 @@ def test_count_flips__tells_blocks_that_agree_from_chance():
     assert count_flips(chance, np.random.default_rng(1)) > 0.02
 
 
+@pytest.mark.parametrize("name", RESULTS)
+def test_results__count_a_session_once(name):
+    sessions = [row["session"] for row in read_results(name)["sessions"]]
+
+    assert len(sessions) == len(set(sessions)) > 5
+
+
 def test_write_page__is_what_the_results_say():
     found = {name: read_results(name) for name in RESULTS}
 

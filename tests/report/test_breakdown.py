@@ -42,11 +42,12 @@ def test_build_breakdown__nothing_and_a_reason():
         (
             [(1000.0, 1014.0), (900.0, 791.0)],
             2800.0,
-            "Kernels explain next to nothing of the loss (-95.0 of +2,800.0 us a step)",
+            "Kernels explain nothing of the loss: together they took 95.0 us less, and a step +2,800.0 us: look at the host",
         ),
+        ([(1000.0, 1014.0)], 2800.0, "Kernels explain next to nothing of the loss (+14.0 of +2,800.0 us a step)"),
         ([(1000.0, 1500.0)], 200.0, "they do not add up to it"),
     ],
-    ids=["explained", "half", "host", "more than the loss"],
+    ids=["explained", "half", "host", "host, and a little", "more than the loss"],
 )
 def test_build_breakdown__says_how_much_of_the_loss_the_parts_are(parts, loss_us, words):
     made = [make_part(f"moe{place}", *times) for place, times in enumerate(parts)]

@@ -95,6 +95,19 @@ def test_format_openmetrics__other_scenario_at_the_same_time_needs_no_name():
     assert [sample.labels.keys() for sample in read_back(one, other)["perfgate_blocks"]] == [{"scenario", "hardware"}] * 2
 
 
+@pytest.mark.parametrize("name", ['a"b', "a\\b", 'a"} 1\nperfgate_verdict{outcome="PASS', "a\nb", "# EOF\n", "a\r\nb", "a{b}"])
+def test_attack__a_name_that_writes_a_line_of_its_own(name):
+    """A folder's name becomes a label: what the parser reads back is that name, and not one sample more."""
+    plain = [build_judged(name=one, worse=0.3) for one in ("aa", "bb")]
+    hostile = [plain[0], replace(plain[1], name=name)]
+    expected, found = read_back(*plain), read_back(*hostile)
+
+    assert {family: len(samples) for family, samples in found.items()} == {
+        family: len(samples) for family, samples in expected.items()
+    }
+    assert {sample.labels.get("session") for samples in found.values() for sample in samples} == {"aa", name}
+
+
 def test_format_openmetrics__one_session_given_twice():
     with pytest.raises(InputError, match="two sessions called unit-1 tell of the same moment; give each session once"):
         format_openmetrics([build_judged(), build_judged()])

@@ -112,6 +112,24 @@ def test_build_note__the_author_of_the_pull_request():
         build_note(job, {})
 
 
+@pytest.mark.parametrize(
+    ("sender", "inputs", "user"),
+    [
+        ({"login": "github-actions[bot]", "type": "Bot"}, {"asked_by": "ada"}, "ada"),
+        ({"login": "github-actions[bot]", "type": "Bot"}, {"asked_by": ""}, "github-actions[bot]"),
+        ({"login": "github-actions[bot]", "type": "Bot"}, None, "github-actions[bot]"),
+        ({"login": "bob", "type": "User"}, {"asked_by": "ada"}, "bob"),
+        ({"login": "bob"}, {"asked_by": "ada"}, "bob"),
+    ],
+)
+def test_attack__a_dispatch_in_another_s_name(sender, inputs, user):
+    """A command is dispatched by the bot, which says whose it was; a person's own dispatch is that person's."""
+    payload = {"sender": sender, "inputs": inputs}
+    job = RunnerJob(event="workflow_dispatch", repository="o/r", workflow_ref="", payload=payload)
+
+    assert build_note(job, {"GITHUB_RUN_ID": "21"}).user == user
+
+
 def test_ledger__a_line_a_job(tmp_path):
     path = tmp_path / "ledger.jsonl"
     for number in (1, 2):

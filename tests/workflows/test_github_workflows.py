@@ -13,9 +13,12 @@ import pytest
 import yaml
 
 from perfgate.cli import program
-from perfgate.github.asked.commands import CHECK, answer_comment
+from perfgate.github.adoption import write_workflows
+from perfgate.github.asked.commands import CHECK
 from perfgate.github.events import LABEL
-from perfgate.github.runs import HEALTH_STEP, JOB, name_artifact
+from perfgate.github.runs.collecting import name_artifact
+from perfgate.github.runs.control import DISPATCH, DispatchedRun, Task, read_run
+from perfgate.github.runs.jobs import HEALTH_STEP, JOB, MEASURE_STEP
 from perfgate.github.settings import MatrixJob, load_settings
 from perfgate.scenario.catalog import list_scenarios
 
@@ -58,7 +61,10 @@ def writes(job):
 def test_workflows__are_all_here():
     assert [path.stem for path in FILES] == [
         "ci",
-        *(f"perfgate-{name}" for name in ("baseline", "command", "dispatch", "engines", "gpu", "pr", "report", "runners")),
+        *(
+            f"perfgate-{name}"
+            for name in ("baseline", "bisect", "command", "dispatch", "engines", "gpu", "pr", "report", "runners")
+        ),
     ]
 
 
@@ -87,8 +93,9 @@ def test_job__says_its_rights_and_its_time(name, key, job):
 
 
 @pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if "uses" in entry[2]]))
-def test_job__calls_only_the_measuring_workflow_of_its_own_commit(name, key, job):
-    assert job["uses"] == "./.github/workflows/perfgate-gpu.yml", f"{name}: {key}"
+def test_job__calls_only_a_measuring_workflow_of_its_own_commit(name, key, job):
+    file = "perfgate-bisect.yml" if key == "search" else "perfgate-gpu.yml"
+    assert job["uses"] == f"./.github/workflows/{file}", f"{name}: {key}"
     assert job["permissions"] == {"contents": "read"}
     assert "secrets" not in job
 
@@ -233,7 +240,7 @@ def list_commands():
     for name, key, step in STEPS:
         for line in step.get("run", "").replace("\\\n", " ").splitlines():
             for part in re.split(r" -- (?=perfgate)", line):
-                words = shlex.split(re.split(r" >> | \|\| ", part)[0])
+                words = shlex.split(re.split(r" >>? | \|\| ", part)[0])
                 words += ["--", "true"] if words[1:3] == ["runner", "lock"] else []
                 if words[:4] == ["python", "-P", "-m", "perfgate"]:
                     yield pytest.param(words[4:], id=f"{name}:{key}:{words[4]} {words[5]}")
@@ -251,6 +258,7 @@ VALUES = {
     "$RESULT": "success",
     "$MATRIX": "[]",
     "$NUMBER": "7",
+    "$TASK": "compare",
 }
 ENVIRONMENT = {"GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "1", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF": "refs/heads/main"}
 
@@ -278,11 +286,40 @@ def test_names__that_code_and_workflows_share():
     (upload,) = (step for step in gpu["steps"] if "upload-artifact" in str(step.get("uses")))
     artifact = upload["with"]["name"].replace("${{ inputs.hardware }}", "h20").replace("${{ inputs.scenario }}", "closed")
     assert artifact.replace("${{ github.run_attempt }}", "2") == name_artifact(MatrixJob(hardware="h20", scenario="closed"), 2)
-    assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"] == [WORKFLOWS["perfgate-pr.yml"][1]["name"]]
+    assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"][0] == WORKFLOWS["perfgate-pr.yml"][1]["name"]
     assert f"github.event.label.name == '{LABEL}'" in WORKFLOWS["perfgate-pr.yml"][0]
-    assert (FOLDER / "perfgate-dispatch.yml").exists()
-    assert callable(answer_comment)
+    assert MEASURE_STEP in [step.get("name") for step in gpu["steps"]]
+    search = WORKFLOWS["perfgate-bisect.yml"][1]["jobs"]["search"]
+    assert search["name"].startswith("search ${{ inputs.hardware }} ")
+    assert WORKFLOWS["perfgate-report.yml"][1]["on"]["workflow_run"]["workflows"][1] == WORKFLOWS[DISPATCH][1]["name"]
     assert f"'{CHECK}' }}}}" in WORKFLOWS["perfgate-pr.yml"][1]["jobs"]["verdict"]["name"]
+
+
+@pytest.mark.parametrize("text", [WORKFLOWS[DISPATCH][0], write_workflows("c" * 40)[DISPATCH]], ids=["ours", "a caller's"])
+@pytest.mark.parametrize("task", Task)
+def test_dispatch__its_title_says_what_it_measures(text, task):
+    """GitHub tells no inputs of a run, so what may be cancelled is read from its title."""
+    data = yaml.safe_load(text)
+    inputs = {"task": task.value, "pr": "7", "head_sha": "a" * 40}
+    title = re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda match: inputs[match[1]], data["run-name"])
+    run = {"id": 5, "event": "workflow_dispatch", "status": "queued", "display_title": title}
+
+    assert read_run(run) == DispatchedRun(run_id=5, task=task, pull_request=7, head_sha="a" * 40)
+    assert data[True]["workflow_dispatch"]["inputs"].keys() == {*inputs, "hardware", "scenario", "base_sha", "asked_by"}
+    assert data[True]["workflow_dispatch"]["inputs"]["task"]["options"] == [*Task]
+
+
+def test_dispatch__only_a_measurement_of_the_pull_request_sets_a_status():
+    """A comparison with an easier base, or a search, must not pass its check."""
+    jobs = WORKFLOWS[DISPATCH][1]["jobs"]
+    steps = {step["run"].split()[5]: step["if"] for step in jobs["report"]["steps"] if "-m perfgate" in step.get("run", "")}
+
+    assert steps["publish"] == "${{ needs.admit.outputs.task == 'measure' }}"
+    assert steps["answer"] == "${{ needs.admit.outputs.task != 'measure' }}"
+    assert (jobs["gpu"]["if"], jobs["search"]["if"]) == (
+        "${{ needs.admit.outputs.task != 'bisect' }}",
+        "${{ needs.admit.outputs.task == 'bisect' }}",
+    )
 
 
 def test_verdict__is_never_skipped_and_never_answers_for_another_label():

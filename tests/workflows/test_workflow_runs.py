@@ -7,6 +7,7 @@ approvals) is for docs/evidence/live-verification.md.
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -158,7 +159,7 @@ echo "$*" >> "$STORE/gh"
 """
 
 
-def test_schedule__the_main_branch_is_measured_and_what_it_taught_is_proposed(place):
+def test_schedule__the_main_branch_is_measured_and_what_it_taught_is_proposed(place, server):
     """GitHub is a folder here, and `gh` a file that remembers; plan, hand-off, learning and the script are real."""
     tree, remote = place / "tree", place / "remote" / "o" / "r.git"
     (tree / "perfgate").unlink()
@@ -172,7 +173,7 @@ def test_schedule__the_main_branch_is_measured_and_what_it_taught_is_proposed(pl
     (place / "bin" / "gh").chmod(0o755)
     (place / ".gitconfig").write_text(f'[url "{place}/remote/"]\n\tinsteadOf = https://github.com/\n')
     measure(place)
-    settings = {"GIT_CONFIG_GLOBAL": place / ".gitconfig"}
+    settings = {"GIT_CONFIG_GLOBAL": place / ".gitconfig", "GITHUB_API_URL": server.url}
     outcome = run_act(place, "perfgate-baseline.yml", "schedule", {"ref": "refs/heads/main"}, **settings)
 
     assert find_job(outcome, "propose") == "success", outcome.output[-4000:]
@@ -213,20 +214,51 @@ def test_attack__a_hostile_title_and_branch(place, server):
 
 
 def make_inputs(**changes):
-    return {"inputs": {"pr": "7", "head_sha": HEAD, "hardware": "", "scenario": "", **changes}}
+    given = {"pr": "7", "head_sha": HEAD, "hardware": "", "scenario": "", "task": "measure", "base_sha": "", "asked_by": "ada"}
+    return {"inputs": {**given, **changes}}
+
+
+def dispatch(place, server, variables=None, **changes):
+    surroundings = {"GITHUB_API_URL": server.url, "GITHUB_REF": "refs/heads/main", **(variables or {})}
+    return run_act(place, "perfgate-dispatch.yml", "workflow_dispatch", make_inputs(**changes), **surroundings)
+
+
+def test_dispatch__a_comparison_is_answered(place, server):
+    """Measured as any other, of two commits that need not be the pull request's; no status is set."""
+    measure(place, worse=0.2)
+    server.set(jobs={"1": [{"name": f"gpu / bench h20 {SCENARIO}", "steps": []}]}, statuses=[])
+    outcome = dispatch(place, server, task="compare", base_sha=BASE)
+
+    assert find_job(outcome, "report") == "success", outcome.output[-4000:]
+    assert f"checkout ref={BASE} into base" in outcome.output
+    (comment,) = server.get()["comments"]
+    assert comment["body"].startswith(f"Comparison of [`{HEAD[:12]}`]")
+    assert "REGRESSION" in comment["body"]
+    assert server.get()["statuses"] == []
+
+
+@pytest.mark.parametrize("code", ["0", "3"])
+def test_dispatch__a_search_is_answered(place, server, code):
+    """Exit code 3 says that no commit was found, which is an answer."""
+    found = {"outcome": "FOUND", "culprit": HEAD} if code == "0" else {"outcome": "OUT_OF_BUDGET", "culprit": None}
+    numbers = {"confidence": 0.95, "credible": [HEAD], "metric": None, "minutes": 30.0, "blocks": 8, "commits": []}
+    (place / "found.json").write_text(json.dumps({**found, **numbers, "good": LEFT_AT, "bad": HEAD}))
+    server.set(jobs={"1": [{"name": f"search / search h20 {SCENARIO}", "steps": []}]}, commits={"7": [HEAD]}, statuses=[])
+    outcome = dispatch(place, server, {"FOUND": place / "found.json", "SEARCHED": code}, task="bisect")
+
+    assert find_job(outcome, "search") == "success", outcome.output[-4000:]
+    assert find_job(outcome, "report") == "success", outcome.output[-4000:]
+    (comment,) = server.get()["comments"]
+    assert comment["body"].startswith(f"**{found['outcome']}**: ")
+    assert server.get()["statuses"] == []
+    told = (place / "store" / "commands").read_text()
+    assert f"perfgate bisect {LEFT_AT} {HEAD} --scenario {SCENARIO} --repo head --budget 60" in told
 
 
 def test_dispatch__admits_measures_and_publishes(place, server):
     measure(place, worse=0.2)
     server.set(jobs={"1": [{"name": f"gpu / bench h20 {SCENARIO}", "steps": []}]})
-    outcome = run_act(
-        place,
-        "perfgate-dispatch.yml",
-        "workflow_dispatch",
-        make_inputs(),
-        GITHUB_API_URL=server.url,
-        GITHUB_REF="refs/heads/main",
-    )
+    outcome = dispatch(place, server)
 
     assert find_job(outcome, "admit") == "success", outcome.output[-4000:]
     assert find_job(outcome, "report") == "success", outcome.output[-4000:]
@@ -240,14 +272,7 @@ def test_dispatch__admits_measures_and_publishes(place, server):
     "changes", [{"head_sha": "c" * 40}, {"head_sha": ""}, {"pr": "7; touch pwned"}, {"hardware": "$(touch pwned)"}]
 )
 def test_attack__a_dispatch_that_is_not_admitted(place, server, changes):
-    outcome = run_act(
-        place,
-        "perfgate-dispatch.yml",
-        "workflow_dispatch",
-        make_inputs(**changes),
-        GITHUB_API_URL=server.url,
-        GITHUB_REF="refs/heads/main",
-    )
+    outcome = dispatch(place, server, **changes)
 
     assert find_job(outcome, "admit") == "failure", outcome.output[-4000:]
     assert not (place / "store" / "commands").exists()

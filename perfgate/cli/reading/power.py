@@ -109,6 +109,8 @@ def command(
         study, sessions = _read_baseline(baseline_file, folders, scenario_name, cost), []
     curves = draw_curves(study)
     if view == "design":
+        if picture:
+            raise InputError("--picture: draws what each look finds, which --design does not print; leave one out")
         _show_design(study, effect, sessions, output)
         return
     cheapest = find_all_cheapest(study, effect)
@@ -130,6 +132,9 @@ def _read_baseline(baseline_file: Path | None, folders: tuple[Path, ...], scenar
 def _read_stored(folders: tuple[Path, ...], scenario_name: str | None) -> tuple[Study, list[Session]]:
     """A study of recorded sessions of equal arms: their noise, and what their blocks took."""
     found = [load_results(folder) for folder in folders]
+    for folder, (_, session) in zip(folders, found, strict=True):
+        if not session.is_aa:
+            raise InputError(f"--from {folder}: its arms differ, so it holds no noise; leave it out")
     scenario = load_scenario(scenario_name) if scenario_name else found[0][0]
     baseline = calibrate_from(scenario, folders, ())
     sessions = [session for _, session in found]

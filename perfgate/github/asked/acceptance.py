@@ -6,25 +6,22 @@ names: the same loss of the same commit reads `accepted`, a larger one or one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated
 
-import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Judgement, Outcome
-from perfgate.github.client import GitHub
-from perfgate.github.comment.publisher import CommentTarget, is_own
+from perfgate.github.comment.marks import is_own, read_mark, write_mark
+from perfgate.github.comment.publisher import Comments
 from perfgate.github.comment.sections import Loss
 from perfgate.github.handoff.handoff import Label, Sha, Time
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
 from perfgate.storage.rounding import format_percent
-from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:accepted "
-_END = " -->"
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
@@ -41,12 +38,11 @@ class Acceptance:
 
     def render(self) -> str:
         """The comment that records it: a line for programs, the rest for readers."""
-        kept = orjson.dumps(self).decode().replace("--", "-\\u002d").replace("<", "\\u003c").replace(">", "\\u003e")
         lines = [f"- {loss.scenario}, {loss.metric}: up to {format_percent(loss.most_ratio)}" for loss in self.losses]
         said = (
             f"**Accepted** for {self.hardware} at commit {self.head_sha[:12]} by {markdown(self.by)}: {markdown(self.reason)}"
         )
-        return "\n".join((f"{MARK}{kept}{_END}", said, "", *lines, "", "Another commit, metric or larger loss fails again."))
+        return "\n".join((write_mark(MARK, self), said, "", *lines, "", "Another commit, metric or larger loss fails again."))
 
 
 def list_losses(cases: Iterable[ReportedCase]) -> tuple[Loss, ...]:
@@ -75,18 +71,7 @@ def is_accepted(cases: Iterable[ReportedCase], acceptances: Sequence[Acceptance]
     )
 
 
-def fetch_acceptances(github: GitHub, target: CommentTarget, head_sha: str, hardware: str) -> tuple[Acceptance, ...]:
-    """Read the records of a commit and machine from the pull request's comments, the bot's alone."""
-    found = (_read(comment) for comment in github.list_all(target.comments) if is_own(comment, target.bot, MARK))
+def find_acceptances(comments: Comments, bot: str, head_sha: str, hardware: str) -> tuple[Acceptance, ...]:
+    """The records of a commit and machine among the pull request's comments, the bot's alone."""
+    found = (read_mark(MARK, str(comment["body"]), Acceptance) for comment in comments if is_own(comment, bot, MARK))
     return tuple(one for one in found if one is not None and (one.head_sha, one.hardware) == (head_sha, hardware))
-
-
-def _read(comment: Mapping[str, Any]) -> Acceptance | None:
-    """A record that was edited into something else is none."""
-    line = str(comment["body"]).partition("\n")[0].strip()
-    if not line.endswith(_END):
-        return None
-    try:
-        return adapt(Acceptance).validate_json(line.removeprefix(MARK).removesuffix(_END))
-    except ValidationError:
-        return None

@@ -4,67 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from perfgate.errors import GitHubError, GitHubNotFoundError, InputError, StaleError
 from perfgate.github.asked.acceptance import Acceptance
+from perfgate.github.asked.request import MAINTAINERS, WRITERS, CommandRequest
+from perfgate.github.asked.starting import bisect, cancel, compare, run
+from perfgate.github.asked.words import parse_command
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget, find_comments, find_target
 from perfgate.github.comment.sections import ResultEntry, parse
 from perfgate.github.comment.states import State
-from perfgate.github.events import (
-    CommentCommand,
-    find,
-    find_branch,
-    find_number,
-    find_repository,
-    find_sha,
-    is_fork,
-    parse_command,
-)
+from perfgate.github.events import find, find_number, find_repository
 from perfgate.github.planning import require_open
 from perfgate.github.settings import Settings
-from perfgate.github.statuses import CommitStatus, fetch_statuses, name_context, send_status
+from perfgate.github.statuses import CommitStatus, send_status
 from perfgate.report.escape import markdown
-
-WRITERS = {"admin", "maintain", "write"}
-"""Roles that may spend GPU time. GitHub's coarse permission calls a maintainer a writer too."""
-
-MAINTAINERS = {"admin", "maintain"}
-"""Roles that may accept a loss."""
 
 CHECK = "perfgate verdict"
 """The required check; the workflow names it too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """A command with what it is about: the pull request as GitHub has it now, and who asks when."""
-
-    github: GitHub
-    target: CommentTarget
-    pull: Mapping[str, Any]
-    command: CommentCommand
-    settings: Settings
-    workflow: str
-    branch: str
-    login: str
-    now: str
-
-    @property
-    def head(self) -> str:
-        return find_sha(self.pull, "head.sha")
-
-    def fetch_standing(self) -> dict[str, CommitStatus]:
-        """The statuses of the head, by the names of the machines that the command is about."""
-        found = fetch_statuses(self.github, self.target.repository, self.head)
-        names = [self.command.hardware] if self.command.hardware else sorted(self.settings.hardware)
-        contexts = {name: name_context(name, find_branch(self.pull)) for name in names}
-        return {name: found[context] for name, context in contexts.items() if context in found}
-
-
-def answer_comment(github: GitHub, payload: Mapping[str, Any], settings: Settings, workflow: str, now: str) -> str:
+def answer_comment(github: GitHub, payload: Mapping[str, Any], settings: Settings, now: str) -> str:
     """Do what a comment asks for, and answer with a reaction and a comment; return the answer.
 
     Raise InputError for a command, author or commit that does not do, after the author was told. Whoever has no right at all
@@ -78,7 +39,7 @@ def answer_comment(github: GitHub, payload: Mapping[str, Any], settings: Setting
     target, comment = find_target(repository, number), find(payload, "comment.id")
     try:
         role = find_role(github, repository, login := _read_login(payload))
-        said = _carry_out(github, target, payload, settings, workflow, role, login, now)
+        said = _carry_out(github, target, payload, settings, role, login, now)
     except (InputError, StaleError) as error:
         _react(github, repository, comment, "confused")
         if not isinstance(error, _StrangerError):
@@ -98,7 +59,6 @@ def _carry_out(  # noqa: PLR0913, PLR0917 - what an event brings, each of anothe
     target: CommentTarget,
     payload: Mapping[str, Any],
     settings: Settings,
-    workflow: str,
     role: str,
     login: str,
     now: str,
@@ -115,13 +75,12 @@ def _carry_out(  # noqa: PLR0913, PLR0917 - what an event brings, each of anothe
         raise InputError(f"{command.verb} takes one of the roles {', '.join(sorted(roles))}, and {login} has {role}")
     pull = github.get(f"/repos/{target.repository}/pulls/{target.pull_request}")
     require_open(pull, settings)
-    request = _Request(
+    request = CommandRequest(
         github=github,
         target=target,
         pull=pull,
         command=command,
         settings=settings,
-        workflow=workflow,
         branch=str(find(payload, "repository.default_branch")),
         login=login,
         now=now,
@@ -148,38 +107,7 @@ def find_role(github: GitHub, repository: str, login: str) -> str:
     return role if role in WRITERS and permission in WRITERS else permission
 
 
-def _run(request: _Request) -> str:
-    """Start the dispatch workflow on the default branch.
-
-    For a fork the commit is part of the command: its author has read that commit, and a push in between makes the command void.
-    """
-    command, target = request.command, request.target
-    if is_fork(request.pull) and not command.sha:
-        raise InputError(f"the code comes from a fork: read it, then name the commit, `/perfgate run {request.head}`")
-    inputs = {
-        "pr": str(target.pull_request),
-        "head_sha": request.head,
-        "hardware": command.hardware,
-        "scenario": command.scenario,
-    }
-    path = f"/repos/{target.repository}/actions/workflows/{request.workflow}/dispatches"
-    request.github.send("POST", path, {"ref": request.branch, "inputs": inputs})
-    where = f"{target.server_url}/{target.repository}/actions/workflows/{request.workflow}"
-    what = f"{command.hardware or 'every machine'}, {command.scenario or 'every scenario'} at {request.head}"
-    return f"Started {what}: [runs]({where})."
-
-
-def _cancel(request: _Request) -> str:
-    """Cancel the runs whose statuses on the head are pending: no other run is anything of this command's."""
-    runs = {status.order[0] for status in request.fetch_standing().values() if status.state == "pending"} - {0}
-    if not runs:
-        raise InputError("nothing of this commit is being measured")
-    for run in sorted(runs):
-        request.github.send("POST", f"/repos/{request.target.repository}/actions/runs/{run}/cancel")
-    return "Cancelled: " + ", ".join(f"[run {run}]({request.target.runs_url}/{run})" for run in sorted(runs)) + "."
-
-
-def _explain(request: _Request) -> str:
+def _explain(request: CommandRequest) -> str:
     """Say what stands on the head for each machine, and where it was measured."""
     standing = request.fetch_standing()
     lines = [
@@ -191,7 +119,7 @@ def _explain(request: _Request) -> str:
     return f"Commit {request.head[:12]}:\n\n" + "\n".join(told) + more
 
 
-def _accept(request: _Request) -> str:
+def _accept(request: CommandRequest) -> str:
     """Record each loss that stands on the head, set its status, and let the required check be asked again."""
     failing = {name: status for name, status in request.fetch_standing().items() if status.state == "failure"}
     entries = _read_entries(request)
@@ -216,12 +144,12 @@ def _accept(request: _Request) -> str:
     return f"Accepted for {names} at commit {request.head[:12]}. {check}"
 
 
-def _read_entries(request: _Request) -> dict[str, ResultEntry]:
+def _read_entries(request: CommandRequest) -> dict[str, ResultEntry]:
     shown = find_comments(request.github, request.target)
     return {name: section.entry for name, section in parse(shown[0]["body"]).items()} if len(shown) == 1 else {}
 
 
-def _build(request: _Request, hardware: str, entry: ResultEntry) -> Acceptance:
+def _build(request: CommandRequest, hardware: str, entry: ResultEntry) -> Acceptance:
     return Acceptance(
         head_sha=request.head,
         hardware=hardware,
@@ -232,7 +160,7 @@ def _build(request: _Request, hardware: str, entry: ResultEntry) -> Acceptance:
     )
 
 
-def _ask_again(request: _Request, run: int) -> bool:
+def _ask_again(request: CommandRequest, run: int) -> bool:
     """Run the required check of a run again, if it failed there; a dispatched run has none."""
     place = f"/repos/{request.target.repository}/actions"
     for job in request.github.list_all(f"{place}/runs/{run}/jobs", filter="latest"):
@@ -242,10 +170,12 @@ def _ask_again(request: _Request, run: int) -> bool:
     return False
 
 
-_ACTS: Mapping[str, tuple[Callable[[_Request], str], set[str]]] = {
-    "run": (_run, WRITERS),
-    "rerun": (_run, WRITERS),
-    "cancel": (_cancel, WRITERS),
+_ACTS: Mapping[str, tuple[Callable[[CommandRequest], str], set[str]]] = {
+    "run": (run, WRITERS),
+    "rerun": (run, WRITERS),
+    "compare": (compare, WRITERS),
+    "bisect": (bisect, WRITERS),
+    "cancel": (cancel, WRITERS),
     "explain": (_explain, WRITERS),
     "accept": (_accept, MAINTAINERS),
 }

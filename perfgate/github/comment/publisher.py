@@ -10,10 +10,14 @@ from typing import Any
 
 from perfgate.errors import GitHubConflictError, GitHubError, GitHubNotFoundError, GitHubUnavailableError
 from perfgate.github.client import GitHub, find_server
+from perfgate.github.comment.marks import is_own
 from perfgate.github.comment.sections import MARK, MachineSection, merge, parse, put, render
 
 ROUNDS = 6
 BOT = "github-actions[bot]"
+
+Comments = Sequence[Mapping[str, Any]]
+"""Comments of a pull request, as GitHub lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +59,17 @@ def find_target(repository: str, pull_request: int, environment: Mapping[str, st
     )
 
 
-def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSection]) -> str:
+def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSection], comments: Comments | None = None) -> str:
     """Create or edit the comment until it holds `sections`, and there is only one; return its address.
+
+    `comments` are the pull request's as they were read a moment ago, which saves the first look.
 
     What stands there at the first look gives way, as the caller has asked the commit's statuses for its rank. Raise StaleError
     where a later run writes meanwhile.
     """
     known: dict[str, MachineSection] | None = None
     for attempt in range(ROUNDS):
-        found = find_comments(github, target)
+        found = find_comments(github, target, None if attempt else comments)
         if _is_shown(found, sections):
             return str(found[0]["html_url"])
         known = _join(found) if known is None else known
@@ -83,16 +89,11 @@ def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSect
     )
 
 
-def find_comments(github: GitHub, target: CommentTarget) -> list[dict[str, Any]]:
+def find_comments(github: GitHub, target: CommentTarget, comments: Comments | None = None) -> list[Mapping[str, Any]]:
     """Find perfgate's own comments, oldest first: they begin with the mark, and the bot wrote them. The mark proves nothing."""
-    own = (comment for comment in github.list_all(target.comments) if is_own(comment, target.bot, MARK))
+    read = github.list_all(target.comments) if comments is None else comments
+    own = (comment for comment in read if is_own(comment, target.bot, MARK))
     return sorted(own, key=lambda comment: int(comment["id"]))
-
-
-def is_own(comment: Mapping[str, Any], bot: str, mark: str) -> bool:
-    """Whether the bot wrote a comment that begins with `mark`; a mark alone proves nothing."""
-    user = comment.get("user") or {}
-    return user.get("login") == bot and user.get("type") == "Bot" and str(comment.get("body") or "").startswith(mark)
 
 
 def _is_shown(found: Sequence[Mapping[str, Any]], sections: Sequence[MachineSection]) -> bool:

@@ -93,7 +93,7 @@ def build_section(subject: HandoffSubject, state: State, at: str, *, headline: s
     `headline` is a verdict with its numbers as one line of markdown; without one the words of the state are used.
     """
     entry = ResultEntry(head_sha=subject.head_sha, state=state, run_id=subject.run_id, run_attempt=subject.run_attempt, at=at)
-    heading = write_section_heading(state, subject.hardware, _disarm(headline))
+    heading = write_section_heading(state, subject.hardware, disarm(headline))
     return MachineSection(hardware=subject.hardware, entry=entry, heading=heading, body=body)
 
 
@@ -163,7 +163,7 @@ def _render(sections: Mapping[str, MachineSection], runs_url: str, *, has_histor
     # A body brings two lines of its own, a section the two before it and its fold, and the end is a line too.
     around = 4 + len(FOLD_BEGIN) + len(FOLD_END)
     room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + around for text in empty.values())
-    bodies = _share_room({name: _disarm(sections[name].body) for name in order}, room)
+    bodies = _share_room({name: disarm(sections[name].body) for name in order}, room)
     worst = order[0] if order else ""
     shown = {name: body if name == worst or not body else f"{FOLD_BEGIN}{body}{FOLD_END}" for name, body in bodies.items()}
     rendered = (_render_section(replace(sections[name], body=shown[name]), runs_url, has_history=has_history) for name in order)
@@ -200,7 +200,7 @@ def cut(body: str, most: int) -> str:
     return f"{kept}{fence}{fold}\n\n{CUT}"
 
 
-def _disarm(body: str) -> str:
+def disarm(body: str) -> str:
     """Break every HTML comment, which could pass for one of ours."""
     return body.replace("\r\n", "\n").replace("<!--", "&lt;!--")
 
@@ -210,7 +210,7 @@ def _render_section(section: MachineSection, runs_url: str, *, has_history: bool
     kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
     lines = [
         f"<!-- perfgate:section {orjson.dumps(kept).decode()} -->",
-        _disarm(section.heading),
+        disarm(section.heading),
         *(["", section.body, ""] if section.body else [""]),
         "<!-- perfgate:foot -->",
         f"<sub>commit {entry.head_sha[:12]}, {_link(entry, runs_url)}, {entry.at}</sub>",

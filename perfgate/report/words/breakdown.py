@@ -66,6 +66,11 @@ def describe_where(found: Attribution, loss_us: float | None) -> str:
     if loss_us is None:
         return f"{first} is the {found.kind} that got slower most." if first else f"No {found.kind} got slower."
     share = total_us / loss_us
+    if total_us <= 0:
+        return (
+            f"{found.kind.capitalize()}s explain nothing of the loss: together they took {-total_us:,.1f} us less, and a step "
+            f"{loss_us:+,.1f} us: look at the host, the scheduler and communication."
+        )
     if share < LITTLE:
         return (
             f"{found.kind.capitalize()}s explain next to nothing of the loss ({total_us:+,.1f} of {loss_us:+,.1f} us a step): "

@@ -70,9 +70,7 @@ class Span:
 
 def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
     """Note whose job this is. Raise RunnerError where the runner does not say which run it belongs to."""
-    told = job.payload
-    people = (_find(told, "pull_request", "user"), _find(told, "sender"))
-    user = next((str(found["login"]) for found in people if isinstance(found.get("login"), str)), UNKNOWN)
+    user = _find_user(job.payload)
     try:
         return Note(
             repository=job.repository,
@@ -83,6 +81,17 @@ def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
         )
     except ValueError:
         raise RunnerError("GITHUB_RUN_ID, GITHUB_RUN_ATTEMPT or the event: say no run, so nobody's time is counted") from None
+
+
+def _find_user(told: Mapping[str, Any]) -> str:
+    """Who wrote the pull request, whose command started the run, or who started it.
+
+    A command dispatches in the bot's name and says whose it was. What a person dispatches is that person's, whatever is said.
+    """
+    sender = _find(told, "sender")
+    asked = _find(told, "inputs").get("asked_by") if sender.get("type") == "Bot" else None
+    people = (_find(told, "pull_request", "user").get("login"), asked, sender.get("login"))
+    return next((found for found in people if isinstance(found, str) and found), UNKNOWN)
 
 
 def _find(payload: Any, *steps: str) -> Mapping[str, Any]:

@@ -31,13 +31,13 @@ _FP8: Config = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e
 class Shape:
     """A published model's sizes: how its config and its recipe's sizes follow from a number of layers.
 
-    `formats` are the formats of its experts, the published one first. `silent` are the ids of its special tokens.
+    `formats` are the formats of its experts, the published one first. `special` are the ids of its special tokens.
     """
 
     layers: int
     vocabulary: int
     formats: tuple[Format, ...]
-    silent: tuple[int, ...]
+    special: tuple[int, ...]
     context: int
     describe: Callable[[int], Config]
     measure: Callable[[int], Sizes]
@@ -182,7 +182,7 @@ SHAPES: Mapping[str, Shape] = {
         layers=24,
         vocabulary=201088,
         formats=("mxfp4", "bf16"),
-        silent=(199999, 200002),
+        special=(199999, 200002),
         context=131072,
         describe=_describe_gpt_oss,
         measure=_measure_gpt_oss,
@@ -191,7 +191,7 @@ SHAPES: Mapping[str, Shape] = {
         layers=48,
         vocabulary=151936,
         formats=("bf16", "fp8"),
-        silent=(151643, 151645),
+        special=(151643, 151645),
         context=40960,
         describe=_describe_qwen3,
         measure=_measure_qwen3,
@@ -201,7 +201,7 @@ SHAPES: Mapping[str, Shape] = {
         layers=5,
         vocabulary=129280,
         formats=("fp8",),
-        silent=(0, 1),
+        special=(0, 1),
         context=163840,
         describe=_describe_deepseek,
         measure=_measure_deepseek,
@@ -256,7 +256,7 @@ def _build_config(shape: Shape, layers: int, numbers: Format, choice: Choice) ->
         shape.measure(layers),
         seed=choice.seed,
         imbalance=DEFAULT_IMBALANCE if choice.imbalance is None else choice.imbalance,
-        silent_words=shape.silent,
+        silent_words=shape.special,
     )
     quantized: Mapping[Format, Config] = {"mxfp4": {"quantization_config": _MXFP4}, "fp8": {"quantization_config": _FP8}}
     common: Config = {"dtype": "bfloat16", "torch_dtype": "bfloat16", "tie_word_embeddings": False, "use_cache": True}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.errors import PerfgateError
+from perfgate.errors import PerfgateError, SlowerError
 from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.handoff import HandoffSubject
@@ -19,11 +19,15 @@ from perfgate.github.settings import MatrixJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What became of one job's session: the `line` of the baseline that took it in, or the `problem` that kept it out."""
+    """What became of one job's session: the `line` of the baseline that took it in, or the `problem` that kept it out.
+
+    `slower` says which metric became worse than the baseline allows, where that is the problem.
+    """
 
     job: MatrixJob
     line: str = ""
     problem: str = ""
+    slower: str = ""
 
     @property
     def message(self) -> str:
@@ -34,8 +38,8 @@ class Lesson:
     @property
     def facts(self) -> Mapping[str, str]:
         """The same for programs."""
-        facts = {"hardware": self.job.hardware, "scenario": self.job.scenario}
-        return {**facts, "problem": self.problem} if self.problem else facts
+        facts = {"hardware": self.job.hardware, "scenario": self.job.scenario, "problem": self.problem, "slower": self.slower}
+        return {name: value for name, value in facts.items() if value}
 
 
 def learn_from(
@@ -51,6 +55,8 @@ def learn_from(
     for job, subject in subjects:
         try:
             yield Lesson(job=job, line=_learn(*find_handoff(artifacts, job, subject), scenarios, target))
+        except SlowerError as error:
+            yield Lesson(job=job, problem=str(error), slower=error.what)
         except PerfgateError as error:
             yield Lesson(job=job, problem=str(error))
 

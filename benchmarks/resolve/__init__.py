@@ -1,0 +1,1 @@
+"""What `perfgate resolve` says of releases of SGLang and of seeded trees."""

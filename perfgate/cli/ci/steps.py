@@ -1,0 +1,58 @@
+"""What the steps of `perfgate github` share: options, and what a step prints for those that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from perfgate.cli.ci.handoff import FILE
+from perfgate.cli.output import print_result
+from perfgate.cli.sections import add_options, judging_option, option_of
+from perfgate.github.judging import JudgingOptions
+from perfgate.github.outputs import write_outputs
+from perfgate.github.planning import name_machines
+from perfgate.github.settings import load_settings
+
+left_option = option_of("What the jobs left")
+SETTINGS = judging_option("--settings", type=FILE, default=Path(".github/perfgate.toml"), show_default=True, metavar="FILE")
+EVENT = click.option("--event", type=FILE, envvar="GITHUB_EVENT_PATH", required=True, metavar="FILE")
+add_judging_options = add_options(
+    judging_option("--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="Scenario to judge by; repeatable."),
+    judging_option("--baselines", multiple=True, type=FILE, metavar="DIR", help="Folder of stored noise bands; repeatable."),
+)
+PAGES = judging_option(
+    "--pages",
+    type=FILE,
+    metavar="DIR",
+    help="Write there, last, a page and a result folder a scenario, DIR/LABEL/SCENARIO; the comment then names this run.",
+)
+
+
+def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
+    """Say what hand-offs are judged by."""
+    rules = load_settings(settings)
+    known = rules.list_jobs()
+    return JudgingOptions(
+        scenarios=options["scenarios"],
+        baselines=options["baselines"],
+        scenarios_in_pr=len(known),
+        machines=len(name_machines(known)),
+        uncalibrated=rules.uncalibrated,
+    )
+
+
+def print_outputs(values: Mapping[str, str], style: str, **more: Any) -> None:
+    """Write outputs for the jobs that follow, and show them; as JSON the matrix is no text, and `more` stands beside them."""
+    write_outputs(values)
+    content = {**values, "matrix": orjson.loads(values["matrix"]), **more}
+    print_result(style, content, *(f"{name}={value}" for name, value in values.items()))
+
+
+def read_clock() -> str:
+    """The time in UTC as a hand-off and a comment write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,85 @@
+"""`/perfgate ...` as somebody wrote it: one line of known words, read into what is asked for. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from perfgate.errors import InputError
+
+USAGE = (
+    "`/perfgate run|rerun|cancel|explain|bisect [MACHINE] [SCENARIO] [COMMIT]`, `/perfgate compare A B [MACHINE] [SCENARIO]` "
+    'or `/perfgate accept [MACHINE] [COMMIT] "why"`'
+)
+_REF = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}"
+_COMMAND = re.compile(
+    r"/perfgate (?P<verb>run|rerun|cancel|explain|bisect|accept|compare(?= ))"
+    rf"(?:(?<=compare) (?P<base>{_REF}) (?P<candidate>{_REF}))?"
+    r"(?P<words>(?: [a-z0-9][a-z0-9._-]{0,63}){0,3})"
+    r"(?: \"(?P<reason>[^\"\x00-\x1f\x7f-\x9f]{8,300})\")?"
+)
+_SHA = re.compile(r"[0-9a-f]{40}")
+_SHORT_SHA = re.compile(r"[0-9a-f]{7,39}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommentCommand:
+    """What a comment asks for. An empty hardware or scenario means all that the settings name; `reason` goes with `accept`,
+    `refs`, a base and a candidate, with `compare`.
+    """
+
+    verb: str = "run"
+    reason: str = ""
+    hardware: str = ""
+    scenario: str = ""
+    sha: str = ""
+    refs: tuple[str, ...] = ()
+
+
+def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> CommentCommand | None:
+    """Read a command, as USAGE has them, from the first line of a comment; None when it is none.
+
+    Raise InputError for a command with a word that is neither known nor a commit with all its digits: whoever writes the code
+    makes two commits with the same first twelve in seconds, and shows one of them.
+    """
+    line = comment.strip().splitlines()[0].strip() if comment.strip() else ""
+    if not line.startswith("/perfgate"):
+        return None
+    match = _COMMAND.fullmatch(line)
+    if match is None or (match["verb"] == "compare" and match["base"] is None):
+        raise InputError(f"no such command; write {USAGE}")
+    if (match["verb"] == "accept") is not (match["reason"] is not None):
+        raise InputError(f"accept, and it alone, takes a reason of at least 8 characters in quotes; write {USAGE}")
+    refs = tuple(_check_ref(match[name]) for name in ("base", "candidate") if match[name])
+    found: dict[str, str] = {}
+    for word in match["words"].split():
+        kind = _classify(word, hardware, scenarios)
+        if kind in found or (kind == "sha" and refs):
+            raise InputError(f"{word} is the second {kind}; one command starts one measurement")
+        found[kind] = word
+    return CommentCommand(verb=match["verb"], reason=match["reason"] or "", refs=refs, **found)
+
+
+def is_sha(word: str) -> bool:
+    """Whether a word is a commit with all its 40 digits."""
+    return _SHA.fullmatch(word) is not None
+
+
+def _check_ref(word: str) -> str:
+    """A commit with all its digits, or what may be a branch or tag; a part of a commit names nothing for certain."""
+    if _SHORT_SHA.fullmatch(word):
+        raise InputError(f"{word}: names a commit by half; write all 40 digits of it, or a branch or tag")
+    if ".." in word or "//" in word or word.endswith(("/", ".", ".lock")):
+        raise InputError(f"{word}: is no branch, tag or commit")
+    return word
+
+
+def _classify(word: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> str:
+    if word in hardware:
+        return "hardware"
+    if word in scenarios:
+        return "scenario"
+    if is_sha(word):
+        return "sha"
+    known = f"machine ({', '.join(hardware)}), scenario ({', '.join(scenarios)})"
+    raise InputError(f"{word} is no {known} or commit, all 40 digits of it")

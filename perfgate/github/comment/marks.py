@@ -1,0 +1,37 @@
+"""A record in the first line of a comment or issue of perfgate's own, hidden from readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import ValidationError
+
+from perfgate.storage.schema import adapt
+
+_END = " -->"
+T = TypeVar("T")
+
+
+def write_mark(mark: str, record: object) -> str:
+    """The line that keeps `record`; nothing in it can end the HTML comment early."""
+    kept = orjson.dumps(record).decode().replace("--", "-\\u002d").replace("<", "\\u003c").replace(">", "\\u003e")
+    return f"{mark}{kept}{_END}"
+
+
+def read_mark(mark: str, body: str, kind: type[T]) -> T | None:
+    """The record of the first line; None where that was edited into something else."""
+    line = body.partition("\n")[0].strip()
+    if not (line.startswith(mark) and line.endswith(_END)):
+        return None
+    try:
+        return adapt(kind).validate_json(line.removeprefix(mark).removesuffix(_END))
+    except ValidationError:
+        return None
+
+
+def is_own(comment: Mapping[str, Any], bot: str, mark: str) -> bool:
+    """Whether the bot wrote a comment or issue that begins with `mark`; a mark alone proves nothing."""
+    user = comment.get("user") or {}
+    return user.get("login") == bot and user.get("type") == "Bot" and str(comment.get("body") or "").startswith(mark)

@@ -1,0 +1,90 @@
+"""What an arm resolved to, and how two arms differ, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Case = tuple[str, str]
+"""A model on a GPU, by their names."""
+
+
+class Kind(StrEnum):
+    """What a difference means: a loss fails unless it was accepted, a change never fails."""
+
+    LOST = "lost"
+    ACCEPTED = "accepted"
+    CHANGED = "changed"
+
+
+class ResolveAnswer(StrEnum):
+    """The verdict of a comparison, in its order of weight."""
+
+    LOST = "lost"
+    UNVERIFIED = "unverified"
+    CHANGED = "changed"
+    SAME = "same"
+
+
+EXIT_CODES = {ResolveAnswer.LOST: 1, ResolveAnswer.UNVERIFIED: 3, ResolveAnswer.CHANGED: 0, ResolveAnswer.SAME: 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmReading:
+    """What one arm resolves to for one model on one GPU.
+
+    `choices` go by the keys of `rules.RULES`, `flags` by the engine's names of its arguments; `unverified` says of each part
+    that could not be read why.
+    """
+
+    choices: Mapping[str, Any]
+    flags: Mapping[str, Any]
+    unverified: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """What one arm resolves to. `version` is SGLang's, `torch` what it pins, `triton` what tables are looked up for."""
+
+    name: str
+    version: str
+    torch: str
+    triton: str
+    readings: Mapping[Case, ArmReading]
+    notes: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One line: a key, its value in both arms, the models and GPUs that it concerns. `reason` is why a loss is accepted."""
+
+    key: str
+    kind: Kind
+    base: str
+    candidate: str
+    cases: tuple[Case, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmComparison:
+    """Two arms side by side: differences, losses first; what could not be compared, a line each."""
+
+    base: Resolution
+    candidate: Resolution
+    cases: tuple[Case, ...]
+    differences: tuple[Difference, ...]
+    unverified: tuple[str, ...]
+
+    @property
+    def answer(self) -> ResolveAnswer:
+        """The verdict."""
+        kinds = {one.kind for one in self.differences}
+        if Kind.LOST in kinds:
+            return ResolveAnswer.LOST
+        if self.unverified:
+            return ResolveAnswer.UNVERIFIED
+        return ResolveAnswer.CHANGED if kinds else ResolveAnswer.SAME
