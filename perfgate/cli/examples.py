@@ -39,6 +39,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "gate": ("perfgate gate", "perfgate gate cpu-moe --candidate-checkout ../sglang"),
     "github admit": ("perfgate github admit --pr 7 --head-sha $HEAD_SHA --ref refs/heads/main",),
+    "github answer": (
+        "perfgate github answer --pr 7 --head-sha $HEAD_SHA --base-sha $BASE_SHA --task compare --matrix $MATRIX",
+    ),
     "github command": ("perfgate github command --event event.json",),
     "github init": ("perfgate github init --repository OWNER/NAME --commit $COMMIT --hardware h20 --scenario cpu-moe",),
     "github jobs": ("perfgate github jobs",),
@@ -46,6 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "github plan": ("perfgate github plan --event event.json --event-name pull_request",),
     "github publish": ("perfgate github publish --pr 7 --head-sha $HEAD_SHA --matrix $MATRIX --pages report",),
     "github report": ("perfgate github report --event event.json --pages report",),
+    "github umbrella": ("perfgate github umbrella --lessons lessons.json --head-sha $HEAD_SHA",),
     "github verdict": (
         (
             "perfgate github verdict --pr 7 --head-sha $HEAD_SHA --base-sha $BASE_SHA --action run --result success "

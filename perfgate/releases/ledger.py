@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
-from perfgate.core import Arm, Judgement, Verdict
+from perfgate.core import Arm, Judgement, Verdict, Window
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_releases import ENGINE
 from perfgate.gate.case import load_case
@@ -16,16 +17,22 @@ from perfgate.releases.registry import find_previous, list_versions
 from perfgate.releases.suite import SCENARIO
 from perfgate.report.escape import markdown
 from perfgate.report.words import wording
+from perfgate.results.footprint import read_starts
 from perfgate.results.recent import list_results
+from perfgate.results.records import EVENTS_FILE
 from perfgate.results.server_info import compare_infos, load_infos
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_install import install_release
 from perfgate.serving.progress import Progress
+from perfgate.storage.journal import read_lines
 
-COLUMNS = ("output_tok_per_s", "median_itl_ms", "p99_itl_ms", "ready_s", "server_memory_mib")
-"""The metrics of the table: what a user feels, and what a start costs."""
+COLUMNS = ("output_tok_per_s", "median_itl_ms", "p99_itl_ms")
+"""The metrics of the table that are judged: what a user feels."""
+
+COSTS = ("ready_s", "server_memory_mib")
+"""What a start costs, as medians: servers that load side by side share the machine, so the time to ready is not judged."""
 
 HEAD = """# Releases of SGLang, each against the one before it
 
@@ -39,7 +46,10 @@ plumbing and of large relative changes, and nothing of a GPU.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """One release against the one before it. `settings` are those that resolved differently: name, base, candidate."""
+    """One release against the one before it. `settings` are those that resolved differently: name, base, candidate.
+
+    `costs` are medians by the names in COSTS and by arm.
+    """
 
     base: str
     candidate: str
@@ -47,6 +57,7 @@ class ReleaseStep:
     folder: Path
     verdict: Verdict
     settings: tuple[tuple[str, str, str], ...]
+    costs: Mapping[str, Mapping[Arm, float]]
 
     def find(self, metric: str) -> Judgement | None:
         """What was found of a metric; None where it was not measured."""
@@ -94,12 +105,29 @@ def _read_step(folder: Path, begun_utc: str) -> ReleaseStep:
         folder=folder,
         verdict=case.verdict,
         settings=tuple(compare_infos(load_infos(folder))),
+        costs=_measure_costs(folder, case.session.windows),
     )
+
+
+def _measure_costs(folder: Path, windows: Sequence[Window]) -> dict[str, dict[Arm, float]]:
+    starts = read_starts(read_lines(folder / EVENTS_FILE))
+    found: dict[str, dict[Arm, float]] = {name: {} for name in COSTS}
+    for arm in Arm:
+        mine = [window for window in windows if window.arm is arm]
+        begun = {window.start: starts.get(window.start, {}) for window in mine}
+        ready = [phases["ready_s"] for phases in begun.values() if "ready_s" in phases]
+        memory = [window.run.values["server_memory_mib"] for window in mine if "server_memory_mib" in window.run.values]
+        for name, values in zip(COSTS, (ready, memory), strict=True):
+            if values:
+                found[name][arm] = median(values)
+    return found
 
 
 def write_ledger(steps: Sequence[ReleaseStep]) -> str:
     """The page: one row a release, then what each resolved differently."""
-    head = HEAD.format(titles=" | ".join(METRICS[name].title for name in COLUMNS), rules=":--|" * len(COLUMNS))
+    head = HEAD.format(
+        titles=" | ".join(METRICS[name].title for name in (*COLUMNS, *COSTS)), rules=":--|" * len((*COLUMNS, *COSTS))
+    )
     rows = "\n".join(f"| {' | '.join(markdown(cell) for cell in _list_cells(step))} |" for step in steps)
     return head + (rows or "\nNo release was measured yet.") + "\n" + "".join(_list_sections(steps))
 
@@ -110,6 +138,9 @@ def _list_cells(step: ReleaseStep) -> Iterator[str]:
     for metric in COLUMNS:
         found = step.find(metric)
         yield "-" if found is None or found.change is None else f"{wording.percent(found.change)} {wording.interval(found)}"
+    for metric in COSTS:
+        costs = step.costs[metric]
+        yield " to ".join(wording.value(metric, costs.get(arm)) for arm in Arm) if costs else "-"
     yield str(len(step.settings))
 
 

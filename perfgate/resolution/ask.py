@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from perfgate.errors import EngineError
 from perfgate.machine.tools import Tool
 from perfgate.resolution.arms import Source, tell_version
-from perfgate.resolution.table import CONFIGS, STAND_INS, TOOLKITS, Gpu, Model
-from perfgate.resolution.values import Case, Reading, Resolution
+from perfgate.resolution.table import CONFIGS, STAND_INS, TOOLKITS, Gpu, ListedModel
+from perfgate.resolution.values import ArmReading, Case, Resolution
 
 PROBE = Path(__file__).with_name("probe")
 # The folder of the probe leaves the path before anything else is imported: an arm finds no module of perfgate's.
@@ -56,7 +56,7 @@ class _ModelLine:
 _ENVIRONMENT, _MODEL = TypeAdapter(_Environment), TypeAdapter(_ModelLine)
 
 
-def ask_arms(sources: Sequence[Source], models: Sequence[Model], gpus: Sequence[Gpu]) -> list[Resolution]:
+def ask_arms(sources: Sequence[Source], models: Sequence[ListedModel], gpus: Sequence[Gpu]) -> list[Resolution]:
     """What each arm resolves to for each model on each GPU; the arms are asked at the same time.
 
     Raise EngineError where an arm's Python does not answer: it cannot be run, or lacks torch, Triton or transformers.
@@ -69,12 +69,12 @@ def ask_arms(sources: Sequence[Source], models: Sequence[Model], gpus: Sequence[
     return [_gather(source, lines) for source, lines in zip(sources, answers, strict=True)]
 
 
-def _describe_gpu(gpu: Gpu, models: Sequence[Model], folder: Path) -> dict[str, Any]:
+def _describe_gpu(gpu: Gpu, models: Sequence[ListedModel], folder: Path) -> dict[str, Any]:
     described = [_describe_model(model, gpu, folder / model.name) for model in models]
     return {**asdict(gpu), "id": gpu.name, "name": gpu.device, "count": _ONE_HOST, "models": described}
 
 
-def _describe_model(model: Model, gpu: Gpu, folder: Path) -> dict[str, Any]:
+def _describe_model(model: ListedModel, gpu: Gpu, folder: Path) -> dict[str, Any]:
     """A model as the probe wants it, and a folder of its own that holds its config.json and nothing else."""
     folder.mkdir(exist_ok=True)
     shutil.copyfile(CONFIGS / f"{model.name}.json", folder / "config.json")
@@ -108,7 +108,7 @@ def _ask(source: Source, gpus: Sequence[dict[str, Any]], home: Path) -> list[str
 
 def _gather(source: Source, lines: Sequence[str]) -> Resolution:
     environment = next(iter(_parse(_ENVIRONMENT, source, lines[:1])))
-    readings: dict[Case, Reading] = {(line.model, line.gpu): _clean(line) for line in _parse(_MODEL, source, lines[1:])}
+    readings: dict[Case, ArmReading] = {(line.model, line.gpu): _clean(line) for line in _parse(_MODEL, source, lines[1:])}
     version = "" if source.is_tree else environment.sglang
     return Resolution(
         name=source.name,
@@ -133,9 +133,9 @@ def _parse(adapter: TypeAdapter[Any], source: Source, lines: Sequence[str]) -> l
     return read
 
 
-def _clean(line: _ModelLine) -> Reading:
+def _clean(line: _ModelLine) -> ArmReading:
     """A reading whose words are printable and short, whatever the arm said."""
-    return Reading(
+    return ArmReading(
         choices={key: _clean_value(value) for key, value in line.choices.items()},
         flags={_clean_word(key): _clean_value(value) for key, value in line.flags.items()},
         unverified={_clean_word(key): _clean_word(value) for key, value in line.unverified.items()},

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfgate.resolution.rules import FLAG, GONE, NEW, RULES, is_loss
-from perfgate.resolution.values import Case, Comparison, Difference, Kind, Reading, Resolution
+from perfgate.resolution.values import ArmComparison, ArmReading, Case, Difference, Kind, Resolution
 
 _ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
 _SHOWN = 6
 _Found = tuple[Case, Any, Any]
 
 
-def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]) -> Comparison:
+def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]) -> ArmComparison:
     """Compare what both arms read; `accepted` gives reasons by key, `KEY` or `KEY@MODEL`."""
     cases = tuple(case for case in base.readings if case in candidate.readings)
     found: dict[tuple[str, Kind, str | None, str], list[_Found]] = defaultdict(list)
@@ -26,7 +26,7 @@ def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]
             found[key, kind, reason, _group(key, one, other)].append((case, one, other))
     differences = [_describe(key, kind, reason, rows) for (key, kind, reason, _), rows in found.items()]
     differences.sort(key=lambda one: (_ORDER.index(one.kind), one.key.startswith(FLAG), one.key, one.base))
-    return Comparison(
+    return ArmComparison(
         base=base,
         candidate=candidate,
         cases=cases,
@@ -35,7 +35,7 @@ def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]
     )
 
 
-def _list_changes(base: Reading, candidate: Reading) -> Iterator[tuple[str, Any, Any]]:
+def _list_changes(base: ArmReading, candidate: ArmReading) -> Iterator[tuple[str, Any, Any]]:
     """Every key whose value differs. A choice that one arm could not read is no difference, it is unverified."""
     for key in (key for key in base.choices if key in candidate.choices):
         if base.choices[key] != candidate.choices[key]:
@@ -116,7 +116,7 @@ def _list_unverified(base: Resolution, candidate: Resolution) -> Iterator[str]:
             yield f"{line} ({describe_cases(tuple(concerned), asked)})"
 
 
-def _list_gaps(reading: Reading | None, other: Reading | None) -> Iterator[str]:
+def _list_gaps(reading: ArmReading | None, other: ArmReading | None) -> Iterator[str]:
     if reading is None:
         yield "no answer"
         return

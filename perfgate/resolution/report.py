@@ -8,17 +8,17 @@ from typing import Any
 
 from perfgate.resolution.diff import describe_cases
 from perfgate.resolution.rules import FLAG, RULES
-from perfgate.resolution.values import Answer, Comparison, Difference, Kind, Resolution
+from perfgate.resolution.values import ArmComparison, Difference, Kind, Resolution, ResolveAnswer
 
 _SENTENCES = {
-    Answer.LOST: "something was lost; accept it with --accept 'KEY: reason', or mend it",
-    Answer.UNVERIFIED: "what could not be verified was not compared",
-    Answer.CHANGED: "nothing was lost",
-    Answer.SAME: "both arms resolve to the same",
+    ResolveAnswer.LOST: "something was lost; accept it with --accept 'KEY: reason', or mend it",
+    ResolveAnswer.UNVERIFIED: "what could not be verified was not compared",
+    ResolveAnswer.CHANGED: "nothing was lost",
+    ResolveAnswer.SAME: "both arms resolve to the same",
 }
 
 
-def write_lines(comparison: Comparison) -> Iterator[str]:
+def write_lines(comparison: ArmComparison) -> Iterator[str]:
     """One line a difference, losses first, then what could not be verified and what is to be known of the arms."""
     yield f"resolve: {_name(comparison.base)} -> {_name(comparison.candidate)}"
     yield from (write_difference(one, comparison) for one in comparison.differences)
@@ -32,7 +32,7 @@ def _name(arm: Resolution) -> str:
     return f"{arm.name} (tables for Triton {arm.triton})"
 
 
-def write_difference(one: Difference, comparison: Comparison) -> str:
+def write_difference(one: Difference, comparison: ArmComparison) -> str:
     """The line of one difference."""
     where = describe_cases(one.cases, comparison.cases)
     means = "" if one.key.startswith(FLAG) else f" ({RULES[one.key].means})" if one.key in RULES else ""
@@ -40,7 +40,7 @@ def write_difference(one: Difference, comparison: Comparison) -> str:
     return f"{one.kind.value}  {one.key}{means}: {one.base} -> {one.candidate} [{where}]{reason}"
 
 
-def write_document(comparison: Comparison) -> dict[str, Any]:
+def write_document(comparison: ArmComparison) -> dict[str, Any]:
     """The comparison as JSON values."""
     return {
         "schema": 1,

@@ -12,7 +12,7 @@ _PLAIN_METHOD = "UnquantizedFusedMoEMethod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class KeyRule:
     """A key with what it means, and whether going from one value to another is a loss.
 
     `is_count` says that each model has a number of its own, so that one line holds them by direction.
@@ -54,27 +54,27 @@ def _loses_way(base: Any, candidate: Any) -> bool:
     return not set(str(base).split(", ")) <= set(str(candidate).split(", "))
 
 
-RULES: Mapping[str, Rule] = {
-    "moe_runner": Rule(means="kernels of the expert layers", is_lost=_falls("triton", _PLAIN_METHOD)),
-    "moe_method": Rule(means="how expert weights are held", is_lost=_falls(_PLAIN_METHOD)),
-    "moe_tiles": Rule(means="table of tuned tiles, first product", is_lost=_is_lost_table),
-    "moe_tiles_down": Rule(means="table of tuned tiles, second product", is_lost=_is_lost_table),
-    "fused_shared_experts": Rule(means="shared experts in the routed ones' kernel", is_lost=lambda a, b: bool(a) and not b),
-    "attention_prefill": Rule(means="attention of prefills", is_lost=_falls("torch_native", "flex_attention", "triton")),
-    "attention_decode": Rule(means="attention of decode steps", is_lost=_falls("torch_native", "flex_attention", "triton")),
-    "sampling": Rule(means="sampling", is_lost=_falls("pytorch")),
-    "fp8_gemm": Rule(means="8-bit products", is_lost=_falls("triton_w8a8_block_fp8_linear", "torch_w8a8_block_fp8_linear")),
-    "fp8_gemm_backend": Rule(means="8-bit products, as set", is_lost=_falls("triton", "torch")),
-    "fp4_gemm_backend": Rule(means="4-bit products, as set", is_lost=_falls("marlin", "torch")),
-    "all_reduce": Rule(means="sums over GPUs", is_lost=_loses_way),
-    "graph_decode": Rule(means="graphs of decode steps", is_lost=_falls("disabled")),
-    "graph_decode_sizes": Rule(means="batch sizes with a graph"),
-    "graph_prefill": Rule(means="graphs of prefills", is_lost=_falls("disabled")),
-    "graph_prefill_sizes": Rule(means="prefill tokens with a graph"),
-    "chunked_prefill": Rule(means="tokens of a prefill chunk"),
-    "kv_dtype": Rule(means="type of the KV cache"),
-    "weights_bytes": Rule(means="weights on one GPU, bytes", is_count=True),
-    "pool_tokens": Rule(means="tokens of the KV pool, estimated", is_count=True, is_lost=_is_smaller),
+RULES: Mapping[str, KeyRule] = {
+    "moe_runner": KeyRule(means="kernels of the expert layers", is_lost=_falls("triton", _PLAIN_METHOD)),
+    "moe_method": KeyRule(means="how expert weights are held", is_lost=_falls(_PLAIN_METHOD)),
+    "moe_tiles": KeyRule(means="table of tuned tiles, first product", is_lost=_is_lost_table),
+    "moe_tiles_down": KeyRule(means="table of tuned tiles, second product", is_lost=_is_lost_table),
+    "fused_shared_experts": KeyRule(means="shared experts in the routed ones' kernel", is_lost=lambda a, b: bool(a) and not b),
+    "attention_prefill": KeyRule(means="attention of prefills", is_lost=_falls("torch_native", "flex_attention", "triton")),
+    "attention_decode": KeyRule(means="attention of decode steps", is_lost=_falls("torch_native", "flex_attention", "triton")),
+    "sampling": KeyRule(means="sampling", is_lost=_falls("pytorch")),
+    "fp8_gemm": KeyRule(means="8-bit products", is_lost=_falls("triton_w8a8_block_fp8_linear", "torch_w8a8_block_fp8_linear")),
+    "fp8_gemm_backend": KeyRule(means="8-bit products, as set", is_lost=_falls("triton", "torch")),
+    "fp4_gemm_backend": KeyRule(means="4-bit products, as set", is_lost=_falls("marlin", "torch")),
+    "all_reduce": KeyRule(means="sums over GPUs", is_lost=_loses_way),
+    "graph_decode": KeyRule(means="graphs of decode steps", is_lost=_falls("disabled")),
+    "graph_decode_sizes": KeyRule(means="batch sizes with a graph"),
+    "graph_prefill": KeyRule(means="graphs of prefills", is_lost=_falls("disabled")),
+    "graph_prefill_sizes": KeyRule(means="prefill tokens with a graph"),
+    "chunked_prefill": KeyRule(means="tokens of a prefill chunk"),
+    "kv_dtype": KeyRule(means="type of the KV cache"),
+    "weights_bytes": KeyRule(means="weights on one GPU, bytes", is_count=True),
+    "pool_tokens": KeyRule(means="tokens of the KV pool, estimated", is_count=True, is_lost=_is_smaller),
 }
 
 FLAG = "flag "

@@ -23,7 +23,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ListedModel:
     """A model by its shape. `module` and `architecture` are its class in the engine, `tp` the GPUs that share it.
 
     `tp_on` is another number on a GPU whose memory is too small for that; above eight it takes two hosts. `args` are more
@@ -64,12 +64,12 @@ GPUS = {
 MODELS = {
     model.name: model
     for model in (
-        Model(name="gpt-oss-20b", module="gpt_oss", architecture="GptOssForCausalLM"),
-        Model(name="gpt-oss-120b", module="gpt_oss", architecture="GptOssForCausalLM", tp=4),
-        Model(name="qwen3-30b", module="qwen3_moe", architecture="Qwen3MoeForCausalLM"),
-        Model(name="qwen3-235b-fp8", module="qwen3_moe", architecture="Qwen3MoeForCausalLM", tp=4),
+        ListedModel(name="gpt-oss-20b", module="gpt_oss", architecture="GptOssForCausalLM"),
+        ListedModel(name="gpt-oss-120b", module="gpt_oss", architecture="GptOssForCausalLM", tp=4),
+        ListedModel(name="qwen3-30b", module="qwen3_moe", architecture="Qwen3MoeForCausalLM"),
+        ListedModel(name="qwen3-235b-fp8", module="qwen3_moe", architecture="Qwen3MoeForCausalLM", tp=4),
         # DeepSeek-R1 has the same shape. One host of eight H100 cannot hold it.
-        Model(name="deepseek-v3", module="deepseek_v2", architecture="DeepseekV3ForCausalLM", tp=8, tp_on={"h100": 16}),
+        ListedModel(name="deepseek-v3", module="deepseek_v2", architecture="DeepseekV3ForCausalLM", tp=8, tp_on={"h100": 16}),
     )
 }
 

@@ -19,7 +19,7 @@ class Kind(StrEnum):
     CHANGED = "changed"
 
 
-class Answer(StrEnum):
+class ResolveAnswer(StrEnum):
     """The verdict of a comparison, in its order of weight."""
 
     LOST = "lost"
@@ -28,11 +28,11 @@ class Answer(StrEnum):
     SAME = "same"
 
 
-EXIT_CODES = {Answer.LOST: 1, Answer.UNVERIFIED: 3, Answer.CHANGED: 0, Answer.SAME: 0}
+EXIT_CODES = {ResolveAnswer.LOST: 1, ResolveAnswer.UNVERIFIED: 3, ResolveAnswer.CHANGED: 0, ResolveAnswer.SAME: 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ArmReading:
     """What one arm resolves to for one model on one GPU.
 
     `choices` go by the keys of `rules.RULES`, `flags` by the engine's names of its arguments; `unverified` says of each part
@@ -52,7 +52,7 @@ class Resolution:
     version: str
     torch: str
     triton: str
-    readings: Mapping[Case, Reading]
+    readings: Mapping[Case, ArmReading]
     notes: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ArmComparison:
     """Two arms side by side: differences, losses first; what could not be compared, a line each."""
 
     base: Resolution
@@ -80,11 +80,11 @@ class Comparison:
     unverified: tuple[str, ...]
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> ResolveAnswer:
         """The verdict."""
         kinds = {one.kind for one in self.differences}
         if Kind.LOST in kinds:
-            return Answer.LOST
+            return ResolveAnswer.LOST
         if self.unverified:
-            return Answer.UNVERIFIED
-        return Answer.CHANGED if kinds else Answer.SAME
+            return ResolveAnswer.UNVERIFIED
+        return ResolveAnswer.CHANGED if kinds else ResolveAnswer.SAME

@@ -7,7 +7,7 @@ import pytest
 from perfgate.errors import GitHubError, InputError
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget
-from perfgate.github.night.umbrella import MARK, TITLE, Finding, Night, keep_issue, read_findings
+from perfgate.github.night.umbrella import MARK, TITLE, Night, NightFinding, keep_issue, read_findings
 
 SHA, NEXT = "a" * 40, "b" * 40
 TARGET = CommentTarget(repository="o/r", pull_request=0, settle_s=0.0)
@@ -27,7 +27,7 @@ def keep(server, *findings, run=1, sha=SHA):
 
 
 def find(hardware="h20", slower=SLOWER, problem=""):
-    return Finding(hardware=hardware, scenario="closed", slower=slower, problem=problem)
+    return NightFinding(hardware=hardware, scenario="closed", slower=slower, problem=problem)
 
 
 FINE, LOST = find(slower=""), find(slower="", problem="no result was handed over")

@@ -1,5 +1,6 @@
 """The ledger: which sessions are its rows, what the page says of them, and what a new row measures."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def test_list_steps__judges_each_session_again(steps):
     assert (step.verdict.outcome.value, step.folder.name) == ("REGRESSION", "one")
     assert step.find("output_tok_per_s").change < 0
     assert step.find("nothing") is None
+    assert step.costs["ready_s"].keys() == set(Arm)
 
 
 def test_write_ledger__a_row_and_a_section_a_session(folder, steps):
@@ -55,6 +57,7 @@ def test_write_ledger__a_row_and_a_section_a_session(folder, steps):
     assert len(rows) == 1
     assert "| REGRESSION |" in rows[0]
     assert page.count("| REGRESSION |") == 1
+    assert re.search(r"\| [\d.]+ s to [\d.]+ s \|", rows[0])
     assert f"`perfgate check {folder / 'one'}` judges it again." in page
 
 

@@ -7,7 +7,7 @@ import pytest
 from perfgate.resolution.diff import compare, describe_cases
 from perfgate.resolution.report import write_document, write_lines
 from perfgate.resolution.rules import RULES, is_loss
-from perfgate.resolution.values import EXIT_CODES, Answer, Kind, Reading, Resolution
+from perfgate.resolution.values import EXIT_CODES, ArmReading, Kind, Resolution, ResolveAnswer
 
 CASES = tuple((model, gpu) for model in ("qwen3-30b", "deepseek-v3") for gpu in ("h100", "h200"))
 TILES = "E=128,N=768,device_name=NVIDIA_H200.json of its own Triton 3.6.0 (0a1b2c3d)"
@@ -25,7 +25,7 @@ FLAGS = {"page_size": 1, "disable_overlap_schedule": False, "schedule_policy": "
 
 
 def make_arm(*, cases=CASES, choices=(), flags=(), unverified=(), notes=()):
-    reading = Reading(choices=CHOICES | dict(choices), flags=FLAGS | dict(flags), unverified=dict(unverified))
+    reading = ArmReading(choices=CHOICES | dict(choices), flags=FLAGS | dict(flags), unverified=dict(unverified))
     return Resolution(
         name="tree", version="0.5.23", torch="2.14.1", triton="3.6.0", readings=dict.fromkeys(cases, reading), notes=notes
     )
@@ -39,7 +39,7 @@ def test_compare__equal_arms_have_not_one_line():
     comparison = compare(make_arm(), make_arm(), {})
 
     assert comparison.differences == ()
-    assert comparison.answer is Answer.SAME
+    assert comparison.answer is ResolveAnswer.SAME
     assert EXIT_CODES[comparison.answer] == 0
     assert len(list(write_lines(comparison))) == 2  # what was compared, and the answer
 
@@ -86,7 +86,7 @@ def test_compare__a_table_that_is_found_again_is_no_loss():
 
     comparison = compare(make_arm(choices=worse), make_arm(), {})
 
-    assert comparison.answer is Answer.CHANGED
+    assert comparison.answer is ResolveAnswer.CHANGED
 
 
 def test_compare__one_line_for_a_pool_that_each_model_has_its_own_of():
@@ -147,7 +147,7 @@ def test_compare__an_acceptance_of_another_model_does_not_count():
         (Kind.LOST, CASES[:2]),
         (Kind.ACCEPTED, CASES[2:]),
     ]
-    assert comparison.answer is Answer.LOST
+    assert comparison.answer is ResolveAnswer.LOST
 
 
 def test_compare__what_could_not_be_read_is_no_difference_and_no_pass():
@@ -163,13 +163,13 @@ def test_compare__what_could_not_be_read_is_no_difference_and_no_pass():
     assert comparison.unverified == (
         "candidate: pool could not be verified: AttributeError: no such thing (all models on all GPUs)",
     )
-    assert (comparison.answer, EXIT_CODES[comparison.answer]) == (Answer.UNVERIFIED, 3)
+    assert (comparison.answer, EXIT_CODES[comparison.answer]) == (ResolveAnswer.UNVERIFIED, 3)
 
 
 def test_compare__a_case_that_one_arm_did_not_answer_is_not_verified():
     comparison = compare(make_arm(), make_arm(cases=CASES[:3]), {})
 
-    assert comparison.answer is Answer.UNVERIFIED
+    assert comparison.answer is ResolveAnswer.UNVERIFIED
     assert comparison.unverified == ("candidate: no answer (deepseek-v3 on h200)",)
 
 
@@ -182,7 +182,7 @@ def test_compare__a_choice_that_only_one_arm_has_is_not_verified():
 def test_compare__a_loss_weighs_more_than_what_could_not_be_read():
     comparison = compare(make_arm(unverified={"pool": "x"}), make_arm(choices={"graph_decode": "disabled"}), {})
 
-    assert comparison.answer is Answer.LOST
+    assert comparison.answer is ResolveAnswer.LOST
 
 
 @pytest.mark.parametrize(

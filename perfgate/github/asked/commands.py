@@ -8,7 +8,7 @@ from typing import Any
 
 from perfgate.errors import GitHubError, GitHubNotFoundError, InputError, StaleError
 from perfgate.github.asked.acceptance import Acceptance
-from perfgate.github.asked.request import MAINTAINERS, WRITERS, Request
+from perfgate.github.asked.request import MAINTAINERS, WRITERS, CommandRequest
 from perfgate.github.asked.starting import bisect, cancel, compare, run
 from perfgate.github.asked.words import parse_command
 from perfgate.github.client import GitHub
@@ -75,7 +75,7 @@ def _carry_out(  # noqa: PLR0913, PLR0917 - what an event brings, each of anothe
         raise InputError(f"{command.verb} takes one of the roles {', '.join(sorted(roles))}, and {login} has {role}")
     pull = github.get(f"/repos/{target.repository}/pulls/{target.pull_request}")
     require_open(pull, settings)
-    request = Request(
+    request = CommandRequest(
         github=github,
         target=target,
         pull=pull,
@@ -107,7 +107,7 @@ def find_role(github: GitHub, repository: str, login: str) -> str:
     return role if role in WRITERS and permission in WRITERS else permission
 
 
-def _explain(request: Request) -> str:
+def _explain(request: CommandRequest) -> str:
     """Say what stands on the head for each machine, and where it was measured."""
     standing = request.fetch_standing()
     lines = [
@@ -119,7 +119,7 @@ def _explain(request: Request) -> str:
     return f"Commit {request.head[:12]}:\n\n" + "\n".join(told) + more
 
 
-def _accept(request: Request) -> str:
+def _accept(request: CommandRequest) -> str:
     """Record each loss that stands on the head, set its status, and let the required check be asked again."""
     failing = {name: status for name, status in request.fetch_standing().items() if status.state == "failure"}
     entries = _read_entries(request)
@@ -144,12 +144,12 @@ def _accept(request: Request) -> str:
     return f"Accepted for {names} at commit {request.head[:12]}. {check}"
 
 
-def _read_entries(request: Request) -> dict[str, ResultEntry]:
+def _read_entries(request: CommandRequest) -> dict[str, ResultEntry]:
     shown = find_comments(request.github, request.target)
     return {name: section.entry for name, section in parse(shown[0]["body"]).items()} if len(shown) == 1 else {}
 
 
-def _build(request: Request, hardware: str, entry: ResultEntry) -> Acceptance:
+def _build(request: CommandRequest, hardware: str, entry: ResultEntry) -> Acceptance:
     return Acceptance(
         head_sha=request.head,
         hardware=hardware,
@@ -160,7 +160,7 @@ def _build(request: Request, hardware: str, entry: ResultEntry) -> Acceptance:
     )
 
 
-def _ask_again(request: Request, run: int) -> bool:
+def _ask_again(request: CommandRequest, run: int) -> bool:
     """Run the required check of a run again, if it failed there; a dispatched run has none."""
     place = f"/repos/{request.target.repository}/actions"
     for job in request.github.list_all(f"{place}/runs/{run}/jobs", filter="latest"):
@@ -170,7 +170,7 @@ def _ask_again(request: Request, run: int) -> bool:
     return False
 
 
-_ACTS: Mapping[str, tuple[Callable[[Request], str], set[str]]] = {
+_ACTS: Mapping[str, tuple[Callable[[CommandRequest], str], set[str]]] = {
     "run": (run, WRITERS),
     "rerun": (run, WRITERS),
     "compare": (compare, WRITERS),

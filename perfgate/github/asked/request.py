@@ -21,7 +21,7 @@ MAINTAINERS = {"admin", "maintain"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CommandRequest:
     """A command, the pull request as GitHub has it now, and who asks when. `branch` is the default branch."""
 
     github: GitHub

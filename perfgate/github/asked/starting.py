@@ -6,14 +6,14 @@ from typing import Any
 from urllib.parse import quote
 
 from perfgate.errors import GitHubNotFoundError, InputError
-from perfgate.github.asked.request import Request
+from perfgate.github.asked.request import CommandRequest
 from perfgate.github.asked.words import is_sha
 from perfgate.github.events import fetch_merge_base, find_sha, is_fork
 from perfgate.github.planning import choose_jobs, require_searchable
 from perfgate.github.runs.control import DISPATCH, MOST_CANCELLED, Task, cancel_overtaken, cancel_runs, list_dispatched, start
 
 
-def run(request: Request) -> str:
+def run(request: CommandRequest) -> str:
     """Measure the head on the default branch's workflow, and end what measures an older one.
 
     For a fork the commit is part of the command: its author has read that commit, and a push in between makes the command void.
@@ -25,7 +25,7 @@ def run(request: Request) -> str:
     return _start(request, Task.MEASURE, request.head, f"Started {what}")
 
 
-def compare(request: Request) -> str:
+def compare(request: CommandRequest) -> str:
     """Measure two commits against each other. What comes of it is an answer, never a status: no easier base passes a check."""
     command = request.command
     choose_jobs(request.settings, command.hardware, command.scenario)
@@ -36,7 +36,7 @@ def compare(request: Request) -> str:
     return _start(request, Task.COMPARE, candidate, said, base_sha=base)
 
 
-def bisect(request: Request) -> str:
+def bisect(request: CommandRequest) -> str:
     """Search the commits of the pull request for the slow one, on one machine with one scenario.
 
     Not of a fork: each commit on the way would run, and a reader of the change sees the last one alone.
@@ -50,7 +50,7 @@ def bisect(request: Request) -> str:
     return _start(request, Task.BISECT, request.head, said)
 
 
-def cancel(request: Request) -> str:
+def cancel(request: CommandRequest) -> str:
     """Cancel the runs whose statuses on the head are pending, and what else was started for this pull request on request."""
     repository = request.target.repository
     runs = {status.order[0] for status in request.fetch_standing().values() if status.state == "pending"} - {0}
@@ -65,7 +65,7 @@ def cancel(request: Request) -> str:
     return "Cancelled: " + ", ".join(f"[run {run}]({request.target.runs_url}/{run})" for run in ended) + f".{left}"
 
 
-def _start(request: Request, task: Task, head_sha: str, said: str, **more: str) -> str:
+def _start(request: CommandRequest, task: Task, head_sha: str, said: str, **more: str) -> str:
     """Dispatch, in the name of who asks: a token of a job has none, and GPU-minutes are on somebody's account."""
     repository, command = request.target.repository, request.command
     ended = cancel_overtaken(request.github, repository, request.number, request.head) if task is Task.MEASURE else ()
@@ -83,7 +83,7 @@ def _start(request: Request, task: Task, head_sha: str, said: str, **more: str) 
     return f"{said}: [runs]({request.target.server_url}/{repository}/actions/workflows/{DISPATCH}).{more_said}"
 
 
-def _resolve(request: Request, ref: str) -> str:
+def _resolve(request: CommandRequest, ref: str) -> str:
     """The commit of a branch or tag of the repository, or a commit by all its digits. Raise InputError where there is none.
 
     A pull request's own ref is neither, and so names no fork's code that nobody has read.

@@ -30,7 +30,7 @@ _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class Finding:
+class NightFinding:
     """What one night says of a machine and a scenario: `slower` names the metric, `problem` why its session taught nothing."""
 
     hardware: Label
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class _Lessons:
-    jobs: Annotated[tuple[Finding, ...], Field(max_length=64)]
+    jobs: Annotated[tuple[NightFinding, ...], Field(max_length=64)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -51,7 +51,7 @@ class Night:
     at: Time
     head_sha: Sha
     run_id: _Count
-    findings: tuple[Finding, ...]
+    findings: tuple[NightFinding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -67,12 +67,12 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class _Kept:
+class _KeptRows:
     run_id: _Count
     rows: Annotated[tuple[_Row, ...], Field(max_length=64)]
 
 
-def read_findings(path: Path) -> tuple[Finding, ...]:
+def read_findings(path: Path) -> tuple[NightFinding, ...]:
     """Read what `perfgate github learn --format json` wrote. Raise InputError for anything else."""
     try:
         return adapt(_Lessons).validate_json(path.read_bytes()).jobs
@@ -126,20 +126,20 @@ def _find_issues(github: GitHub, target: CommentTarget) -> list[Mapping[str, Any
     return sorted(own, key=lambda issue: int(issue["number"]))
 
 
-def _read(found: Sequence[Mapping[str, Any]]) -> _Kept:
+def _read(found: Sequence[Mapping[str, Any]]) -> _KeptRows:
     """What the oldest issue keeps; one that was edited into something else keeps nothing, and begins anew."""
-    kept = read_mark(MARK, str(found[0]["body"]), _Kept) if found else None
-    return kept or _Kept(run_id=0, rows=())
+    kept = read_mark(MARK, str(found[0]["body"]), _KeptRows) if found else None
+    return kept or _KeptRows(run_id=0, rows=())
 
 
-def _merge(kept: _Kept, night: Night) -> tuple[_Row, ...]:
+def _merge(kept: _KeptRows, night: Night) -> tuple[_Row, ...]:
     """What is slower after a night. One that could not measure says nothing, and a job that is gone from the settings ends."""
     known = {(row.hardware, row.scenario): row for row in kept.rows}
     merged = (_join(known.get((one.hardware, one.scenario)), one, night, kept.run_id) for one in night.findings)
     return tuple(row for row in merged if row is not None)
 
 
-def _join(old: _Row | None, found: Finding, night: Night, last_run: int) -> _Row | None:
+def _join(old: _Row | None, found: NightFinding, night: Night, last_run: int) -> _Row | None:
     if not found.slower:
         return old if found.problem else None
     if old is None:
@@ -160,7 +160,7 @@ def _render(rows: tuple[_Row, ...], night: Night, target: CommentTarget) -> str:
     where = f"[last night]({target.runs_url}/{night.run_id}), {night.at}, commit {night.head_sha[:12]}"
     if not rows:
         said = "Nothing is slower than its noise band allows any more"
-        return f"{write_mark(MARK, _Kept(run_id=night.run_id, rows=()))}\n{said}: {where}."
+        return f"{write_mark(MARK, _KeptRows(run_id=night.run_id, rows=()))}\n{said}: {where}."
     lines = [
         f"| {row.hardware} | {row.scenario} | {markdown(row.slower)}"
         f"{'; not measured last night' if problems.get((row.hardware, row.scenario)) else ''} "
@@ -169,7 +169,7 @@ def _render(rows: tuple[_Row, ...], night: Night, target: CommentTarget) -> str:
     ]
     return "\n".join(
         (
-            write_mark(MARK, _Kept(run_id=night.run_id, rows=rows)),
+            write_mark(MARK, _KeptRows(run_id=night.run_id, rows=rows)),
             f"Slower than the stored noise bands allow: {where}.",
             "",
             "| machine | scenario | what | first seen at | nights |",
