@@ -165,8 +165,6 @@ def _write_cost() -> Iterator[str]:
     yield f"Two models on three GPUs, both arms: {min(cpu):.0f} to {max(cpu):.0f} s of CPU in {runs},"
     walls = ", ".join(f"{row['wall_s']:.0f} s (load {row['load'][0]:.0f})" for row in seeds)
     yield f"by the clock, beside other work on the machine: {walls}."
-    yield "Both arms run at the same time, so two free cores would take about half of the CPU seconds;"
-    yield "no quiet machine was there to measure that."
     seconds = load("seconds")
     cpu = [row["cpu_s"] for row in seconds.values()]
     yield f"One release with {len(MODELS)} models on {len(ON)} GPUs: {min(cpu):.0f} to {max(cpu):.0f} s of CPU."
