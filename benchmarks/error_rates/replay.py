@@ -49,7 +49,7 @@ def main() -> int:
         "seed": SEED,
         "wall_s": time.perf_counter() - began,
     }
-    text = json.dumps(round_floats({"made": made, **result}), indent=1, sort_keys=True)
+    text = json.dumps(round_floats({"made": made, **result}), separators=(",", ":"), sort_keys=True)
     given.out.write_text(f"{text}\n", encoding="utf-8")
     for one in skipped:
         print(f"left out: {one.entry.folder.name}: {one.reason}", file=sys.stderr)

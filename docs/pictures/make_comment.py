@@ -2,7 +2,8 @@
 
 Beside it goes a line with the digest of the markdown, by which a test knows that the picture is of today's comment.
 
-Run as `python docs/pictures/make_comment.py benchmarks/h200/serving/results/closed-gpu-3 docs/pictures/comment.png`.
+Run as
+`python docs/pictures/make_comment.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures/comment.png`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Beside it goes a line with the digest of that part of the page, by which a test knows that the picture is of today's page.
 
-Run as `python docs/pictures/make_report.py benchmarks/h200/serving/results/closed-gpu-3 docs/pictures/report.png`.
+Run as
+`python docs/pictures/make_report.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures/report.png`.
 """
 
 from __future__ import annotations

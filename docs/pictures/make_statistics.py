@@ -19,7 +19,7 @@ from perfgate.report.chart.svg import Drawing, LegendEntry, Scale, SvgElement, b
 from perfgate.results.results import load_results
 
 ROOT = Path(__file__).parents[2]
-SESSION = ROOT / "benchmarks/h200/serving/results/closed-gpu-3"
+SESSION = ROOT / "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-1"
 WIDTH = 820.0
 ROW, LANE = 62.0, 30.0
 COLOURS = {

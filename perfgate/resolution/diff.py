@@ -8,6 +8,7 @@ from typing import Any
 
 from perfgate.resolution.rules import FLAG, GONE, NEW, RULES, is_loss
 from perfgate.resolution.values import ArmComparison, ArmReading, Case, Difference, Kind, Resolution
+from perfgate.storage.rounding import format_interval, format_percent
 
 _ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
 _SHOWN = 6
@@ -74,10 +75,10 @@ def _describe(key: str, kind: Kind, reason: str | None, rows: list[_Found]) -> D
     _, one, other = rows[0]
     if len(pairs) == 1:
         base, candidate = show_pair(one, other)
-        candidate += f" ({(other - one) / one:+.1%})" if _is_count(key) else ""
+        candidate += f" ({format_percent((other - one) / one, is_signed=True)})" if _is_count(key) else ""
     else:
         shares = sorted((after - before) / before for _, before, after in rows)
-        base, candidate = f"{one}", f"{other} ({shares[0]:+.1%} to {shares[-1]:+.1%}; the first is shown)"
+        base, candidate = f"{one}", f"{other} ({format_interval(shares[0], shares[-1])}; the first is shown)"
     return Difference(key=key, kind=kind, base=base, candidate=candidate, cases=cases, reason=reason)
 
 

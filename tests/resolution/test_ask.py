@@ -55,7 +55,7 @@ def test_resolve__a_smaller_pool_fails_until_it_is_accepted(tmp_path, capsys):
 
     assert resolve(*arms, "--model", "qwen3-30b") == 1
     assert (
-        "lost  pool_tokens (tokens of the KV pool, estimated): 700000 -> 600000 (-14.3%) [all models on all GPUs]"
+        "lost  pool_tokens (tokens of the KV pool, estimated): 700000 -> 600000 (-14.3 %) [all models on all GPUs]"
         in capsys.readouterr().out
     )
     assert resolve(*arms, "--accept", "pool_tokens: the new graphs need it", "--format", "json") == 0

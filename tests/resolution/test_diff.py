@@ -106,7 +106,7 @@ def test_compare__one_line_for_a_pool_that_each_model_has_its_own_of():
     (line,) = compare(base, candidate, {}).differences
 
     assert (line.kind, line.base) == (Kind.LOST, "100000")
-    assert line.candidate == "95000 (-5.0% to -3.0%; the first is shown)"
+    assert line.candidate == "95000 (-5.0 to -3.0 %; the first is shown)"
 
 
 def test_compare__flags_come_and_go():
