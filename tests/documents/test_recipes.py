@@ -83,8 +83,10 @@ def test_recipe__slack(folder):
 
     with HTTPServer(("127.0.0.1", 0), Hook) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        done = run_shell(read_snippet("Slack", "sh"), folder, SLACK_WEBHOOK=f"http://127.0.0.1:{server.server_port}/hook")
-        server.shutdown()
+        try:
+            done = run_shell(read_snippet("Slack", "sh"), folder, SLACK_WEBHOOK=f"http://127.0.0.1:{server.server_port}/hook")
+        finally:
+            server.shutdown()
 
     assert done.returncode == 0, done.stderr
     ((kind, message),) = heard

@@ -63,8 +63,11 @@ def serve(answers):
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            # A server that is closed and not stopped asks its socket for ever, as fast as it can.
+            server.shutdown()
 
 
 @pytest.fixture
