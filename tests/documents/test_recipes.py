@@ -8,14 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 import yaml
 
 from perfgate.cli import main
+from tests.fakes.local_server import run_server
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")
@@ -81,12 +81,8 @@ def test_recipe__slack(folder):
         def log_message(self, *_words):
             """Say nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Hook) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            done = run_shell(read_snippet("Slack", "sh"), folder, SLACK_WEBHOOK=f"http://127.0.0.1:{server.server_port}/hook")
-        finally:
-            server.shutdown()
+    with run_server(Hook) as url:
+        done = run_shell(read_snippet("Slack", "sh"), folder, SLACK_WEBHOOK=f"{url}/hook")
 
     assert done.returncode == 0, done.stderr
     ((kind, message),) = heard

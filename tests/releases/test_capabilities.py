@@ -3,9 +3,8 @@
 import base64
 import json
 import socket
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +18,7 @@ from perfgate.releases.capabilities import CAPABILITIES, CHOICES, DELAY_US, Stan
 from perfgate.results.expert_use import parse_raw
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.injection.injection_log import MEASURED
+from tests.fakes.local_server import run_server
 
 SCENARIO = load_scenario("cpu-moe")
 METRICS = "\n".join(
@@ -61,13 +61,8 @@ def serve(answers):
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            # A server that is closed and not stopped asks its socket for ever, as fast as it can.
-            server.shutdown()
+    with run_server(Handler) as url:
+        yield url
 
 
 @pytest.fixture
