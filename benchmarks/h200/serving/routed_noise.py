@@ -142,12 +142,17 @@ def measure_scatter(windows: Sequence[Window], metric: str) -> float:
     return sqrt(squares / (len(windows) - len(starts)))
 
 
+def read_differences(stored: Stored) -> dict[str, Sequence[float]]:
+    """By metric, each block's difference of log badness, by the session's own noise alone; positive is worse."""
+    policy = fix_policy(stored.session, stored.scenario, None)
+    return {one.metric: one.series.differences for one in read_series(stored.session, policy)}
+
+
 def list_differences(stored: Stored) -> Iterator[Sequence[str]]:
     """A row a block: by how much the candidate differs from the base, as the verdict sees it; positive is worse."""
-    policy = fix_policy(stored.session, stored.scenario, None)
-    readings = {one.metric: one.series.differences for one in read_series(stored.session, policy)}
+    differences = read_differences(stored)
     for block in range(stored.verdict.blocks):
-        cells = (f"{100 * expm1(readings[metric][block]):+.1f} %" for metric in SHOWN)
+        cells = (f"{100 * expm1(differences[metric][block]):+.1f} %" for metric in SHOWN)
         yield (f"`{stored.name}`", "equal" if stored.is_equal else "unlike", str(block + 1), *cells)
 
 
@@ -168,15 +173,13 @@ def list_needs(stored: Stored) -> Iterator[Sequence[str]]:
 
 
 def tell_scatter(measured: Iterable[Stored]) -> str:
-    """How blocks of equal arms differ, over all sessions of one workload that have more than a few."""
+    """How blocks of equal arms differ, over all sessions of one workload."""
     found: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
     for one in measured:
         if one.is_equal:
-            policy = fix_policy(one.session, one.scenario, None)
-            readings = {reading.metric: reading.series.differences for reading in read_series(one.session, policy)}
-            found[one.scenario.name, one.scenario.workload_hash].extend(
-                zip(*(readings[metric] for metric in SHOWN), strict=True)
-            )
+            differences = read_differences(one)
+            blocks = zip(*(differences[metric] for metric in SHOWN), strict=True)
+            found[one.scenario.name, one.scenario.workload_hash].extend(blocks)
     rows = [
         (f"`{name}`, `{work}`", title, str(len(values)), f"{100 * mean(values):+.2f} %", f"{100 * stdev(values):.2f} %")
         for (name, work), seen in found.items()
