@@ -44,7 +44,7 @@ def find_source(given: str, python: str, *, option: str, triton: str = "") -> So
     if triton and not re.fullmatch(r"\d+\.\d+\.\d+", triton):
         raise InputError(f"{option}-triton {triton}: is no version such as 3.8.0")
     if _RELEASE.fullmatch(given):
-        return Source(name=f"sglang {given}", python=python, folder=install_release(given, python), triton=triton)
+        return Source(name=f"sglang {given}", python=python, folder=fetch_release(given, python), triton=triton)
     path = Path(given)
     if path.is_dir():
         return _find_tree(path.resolve(), python, option, triton)
@@ -71,7 +71,7 @@ def _read_requires(file: Path, option: str) -> tuple[str, ...]:
         raise InputError(f"{option} {file}: project.dependencies cannot be read ({error!r}); mend the file") from None
 
 
-def install_release(version: str, python: str) -> Path:
+def fetch_release(version: str, python: str) -> Path:
     """The folder of a release in this machine's store; it is fetched from the package index, without what it requires, once."""
     store = find_state_dir() / "resolve"
     folder = store / f"sglang-{version}"

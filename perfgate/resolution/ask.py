@@ -10,15 +10,18 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from perfgate.errors import EngineError
 from perfgate.machine.tools import Tool
 from perfgate.resolution.arms import Source, tell_version
 from perfgate.resolution.table import CONFIGS, STAND_INS, TOOLKITS, Gpu, ListedModel
 from perfgate.resolution.values import ArmReading, Case, Resolution
+from perfgate.storage.schema import adapt
+
+T = TypeVar("T")
 
 PROBE = Path(__file__).with_name("probe")
 # The folder of the probe leaves the path before anything else is imported: an arm finds no module of perfgate's.
@@ -51,9 +54,6 @@ class _ModelLine:
     flags: dict[str, Any]
     choices: dict[str, Any]
     unverified: dict[str, str]
-
-
-_ENVIRONMENT, _MODEL = TypeAdapter(_Environment), TypeAdapter(_ModelLine)
 
 
 def ask_arms(sources: Sequence[Source], models: Sequence[ListedModel], gpus: Sequence[Gpu]) -> list[Resolution]:
@@ -107,8 +107,8 @@ def _ask(source: Source, gpus: Sequence[dict[str, Any]], home: Path) -> list[str
 
 
 def _gather(source: Source, lines: Sequence[str]) -> Resolution:
-    environment = next(iter(_parse(_ENVIRONMENT, source, lines[:1])))
-    readings: dict[Case, ArmReading] = {(line.model, line.gpu): _clean(line) for line in _parse(_MODEL, source, lines[1:])}
+    environment = next(iter(_parse(_Environment, source, lines[:1])))
+    readings: dict[Case, ArmReading] = {(line.model, line.gpu): _clean(line) for line in _parse(_ModelLine, source, lines[1:])}
     version = "" if source.is_tree else environment.sglang
     return Resolution(
         name=source.name,
@@ -121,9 +121,9 @@ def _gather(source: Source, lines: Sequence[str]) -> Resolution:
     )
 
 
-def _parse(adapter: TypeAdapter[Any], source: Source, lines: Sequence[str]) -> list[Any]:
+def _parse(kind: type[T], source: Source, lines: Sequence[str]) -> list[T]:
     try:
-        read = [adapter.validate_json(line) for line in lines]
+        read = [adapt(kind).validate_json(line) for line in lines]
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

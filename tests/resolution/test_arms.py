@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from perfgate.errors import EngineError, InputError
-from perfgate.resolution.arms import find_source, install_release, tell_version
+from perfgate.resolution.arms import fetch_release, find_source, tell_version
 from perfgate.resolution.table import LAST
 
 
@@ -56,11 +56,11 @@ class _RefusingPip:
         raise EngineError(f"{name}: no release of that name ({argv[0]})")
 
 
-def test_install_release__one_that_cannot_be_fetched_leaves_nothing(tmp_path, monkeypatch):
+def test_fetch_release__one_that_cannot_be_fetched_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("perfgate.resolution.arms._PIP", _RefusingPip())
 
     with pytest.raises(EngineError, match=r"sglang==9\.9\.9"):
-        install_release("9.9.9", sys.executable)
+        fetch_release("9.9.9", sys.executable)
 
     assert list((tmp_path / "state" / "resolve").iterdir()) == []
 
