@@ -116,10 +116,11 @@ def _explain_by_windows(
 ) -> dict[str, tuple[float, int]]:
     """By metric, the variance that a block's difference has by its windows alone, and its degrees of freedom."""
     explained = {}
+    paired = read_blocks(session, policy)[:blocks]
     for reading in gating:
         spreads = [
             spread
-            for block in read_blocks(session, policy)[:blocks]
+            for block in paired
             for windows in (block.base, block.candidate)
             if (spread := measure_window_variance(windows, reading.metric)) is not None
         ]
