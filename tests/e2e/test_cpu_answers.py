@@ -78,8 +78,8 @@ def test_check_equivalence__one_expert_of_two_is_wrong(folder):
 
 def test_profile_server__shows_the_operators_of_both(folder):
     found = attribute_profiles(load_profiles(folder))
-    names = {part.name for part in found.parts}
+    # Which requests meet in the profiled steps is chance: an operator of prefill may show in one arm alone.
+    shared = {part.name for part in found.parts if part.base_count > 0 and part.candidate_count > 0}
 
     assert found.kind == "operator"
-    assert "aten::mm" in names or "aten::linear" in names, names
-    assert all(part.base_count >= 1 for part in found.parts[:3])
+    assert shared & {"aten::mm", "aten::linear"}, found.parts
