@@ -6,8 +6,10 @@ from typing import Any
 
 from tests.faults.checking import Edit, check, judge_recorded
 from tests.faults.fault import Fault, Kind, Where
-from tests.faults.recording import Recording
+from tests.faults.recording import ROOT, Recording
 from tests.faults.slow import longer
+
+BESIDE_OTHERS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 
 
 def tell(arm: str = "candidate", *, slower: float = 0.0, **readings: Any) -> Edit:
@@ -58,7 +60,7 @@ MEASURED = (
         where=Where.RECORDED,
         expected=("INVALID",),
         words="never got steady",
-        run=judge_recorded("closed-foreign"),
+        run=judge_recorded(BESIDE_OTHERS / "closed-foreign"),
     ),
     Fault(
         name="host load, measured",
@@ -67,7 +69,7 @@ MEASURED = (
         where=Where.RECORDED,
         expected=("PASS", "IMPROVED", "INCONCLUSIVE", "INVALID"),
         words="",
-        run=judge_recorded("closed-hostload"),
+        run=judge_recorded(BESIDE_OTHERS / "closed-hostload"),
     ),
 )
 SICK_RECORDED = (
@@ -119,6 +121,6 @@ SICK_RECORDED = (
         "stolen CPU",
         "the hypervisor gave 40 % of the candidate's CPU away",
         tell(slower=0.05, stolen_cpu_share=0.4),
-        "48 % from candidate",
+        "45 % from candidate",
     ),
 )
