@@ -14,13 +14,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.bisect.ranges import ROOT, TAIL_DF
-from benchmarks.bisect.simulate import CLOSED, SATURATION
+from benchmarks.bisect.simulate import MIXED
 from perfgate.metrics import METRICS
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "how-to" / "bisect.md"
-TITLES = {CLOSED: "closed loop of 16", SATURATION: "saturation"}
+TITLES = {MIXED: "mixed lengths, 16 at a time"}
 TARGET = 0.9
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.gate.baseline_files import save_baseline
+from perfgate.verdict.baselines import compute_checksum
+from tests.fakes.recorded import AGAIN, BASELINE, EQUAL, ROOT, SLOWER
 from tests.rule.test_power import make_baseline
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -150,20 +149,21 @@ def test_command__picture_in_a_missing_folder(baseline, tmp_path, capsys):
     assert "cannot be written" in bad(capsys, "--baseline", baseline, "--picture", tmp_path / "none" / "curve.svg")
 
 
-@pytest.mark.parametrize("name", ["closed-c16", "saturation"])
-def test_command__a_baseline_of_a_scenario_that_does_not_ship(name, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    stored = f"perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-{name}.json"
+def test_command__a_baseline_of_a_scenario_that_does_not_ship(capsys, tmp_path):
+    content = json.loads(BASELINE.read_text()) | {"scenario": "mine"}
+    stored, scenario = tmp_path / "mine.json", tmp_path / "mine.toml"
+    stored.write_text(json.dumps(content | {"checksum": compute_checksum(content)}))
+    shipped = (EQUAL / "scenario.toml").read_text()
+    scenario.write_text(shipped.replace("gpt-oss-20b-shape-mxfp4-mixed-c16", "mine"))
 
     code, out, err = run(capsys, "--baseline", stored)
-    with_file = run(capsys, "--baseline", stored, "--scenario", f"benchmarks/h200/serving/{name}.toml")
 
     assert (code, out) == (2, "")
-    assert f"gpt-oss-20b-shape-{name}, which does not ship with perfgate; give its file with --scenario PATH" in err
-    assert with_file[0] == 0
+    assert "mine, which does not ship with perfgate; give its file with --scenario PATH" in err
+    assert run(capsys, "--baseline", stored, "--scenario", scenario)[0] == 0
 
 
-STORED = [f"{ROOT}/benchmarks/h200/serving/results/closed-aa-{number}" for number in (2, 3)]
+STORED = [str(EQUAL), str(AGAIN)]
 
 
 def test_command__designs_from_stored_sessions(capsys):
@@ -205,7 +205,7 @@ def test_command__stored_sessions_take_the_place_of_a_baseline(baseline, capsys)
     ("options", "told"),
     [
         (
-            ("--from", f"{ROOT}/benchmarks/h200/serving/results/closed-gpu-3"),
+            ("--from", str(SLOWER)),
             "its arms differ, so it holds no noise; leave it out",
         ),
         (("--from", STORED[0], "--picture", "x.svg"), "--picture: draws what each look finds"),

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,16 +11,15 @@ from perfgate.core import Arm
 from perfgate.errors import InputError
 from perfgate.releases import ledger
 from perfgate.releases.ledger import add_release, list_steps, write_ledger
+from tests.fakes.recorded import SLOWER
 from tests.fakes.requests import Silent
-
-RECORDED = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving" / "results" / "closed-gpu-3"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A ledger with one session, recorded on an H200."""
     ledger = tmp_path_factory.mktemp("ledger")
-    shutil.copytree(RECORDED, ledger / "one")
+    shutil.copytree(SLOWER, ledger / "one")
     return ledger
 
 

@@ -130,7 +130,8 @@ def test_judge__a_value_of_the_whole_start_has_no_windows_to_be_restless_against
     scenario = make_scenario(blocks=Blocks(looks=(6,), windows=5), gates={**SCENARIO.gates, "ready_s": Gate()})
     quiet = make_session(scenario, blocks=6)
     windows = tuple(
-        replace(one, run=replace(one.run, values={**one.run.values, "ready_s": 51.0 + 0.37 * one.start})) for one in quiet.windows
+        replace(one, run=replace(one.run, values={**one.run.values, "ready_s": 51.0 + 0.37 * one.start}))
+        for one in quiet.windows
     )
 
     warnings = judge(replace(quiet, windows=windows), scenario, None).warnings
