@@ -334,6 +334,18 @@ def test_page__a_table_is_sorted_by_the_column_that_is_pressed(visit, name, colu
     assert len(set(read())) > 1
 
 
+def test_page__each_row_of_a_history_leads_to_its_chart_and_what_moved_stands_first(visit):
+    page = visit("history", viewport=DESK)
+    rows = page.locator("table.sortable").first.locator("tbody tr").all()
+
+    found = [page.locator(row.locator("a").get_attribute("href")).get_attribute("data-metric") for row in rows]
+
+    assert found == [row.locator("a").text_content() for row in rows]
+    over = ["OVER THE LIMIT" in row.text_content() for row in rows]
+    assert over == sorted(over, reverse=True)
+    assert True in over
+
+
 def test_page__charts_of_a_metric_are_hidden_by_its_name(visit):
     page = visit("history", viewport=DESK)
     charts = page.locator('figure[data-metric="P99 ITL"]')
