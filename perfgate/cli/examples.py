@@ -78,7 +78,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "pack": ("perfgate pack perfgate-results/cpu-moe-20261122-120000",),
     "plan": (
         "perfgate plan --changed python/sglang/srt/managers/scheduler.py --minutes 15",
-        "git diff --name-only main | perfgate plan --changed -",
+        "perfgate plan --model cpu --changed - < changed.txt",
     ),
     "power": (
         "perfgate power --scenario benchmarks/h200/serving/closed-c16.toml --effect 0.03",
