@@ -16,7 +16,7 @@ HEAD = """# What the jobs that may write install: exact files for Python 3.11 on
 BUILD_HEAD = """# What builds perfgate on a machine, by hash; deploy/install.sh installs these files beside requirements.txt.
 # Made by .github/lock_requirements.py from build-system.requires in pyproject.toml.
 """
-TEST_HEAD = """# What CI tests and lints with, and what builds perfgate there, by hash; in versions that the extra cpu-engine takes.
+TEST_HEAD = """# What CI tests and lints with, and what builds perfgate there, by hash; the engine takes these versions.
 # Made by .github/lock_requirements.py from the light core, the test tools and build-system.requires in pyproject.toml.
 """
 EDITABLE = "editables>=0.5"
