@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
-from perfgate.core import Outcome
+from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
 from perfgate.gate.case import load_case
 
@@ -97,10 +97,10 @@ def read_costs(parent: Path) -> list[Cost]:
 
 
 def read_cost(folder: Path) -> Cost | None:
-    """What the session in `folder` cost; None where it does not say when things happened."""
+    """What the session in `folder` cost; None where it does not say when things happened, or measured nothing that counts."""
     case = load_case(folder)
     scenario, session, verdict = case.scenario, case.session, case.verdict
-    if session.timing is None:
+    if session.timing is None or all(window.role is Role.WARMUP for window in session.windows):
         return None
     blocks = list(list_blocks(folder, scenario, session))
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks

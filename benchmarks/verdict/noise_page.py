@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from benchmarks.verdict.estimators import MAX_RATIO, MIN_ANSWER, MIN_BLOCKS
 from benchmarks.verdict.record import read_results
 from perfgate.metrics import METRICS
+from perfgate.verdict.policy import USUAL_OFFSET_LOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "noise.md"
 TEMPLATE = "noise.md.jinja"
@@ -43,6 +44,7 @@ def write_page(found: Mapping[str, Any]) -> str:
         **found,
         titles={name: metric.title for name, metric in METRICS.items()},
         rules={"max_ratio": MAX_RATIO, "min_blocks": MIN_BLOCKS, "min_answer": MIN_ANSWER},
+        usual_offset=USUAL_OFFSET_LOG,
         every=_pick(found, "all", "output_tok_per_s"),
         every_itl=_pick(found, "all", "median_itl_ms"),
     )

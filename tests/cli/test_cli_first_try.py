@@ -216,7 +216,7 @@ def test_explain__invalid_names_the_cause_and_the_remedies(capsys):
 
 def test_list__newest_first(tmp_path, capsys):
     for name in ("a", "b"):
-        shutil.copytree(SLOWER if name == "a" else UNDECIDED, tmp_path / "perfgate-results" / name)
+        shutil.copytree(UNDECIDED if name == "a" else SLOWER, tmp_path / "perfgate-results" / name)
     main(["list", "--format", "json"])
     found = json.loads(capsys.readouterr().out)
 
@@ -278,10 +278,10 @@ def test_check__junit(capsys):
         "Output throughput": ["failure"],
         "P99 ITL": ["skipped"],
         "Median ITL": ["failure"],
-        "Mean ITL": ["failure"],
-        "Mean E2E": ["failure"],
+        "Mean ITL": ["skipped"],
+        "Mean E2E": ["skipped"],
     }
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "5", "1")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("6", "3", "3")
 
 
 def test_doctor__tells_what_can_be_done_without_an_engine(capsys):

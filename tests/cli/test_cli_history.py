@@ -45,7 +45,7 @@ def test_append__real_results_twice_count_once(store, capsys):
     assert main(arguments) == 0
     first = capsys.readouterr().out
     assert main(arguments) == 0
-    assert re.search(r"mxfp4-mixed-c16-graphs-gpu-15: session [0-9a-f]{16}, 20 windows, REGRESSION\n", first)
+    assert re.search(r"mxfp4-mixed-c16-graphs-gpu-15: session [0-9a-f]{16}, 29 windows, REGRESSION\n", first)
     assert capsys.readouterr().out.count("already there") == 2
     assert len(list(store.rglob("*.parquet"))) == 4
 
@@ -94,12 +94,12 @@ def test_show__counts_the_base_arm_and_both_of_equal_ones(capsys):
     content = json.loads(capsys.readouterr().out)
 
     levels = {one["subject"]["scenario"]: one for one in content["series"]}
-    (slow,) = levels["gpt-oss-20b-shape-closed-c16"]["points"]
-    # The candidate was slowed down on purpose: 3,519.8 tok/s. Its base was not.
-    assert slow["value"] == pytest.approx(3626, rel=0.01)
+    (slow,) = levels["gpt-oss-20b-shape-mxfp4-mixed-c16"]["points"]
+    # The candidate was slowed down on purpose: 1,595.8 tok/s. Its base was not.
+    assert slow["value"] == pytest.approx(1685, rel=0.01)
     assert slow["commit"] == "5a0e201"
     assert slow["environment"]["gpu"] == "NVIDIA H200"
-    assert levels["gpt-oss-20b-shape-duet-c16"]["points"][0]["commit"] == "93934a3"
+    assert levels["gpt-oss-20b-shape-mxfp4-closed-c16"]["points"][0]["commit"] == "93934a3"
     assert content["ledger"]["judged"] == content["ledger"]["regressions"] == content["ledger"]["equal_arms"] == 1
     assert sum(one["minutes"] for one in content["spending"]) == pytest.approx((265.26 + 341.88) / 60, abs=0.01)
 
@@ -124,7 +124,8 @@ def test_override__stands_in_the_ledger(capsys):
     assert main(["history", "show"]) == 0
     out = capsys.readouterr().out
     assert "ended in REGRESSION: 1; verdicts called a false alarm: 1" in out
-    assert f"{session} gpt-oss-20b-shape-closed-c16 on nvidia-h200-141gb: REGRESSION ruled false alarm by a maintainer" in out
+    subject = "gpt-oss-20b-shape-mxfp4-mixed-c16 on nvidia-h200-141gb"
+    assert f"{session} {subject}: REGRESSION ruled false alarm by a maintainer" in out
 
     assert main(["history", "override", session, "--reason", "we want it", "--by", "a maintainer", "--accepted"]) == 0
     assert main(["history", "show"]) == 0

@@ -114,7 +114,7 @@ def test_history__json_says_what_was_stored(tmp_path, capsys):
     merged = ask(capsys, "history", "compact", *store)
     past = ask(capsys, "history", "import", LOG, *store, "--hardware", "a-gpu", "--at", "2025-11-20")
 
-    assert (first["outcome"], first["windows"], first["added"]) == ("REGRESSION", 20, True)
+    assert (first["outcome"], first["windows"], first["added"]) == ("REGRESSION", 29, True)
     assert again == {**first, "added": False}
     assert overruled == {"person": "ada", "reason": "on purpose", "ruling": "false alarm", "session": first["session"]}
     assert merged["files"] <= merged["files_before"]

@@ -14,9 +14,8 @@ import numpy as np
 
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.raw.raw_files import read_raw
+from tests.fakes.recorded import ROOT, ROUTED
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "routed"
 BASELINES = ROOT / "perfgate" / "baselines"
 MS = 1000.0
 BY_START = ("answers.jsonl", "expert_use.jsonl")
@@ -164,7 +163,7 @@ def unpack(folder: Path) -> None:
 
 def copy_recording(name: str, folder: Path, blocks: tuple[int, ...] = (1, 2)) -> Recording:
     """Copy blocks of a recorded session to `folder`."""
-    shutil.copytree(RESULTS / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles"))
+    shutil.copytree(ROUTED / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles"))
     unpack(folder)
     recording = Recording(folder)
     recording.keep_blocks(*blocks)

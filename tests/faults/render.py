@@ -16,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perfgate.verdict.policy import RULE
+from tests.fakes.recorded import ROOT
 from tests.faults.catalogue import FAULTS
 from tests.faults.fault import Fault, Kind
-from tests.faults.recording import ROOT
 from tests.faults.results import RECORDED, Result, load
 
 PAGE = ROOT / "docs" / "evidence" / "fault-table.md"

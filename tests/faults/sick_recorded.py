@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.fakes.recorded import OTHERS
 from tests.faults.checking import Edit, check, judge_recorded
 from tests.faults.fault import Fault, Kind, Where
-from tests.faults.recording import ROOT, Recording
+from tests.faults.recording import Recording
 from tests.faults.slow import longer
-
-BESIDE_OTHERS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 
 
 def tell(arm: str = "candidate", *, slower: float = 0.0, **readings: Any) -> Edit:
@@ -60,7 +59,7 @@ MEASURED = (
         where=Where.RECORDED,
         expected=("INVALID",),
         words="never got steady",
-        run=judge_recorded(BESIDE_OTHERS / "closed-foreign"),
+        run=judge_recorded(OTHERS / "closed-foreign"),
     ),
     Fault(
         name="host load, measured",
@@ -69,7 +68,7 @@ MEASURED = (
         where=Where.RECORDED,
         expected=("PASS", "IMPROVED", "INCONCLUSIVE", "INVALID"),
         words="",
-        run=judge_recorded(BESIDE_OTHERS / "closed-hostload"),
+        run=judge_recorded(OTHERS / "closed-hostload"),
     ),
 )
 SICK_RECORDED = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fakes import recorded
 from tests.faults.checking import Edit, check
 from tests.faults.fault import Answer, Fault, Kind, Where
 from tests.faults.recording import Recording, list_gaps, read_gaps
@@ -140,7 +141,7 @@ SLOW = (
         "GPU 6 % slower",
         "measured: a spin kernel of 15 us in every MoE block",
         keep,
-        source="mxfp4-mixed-c16-graphs-gpu-15",
+        source=recorded.SLOWER.name,
     ),
     row("gaps 10 % longer", "as by a slower GPU: every gap 10 % longer", slow(longer(0.10))),
     row(
