@@ -33,8 +33,9 @@ PACKAGES = (
 UNIFIED = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 DEVICES = ((1, 3, "null"), (1, 5, "zero"), (1, 7, "full"), (1, 8, "random"), (1, 9, "urandom"), (5, 0, "tty"), (5, 2, "ptmx"))
 NVIDIA = ((195, 0, "nvidia0"), (195, 1, "nvidia1"), (195, 255, "nvidiactl"), (510, 0, "nvidia-uvm"))
+LINGER = "/var/lib/systemd/linger/ghr0"
 LEFT = "/run/lock/left"
-"""A file that a job leaves where the next one would find it."""
+"""What a job would like to leave behind: its wish to linger, and a file that the next one finds."""
 
 BOOT = """set -eu
 cd "$1"
@@ -90,14 +91,14 @@ def invoke(number, *words):
         raise OSError(ctypes.get_errno(), "")
 told("own GPU", lambda: device("/dev/nvidia0"))
 told("neighbour's GPU", lambda: device("/dev/nvidia1"))
-told("linger, by loginctl", lambda: call("loginctl", "enable-linger"))
+told("linger, by loginctl", lambda: call("loginctl", "enable-linger", user))
 told("linger, by a file", lambda: touch(f"/var/lib/systemd/linger/{user}"))
 told("system bus", lambda: connect("/run/dbus/system_bus_socket"))
 told("systemd's own socket", lambda: connect("/run/systemd/private"))
 told("a unit of its own", lambda: call("systemd-run", "--quiet", "--no-ask-password", "true"))
-told("a user manager", lambda: call("busctl", "call", "org.freedesktop.systemd1", f"/org/freedesktop/systemd1",
-     "org.freedesktop.systemd1.Manager", "StartUnit", "ss", f"user@{uid}.service", "fail"))
-told("its manager's bus", lambda: connect(f"/run/user/{uid}/bus"))
+told("a user manager of its own", lambda: connect(f"/run/user/{uid}/systemd/private"))
+told("a process in that manager", lambda: call("env", f"XDG_RUNTIME_DIR=/run/user/{uid}", "systemd-run", "--user", "--quiet",
+     "sleep", "3600"))
 told("another control group", lambda: open("/sys/fs/cgroup/cgroup.procs", "w").write(str(os.getpid())) and None)
 told("a user namespace", lambda: os.unshare(os.CLONE_NEWUSER) if hasattr(os, "unshare") else call("unshare", "--user", "true"))
 told("io_uring", lambda: invoke(425, 1, ctypes.create_string_buffer(120)))
@@ -123,7 +124,7 @@ class Machine:
     def type(self, *words: str, is_fine: bool = True) -> str:
         """Run a command as root in the system. Raise WalkError where it fails and should not."""
         surroundings = ("PATH=/usr/local/bin:/usr/sbin:/usr/bin", "FAKE_NVML=/etc/fake-nvml")
-        inside = ["nsenter", "--target", str(self.init), "--all", "--wd=/", "env", "--ignore-environment", *surroundings]
+        inside = ["nsenter", "--target", str(self.init), "--all", "env", "--ignore-environment", *surroundings]
         done = subprocess.run([*inside, *words], capture_output=True, text=True, check=False)
         if is_fine and done.returncode:
             raise WalkError(f"{shlex.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
@@ -167,7 +168,8 @@ def boot(root: Path) -> Iterator[Machine]:
             yield machine
         finally:
             outer.kill()
-    wait_for(lambda: remove(group))
+            outer.wait()
+            wait_for(lambda: remove(group))
 
 
 def find_init(outer: int) -> int:
@@ -244,7 +246,7 @@ def run_plainly(machine: Machine) -> str:
     machine.type("loginctl", "disable-linger", "ghr0", is_fine=False)
     machine.type("loginctl", "terminate-user", "ghr0", is_fine=False)
     machine.type("pkill", "-KILL", "--uid", uid, is_fine=False)
-    machine.type("rm", "-f", LEFT, "/var/lib/systemd/linger/ghr0")
+    machine.type("rm", "-f", LEFT, LINGER)
     machine.type("mv", "/root/rule", rule)
     machine.type("systemctl", "mask", f"user@{uid}.service")
     machine.type("systemctl", "restart", "polkit.service")
@@ -255,11 +257,11 @@ def run_plainly(machine: Machine) -> str:
 def find_left(machine: Machine) -> str:
     """What of a job is still there: processes of its user, a manager, the wish to linger, files."""
     processes = machine.type("ps", "-o", "comm=", "-U", "ghr0", is_fine=False).split()
-    linger = (machine.root / "var/lib/systemd/linger/ghr0").exists()
+    linger, file = (" No such" not in machine.type("ls", path, is_fine=False) for path in (LINGER, LEFT))
     told = {
         "processes left": ", ".join(sorted(set(processes))) or "none",
         "linger left": "yes" if linger else "no",
-        "file left": "yes" if (machine.root / LEFT.lstrip("/")).exists() else "no",
+        "file left": "yes" if file else "no",
     }
     return "\n".join(f"attack {name}: {said}" for name, said in told.items())
 
