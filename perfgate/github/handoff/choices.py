@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -98,8 +98,8 @@ class ChoicesEntry:
         """What concerns one GPU; all of it for a machine that is none of the table's."""
         if gpu not in GPUS:
             return self
-        narrow = (replace(one, cases=tuple(case for case in one.cases if case[1] == gpu)) for one in self.differences)
-        return replace(self, differences=tuple(one for one in narrow if one.cases))
+        kept = {one: tuple(case for case in one.cases if case[1] == gpu) for one in self.differences}
+        return replace(self, differences=tuple(replace(one, cases=cases) for one, cases in kept.items() if cases))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
@@ -115,7 +115,7 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
 class _Arm:
-    choices: Mapping[str, Mapping[str, Any]]
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
@@ -193,7 +193,7 @@ def _list_words(document: _Document) -> Iterator[str]:
 
 def _pack(told: _Told, known: frozenset[str]) -> ChoiceEntry:
     is_new = told.key == NEW
-    candidate = f"{len(told.candidate.split(', '))} arguments" if is_new else _filter(told.candidate, known)
+    candidate = f"{len(told.candidate.split(', '))} of them" if is_new else _filter(told.candidate, known)
     return ChoiceEntry(
         key=told.key,
         kind="lost" if told.kind is Kind.LOST else "changed",
