@@ -295,7 +295,7 @@ def test_write_page__says_what_was_not_run(home):
 # The patches, without an engine.
 
 
-@pytest.mark.parametrize("text", ["", "no-such:broken", "host-leak", "host-leak:slow"])
+@pytest.mark.parametrize("text", ["", "no-such:broken", "host-leak", "host-leak:slow", "host-leak:broken,"])
 def test_parse_wanted__refuses(text):
     with pytest.raises(ValueError, match="give NAME:broken or NAME:fixed"):
         parse_wanted(text)
@@ -306,7 +306,7 @@ def test_parse_wanted__refuses(text):
 def test_patches__each_has_one_hook_that_proves_it(name, variant):
     hooks = PATCHES[name](variant)
 
-    assert parse_wanted(f"{name}:{variant}") == (name, variant)
+    assert parse_wanted(f"{name}:{variant}") == ((name, variant),)
     assert [hook.is_proof for hook in hooks].count(True) == 1
     assert all(hook.target.startswith("sglang.srt.") for hook in hooks)
     assert Expect(log=(describe_proof(name, variant),)).log
