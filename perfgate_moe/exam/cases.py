@@ -239,7 +239,7 @@ MODEL_TOKENS = (1, 2, 4, 8, 16, 17, 64, 127, 256, 1024, 1025, 4096)
 
 def exam_matrix(layers: Iterable[LayerCase]) -> tuple[LayerCase, ...]:
     """What a pull request is asked on a GPU: the quick matrix, and `layers` of real models at their own sizes."""
-    own = (replace(layer, **changes) for layer in layers for changes in EXAM_TOKENS)  # type: ignore[arg-type]
+    own = (replace(layer, **changes) for layer in layers for changes in EXAM_TOKENS)
     return tuple(dict.fromkeys((*quick_matrix(), *own)))
 
 
