@@ -112,6 +112,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runner scrub": ("perfgate runner scrub --slot 0 --processes",),
     "runner status": ("perfgate runner status", "perfgate runner status --prometheus"),
     "scenarios": ("perfgate scenarios", "perfgate scenarios show cpu-moe", "perfgate scenarios new mine.toml --like cpu-moe"),
+    "scheduler": (
+        "perfgate scheduler --base 0.5.15.post1 --candidate ../sglang",
+        "perfgate scheduler --base base/bin/python --candidate head/bin/python --format json",
+    ),
     "schema": ("perfgate schema",),
     "show": ("perfgate show before.jsonl", "perfgate show before.jsonl after.jsonl", "perfgate show - < before.jsonl"),
 }

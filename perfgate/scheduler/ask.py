@@ -1,0 +1,161 @@
+"""Let arms drive their host parts: one run of each under callgrind, at the same time, and runs for CPU time and events in ABBA."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from perfgate.engines.sglang_releases import STAND_IN, STAND_IN_NAME
+from perfgate.errors import EngineError, InputError
+from perfgate.machine.tools import Tool
+from perfgate.resolution.arms import Source
+from perfgate.scheduler.values import HostWork
+from perfgate.serving.model.tiny_model import write_tiny_model
+from perfgate.storage.schema import adapt
+
+PROBE = Path(__file__).with_name("probe")
+# The folder of the probe leaves the path before anything else is imported: an arm finds no module of perfgate's.
+_PROGRAM = (
+    f"import sys; sys.path.insert(0, {str(PROBE.parent)!r}); import probe.drive as drive; sys.path.pop(0); drive.main()"
+)
+_PYTHON = Tool(timeout_s=1800.0, missing=EngineError, failed=EngineError, hint="give a Python with torch and the engine")
+_HINT = "install valgrind (apt-get install valgrind)"
+
+MODEL = "tiny-qwen3-moe"
+ARGS = (
+    *("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "bfloat16", "--disable-cuda-graph"),
+    *("--context-length", "1024", "--max-total-tokens", "65536", "--max-running-requests", "16"),
+    *("--mem-fraction-static", "0.3", "--random-seed", "1"),
+)
+LOAD = {"batch": 16, "steps": 40, "windows": 3, "requests": 48, "output": 8, "words": 48}
+"""A window is as many steps as lie between two lines of the engine's log, so that each holds one."""
+
+# Addresses, hashes and threads are what could differ between two runs of the same code.
+_SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "SGLANG_USE_CPU_ENGINE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+_CALLGRIND = ("--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--quiet")
+_DUMP = re.compile(r"^desc: Trigger: Client Request: (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$", re.M | re.S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WindowLine:
+    """What one window of a part did, a unit."""
+
+    part: str
+    unit: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DriveAnswer:
+    """What a driven engine answers: its windows in their order, or why there are none."""
+
+    sglang: str = ""
+    readings: tuple[_WindowLine, ...] = ()
+    error: str = field(default="")
+
+
+def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
+    """What the host parts of both arms cost for the same load.
+
+    Raise InputError where this machine has no valgrind or is no x86-64, EngineError where an arm cannot be driven.
+    """
+    valgrind = find_valgrind()
+    sources = (base, candidate)
+    with tempfile.TemporaryDirectory(prefix="perfgate-scheduler-") as made, ThreadPoolExecutor(len(sources)) as pool:
+        folder = Path(made)
+        (folder / "home").mkdir()
+        (folder / "stand_ins").mkdir()
+        (folder / "stand_ins" / STAND_IN_NAME).write_text(STAND_IN, encoding="utf-8")
+        write_tiny_model(folder / "model", MODEL)
+        counted = list(pool.map(lambda number: _count(sources[number], folder, f"{number}", valgrind), range(len(sources))))
+        runs: list[list[_DriveAnswer]] = [[], []]
+        for number in (0, 1, 1, 0):
+            runs[number].append(_drive(sources[number], folder, ("cpu", "events"), ()))
+    first, second = (
+        gather(source, runs[number][0].sglang, [counted[number]], [run.readings for run in runs[number]])
+        for number, source in enumerate(sources)
+    )
+    return first, second
+
+
+def find_valgrind() -> str:
+    """The program that counts. Raise InputError where there is none, or where the request to it is not known."""
+    if platform.machine() != "x86_64":
+        raise InputError(f"{platform.machine()}: instructions are counted on x86-64 alone; use such a machine")
+    found = shutil.which("valgrind")
+    if found is None:
+        raise InputError(f"valgrind: not found; {_HINT}")
+    return found
+
+
+def _count(source: Source, folder: Path, name: str, valgrind: str) -> list[_WindowLine]:
+    """Instructions of one arm's windows, from the files that callgrind wrote."""
+    files = folder / f"callgrind-{name}"
+    files.mkdir()
+    _drive(source, folder, ("instructions",), (valgrind, *_CALLGRIND, f"--callgrind-out-file={files}/out"))
+    return read_dumps(files)
+
+
+def read_dumps(folder: Path) -> list[_WindowLine]:
+    """The windows in callgrind's files, in the order in which they were written. Raise EngineError where one cannot be read."""
+    windows = []
+    for number in range(1, sum(1 for _ in folder.glob("out.*")) + 1):
+        file = folder / f"out.{number}"
+        found = _DUMP.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+        if found is None:
+            raise EngineError(f"callgrind, window {number}: its file has no label or no total; is this valgrind 3.15 or newer?")
+        instructions = int(found["total"]) / int(found["count"])
+        windows.append(_WindowLine(part=found["part"], unit=found["unit"], values={"instructions": instructions}))
+    return windows
+
+
+def _drive(source: Source, folder: Path, meters: Sequence[str], before: Sequence[str]) -> _DriveAnswer:
+    places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
+    request = {**places, "args": ARGS, "meters": meters, "load": LOAD}
+    home = folder / "home"
+    settings = {**_SETTINGS, "HOME": str(home), "PATH": str(home), "CUDA_HOME": str(home)}
+    if source.folder is not None:
+        settings["PYTHONPATH"] = str(source.folder)
+    clean = ["/usr/bin/env", "-i", f"--chdir={home}", *(f"{name}={value}" for name, value in settings.items())]
+    python = shutil.which(source.python) or source.python
+    name = f"{source.name}, driven without a forward pass"
+    done = _PYTHON.call([*clean, *before, python, "-c", _PROGRAM], name=name, content=json.dumps(request).encode())
+    try:
+        told = adapt(_DriveAnswer).validate_json(done.text)
+    except ValidationError:
+        raise EngineError(f"{name}: its answer cannot be read ({done.last}); is it SGLang?") from None
+    if told.error:
+        raise EngineError(f"{name}: {told.error[:300]}")
+    return told
+
+
+def gather(source: Source, version: str, *kinds: Sequence[Sequence[_WindowLine]]) -> HostWork:
+    """One arm's windows by key: of each kind of run several, of each run the windows in their order."""
+    by_key: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for runs in kinds:
+        for run in runs:
+            windows: dict[str, list[float]] = defaultdict(list)
+            for line in run:
+                for name, value in line.values.items():
+                    windows[f"{line.part}.{line.unit}.{name}"].append(value)
+            for key, values in windows.items():
+                by_key[key].append(tuple(values))
+    return HostWork(name=source.name, version=version, runs={key: tuple(runs) for key, runs in by_key.items()})
