@@ -37,7 +37,7 @@ ARGS = (
     *("--context-length", "1024", "--max-total-tokens", "65536", "--max-running-requests", "16"),
     *("--mem-fraction-static", "0.3", "--random-seed", "1"),
 )
-LOAD = {"batch": 16, "steps": 40, "windows": 3, "requests": 48, "output": 8, "words": 48}
+LOAD = {"batch": 16, "steps": 40, "windows": 2, "requests": 48, "output": 8, "words": 48}
 """A window is as many steps as lie between two lines of the engine's log, so that each holds one."""
 
 # Addresses, hashes and threads are what could differ between two runs of the same code.
@@ -51,11 +51,13 @@ _SETTINGS = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _CALLGRIND = ("--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--quiet")
-_DUMP = re.compile(r"^desc: Trigger: Client Request: (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$", re.M | re.S)
+_DUMP = re.compile(
+    r"^desc: Trigger: Client Request: (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$", re.M | re.S
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _WindowLine:
+class WindowLine:
     """What one window of a part did, a unit."""
 
     part: str
@@ -64,11 +66,11 @@ class _WindowLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _DriveAnswer:
+class DriveAnswer:
     """What a driven engine answers: its windows in their order, or why there are none."""
 
     sglang: str = ""
-    readings: tuple[_WindowLine, ...] = ()
+    readings: tuple[WindowLine, ...] = ()
     error: str = field(default="")
 
 
@@ -80,20 +82,25 @@ def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     valgrind = find_valgrind()
     sources = (base, candidate)
     with tempfile.TemporaryDirectory(prefix="perfgate-scheduler-") as made, ThreadPoolExecutor(len(sources)) as pool:
-        folder = Path(made)
-        (folder / "home").mkdir()
-        (folder / "stand_ins").mkdir()
-        (folder / "stand_ins" / STAND_IN_NAME).write_text(STAND_IN, encoding="utf-8")
-        write_tiny_model(folder / "model", MODEL)
+        folder = prepare(Path(made))
         counted = list(pool.map(lambda number: _count(sources[number], folder, f"{number}", valgrind), range(len(sources))))
-        runs: list[list[_DriveAnswer]] = [[], []]
+        runs: list[list[DriveAnswer]] = [[], []]
         for number in (0, 1, 1, 0):
-            runs[number].append(_drive(sources[number], folder, ("cpu", "events"), ()))
+            runs[number].append(drive(sources[number], folder, ("cpu", "events")))
     first, second = (
         gather(source, runs[number][0].sglang, [counted[number]], [run.readings for run in runs[number]])
         for number, source in enumerate(sources)
     )
     return first, second
+
+
+def prepare(folder: Path) -> Path:
+    """Put what a driven engine needs into a folder: the model, a home of its own, stand-ins for packages of kernels."""
+    (folder / "home").mkdir()
+    (folder / "stand_ins").mkdir()
+    (folder / "stand_ins" / STAND_IN_NAME).write_text(STAND_IN, encoding="utf-8")
+    write_tiny_model(folder / "model", MODEL)
+    return folder
 
 
 def find_valgrind() -> str:
@@ -106,15 +113,15 @@ def find_valgrind() -> str:
     return found
 
 
-def _count(source: Source, folder: Path, name: str, valgrind: str) -> list[_WindowLine]:
+def _count(source: Source, folder: Path, name: str, valgrind: str) -> list[WindowLine]:
     """Instructions of one arm's windows, from the files that callgrind wrote."""
     files = folder / f"callgrind-{name}"
     files.mkdir()
-    _drive(source, folder, ("instructions",), (valgrind, *_CALLGRIND, f"--callgrind-out-file={files}/out"))
+    drive(source, folder, ("instructions",), before=(valgrind, *_CALLGRIND, f"--callgrind-out-file={files}/out"))
     return read_dumps(files)
 
 
-def read_dumps(folder: Path) -> list[_WindowLine]:
+def read_dumps(folder: Path) -> list[WindowLine]:
     """The windows in callgrind's files, in the order in which they were written. Raise EngineError where one cannot be read."""
     windows = []
     for number in range(1, sum(1 for _ in folder.glob("out.*")) + 1):
@@ -123,13 +130,24 @@ def read_dumps(folder: Path) -> list[_WindowLine]:
         if found is None:
             raise EngineError(f"callgrind, window {number}: its file has no label or no total; is this valgrind 3.15 or newer?")
         instructions = int(found["total"]) / int(found["count"])
-        windows.append(_WindowLine(part=found["part"], unit=found["unit"], values={"instructions": instructions}))
+        windows.append(WindowLine(part=found["part"], unit=found["unit"], values={"instructions": instructions}))
     return windows
 
 
-def _drive(source: Source, folder: Path, meters: Sequence[str], before: Sequence[str]) -> _DriveAnswer:
+def drive(
+    source: Source,
+    folder: Path,
+    meters: Sequence[str],
+    *,
+    before: Sequence[str] = (),
+    load: Mapping[str, int] = LOAD,
+) -> DriveAnswer:
+    """Drive an arm once, in a prepared folder; `before` are words that its command line begins with.
+
+    Raise EngineError, with what the engine said, where it cannot be driven.
+    """
     places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
-    request = {**places, "args": ARGS, "meters": meters, "load": LOAD}
+    request = {**places, "args": ARGS, "meters": meters, "load": load}
     home = folder / "home"
     settings = {**_SETTINGS, "HOME": str(home), "PATH": str(home), "CUDA_HOME": str(home)}
     if source.folder is not None:
@@ -139,7 +157,7 @@ def _drive(source: Source, folder: Path, meters: Sequence[str], before: Sequence
     name = f"{source.name}, driven without a forward pass"
     done = _PYTHON.call([*clean, *before, python, "-c", _PROGRAM], name=name, content=json.dumps(request).encode())
     try:
-        told = adapt(_DriveAnswer).validate_json(done.text)
+        told = adapt(DriveAnswer).validate_json(done.text)
     except ValidationError:
         raise EngineError(f"{name}: its answer cannot be read ({done.last}); is it SGLang?") from None
     if told.error:
@@ -147,7 +165,7 @@ def _drive(source: Source, folder: Path, meters: Sequence[str], before: Sequence
     return told
 
 
-def gather(source: Source, version: str, *kinds: Sequence[Sequence[_WindowLine]]) -> HostWork:
+def gather(source: Source, version: str, *kinds: Sequence[Sequence[WindowLine]]) -> HostWork:
     """One arm's windows by key: of each kind of run several, of each run the windows in their order."""
     by_key: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     for runs in kinds:

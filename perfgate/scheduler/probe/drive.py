@@ -51,10 +51,8 @@ class EngineParts:
     clock: seam.Clock
 
 
-def build(request: dict[str, Any], clock: seam.Clock) -> EngineParts:
+def build(request: dict[str, Any], clock: seam.Clock, channels: seam.Channels) -> EngineParts:
     """Build the parts as the engine's launcher does, in this process. Raise LookupError where a place of the seam is gone."""
-    channels = seam.Channels()
-    channels.install()
     seam.stand_in_for_vllm()
     arguments = import_module("sglang.srt.server_args")
     args = arguments.prepare_server_args(["--model-path", request["model"], *request["args"]])
@@ -236,10 +234,11 @@ def read_version() -> str:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Serve one request."""
     sys.path.append(request["stand_ins"])
-    clock = seam.Clock()
+    clock, channels = seam.Clock(), seam.Channels()
     clock.install()
+    channels.install()
     events = meters.EventMeter()
-    parts = build(request, clock)
+    parts = build(request, clock, channels)
     using: dict[str, Any] = {"cpu": meters.TimeMeter, "events": lambda: events, "instructions": meters.InstructionMeter}
     # What imports left is no garbage of a step.
     gc.collect()
