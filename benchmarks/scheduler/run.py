@@ -1,10 +1,12 @@
-"""Seed one change at a time into a copy of the installed engine's scheduler, and compare the copy with the engine.
+"""Seed one change at a time into a copy of the installed engine's scheduler, and compare the copies with an unchanged one.
 
-    python -m benchmarks.scheduler.run nothing --times 60 --busy
-    python -m benchmarks.scheduler.run loop sync log
+    python -m benchmarks.scheduler.run nothing loop sync log
+    python -m benchmarks.scheduler.run nothing --times 120 --busy
 
-Needs valgrind and the CPU engine, no GPU. Each comparison is one line of results.jsonl; what is there already counts, so that a
-run that was cut off goes on. With `--busy` a loop that does nothing else runs beside the arms, as a neighbour would.
+Needs valgrind and the CPU engine, no GPU. A seed is run under callgrind and without; each run is a line of results.jsonl, and what
+is there already counts, so that a run that was cut off goes on. With `--busy` a loop that does nothing else runs beside it, as a
+neighbour would. Each run of a seed is held against one of the unchanged copy, and of that copy each second one against the one
+before it.
 """
 
 from __future__ import annotations
@@ -16,20 +18,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from perfgate.resolution.arms import find_source
-from perfgate.scheduler.ask import measure_arms
-from perfgate.scheduler.judge import compare_work, subtract
-from perfgate.scheduler.rules import RULES
-from perfgate.scheduler.values import CostComparison
+from perfgate.resolution.values import Kind
+from perfgate.scheduler.ask import WindowLine, count_instructions, drive, find_valgrind, gather, prepare
+from perfgate.scheduler.judge import compare_work
+from perfgate.scheduler.values import CostComparison, HostWork
 
 RESULTS = Path(__file__).with_name("results.jsonl")
+KINDS = ("events", "instructions")
 PLACE = "srt/managers/scheduler.py"
 ANCHOR = "        self.publish_load_snapshot(force=batch.forward_mode.is_extend())\n"
 """A line that every step runs once."""
@@ -78,7 +82,7 @@ def plant(seed: SchedulerSeed, folder: Path) -> Path:
 
 
 @contextmanager
-def keep_busy(is_busy: bool) -> Iterator[None]:
+def keep_busy(*, is_busy: bool) -> Iterator[None]:
     """A neighbour that uses one core."""
     if not is_busy:
         yield
@@ -90,58 +94,77 @@ def keep_busy(is_busy: bool) -> Iterator[None]:
             neighbour.kill()
 
 
-def compare_seed(name: str, is_busy: bool) -> dict[str, Any]:
-    """One comparison of the engine with a seeded tree, as a line of the results."""
-    begun_s, seed = time.monotonic(), SEEDS[name]
-    with tempfile.TemporaryDirectory(prefix="perfgate-seed-") as made, keep_busy(is_busy):
-        base = find_source(sys.executable, sys.executable, option="base")
-        candidate = find_source(str(plant(seed, Path(made))), sys.executable, option="candidate")
-        used = os.times()
-        comparison = compare_work(*measure_arms(base, candidate), {})
+def run_seed(name: str, kind: str) -> dict[str, Any]:
+    """One run of a seeded tree, as a line of the results."""
+    begun_s, used = time.monotonic(), os.times()
+    with tempfile.TemporaryDirectory(prefix="perfgate-seed-") as made:
+        folder = prepare(Path(made))
+        (folder / "tree").mkdir()
+        source = find_source(str(plant(SEEDS[name], folder / "tree")), sys.executable, option="seed")
+        if kind == "instructions":
+            lines: Sequence[WindowLine] = count_instructions(source, folder, find_valgrind())
+        else:
+            lines = drive(source, folder, ("cpu", "events")).readings
     now = os.times()
-    lost = [one.key for one in comparison.differences if one.kind.value == "lost"]
+    windows = {key: runs[0] for key, runs in gather(source, "", [lines]).runs.items()}
     return {
         "seed": name,
-        "busy": is_busy,
+        "kind": kind,
         "load": round(os.getloadavg()[0], 1),
-        "answer": comparison.answer.value,
-        "lost": lost,
-        "as_predicted": seed.key in lost if seed.key else not lost,
-        "unverified": list(comparison.unverified),
-        "differences": [asdict(one) | {"kind": one.kind.value} for one in comparison.differences],
-        "shares": list_shares(comparison),
         "cpu_s": round(now.children_user + now.children_system - used.children_user - used.children_system, 1),
         "wall_s": round(time.monotonic() - begun_s, 1),
+        "windows": windows,
     }
 
 
-def list_shares(comparison: CostComparison) -> dict[str, list[float]]:
-    """By how much each window's instructions changed, as shares."""
-    shares = {}
-    for key, rule in RULES.items():
-        if rule.margin is not None and comparison.base.runs.get(key) and comparison.candidate.runs.get(key):
-            base = comparison.base.runs[key]
-            changes = subtract(base, comparison.candidate.runs[key])
-            shares[key] = [round(more / level, 6) for more, level in zip(changes, base[0], strict=True)]
-    return shares
+def read_works(lines: Sequence[Mapping[str, Any]], name: str) -> list[HostWork]:
+    """The runs of a seed, each with its instructions and its events; those of which only one kind is there are left out."""
+    kinds = [[line["windows"] for line in lines if line["seed"] == name and line["kind"] == kind] for kind in KINDS]
+    return [
+        HostWork(name=name, version="", runs={key: (tuple(values),) for one in pair for key, values in one.items()})
+        for pair in zip(*kinds, strict=False)
+    ]
+
+
+def compare_seed(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[CostComparison]:
+    """The comparisons of a seed: with the unchanged copy, or of that one with itself."""
+    works, unchanged = read_works(lines, name), read_works(lines, "nothing")
+    pairs = zip(works[::2], works[1::2], strict=False) if name == "nothing" else zip(unchanged, works, strict=False)
+    return (compare_work(base, candidate, {}) for base, candidate in pairs)
+
+
+def describe_comparison(name: str, comparison: CostComparison) -> dict[str, Any]:
+    """What was found, and whether it is what was predicted."""
+    lost = {
+        one.key: round(one.more / one.base, 5) if one.base else one.more
+        for one in comparison.differences
+        if one.kind is Kind.LOST
+    }
+    predicted = SEEDS[name].key
+    told = {"seed": name, "answer": comparison.answer.value, "lost": lost, "unverified": comparison.unverified}
+    return told | {"as_predicted": predicted in lost if predicted else not lost}
 
 
 def main() -> int:
-    """Run what is missing; exit code 1 where a line is not as predicted."""
+    """Run what is missing; exit code 1 where a comparison is not as predicted."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seeds", nargs="+", choices=SEEDS)
-    parser.add_argument("--times", type=int, default=1, help="lines of each seed, those that are there included")
+    parser.add_argument("seeds", nargs="*", choices=SEEDS)
+    parser.add_argument("--times", type=int, default=1, help="runs of each seed and kind, those that are there included")
+    parser.add_argument("--kind", choices=KINDS, help="this kind of run alone")
     parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
     given = parser.parse_args()
     lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()] if RESULTS.exists() else []
-    for name in given.seeds:
-        done = sum(line["seed"] == name and line["busy"] == given.busy for line in lines)
+    for name, kind in product(given.seeds, [given.kind] if given.kind else KINDS):
+        done = sum(line["seed"] == name and line["kind"] == kind for line in lines)
         for _ in range(given.times - done):
-            lines.append(compare_seed(name, given.busy))
+            with keep_busy(is_busy=given.busy):
+                lines.append(run_seed(name, kind) | {"busy": given.busy})
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(lines[-1]) + "\n")
-            print({key: lines[-1][key] for key in ("seed", "answer", "lost", "as_predicted", "wall_s")}, flush=True)
-    return int(not all(line["as_predicted"] for line in lines if line["seed"] in given.seeds))
+    found = [describe_comparison(name, comparison) for name in SEEDS for comparison in compare_seed(lines, name)]
+    for one in found:
+        print(one)
+    return int(not all(one["as_predicted"] for one in found))
 
 
 if __name__ == "__main__":

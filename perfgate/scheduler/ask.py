@@ -1,4 +1,4 @@
-"""Let arms drive their host parts: one run of each under callgrind, at the same time, and runs for CPU time and events in ABBA."""
+"""Let arms drive their host parts: runs for CPU time and events in ABBA, then one of each under callgrind, at the same time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ from perfgate.storage.schema import adapt
 
 PROBE = Path(__file__).with_name("probe")
 # The folder of the probe leaves the path before anything else is imported: an arm finds no module of perfgate's.
-_PROGRAM = (
-    f"import sys; sys.path.insert(0, {str(PROBE.parent)!r}); import probe.drive as drive; sys.path.pop(0); drive.main()"
-)
+_PROGRAM = f"import sys; sys.path.insert(0, {str(PROBE.parent)!r}); import probe.drive as drive; sys.path.pop(0); drive.main()"
 _PYTHON = Tool(timeout_s=1800.0, missing=EngineError, failed=EngineError, hint="give a Python with torch and the engine")
 _HINT = "install valgrind (apt-get install valgrind)"
 
@@ -48,11 +46,11 @@ _SETTINGS = {
     "TORCHDYNAMO_DISABLE": "1",
     "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
+    "PATH": "/usr/bin:/bin",  # the engine asks lscpu
 }
 _CALLGRIND = ("--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--quiet")
 _DUMP = re.compile(
-    r"^desc: Trigger: Client Request: (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$", re.M | re.S
+    r"(?ms)^desc: Trigger: Client Request: (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$"
 )
 
 
@@ -83,10 +81,10 @@ def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
     sources = (base, candidate)
     with tempfile.TemporaryDirectory(prefix="perfgate-scheduler-") as made, ThreadPoolExecutor(len(sources)) as pool:
         folder = prepare(Path(made))
-        counted = list(pool.map(lambda number: _count(sources[number], folder, f"{number}", valgrind), range(len(sources))))
         runs: list[list[DriveAnswer]] = [[], []]
         for number in (0, 1, 1, 0):
             runs[number].append(drive(sources[number], folder, ("cpu", "events")))
+        counted = list(pool.map(lambda source: count_instructions(source, folder, valgrind), sources))
     first, second = (
         gather(source, runs[number][0].sglang, [counted[number]], [run.readings for run in runs[number]])
         for number, source in enumerate(sources)
@@ -113,12 +111,11 @@ def find_valgrind() -> str:
     return found
 
 
-def _count(source: Source, folder: Path, name: str, valgrind: str) -> list[WindowLine]:
-    """Instructions of one arm's windows, from the files that callgrind wrote."""
-    files = folder / f"callgrind-{name}"
-    files.mkdir()
-    drive(source, folder, ("instructions",), before=(valgrind, *_CALLGRIND, f"--callgrind-out-file={files}/out"))
-    return read_dumps(files)
+def count_instructions(source: Source, folder: Path, valgrind: str) -> list[WindowLine]:
+    """Instructions of one arm's windows, by a run under callgrind in a prepared folder. Raise EngineError as `drive` does."""
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        drive(source, folder, ("instructions",), before=(valgrind, *_CALLGRIND, f"--callgrind-out-file={made}/out"))
+        return read_dumps(Path(made))
 
 
 def read_dumps(folder: Path) -> list[WindowLine]:
@@ -149,7 +146,7 @@ def drive(
     places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
     request = {**places, "args": ARGS, "meters": meters, "load": load}
     home = folder / "home"
-    settings = {**_SETTINGS, "HOME": str(home), "PATH": str(home), "CUDA_HOME": str(home)}
+    settings = {**_SETTINGS, "HOME": str(home), "CUDA_HOME": str(home)}
     if source.folder is not None:
         settings["PYTHONPATH"] = str(source.folder)
     clean = ["/usr/bin/env", "-i", f"--chdir={home}", *(f"{name}={value}" for name, value in settings.items())]

@@ -39,7 +39,9 @@ def compare_work(base: HostWork, candidate: HostWork, accepted: Mapping[str, str
 
 def subtract(base: Runs, candidate: Runs) -> list[float]:
     """How much more each window of the candidate has than the same window of the base."""
-    return [after - before for one, other in zip(base, candidate, strict=True) for before, after in zip(one, other, strict=True)]
+    return [
+        after - before for one, other in zip(base, candidate, strict=True) for before, after in zip(one, other, strict=True)
+    ]
 
 
 def _list_doubts(key: str, rule: CostRule, base: HostWork, candidate: HostWork) -> Iterator[str]:
@@ -56,6 +58,6 @@ def _list_doubts(key: str, rule: CostRule, base: HostWork, candidate: HostWork) 
         return
     changes = subtract(base.runs[key], candidate.runs[key])
     level = median(base.runs[key][0])
-    if rule.margin is not None and max(changes) - min(changes) > rule.scatter * level:
-        if not all(rule.is_lost(level, change) for change in changes):
-            yield f"{key}: its change is not the same in all windows; run it again on this machine by itself"
+    is_apart = rule.margin is not None and max(changes) - min(changes) > rule.scatter * level
+    if is_apart and not all(rule.is_lost(level, change) for change in changes):
+        yield f"{key}: its change is not the same in all windows; run it again on this machine by itself"

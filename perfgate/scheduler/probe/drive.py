@@ -1,9 +1,10 @@
 """Answers one request: builds the engine's host parts, drives them step by step, and says what each part did a unit.
 
-Standard input has one JSON object: the `model`'s folder, a folder `stand_ins` of packages for CPUs that an environment may lack,
-further words `args` of the server's command line, `meters` (`cpu` and `events`, or `instructions`), and the load: `batch` sequences that decode together for `steps` steps a window, `requests` in
-closed loop over as many clients with `output` tokens each, prompts of `words` words, each third one with a common beginning;
-`windows` of each kind. The answer is one JSON object; instructions lie in callgrind's files.
+Standard input has one JSON object: the `model`'s folder, a folder `stand_ins` of packages for CPUs that an environment may
+lack, further words `args` of the server's command line, `meters` (`cpu` and `events`, or `instructions`), and the `load`:
+`batch` sequences that decode together for `steps` steps a window, `requests` in closed loop over as many clients with `output`
+tokens each, prompts of `words` words, each third one with a common beginning; `windows` of each kind. The answer is one JSON
+object; instructions lie in callgrind's files.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -112,10 +114,8 @@ class Driver:
         self.steps += 1
         self.parts.clock.advance(STEP_S)
         self._enter("detokenizer")
-        try:
+        with suppress(Drained):
             self.parts.detokenizer.event_loop()
-        except Drained:
-            pass
         self._leave("detokenizer")
         self._enter("tokenizer_manager")
         self.parts.replies.wake()

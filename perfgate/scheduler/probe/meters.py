@@ -26,7 +26,19 @@ _CALLS = {
     ),
     "copies": frozenset(("to", "cuda", "pin_memory", "clone", "copy_")),
     "allocations": frozenset(
-        ("arange", "empty", "empty_like", "full", "full_like", "new_empty", "new_zeros", "ones", "tensor", "zeros", "zeros_like")
+        (
+            "arange",
+            "empty",
+            "empty_like",
+            "full",
+            "full_like",
+            "new_empty",
+            "new_zeros",
+            "ones",
+            "tensor",
+            "zeros",
+            "zeros_like",
+        )
     ),
 }
 """The calls of torch that are counted, by their names: on a CPU many of them do nothing, so that no operator tells of them."""
@@ -106,9 +118,9 @@ class TimeMeter:
 class EventMeter:
     """Counts calls that a CPU hardly feels and a GPU's host does.
 
-    `operators` are operators of torch, each a launch where its tensors are on a GPU. `host_reads` are calls that read a tensor's
-    values or wait for a device: each waits for the GPU where the tensor lies there. `copies` move or copy a tensor, or would
-    where it lies elsewhere, `allocations` make one from nothing, `log_records` are lines for which a record was made.
+    `operators` are operators of torch, each a launch where its tensors are on a GPU. `host_reads` are calls that read the
+    values of a tensor or wait for a device: each waits for the GPU where the tensor lies there. `copies` move or copy a tensor,
+    or would where it lies elsewhere, `allocations` make one from nothing, `log_records` are lines that a record was made for.
     """
 
     def __init__(self) -> None:

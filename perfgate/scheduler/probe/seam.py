@@ -87,12 +87,12 @@ class Channel:
 
     def recv_pyobj(self, *_: Any, **__: Any) -> Any:
         """The next object."""
-        return pickle.loads(self.recv())
+        return decode(self.recv())
 
-    def set(self, *_: Any, **__: Any) -> None:
+    def configure(self, *_: Any, **__: Any) -> None:
         """Options of a socket mean nothing here."""
 
-    setsockopt = setsockopt_string = close = set
+    setsockopt = setsockopt_string = close = configure
 
 
 class AwaitedChannel:
@@ -121,14 +121,19 @@ class AwaitedChannel:
 
     async def recv_pyobj(self, *_: Any, **__: Any) -> Any:
         """The next object, once there is one."""
-        return pickle.loads(await self.recv())
+        return decode(await self.recv())
 
     def wake(self) -> None:
         """Let a waiting reader look again."""
         if self.waiting is not None and not self.waiting.done() and self.channel.queue:
             self.waiting.set_result(None)
 
-    set = setsockopt = setsockopt_string = close = Channel.set
+    setsockopt = setsockopt_string = close = Channel.configure
+
+
+def decode(content: bytes) -> Any:
+    """The object in a message, as a socket gives it."""
+    return pickle.loads(content)  # noqa: S301 - the engine's own message, of this process
 
 
 class _Done:
@@ -168,7 +173,7 @@ class Channels:
 
 
 def stand_in_for_vllm() -> None:
-    """A `vllm._custom_ops` whose functions do nothing, where there is no vLLM: valgrind's CPU has no AVX-512, so a model asks."""
+    """A `vllm._custom_ops` whose functions do nothing, where there is no vLLM: on a CPU without AVX-512 a model wants one."""
     if find_spec("vllm") is not None:
         return
     package, operators = ModuleType("vllm"), ModuleType("vllm._custom_ops")
