@@ -84,7 +84,7 @@ def _drain() -> None:
     raise Drained
 
 
-class Driver:
+class PartsDriver:
     """Drives the parts in turns: one step of the scheduler's own loop, then the detokenizer, then the tokenizer manager."""
 
     def __init__(self, parts: EngineParts, load: dict[str, Any], using: list[meters.Meter], poll: seam.Channel) -> None:
@@ -245,7 +245,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     gc.freeze()
     clock.freeze()
     poll = parts.scheduler.ipc_channels.recv_from_tokenizer
-    driver = Driver(parts, request["load"], [using[name]() for name in request["meters"]], poll)
+    driver = PartsDriver(parts, request["load"], [using[name]() for name in request["meters"]], poll)
     driver.run()
     return {"sglang": read_version(), "readings": driver.found}
 
