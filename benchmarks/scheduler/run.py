@@ -5,8 +5,8 @@
 
 Needs valgrind and the CPU engine, no GPU. A seed is run under callgrind and without; each run is a line of results.jsonl, and
 what is there already counts, so that a run that was cut off goes on. With `--busy` a loop that does nothing else runs beside
-it, as a neighbour would. Each run of a seed is held against one of the unchanged copy, and of that copy each second one against the
-one before it.
+it, as a neighbour would. Each run of a seed is held against one of the unchanged copy, and of that copy each second run against
+the one before it.
 """
 
 from __future__ import annotations
