@@ -21,7 +21,7 @@ def clock(monkeypatch):
     for name in ("time", "monotonic", "perf_counter"):
         for suffix in ("", "_ns"):
             monkeypatch.setattr(time, name + suffix, getattr(time, name + suffix))
-    made = seam.Clock()
+    made = seam.StepClock()
     made.install()
     return made
 

@@ -50,10 +50,10 @@ class EngineParts:
     make_request: Any
     replies: seam.AwaitedChannel
     channels: seam.Channels
-    clock: seam.Clock
+    clock: seam.StepClock
 
 
-def build(request: dict[str, Any], clock: seam.Clock, channels: seam.Channels) -> EngineParts:
+def build(request: dict[str, Any], clock: seam.StepClock, channels: seam.Channels) -> EngineParts:
     """Build the parts as the engine's launcher does, in this process. Raise LookupError where a place of the seam is gone."""
     seam.stand_in_for_vllm()
     arguments = import_module("sglang.srt.server_args")
@@ -234,7 +234,7 @@ def read_version() -> str:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Serve one request."""
     sys.path.append(request["stand_ins"])
-    clock, channels = seam.Clock(), seam.Channels()
+    clock, channels = seam.StepClock(), seam.Channels()
     clock.install()
     channels.install()
     events = meters.EventMeter()

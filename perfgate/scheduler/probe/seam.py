@@ -25,7 +25,7 @@ FIRST_TOKEN, TOKENS = 100, 64
 """The tokens that are "sampled": plain words of the tiny model's vocabulary."""
 
 
-class Clock:
+class StepClock:
     """Python's clocks, replaced by ones that can be frozen."""
 
     def __init__(self) -> None:
