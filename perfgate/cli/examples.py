@@ -26,6 +26,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "completion": ("perfgate completion bash",),
     "demo": ("perfgate demo", "perfgate demo invalid", "perfgate demo regression --live"),
+    "deps": (
+        "perfgate deps base.lock candidate.lock --scenario cpu-moe --budget 60 --out search",
+        "perfgate deps base.lock candidate.lock --command '{python} measure.py' --budget 5 --out search",
+    ),
     "doctor": ("perfgate doctor",),
     "engine bump": ("perfgate engine bump --environments engines --record benchmarks/engines/results",),
     "engine install": ("perfgate engine install", "perfgate engine install 0.5.23 engines/0.5.23"),
