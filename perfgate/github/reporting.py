@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -169,14 +169,21 @@ def _judge_machine(
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
+    unasked = _tell_unasked(result.unasked)
     if cases:
-        comment = build_comment(cases, find_room(options.machines) - len(lines) - 2)
+        comment = build_comment(cases, find_room(options.machines) - len(lines) - len(unasked) - 4)
         is_told = has_verdicts_words(state, is_whole=not remarks)
         headline, body = (comment.headline, comment.body) if is_told else ("", comment.render())
-    whole = "\n\n".join((lines, body.strip("\n"))).strip()
+    whole = "\n\n".join(filter(None, (lines, body.strip("\n"), unasked)))
     section = build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
     losses = list_losses(cases)[:16] if is_slower else ()
     return replace(section, entry=replace(section.entry, losses=losses))
+
+
+def _tell_unasked(scenarios: Sequence[str]) -> str:
+    """One line on what the settings have for this machine and the run was not to measure; empty where that is nothing."""
+    names = ", ".join(f"`{name}`" for name in scenarios)
+    return f"Not measured in this run, and not judged: {names}." if names else ""
 
 
 def _find_acceptances(reporter: Reporter, hardware: str) -> tuple[Acceptance, ...]:
