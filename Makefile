@@ -65,7 +65,7 @@ $(ENGINE): pyproject.toml | $(BIN)/python
 
 # Without the engine. Where it comes later, its pins replace what was chosen freely here; where it came first, they stay.
 $(TESTS): pyproject.toml | $(BIN)/python
-	$(if $(TEST_LOCK),$(PIP) --require-hashes --only-binary :all: --requirement "$(TEST_LOCK)")
+	$(if $(TEST_LOCK),$(PIP) --require-hashes --no-deps --only-binary :all: --requirement "$(TEST_LOCK)")
 	$(if $(TEST_LOCK),$(PIP) --no-index --no-deps --no-build-isolation --editable .,$(PIP) --editable '.[test]')
 	$(if $(TEST_LOCK),,$(PIP) --no-deps apache-otava==0.8.0)
 	touch $@

@@ -4,42 +4,36 @@
 makes the base from Debian's archive, buildah follows the Dockerfile in a chroot, and unshare starts what was built: without
 rights, its root read-only, with the values' command, variables and volumes. GitHub's runner is a stand-in that does what a
 runner does here: it calls the hook before a job, from a process called Runner.Worker. The engine is left out, GPUs there are
-none. PIP_CERT names the certificates of a package mirror, where it has an authority of its own.
+none.
 """
 
 from __future__ import annotations
 
-import hashlib
 import http.server
-import io
 import json
-import os
-import shutil
 import subprocess
-import sys
-import tarfile
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
-TOOLS = ("git", "mmdebstrap", "buildah", "unshare", "chroot", "setpriv")
-SUITES = ("http://deb.debian.org/debian bookworm", "http://deb.debian.org/debian-security bookworm-security")
+from benchmarks.adoption.system import ROOT, VERSION, Walk, WalkError, clone, make_debian, pack_runner, require_tools, run
+
 # What GitHub's runner does of a job here: the hook, and then a step that runs whatever the hook said.
 RUN = """#!/bin/bash
-cd "$(dirname "$0")" && exec ./Runner.Worker ./worker.sh
+cd "$(dirname "$0")" || exit
+./Runner.Worker ./worker.sh
+exit "$?"
 """
 WORKER = """
 "$ACTIONS_RUNNER_HOOK_JOB_STARTED"
 echo "step: uid $(id -u), hook ended with $?"
-touch /opt/perfgate/x 2>/dev/null && echo "step: the root can be written"
+touch /var/tmp/x 2>/dev/null && echo "step: the root can be written"
 touch "$HOME/x" /tmp/x /dev/shm/x && echo "step: home, /tmp and /dev/shm can be written"
 grep -q '^NoNewPrivs:.1' /proc/self/status && grep -q '^CapBnd:.0*$' /proc/self/status && echo "step: no rights"
 perfgate --version
@@ -57,23 +51,9 @@ exec chroot "$root" setpriv --reuid=1001 --regid=1001 --clear-groups --no-new-pr
 """
 
 
-class ImageError(Exception):
-    """The image could not be built, or did not do what it is for."""
-
-
 @dataclass(kw_only=True)
-class Attempt:
-    """A folder of its own for all that is made, and the rows so far: what was done, what showed, and seconds."""
-
-    place: Path
-    rows: list[tuple[str, str, float]] = field(default_factory=list)
-
-    def step(self, what: str, deed: Callable[[], str]) -> None:
-        """Do one step and keep what it showed and how long it took."""
-        begun = time.monotonic()
-        shown = deed()
-        self.rows.append((what, shown, time.monotonic() - begun))
-        print(f"{what}: {shown}", file=sys.stderr)
+class ImageWalk(Walk):
+    """The walk, and a store of images below its folder."""
 
     def buildah(self, *words: str) -> str:
         """Run buildah with a store below the folder."""
@@ -86,80 +66,58 @@ class Attempt:
         return Path(self.buildah("mount", "pod"))
 
 
-def run(command: Sequence[str | Path], **options: object) -> str:
-    """Run a command and return what it printed. Raise ImageError with its last lines where it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
-    if done.returncode:
-        raise ImageError(f"{command[0]}: ended with {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
-    return str(done.stdout)
-
-
-def make_base(attempt: Attempt) -> str:
-    """Debian from its archive, and what reaches the site's package mirror; as an image with a digest."""
-    archive = attempt.place / "base.tar"
-    run(["mmdebstrap", "--quiet", "--variant=minbase", "bookworm", archive, *(f"deb {suite} main" for suite in SUITES)])
-    attempt.buildah("from", "--name", "base", "scratch")
-    attempt.buildah("add", "--quiet", "base", str(archive), "/")
+def make_base(walk: ImageWalk) -> str:
+    """Debian as an image; return its digest."""
+    archive = walk.place / "base.tar"
+    make_debian(archive)
+    walk.buildah("from", "--name", "base", "scratch")
+    walk.buildah("add", "--quiet", "base", str(archive), "/")
     archive.unlink()
-    if certificates := os.environ.get("PIP_CERT"):
-        (attempt.place / "pip.conf").write_text("[global]\ncert = /etc/site.pem\n")
-        attempt.buildah("copy", "--quiet", "base", certificates, "/etc/site.pem")
-        attempt.buildah("copy", "--quiet", "base", str(attempt.place / "pip.conf"), "/etc/pip.conf")
-    attempt.buildah("commit", "--quiet", "--rm", "base", "localhost/debian:12")
-    return find_digest(attempt, "localhost/debian:12")
+    walk.buildah("commit", "--quiet", "--rm", "base", "localhost/debian:12")
+    return find_digest(walk, "localhost/debian:12")
 
 
-def find_digest(attempt: Attempt, image: str) -> str:
+def find_digest(walk: ImageWalk, image: str) -> str:
     """The digest of an image in the store."""
-    return attempt.buildah("images", "--digests", "--format", "{{.Digest}}", image)
+    return walk.buildah("images", "--digests", "--format", "{{.Digest}}", image)
 
 
 @contextmanager
 def serve_runner(place: Path) -> Iterator[tuple[str, str]]:
     """The stand-in's archive at an address of this machine, with its digest."""
+    (place / "served").mkdir()
     archive = place / "served" / "runner.tar.gz"
-    archive.parent.mkdir()
-    with tarfile.open(archive, "w:gz") as tar:
-        for name, content in (("run.sh", RUN.encode()), ("worker.sh", WORKER.encode()), ("Runner.Worker", find_shell())):
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(content), 0o755
-            tar.addfile(member, io.BytesIO(content))
+    digest = pack_runner(archive, {"run.sh": RUN, "worker.sh": WORKER})
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(archive.parent))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/{archive.name}", hashlib.sha256(archive.read_bytes()).hexdigest()
+        yield f"http://127.0.0.1:{server.server_port}/{archive.name}", digest
         server.shutdown()
 
 
-def find_shell() -> bytes:
-    """A shell under the name of GitHub's worker, by which the hook finds what it has to end."""
-    return Path("/bin/bash").resolve().read_bytes()
-
-
-def build(attempt: Attempt, digest: str) -> str:
+def build(walk: ImageWalk, digest: str) -> str:
     """Follow the Dockerfile, from a clone of this checkout's commit."""
-    context = attempt.place / "context"
-    run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", context])
-    commit = run(["git", "-C", context, "rev-parse", "HEAD"]).strip()
-    with serve_runner(attempt.place) as (address, sha256):
-        wanted = {"BASE": f"localhost/debian@{digest}", "COMMIT": commit, "ENGINE": "", "RUNNER_VERSION": "2.329.0"}
+    context = walk.place / "context"
+    commit = clone(context)
+    with serve_runner(walk.place) as (address, sha256):
+        wanted = {"BASE": f"localhost/debian@{digest}", "COMMIT": commit, "ENGINE": "", "RUNNER_VERSION": VERSION}
         inputs = {**wanted, "RUNNER_SHA256": sha256, "RUNNER_URL": address}
         options = [word for name, value in inputs.items() for word in ("--build-arg", f"{name}={value}")]
         file = ["--file", str(context / "deploy" / "image" / "Dockerfile"), "--tag", "perfgate-runner"]
-        attempt.buildah("bud", "--quiet", "--isolation", "chroot", "--network", "host", *file, *options, str(context))
-    attempt.buildah("from", "--name", "pod", "localhost/perfgate-runner")
-    size = attempt.buildah("images", "--format", "{{.Size}}", "localhost/perfgate-runner")
-    return f"{size}, {find_digest(attempt, 'localhost/perfgate-runner')[:19]}..."
+        walk.buildah("bud", "--quiet", "--isolation", "chroot", "--network", "host", *file, *options, str(context))
+    walk.buildah("from", "--name", "pod", "localhost/perfgate-runner")
+    size = walk.buildah("images", "--format", "{{.Size}}", "localhost/perfgate-runner")
+    return f"{size}, {find_digest(walk, 'localhost/perfgate-runner')[:19]}..."
 
 
-def start(attempt: Attempt, head: str) -> str:
+def start(walk: ImageWalk, head: str) -> str:
     """Start a pod's container for a job of a pull request from `head`, a repository; return what it printed."""
     values = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "values.yaml").read_text(encoding="utf-8"))
     [container] = values["template"]["spec"]["containers"]
-    mount_settings(attempt.system, container)
+    mount_settings(walk.system, container)
     variables = {one["name"]: one["value"] for one in container["env"]}
-    job = {**variables, **make_job(attempt.system, head), "HOME": "/home/runner", "PATH": "/usr/local/bin:/usr/bin:/bin"}
-    pod = ["unshare", "--mount", "--pid", "--fork", "--ipc", "--net", "sh", "-c", START, "sh", str(attempt.system)]
+    job = {**variables, **make_job(walk.system, head), "HOME": "/home/runner", "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    pod = ["unshare", "--mount", "--pid", "--fork", "--ipc", "--net", "sh", "-c", START, "sh", str(walk.system)]
     words = ["env", "--ignore-environment", *(f"{name}={value}" for name, value in job.items()), *container["command"]]
     done = subprocess.run([*pod, *words], capture_output=True, text=True, check=False, timeout=300)
     return f"{done.stdout}{done.stderr}ended with {done.returncode}"
@@ -187,12 +145,14 @@ def make_job(system: Path, head: str) -> dict[str, str]:
 
 
 def expect(shown: str, wanted: Sequence[str], unwanted: Sequence[str]) -> str:
-    """Return `wanted` in a line. Raise ImageError where one of it is not there, or something is that must not be."""
+    """Return `wanted` in a line. Raise WalkError where one of it is not there, or something is that must not be."""
     if missing := [line for line in wanted if line not in shown] or [f"not {line}" for line in unwanted if line in shown]:
-        raise ImageError(f"the pod did not show {missing[0]!r}:\n{shown}")
+        raise WalkError(f"the pod did not show {missing[0]!r}:\n{shown}")
     return "; ".join(wanted)
 
 
+UNWANTED = ("the root can be written",)
+REFUSED = ("the pull request comes from a fork", "ended with 137")
 ADMITTED = (
     *("admitted: pull_request of OWNER/NAME", "step: uid 1001, hook ended with 0", "home, /tmp and /dev/shm can be written"),
     *("step: no rights", "step: doctor ended with 30", "step: last hook ended with 0", "ended with 0"),
@@ -201,25 +161,17 @@ ADMITTED = (
 
 def main() -> None:
     """Build, start twice, print the table."""
-    if os.getuid() or (missing := [tool for tool in TOOLS if shutil.which(tool) is None]):
-        raise SystemExit(
-            f"needs root, and {', '.join(TOOLS)}" + (f"; missing: {', '.join(missing)}" if not os.getuid() else "")
-        )
+    require_tools("git", "mmdebstrap", "buildah", "unshare", "chroot")
     with tempfile.TemporaryDirectory(prefix="perfgate-image-", dir="/var/tmp") as folder:
-        attempt = Attempt(place=Path(folder))
+        walk = ImageWalk(place=Path(folder))
         try:
-            digest: list[str] = []
-            attempt.step("the base, from Debian's archive", lambda: digest.append(make_base(attempt)) or digest[0][:19] + "...")
-            attempt.step("`buildah bud`, without the engine", lambda: build(attempt, digest[0]))
-            ran = lambda head, *lines: expect(start(attempt, head), *lines)  # noqa: E731 - three words, twice
-            attempt.step("a pod for a job of the repository", lambda: ran("OWNER/NAME", ADMITTED, ["the root can be"]))
-            refused = ("the pull request comes from a fork", "ended with 137")
-            attempt.step("a pod for a job of a fork", lambda: ran("mallory/NAME", refused, ["step:"]))
-        except ImageError as error:
+            digest = walk.step("the base, from Debian's archive", lambda: make_base(walk))
+            walk.step("`buildah bud`, without the engine", lambda: build(walk, digest))
+            walk.step("a pod for a job of the repository", lambda: expect(start(walk, "OWNER/NAME"), ADMITTED, UNWANTED))
+            walk.step("a pod for a job of a fork", lambda: expect(start(walk, "mallory/NAME"), REFUSED, ["step:"]))
+        except WalkError as error:
             raise SystemExit(str(error)) from None
-    print("| step | seconds | what showed |\n|:--|--:|:--|")
-    for what, shown, seconds in attempt.rows:
-        print(f"| {what} | {seconds:.1f} | {shown} |")
+    walk.print_table()
 
 
 if __name__ == "__main__":

@@ -235,7 +235,7 @@ def test_handoff__a_proof_that_was_left_out_shows(tmp_path, capsys, scenario_fil
     capsys.readouterr()
     main(["check", str(tmp_path / "out" / SCENARIO.name)])
 
-    assert "kernels   nobody built and examined them" in capsys.readouterr().out
+    assert "kernels   they were not built and examined" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class AnswerEntry:
 class KernelEntry:
     """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
 
-    Such a one crosses as the digest of its name alone: no text that a change chose is shown to anybody.
+    Such a one crosses as the digest of its name alone: no text that a change chose is shown.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.~]{0,72}$")]
