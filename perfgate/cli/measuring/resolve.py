@@ -29,8 +29,8 @@ T = TypeVar("T")
 )
 @click.option("--base-triton", default="", metavar="VERSION", help="Look tables up for this Triton, not the release's own.")
 @click.option("--candidate-triton", default="", metavar="VERSION", help="The same, of the candidate.")
-@click.option("--model", "models", multiple=True, metavar="NAME", help=f"{', '.join(MODELS)}; repeatable (default: all).")
-@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help=f"{', '.join(GPUS)}; repeatable (default: all).")
+@click.option("--model", "models", multiple=True, metavar="NAME", help=f"{', '.join(MODELS)}; with commas (default: all).")
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help=f"{', '.join(GPUS)}; with commas (default: all).")
 @click.option(
     "--accept", "accepted", multiple=True, metavar="KEY: REASON", help="Accept a loss, of KEY or KEY@MODEL; repeatable."
 )
@@ -56,6 +56,7 @@ def command(**options: Any) -> int:
 
 def _choose(table: Mapping[str, T], names: tuple[str, ...], option: str) -> list[T]:
     """The rows that were asked for. Raise InputError for a name that is none."""
+    names = tuple(name for given in names for name in given.split(","))
     for name in names:
         if name not in table:
             raise InputError(f"{option} {name}: choose one of {', '.join(table)}")
@@ -66,9 +67,7 @@ def parse_accepted(given: tuple[str, ...]) -> dict[str, str]:
     """Reasons by key, of `KEY: reason`. Raise InputError for a key that cannot be lost and for one without a reason."""
     accepted = {}
     for text in given:
-        key, _, reason = (part.strip() for part in text.partition(":"))
-        if not reason:
-            raise InputError(f"--accept {text!r}: has no reason; write 'KEY: reason'")
+        key, reason = split_reason(text)
         name, _, model = key.partition("@")
         if name not in RULES and not name.startswith(FLAG):
             raise InputError(f"--accept {key}: is no key that can be lost; choose one of {', '.join(RULES)}")
@@ -76,3 +75,11 @@ def parse_accepted(given: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--accept {key}: no model {model}; choose one of {', '.join(MODELS)}")
         accepted[key] = reason
     return accepted
+
+
+def split_reason(text: str) -> tuple[str, str]:
+    """Key and reason of `KEY: reason`. Raise InputError where there is no reason."""
+    key, _, reason = (part.strip() for part in text.partition(":"))
+    if not reason:
+        raise InputError(f"--accept {text!r}: has no reason; write 'KEY: reason'")
+    return key, reason

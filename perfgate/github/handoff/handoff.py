@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
+from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.scenario.schema import Name
@@ -128,7 +129,7 @@ class AnswerEntry:
 class KernelEntry:
     """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
 
-    Such a one crosses as the digest of its name alone: no text that a change chose is shown to anybody.
+    Such a one crosses as the digest of its name alone: no text that a change chose is shown.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.~]{0,72}$")]
@@ -141,12 +142,14 @@ class KernelEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ProfileEntry:
-    """What profiles of both arms said: sums over all kernels or operators, and those that differ most."""
+    """What profiles of both arms said: sums over all kernels or operators, and those that differ most in time or calls."""
 
     kind: Literal["kernel", "operator"]
     base_us: Number
     candidate_us: Number
-    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=TOP)]
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=2 * TOP)]
+    base_calls: Number = 0.0
+    candidate_calls: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -185,6 +188,7 @@ class Handoff:
     itself. `measures_expert_use` says that it was asked for: where it is missing then, the session is void.
 
     `ended_s` is the last moment that its folder knows of, as `WindowEntry.ended_s` counts: servers stop after the last window.
+    `choices` are not the session's: another job of the run asked both arms what they choose, and its words are handed on.
     """
 
     schema: Literal[1]
@@ -204,6 +208,7 @@ class Handoff:
     measures_expert_use: bool = False
     expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
     ended_s: Number = 0.0
+    choices: ChoicesEntry | None = None
 
 
 _NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}

@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question, Session
+from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.handoff import (
     MAX_PROBLEMS,
     MAX_TEXT,
@@ -134,10 +135,13 @@ _NOT_KERNEL = re.compile(r"[^A-Za-z0-9_:.~]")
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
 
 
-def pack_folder(folder: Path, subject: HandoffSubject) -> bytes:
-    """Turn a result folder into a hand-off. Raise HandoffError when it holds more, or other, than a reader would accept."""
+def pack_folder(folder: Path, subject: HandoffSubject, choices: ChoicesEntry | None = None) -> bytes:
+    """Turn a result folder into a hand-off, with what another job said of the arms' choices.
+
+    Raise HandoffError when it holds more, or other, than a reader would accept.
+    """
     try:
-        content = dump_handoff(_build_handoff(folder, subject))
+        content = dump_handoff(replace(_build_handoff(folder, subject), choices=choices))
     except ValidationError as error:
         raise HandoffError(f"{folder}: {describe(error)}") from None
     parse_handoff(content, str(folder))
@@ -176,6 +180,8 @@ def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
         kind=found.kind,
         base_us=found.base_us,
         candidate_us=found.candidate_us,
+        base_calls=found.base_calls,
+        candidate_calls=found.candidate_calls,
         parts=tuple(
             KernelEntry(
                 name=_NOT_KERNEL.sub("_", part.name)[:72] if part.base_count else "",
@@ -204,7 +210,12 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
         for part in entry.parts
     )
     found = Attribution(
-        kind=entry.kind, parts=tuple(sorted(parts, key=rank)), base_us=entry.base_us, candidate_us=entry.candidate_us
+        kind=entry.kind,
+        parts=tuple(sorted(parts, key=rank)),
+        base_us=entry.base_us,
+        candidate_us=entry.candidate_us,
+        base_calls=entry.base_calls,
+        candidate_calls=entry.candidate_calls,
     )
     store_numbers(folder, found)
 
