@@ -354,3 +354,6 @@ CAPABILITIES = (
     Capability(name="stop", what="it ends and leaves no process", attempt=stop),
 )
 """In the order in which they are tried: each has what it needs of those before it, and what may end a server comes late."""
+
+STARTS = tuple(one for one in CAPABILITIES if one.name in {"source", "start", "ready", "serve", "stop"})
+"""Those that show whether a release serves at all, and leave no server."""

@@ -38,7 +38,7 @@ def pass_(_):
 
 
 @pytest.fixture
-def try_rows(monkeypatch):
+def try_rows():
     """Try rows of these names, of which those that begin with "bad" fail and those that end in "!" are vital."""
 
     def run(*names):
@@ -46,8 +46,7 @@ def try_rows(monkeypatch):
             Capability(name=name, what="", attempt=fail if name.startswith("bad") else pass_, is_vital=name.endswith("!"))
             for name in names
         )
-        monkeypatch.setattr(suite, "CAPABILITIES", rows)
-        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), Silent()))
+        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), Silent(), rows))
 
     return run
 
