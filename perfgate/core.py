@@ -210,12 +210,40 @@ class Judgement:
     notes: tuple[str, ...] = ()
 
 
+class CountState(StrEnum):
+    """What became of a counter: `lost` fails the change, all others only inform."""
+
+    LOST = "lost"
+    CHANGED = "changed"
+    SAME = "same"
+    SCATTERED = "scattered"
+    UNTOLD = "untold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """What the judged windows say of one counter of `perfgate.verdict.counters`, without statistics.
+
+    `base` and `candidate` are in the counter's unit: the nearest two readings where all of one arm lie beyond all of the
+    other's, else the medians; None in an arm whose server does not tell it. `change` is candidate over base minus one; from a
+    base of 0 it is the candidate's count itself. A change beyond `fails_beyond`, signed like it, is `lost`.
+    """
+
+    counter: str
+    state: CountState
+    base: float | None
+    candidate: float | None
+    change: float | None
+    fails_beyond: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The answer to "may this change merge?", with everything that was fixed before looking.
 
     `uncalibrated` says that too few A/A blocks are stored for this kind of machine to vouch for the rate of false alarms. A
-    REGRESSION fails all the same, unless a setting has such a one only reported.
+    REGRESSION fails all the same, unless a setting has such a one only reported. `counts` are the counters that the windows
+    tell; none where they tell none.
     """
 
     outcome: Outcome
@@ -228,10 +256,20 @@ class Verdict:
     blocks: int
     windows: int
     policy: Mapping[str, str | int | float]
+    counts: tuple[Count, ...] = ()
+
+    @property
+    def lost_counts(self) -> tuple[Count, ...]:
+        """The counters whose loss fails the change."""
+        return tuple(count for count in self.counts if count.state is CountState.LOST)
 
     def is_only_reported(self, uncalibrated: str) -> bool:
-        """Whether it is a REGRESSION that the setting `uncalibrated`, "fail" or "report", keeps from failing the change."""
-        return uncalibrated == "report" and self.uncalibrated and self.outcome is Outcome.REGRESSION
+        """Whether it is a REGRESSION that the setting `uncalibrated`, "fail" or "report", keeps from failing the change.
+
+        A lost counter needs no stored noise, so it fails all the same.
+        """
+        is_doubtful = self.uncalibrated and not self.lost_counts
+        return uncalibrated == "report" and is_doubtful and self.outcome is Outcome.REGRESSION
 
     def find_exit_code(self, uncalibrated: str = "fail") -> int:
         """The exit code of a command that judges, under the setting `uncalibrated`."""

@@ -1,9 +1,8 @@
-"""Draw the pull request comment of a result folder as GitHub would show it: a PNG made by headless Chromium.
+"""Draw the comment of a result folder as a reader meets it: on GitHub in light and in dark, and as the plain text of a mail.
 
-Beside it goes a line with the digest of the markdown, by which a test knows that the picture is of today's comment.
+Beside each picture goes a line with the digest of its text, by which a test knows that the picture is of today's comment.
 
-Run as
-`python docs/pictures/make_comment.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures/comment.png`.
+Run as `python docs/pictures/make_comment.py benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 docs/pictures`.
 """
 
 from __future__ import annotations
@@ -11,50 +10,62 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from html import escape
 from pathlib import Path
 
+from camera import open_browser, save_small
 from markdown_it import MarkdownIt
-from pictured import write_digest
-from PIL import Image, ImageChops
+from pictured import write_digest, write_mail
 
+# GitHub's colours (Primer) and measures; its fonts are those of the reader's machine.
 STYLE = """
-body { font: 14px/1.5 "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif; color: #1f2328; margin: 0; padding: 20px; }
-article { border: 1px solid #d1d9e0; border-radius: 6px; padding: 4px 20px 12px; }
+:root { --paper: #ffffff; --ink: #1f2328; --quiet: #59636e; --line: #d1d9e0; --field: #f6f8fa; --code: #818b981f;
+  --link: #0969da; --bad: #d1242f; }
+@media (prefers-color-scheme: dark) { :root { --paper: #0d1117; --ink: #f0f6fc; --quiet: #9198a1; --line: #3d444d;
+  --field: #151b23; --code: #656c7633; --link: #4493f8; --bad: #f85149; } }
+body { font: 14px/1.5 "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif; color: var(--ink); background: var(--paper);
+  margin: 0; padding: 16px; }
+article { border: 1px solid var(--line); border-radius: 6px; padding: 4px 20px 12px; }
 table { border-collapse: collapse; font-size: 13px; }
-th, td { border: 1px solid #d1d9e0; padding: 5px 11px; white-space: nowrap; }
-tr:nth-child(2n) td { background: #f6f8fa; }
-code { background: #eff1f3; padding: 2px 5px; border-radius: 5px; font-size: 85%; }
-pre { background: #f6f8fa; border-radius: 6px; padding: 12px 14px; } pre code { background: none; padding: 0; }
-blockquote { border-left: 4px solid #d1d9e0; margin: 0; padding: 0 14px; color: #59636e; }
-.bad { color: #d1242f; }
-h3 { font-size: 17px; } sub { color: #59636e; vertical-align: baseline; } ol { color: #59636e; font-size: 13px; }
+th, td { border: 1px solid var(--line); padding: 5px 11px; white-space: nowrap; }
+tr:nth-child(2n) td { background: var(--field); }
+a { color: var(--link); }
+code { background: var(--code); padding: 2px 5px; border-radius: 5px; font-size: 85%; }
+pre { background: var(--field); border-radius: 6px; padding: 12px 14px; } pre code { background: none; padding: 0; }
+blockquote { border-left: 4px solid var(--line); margin: 0; padding: 0 14px; color: var(--quiet); }
+.bad { color: var(--bad); }
+h3 { font-size: 17px; } sub { color: var(--quiet); vertical-align: baseline; } ol { color: var(--quiet); font-size: 13px; }
+.mail { font: 13px/1.45 "DejaVu Sans Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; width: 80ch;
+  height: 34lh; overflow: hidden; margin: 0; padding: 0; }
 """
-CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-device-scale-factor=1.5")
-NO_NETWORK = ("--disable-background-networking", "--disable-sync", "--disable-component-update", "--no-first-run")
-SIZE = "--window-size=1290,2400"  # higher than any comment; what is left white below is cut off
-MARGIN = 30
+WIDTHS = {"comment": 1290, "comment-dark": 1290, "comment-mail": 660}
 
 
-def draw(folder: str, picture: Path) -> None:
-    """Render the comment of `folder` and photograph it."""
+def draw(folder: str, out: Path) -> None:
+    """Render the comment of `folder` and photograph it in each form into `out`."""
     argv = [sys.executable, "-m", "perfgate", "report", folder]
     comment = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    body = MarkdownIt("commonmark", {"html": True}).enable("table").render(comment)
-    # GitHub draws it in colour; the fonts of a plain machine have only the shape.
-    body = body.replace("\N{CROSS MARK}", '<span class="bad">\N{HEAVY MULTIPLICATION X}</span>')
-    html = f"<!doctype html><meta charset='utf-8'><style>{STYLE}</style><article>{body}</article>"
-    with tempfile.TemporaryDirectory() as place:
-        page = Path(place) / "comment.html"
-        page.write_text(html, encoding="utf-8")
-        options = [f"--user-data-dir={place}/profile", SIZE, f"--screenshot={picture.resolve()}", page.as_uri()]
-        subprocess.run([*CHROMIUM, *NO_NETWORK, *options], check=True, capture_output=True)
-    drawn = Image.open(picture).convert("RGB")
-    shown = ImageChops.invert(drawn).getbbox()
-    if shown is None or shown[3] == drawn.height:
-        sys.exit(f"{folder}: its comment is empty, or higher than the window of {SIZE}")
-    whole = drawn.crop((0, 0, drawn.width, min(shown[3] + MARGIN, drawn.height)))
-    whole.quantize(method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
-    write_digest(picture, folder, comment)
+    mail = write_mail(comment)
+    markdown = MarkdownIt("commonmark", {"html": True}).enable("table").render(comment)
+    bodies = {
+        "comment": (f"<article>{markdown}</article>", comment),
+        "comment-dark": (f"<article>{markdown}</article>", comment),
+        "comment-mail": (f'<div class="mail">{escape(mail)}</div>', mail),
+    }
+    with tempfile.TemporaryDirectory() as place, open_browser() as browser:
+        for name, (body, text) in bodies.items():
+            # GitHub draws it in colour; the fonts of a plain machine have only the shape.
+            shown = body.replace("\N{CROSS MARK}", '<span class="bad">\N{HEAVY MULTIPLICATION X}</span>')
+            file = Path(place) / f"{name}.html"
+            file.write_text(f"<!doctype html><meta charset='utf-8'><style>{STYLE}</style>{shown}", encoding="utf-8")
+            scheme = "dark" if name == "comment-dark" else "light"
+            page = browser.new_page(
+                viewport={"width": WIDTHS[name], "height": 600}, color_scheme=scheme, device_scale_factor=1.5
+            )
+            page.goto(file.as_uri())
+            page.locator("body").screenshot(path=out / f"{name}.png")
+            save_small(out / f"{name}.png")
+            write_digest(out / f"{name}.png", folder, text)
 
 
 if __name__ == "__main__":

@@ -13,21 +13,17 @@ import sys
 import tempfile
 from pathlib import Path
 
+from camera import open_browser, save_small
 from pictured import cut_page, write_digest
-from PIL import Image
-from playwright.sync_api import sync_playwright
 
-CHROMIUM = "/usr/bin/chromium"
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 WIDTH, MARGIN = 1180, 10
 
 
 def draw(folder: str, picture: Path) -> None:
     """Write the page of `folder` and photograph a part of it."""
-    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as place, open_browser() as browser:
         page_file = Path(place) / "page.html"
         subprocess.run([sys.executable, "-m", "perfgate", "report", folder, "--html", str(page_file)], check=True)
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
         page = browser.new_page(viewport={"width": WIDTH, "height": 900})
         page.goto(page_file.as_uri())
         first, last = page.locator("header").bounding_box(), page.locator("#metrics").bounding_box()
@@ -36,9 +32,8 @@ def draw(folder: str, picture: Path) -> None:
         top, bottom = first["y"] - MARGIN, last["y"] + last["height"] + MARGIN
         clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
         page.screenshot(path=picture, full_page=True, clip=clip)
-        browser.close()
         part = cut_page(page_file.read_text(encoding="utf-8"))
-    Image.open(picture).convert("RGB").quantize(method=Image.Quantize.FASTOCTREE).save(picture, optimize=True)
+    save_small(picture)
     write_digest(picture, folder, part)
 
 

@@ -6,6 +6,19 @@ import hashlib
 import re
 from pathlib import Path
 
+from perfgate.github.comment.sections import build_section, render
+from perfgate.github.comment.states import State
+from perfgate.github.handoff.handoff import HandoffSubject
+
+SUBJECT = HandoffSubject(repository="o/r", pull_request=7, head_sha="4f" * 20, run_id=11, run_attempt=1, hardware="h200")
+"""A pull request that is made up: the numbers are a session's, the addresses are not."""
+FOOTER = """
+--
+Reply to this email directly or view it on GitHub:
+https://github.com/o/r/pull/7#issuecomment-1
+You are receiving this because you authored the thread.
+"""
+
 
 def cut_page(page: str) -> str:
     """Return what decides how the pictured part of a report page looks: its style, its head and its section of metrics.
@@ -17,6 +30,14 @@ def cut_page(page: str) -> str:
     if style is None or body is None:
         raise ValueError("the page has no style, or no head and section of metrics")
     return style[0] + re.sub(r'href="[^"]*"', "", body[0])
+
+
+def write_mail(comment: str) -> str:
+    """Return the plain text that GitHub mails for a regression: the comment as it stands in a pull request, and a footer."""
+    heading, _, body = comment.partition("\n")
+    headline = heading.lstrip("# ").removeprefix(State.REGRESSION.icon).strip()
+    section = build_section(SUBJECT, State.REGRESSION, "2026-11-22T10:00:00Z", headline=headline, body=body.strip("\n"))
+    return render({SUBJECT.hardware: section}, "https://github.com/o/r/actions/runs") + FOOTER
 
 
 def write_digest(picture: Path, folder: str, text: str) -> None:

@@ -38,6 +38,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Measure": {
         "scenarios": Entry(module="machine.scenarios", summary="List the scenarios that ship, show one, or begin your own."),
+        "plan": Entry(module="measuring.plan", summary="Choose the scenarios of a change by what it touches, and by minutes."),
         "run": Entry(module="measuring.run", summary="Measure a scenario in A/B blocks into a result folder."),
         "matrix": Entry(module="measuring.matrix", summary="Measure every server under every load: one table, no verdict."),
         "calibrate": Entry(module="measuring.calibrate", summary="Measure A/A blocks and store this machine's noise."),

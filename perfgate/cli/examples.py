@@ -76,6 +76,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "model make": ("perfgate model make tiny-qwen3-moe build/tiny",),
     "model verify": ("perfgate model verify build/tiny --scenario cpu-moe",),
     "pack": ("perfgate pack perfgate-results/cpu-moe-20261122-120000",),
+    "plan": (
+        "perfgate plan --changed python/sglang/srt/managers/scheduler.py --minutes 15",
+        "perfgate plan --model cpu --changed - < changed.txt",
+    ),
     "power": (
         "perfgate power --scenario benchmarks/h200/serving/closed-c16.toml --effect 0.03",
         "perfgate power --design --from benchmarks/h200/serving/results/closed-aa --effect 0.03",

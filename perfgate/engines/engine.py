@@ -79,7 +79,8 @@ class Engine:
     `backend` is the beginning of the names that the load generator has for this engine. `overrides_option` changes the model's
     config on the command line. `memory` says what its options take of a card. `steering` are beginnings of the names of
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
-    our own name. `insides` are the facts of its source; None where none were read.
+    our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source; None where
+    none were read.
     """
 
     name: str

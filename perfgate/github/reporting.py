@@ -17,7 +17,7 @@ from perfgate.github.judging import JudgingOptions, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
 from perfgate.github.reporter import MachineReport, Reporter, announce, publish
 from perfgate.github.runs.collecting import MachineResult, collect
-from perfgate.github.runs.control import cancel_overtaken, retry_died
+from perfgate.github.runs.control import cancel_overtaken, is_wanted, retry_died
 from perfgate.github.runs.jobs import Jobs, fetch_jobs, was_nothing_planned
 from perfgate.github.runs.run import is_dispatched
 from perfgate.github.settings import Settings
@@ -40,7 +40,7 @@ def report_run(
     run, is_done = reporter.run, payload.get("action") == "completed"
     if is_dispatched(payload):
         if is_done:
-            _retry_dispatched(reporter, settings)
+            _retry_dispatched(reporter, find(payload, "workflow_run"), settings)
         return
     if run.pull is None:
         yield from _report_queue(reporter, settings, options, is_done=is_done)
@@ -75,13 +75,18 @@ def _cancel_overtaken(reporter: Reporter) -> None:
         reporter.note(f"run {number} measured an older head: cancelled")
 
 
-def _retry_dispatched(reporter: Reporter, settings: Settings) -> None:
+def _retry_dispatched(reporter: Reporter, told: Mapping[str, Any], settings: Settings) -> None:
     """A dispatched run has reported itself; left is what no job of its own can do, to run it again."""
     jobs = fetch_jobs(reporter.github, reporter.run)
     failed = {name for name, job in jobs.items() if job.get("conclusion") == "failure"}
     expected = [job for job in settings.list_jobs() if f"bench {job.hardware} {job.scenario}" in failed]
-    if expected:
-        _run_again(reporter, collect(reporter.github, reporter.run, expected, jobs), jobs)
+    results = collect(reporter.github, reporter.run, expected, jobs) if expected else ()
+    if not any(result.died for result in results):
+        return
+    if is_wanted(reporter.github, reporter.run.repository, told):
+        _run_again(reporter, results, jobs)
+    else:
+        reporter.note("a runner died; not run again, as its result would not be shown any more")
 
 
 def _run_again(reporter: Reporter, results: Iterable[MachineResult], jobs: Jobs) -> bool:

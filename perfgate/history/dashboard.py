@@ -17,6 +17,7 @@ from perfgate.history.listing import (
     describe_events,
     describe_ledger,
     describe_news,
+    rank_series,
     show_value,
     tabulate_series,
     tabulate_spending,
@@ -59,6 +60,8 @@ def render_dashboard(history: History) -> str:
     runners = sorted({point.runner for series in history.series for point in series.points})
     groups = groupby(history.series, key=lambda one: (one.subject.scenario, one.subject.hardware, one.subject.workload))
     sections = [_build_section(index, list(found), runners) for index, (_, found) in enumerate(groups)]
+    anchors = [f"{section.anchor}-{place}" for section in sections for place in range(len(section.charts))]
+    ranked = sorted(zip(history.series, anchors, strict=True), key=lambda pair: rank_series(pair[0]))
     return (
         make_environment(TEMPLATE_DIR)
         .get_template("dashboard.html.j2")
@@ -66,8 +69,8 @@ def render_dashboard(history: History) -> str:
             history=history,
             sections=sections,
             news=[told for one in history.series if (told := describe_news(one))],
-            overview=tabulate_series(history.series),
-            anchors=[f"{section.anchor}-{place}" for section in sections for place in range(len(section.charts))],
+            overview=tabulate_series([series for series, _ in ranked]),
+            anchors=[anchor for _, anchor in ranked],
             spending=tabulate_spending(history),
             ledger=list(describe_ledger(history.ledger)),
             runners=[runner or UNKNOWN for runner in runners],

@@ -29,6 +29,13 @@ def tabulate_series(series: Sequence[LevelSeries]) -> Table:
     return Table(header=header, rows=[_row(one, places) for one in series], words=(0, 1, 8))
 
 
+def rank_series(series: LevelSeries) -> int:
+    """The place of a series among others: those over their limit first, then those that moved."""
+    if series.creep and series.creep.is_over:
+        return 0
+    return 1 if series.changes else 2
+
+
 def _row(series: LevelSeries, places: Mapping[tuple[str, str], int]) -> tuple[str, ...]:
     """The workload is named only where a scenario had several: its file was edited, so its numbers do not compare."""
     subject = series.subject

@@ -53,8 +53,10 @@ HOOK = "from perfgate_moe.engines.plugin import register; register()"
 
 _PYTHON = Tool(timeout_s=300.0, missing=EngineError, failed=EngineError)
 
-NEVER_RAISED = frozenset({"retracted"})
-"""Counters that stay away until something happens that no trial makes happen."""
+MAY_BE_MISSING = frozenset(
+    {"retracted", "capacity", "decode_graphs", "decode_others", "prefill_graphs", "prefill_others", "generated", "verified"}
+)
+"""What stays away until something happens that no trial makes happen, and what a verdict can do without: its counters."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -214,7 +216,7 @@ def read_metrics(stand: Stand) -> str:
     found = scrape(stand.server.metrics_url or "") or Scrape(took_s=0.0, gauges={}, counters={})
     missing = (stand.engine.gauges.keys() - found.gauges.keys()) | (stand.engine.counters.keys() - found.counters.keys())
     still = [name for name in ("prompts", "hits", "queued") if not found.counters.get(name)]
-    if lost := sorted({*(missing - NEVER_RAISED), *still}):
+    if lost := sorted({*(missing - MAY_BE_MISSING), *still}):
         raise EngineError(f"{stand.engine.metrics_path} tells nothing of {', '.join(lost)}")
     return f"{len(found.gauges)} gauges, {len(found.counters)} counters"
 

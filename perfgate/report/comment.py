@@ -15,6 +15,7 @@ from perfgate.report.render import FOLD_BEGIN, FOLD_END, Fold, ReportedCase, fin
 from perfgate.report.words import wording
 from perfgate.report.words.families import count_margins
 from perfgate.report.words.headline import TOP, write_heading, write_several, write_shortened
+from perfgate.verdict.counters import describe_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +109,11 @@ def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
 
 
 def list_losses(case: ReportedCase) -> tuple[str, ...]:
-    """Every metric and layer of a case that became slower, with its change."""
+    """Every metric and layer of a case that became slower, with its change, and every counter that was lost."""
     serving = (f"{wording.title(one)} {wording.percent(one.change)}" for one in case.verdict.judgements if _is_lost(one))
     layers = case.layers.judgements if case.layers else ()
-    return (*serving, *(f"{markdown(one.metric)} {wording.percent(one.change)}" for one in layers if _is_lost(one)))
+    counted = (describe_count(count) for count in case.verdict.lost_counts)
+    return (*serving, *counted, *(f"{markdown(one.metric)} {wording.percent(one.change)}" for one in layers if _is_lost(one)))
 
 
 def _is_lost(judgement: Judgement) -> bool:

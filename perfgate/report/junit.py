@@ -1,20 +1,21 @@
-"""A verdict as JUnit XML, which GitLab, Jenkins and Buildkite show as tests: one case a gating metric."""
+"""A verdict as JUnit XML, which GitLab, Jenkins and Buildkite show as tests: one case a gating metric and a counter."""
 
 from __future__ import annotations
 
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from perfgate.core import Judgement, Outcome, Verdict
+from perfgate.core import CountState, Judgement, Outcome, Verdict
 from perfgate.metrics import METRICS
 from perfgate.report.escape import plain
 from perfgate.report.words import wording
+from perfgate.verdict.counters import COUNTERS, describe_count
 
 FAILED = {Outcome.REGRESSION: "failure", Outcome.INCONCLUSIVE: "error", Outcome.INVALID: "error"}
 """What an outcome is called: a failure is a loss, an error says that the evidence does not tell."""
 
 
 def format_junit(verdict: Verdict) -> bytes:
-    """Write a suite of one case for the verdict and one for each metric; what only informs is skipped."""
+    """Write a suite of one case for the verdict and one for each metric and counter; what only informs is skipped."""
     suite = Element("testsuite", name=f"perfgate {plain(verdict.scenario)}", hostname=plain(verdict.hardware))
     _add(suite, "verdict", verdict.outcome, "; ".join(verdict.reasons))
     for judgement in verdict.judgements:
@@ -23,6 +24,9 @@ def format_junit(verdict: Verdict) -> bytes:
             _add(suite, title, judgement.outcome, _describe(judgement))
         else:
             SubElement(_add_case(suite, title), "skipped", message=plain(_describe(judgement)))
+    for count in verdict.counts:
+        outcome = Outcome.REGRESSION if count.state is CountState.LOST else Outcome.PASS
+        _add(suite, COUNTERS[count.counter].title, outcome, describe_count(count))
     for kind in ("failure", "error", "skipped"):
         suite.set(f"{kind}s" if kind != "skipped" else kind, str(len(suite.findall(f"./testcase/{kind}"))))
     suite.set("tests", str(len(suite)))

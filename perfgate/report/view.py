@@ -21,6 +21,7 @@ from perfgate.report.words.advice import (
     write_command,
 )
 from perfgate.report.words.confidence import describe_evidence, describe_exclusion, describe_rate, describe_spent
+from perfgate.report.words.counts import describe_counts, is_notable
 from perfgate.report.words.families import Family, list_families
 from perfgate.report.words.figure import draw_interval
 from perfgate.report.words.headline import Headline, build_headline
@@ -98,6 +99,8 @@ class View:
     spent: str
     equivalence: str
     expert_use: str
+    counts: str
+    has_news_of_counts: bool
     kernels: str
     advice: Advice
     labels: tuple[str, ...]
@@ -136,6 +139,8 @@ def build_view(
         spent=describe_spent(session),
         equivalence=describe_answers(session, scenario.equivalence),
         expert_use=describe_use(session),
+        counts=describe_counts(verdict.counts),
+        has_news_of_counts=is_notable(verdict.counts),
         kernels=describe_proof(session.kernels) or (UNPROVEN if session.is_handed_over else ""),
         advice=advise(
             verdict,

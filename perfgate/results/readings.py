@@ -11,6 +11,8 @@ FOREIGN_PROCESSES, THROTTLED_SHARE, SM_CLOCK_MHZ = "foreign_processes", "throttl
 FOREIGN_CPU, STOLEN_CPU = "foreign_cpu_share", "stolen_cpu_share"
 CACHE_HIT_RATE = "cache_hit_rate"
 KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED = "kernels_compiled", "graphs_captured", "requests_retracted"
+KV_CAPACITY, ACCEPT_LENGTH = "kv_capacity_tokens", "accept_length"
+DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE = "decode_graph_share", "prefill_graph_share"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,12 @@ READINGS: dict[str, ReadingKind] = {
     ),
     GRAPHS_CAPTURED: ReadingKind(unit="1", meaning="captures of graphs that the server's log tells of"),
     REQUESTS_RETRACTED: ReadingKind(unit="1", meaning="running requests that were put back because the token pool was full"),
+    KV_CAPACITY: ReadingKind(unit="tokens", meaning="tokens that the engine's pool holds, of all its data parallel ranks"),
+    DECODE_GRAPH_SHARE: ReadingKind(unit="1", meaning="decode steps that replayed a CUDA graph, as a share of all of them"),
+    PREFILL_GRAPH_SHARE: ReadingKind(unit="1", meaning="prefill steps that replayed a CUDA graph, as a share of all of them"),
+    ACCEPT_LENGTH: ReadingKind(
+        unit="tokens", meaning="generated tokens for each verification of a draft; absent without speculative decoding"
+    ),
     "engine_scrapes": ReadingKind(unit="1", meaning="times that the engine's metrics were read while the window ran"),
     "engine_scrape_max_s": ReadingKind(unit="s", meaning="longest time that reading the engine's metrics took"),
 }

@@ -15,6 +15,7 @@ from perfgate.scenario.schema import Scenario, parse_scenario
 
 SCENARIO_DIR = Path(__file__).parents[1] / "scenarios"
 PAIRS = "pairs.toml"
+PLAN = "plan.toml"
 MATRIX_DIR = Path(__file__).parents[1] / "matrices"
 
 
@@ -51,7 +52,7 @@ def list_pairs() -> Mapping[str, Pair]:
 @functools.cache
 def list_scenarios() -> tuple[str, ...]:
     """Name the scenarios that ship with perfgate."""
-    whole = {path.stem for path in SCENARIO_DIR.glob("*.toml") if path.name != PAIRS}
+    whole = {path.stem for path in SCENARIO_DIR.glob("*.toml") if path.name not in (PAIRS, PLAN)}
     return tuple(sorted(whole | set(list_pairs())))
 
 

@@ -67,6 +67,9 @@ def format_verdict(verdict: Verdict) -> bytes:
     options = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
     judgements = [describe_judgement(judgement) for judgement in verdict.judgements]
     content = {**asdict(verdict), "judgements": judgements, "schema": VERDICT_SCHEMA}
+    # A session that tells no counter is written as it was before there were any.
+    if counts := content.pop("counts"):
+        content["counters"] = counts
     return orjson.dumps(round_floats(content), option=options)
 
 

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp, expm1, log1p, sqrt
 
-from perfgate.core import Arm, Better, Judgement, Outcome, Verdict
+from perfgate.core import Arm, Better, Count, CountState, Judgement, Outcome, Verdict
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
 from perfgate.stats.moderated import Estimate
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.baseline_limits import MIN_SESSIONS
+from perfgate.verdict.counters import count_blocks, explain_count
 from perfgate.verdict.differences import describe_arms, software_differences
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
-from perfgate.verdict.series import MetricSeries
+from perfgate.verdict.series import MetricSeries, read_blocks
 from perfgate.verdict.states import describe_states
 from perfgate.verdict.validity.admission import name_disturbed
 from perfgate.verdict.validity.pairing import Flaw, group_starts
@@ -35,12 +36,13 @@ MAX_LOSS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """What was concluded, from how many blocks, and what they tell of the machine."""
+    """What was concluded, from how many blocks, what they count, and what they tell of the machine."""
 
     outcome: Outcome
     judgements: tuple[Judgement, ...]
     reasons: tuple[str, ...]
     blocks: int = 0
+    counts: tuple[Count, ...] = ()
     states: tuple[str, ...] = ()
 
 
@@ -80,13 +82,14 @@ def conclude_invalid(session: Session, policy: Policy, problems: tuple[str, ...]
 
 
 def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries], decision: SeriesDecision) -> Verdict:
-    """Say what the rule decided, or what is missing for a decision."""
-    outcome = _settle(session, policy, decision.outcome)
+    """Say what the rule decided, or what is missing for a decision; a lost counter decides without it."""
     measured = len(readings[0].base) if readings else 0
+    blocks = decision.look or measured
+    counts = _read_counts(session, policy, blocks)
+    is_lost = any(count.state is CountState.LOST for count in counts)
+    outcome = Outcome.REGRESSION if is_lost else _settle(session, policy, decision.outcome)
     found = {
-        reading.metric: _describe(
-            reading, policy, decision.findings[index] if decision.look else None, decision.look or measured
-        )
+        reading.metric: _describe(reading, policy, decision.findings[index] if decision.look else None, blocks)
         for index, reading in enumerate(readings)
     }
     judgements = tuple(
@@ -95,11 +98,20 @@ def conclude(session: Session, policy: Policy, readings: Sequence[MetricSeries],
     if outcome is Outcome.INCONCLUSIVE and policy.design is Design.ALONE:
         judgements = tuple(_withhold(judgement) for judgement in judgements)
     reasons = explain(outcome, policy, judgements, decision.look, measured)
-    blocks = decision.look or measured
+    lost = tuple(explain_count(count) for count in counts if count.state is CountState.LOST)
     states = tuple(describe_states(session, policy, readings, blocks))
     return _build(
-        session, policy, Conclusion(outcome=outcome, judgements=judgements, reasons=reasons, blocks=blocks, states=states)
+        session,
+        policy,
+        Conclusion(
+            outcome=outcome, judgements=judgements, reasons=(*reasons, *lost), blocks=blocks, counts=counts, states=states
+        ),
     )
+
+
+def _read_counts(session: Session, policy: Policy, blocks: int) -> tuple[Count, ...]:
+    """What the first `blocks` blocks count; nothing where there is no base to hold it against."""
+    return count_blocks(read_blocks(session, policy)[:blocks], policy.scenario) if policy.design is Design.PAIRED else ()
 
 
 def _settle(session: Session, policy: Policy, outcome: Outcome) -> Outcome:
@@ -232,6 +244,7 @@ def _build(session: Session, policy: Policy, answer: Conclusion) -> Verdict:
         blocks=answer.blocks,
         windows=answer.blocks * policy.scenario.blocks.windows * policy.design,
         policy=policy.describe(),
+        counts=answer.counts,
     )
 
 

@@ -918,14 +918,42 @@ def test_command__is_answered_on_the_pull_request(server, tmp_path):
     assert server.get()["reactions"] == [{"comment": 77, "content": word} for word in ("+1", "confused", "confused")]
 
 
-def test_command__cancel_ends_what_is_pending_on_the_head(server, tmp_path):
-    server.set(statuses=[make_answer("pending", run=12), make_answer("failure", run=9, context="perfgate/h20")])
+def make_measuring(number, **changes):
+    path = ".github/workflows/perfgate-pr.yml"
+    return {"id": number, "event": "pull_request", "status": "in_progress", "head_sha": HEAD, "path": path, **changes}
 
-    assert say(tmp_path, make_comment("/perfgate cancel")) == 0
+
+def set_measuring(server, *runs):
+    server.set(run_facts={str(run["id"]): run for run in runs})
+
+
+@pytest.mark.parametrize("words", ["cancel", "cancel test-gpu"])
+def test_command__cancel_ends_what_measures_the_head(server, tmp_path, words):
+    server.set(statuses=[make_answer("pending", run=12), make_answer("failure", run=9, context="perfgate/h20")])
+    set_measuring(server, make_measuring(12), make_measuring(13, head_sha=NEW), make_measuring(14, status="completed"))
+
+    assert say(tmp_path, make_comment(f"/perfgate {words}")) == 0
     assert server.get()["cancelled"] == [12]
     server.set(statuses=[make_answer("failure")])
-    assert say(tmp_path, make_comment("/perfgate cancel")) == 2
+    set_measuring(server)
+    assert say(tmp_path, make_comment(f"/perfgate {words}")) == 2
     assert "nothing of this commit is being measured" in read_replies(server)[-1]
+
+
+@pytest.mark.parametrize("words", ["cancel", "cancel test-gpu"])
+def test_attack__a_status_that_names_another_s_run(server, tmp_path, words):
+    """Whoever may set a status chooses its address: a release of this repository, or text for the bot to repeat."""
+    release = make_measuring(99, path=".github/workflows/release.yml", event="push")
+    set_measuring(server, release, make_measuring(98, event="merge_group"))
+    server.set(statuses=[make_answer("pending", run=number) for number in (98, 99)])
+
+    assert say(tmp_path, make_comment(f"/perfgate {words}")) == 2
+    assert server.get()["cancelled"] == []
+
+    server.set(statuses=[{**make_answer("pending"), "target_url": "https://evil.example/x) @all [y](z/actions/runs/5"}])
+    assert say(tmp_path, make_comment("/perfgate explain")) == 0
+    assert "([run](https://github.com/o/r/actions/runs/5/attempts/1))" in read_replies(server)[-1]
+    assert "evil" not in read_replies(server)[-1]
 
 
 def test_command__explain_says_what_stands(server, tmp_path):

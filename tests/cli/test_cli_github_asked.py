@@ -347,6 +347,7 @@ def test_command__run_ends_what_measures_an_older_head(server, tmp_path):
 
 def test_command__cancel_ends_comparisons_and_searches_too(server, tmp_path):
     set_runs(server, RUNS)
+    server.set(statuses=[])
 
     assert say(tmp_path, make_comment("/perfgate cancel")) == 0
     assert server.get()["cancelled"] == [21, 22, 23, 31, 34]
@@ -460,12 +461,51 @@ def test_report__what_cannot_be_run_again_says_so(server, tmp_path, capsys):
 def test_report__a_dispatched_run_is_tried_again_too(server, tmp_path, kind, runs):
     """It said by itself what it measured; only that it is run again is left to do."""
     set_failed(server, kind)
-    event = make_run(event="workflow_dispatch", head_sha=BASE, head_branch="main")
 
-    assert report(tmp_path, event) == 0
+    assert report(tmp_path, make_ended()) == 0
     state = server.get()
     assert state["rerun_runs"] == runs
     assert state["statuses"] == state["comments"] == []
+
+
+def make_ended(task="measure", sha=HEAD, **changes):
+    """A dispatched run that has ended, as the event tells of it."""
+    title = f"perfgate {task} #7 {sha}"
+    facts = {"event": "workflow_dispatch", "head_sha": BASE, "head_branch": "main", "display_title": title}
+    return make_run(**{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "runs"),
+    [
+        (make_ended("compare", NEW), "open", [11]),
+        (make_ended(sha=NEW), "open", []),
+        (make_ended(), "closed", []),
+        (make_ended("compare", NEW), "closed", []),
+        (make_ended(display_title="another's own"), "open", []),
+    ],
+    ids=["comparison", "head moved on", "closed", "comparison of a closed one", "no title"],
+)
+def test_report__what_would_not_be_shown_is_not_run_again(server, tmp_path, event, state, runs):
+    """A push that came after the runner had died cancels nothing, as the run has ended."""
+    server.set(pulls={"7": {**make_pull(), "state": state}})
+    set_failed(server, DIED["built"])
+
+    assert report(tmp_path, event) == 0
+    assert server.get()["rerun_runs"] == runs
+
+
+@pytest.mark.parametrize("job", [{"conclusion": "cancelled"}, {"conclusion": "cancelled", "steps": DIED["built"]}, None])
+def test_attack__a_run_that_another_s_workflow_file_cancelled(server, tmp_path, job):
+    """Groups of concurrency are the repository's, so a pull request's own file can name another's, and end what measures it."""
+    bench = [{"name": "gpu / bench test-gpu unit", **job}] if job else []
+    server.set(jobs={"11": [{"name": "plan", "conclusion": "success" if job else "cancelled"}, *bench]}, runs={"11": []})
+
+    assert report(tmp_path, make_run(conclusion="cancelled")) == 0
+    state = server.get()
+    assert [status["state"] for status in state["statuses"]] == ["error"]
+    assert state["rerun_runs"] == []
+    assert read_sections(server) == {"test-gpu": "invalid"}
 
 
 def test_attack__a_fork_s_run_is_never_run_again(server, tmp_path):

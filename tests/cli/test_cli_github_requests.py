@@ -137,8 +137,9 @@ def test_report__requests_of_a_runner_that_died(server, tmp_path):
 
     assert count(server, REPORT, {0}, end(tmp_path)) <= MOST
     assert server.get()["rerun_runs"] == [11]
-    dispatched = make_run(event="workflow_dispatch", head_sha=BASE, head_branch="main")
-    assert count(server, REPORT, {0}, lambda: report(tmp_path, dispatched)) <= 3
+    title = f"perfgate measure #7 {HEAD}"
+    dispatched = make_run(event="workflow_dispatch", head_sha=BASE, head_branch="main", display_title=title)
+    assert count(server, REPORT, {0}, lambda: report(tmp_path, dispatched)) <= 4
 
 
 @pytest.mark.parametrize("worse", [0.0, 0.2])
@@ -184,7 +185,8 @@ def test_command__requests_of_each(server, tmp_path, body, most):
         if found["context"]
     ]
     jobs = [*server.get()["jobs"]["11"], {"name": "perfgate verdict", "conclusion": "failure", "id": 31}]
-    server.set(statuses=statuses, jobs={"11": jobs}, refs={"heads/main": BASE, "tags/v0.5": NEW})
+    measures = {"id": 11, "path": ".github/workflows/perfgate-pr.yml", "event": "pull_request", "head_sha": HEAD}
+    server.set(statuses=statuses, jobs={"11": jobs}, refs={"heads/main": BASE, "tags/v0.5": NEW}, run_facts={"11": measures})
     comments = server.get()["comments"]
     if body.startswith("accept"):
         server.set(statuses=[found for found in statuses if found["context"] == "perfgate/test-gpu"], comments=comments)

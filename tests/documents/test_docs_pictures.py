@@ -15,7 +15,13 @@ from perfgate.cli import main
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 MAX_BYTES = 400_000
-ANEW = "is out of date: run `python docs/pictures/make_{name}.py {folder} docs/pictures/{name}.png` and look at it"
+MADE_BY = {
+    "comment": "make_comment.py {folder} docs/pictures",
+    "comment-dark": "make_comment.py {folder} docs/pictures",
+    "comment-mail": "make_comment.py {folder} docs/pictures",
+    "report": "make_report.py {folder} docs/pictures/report.png",
+}
+ANEW = "is out of date: run `python docs/pictures/{command}` and look at it"
 
 
 def load_beside(name):
@@ -42,15 +48,16 @@ def test_drawings__of_the_statistics_are_of_todays_charts(tmp_path):
         )
 
 
-@pytest.mark.parametrize("name", ["comment", "report"])
+@pytest.mark.parametrize("name", MADE_BY)
 def test_picture__is_of_todays_renderer(pictured, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     digest, folder = pictured.read_digest(PICTURES / f"{name}.png")
     page = tmp_path / "page.html"
     assert main(["report", folder, *(["--html", str(page)] if name == "report" else [])]) == 0
     text = pictured.cut_page(page.read_text(encoding="utf-8")) if name == "report" else capsys.readouterr().out
+    shown = pictured.write_mail(text) if name == "comment-mail" else text
 
-    assert pictured.find_digest(text) == digest, ANEW.format(name=name, folder=folder)
+    assert pictured.find_digest(shown) == digest, ANEW.format(command=MADE_BY[name].format(folder=folder))
 
 
 @pytest.mark.parametrize("module", [error_rates, simulated], ids=["error-rates", "error-rates-simulated"])

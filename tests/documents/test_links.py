@@ -7,7 +7,7 @@ import pytest
 
 from tests.documents.tracked import ROOT, list_tracked
 
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"""(?:\]\(|src(?:set)?=")([^)"\s]+)[)"]""")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 
 

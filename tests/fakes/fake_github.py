@@ -214,6 +214,7 @@ class Handler(BaseHTTPRequestHandler):
         """Of one workflow file, the newest first."""
         mine = [run for run in STATE["run_facts"].values() if str(run.get("path", "")).endswith("/" + match["file"])]
         mine = [run for run in mine if query.get("event", run.get("event")) == run.get("event")]
+        mine = [run for run in mine if query.get("head_sha", run.get("head_sha")) == run.get("head_sha")]
         status, page, headers = self.page(sorted(mine, key=lambda run: -run["id"]), match[0], query)
         return status, {"total_count": len(mine), "workflow_runs": page}, headers
 

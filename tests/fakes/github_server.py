@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+from perfgate.serving.engine.loopback import open_http
 
 
 class FakeGitHub:
@@ -15,10 +15,12 @@ class FakeGitHub:
         self.url = url
 
     def set(self, **state):
-        httpx.post(f"{self.url}/_control", json=state).raise_for_status()
+        with open_http(5.0) as client:
+            client.post(f"{self.url}/_control", json=state).raise_for_status()
 
     def get(self):
-        return httpx.get(f"{self.url}/_control").json()
+        with open_http(5.0) as client:
+            return client.get(f"{self.url}/_control").json()
 
     def paths(self, method):
         return [entry["path"] for entry in self.get()["log"] if entry["method"] == method]

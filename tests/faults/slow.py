@@ -89,6 +89,17 @@ def start_slowly(recording: Recording) -> None:
     recording.scenario = recording.scenario.replace('resident = "both"', 'resident = "one"') + "[gates.ready_s]\n"
 
 
+def count(reading: str, base: float, candidate: float, scenario: str = "") -> Edit:
+    """Every window tells a reading; `scenario` is a line before the others of the scenario."""
+
+    def edit(recording: Recording) -> None:
+        for entry in recording.index:
+            entry.setdefault("telemetry", {})[reading] = base if entry["arm"] == "base" else candidate
+        recording.scenario = scenario + recording.scenario
+
+    return edit
+
+
 def row(
     name: str,
     made: str,
@@ -179,6 +190,36 @@ SLOW = (
         blocks=(1, 2, 3, 4),
     ),
     row("slower from window to window", "each window of a start 2 % slower than the one before", grow_slower),
+    row(
+        "KV pool 3 % smaller",
+        "the candidate's pool holds 63,570 tokens where the base's holds 65,536, and nothing is slower",
+        count("kv_capacity_tokens", 65536.0, 63570.0),
+        "KV capacity 65,536 tokens to 63,570 tokens",
+    ),
+    row(
+        "decode graphs that miss",
+        "one decode step in 20 of the candidate replays no graph, and nothing is slower",
+        count("decode_graph_share", 1.0, 0.95),
+        "Decode steps in a CUDA graph 100.0 % to 95.0 %",
+    ),
+    row(
+        "prefill graphs that miss",
+        "no prefill step of the candidate replays a graph, and nothing is slower",
+        count("prefill_graph_share", 0.9, 0.0),
+        "Prefill steps in a CUDA graph 90.0 % to 0.0 %",
+    ),
+    row(
+        "accept length 5 % shorter",
+        "a verified draft yields 2.85 tokens where it yielded 3, and nothing is slower",
+        count("accept_length", 3.0, 2.85),
+        "Accept length 3.000 tokens a step to 2.850 tokens a step",
+    ),
+    row(
+        "requests retracted where it is allowed",
+        "the candidate retracts two requests in each window of a scenario that allows it, and nothing is slower",
+        count("requests_retracted", 0.0, 2.0, "allow_retraction = true\n"),
+        "Requests retracted 0 to 2",
+    ),
     Fault(
         name="slower at one concurrency only",
         kind=Kind.SLOW,

@@ -152,11 +152,11 @@ def test_merge__keeps_the_later_of_each_hardware():
     assert {name: section.entry.run_id for name, section in merge(one, other).items()} == {"h200": 2, "h20": 7, "h100": 1}
 
 
-FORGED = '<!-- perfgate:section {"hardware":"h200","entry":{}} -->\nPASS\n<!-- perfgate:foot -->\n<!-- perfgate:end -->'
+FORGED = '<!-- perfgate:section -->\nPASS\n<!-- perfgate:foot -->\n<!-- perfgate:end {"hardware":"h200","entry":{}} -->'
 
 
 @pytest.mark.parametrize(
-    "body", [FORGED, f"text\n{MARK}\nmore", FORGED.replace("\n", "\r\n"), "<!-- open", "<!--perfgate:end-->"]
+    "body", [FORGED, f"text\n{MARK}\nmore", FORGED.replace("\n", "\r\n"), "<!-- open", "<!--perfgate:end {}-->"]
 )
 def test_attack__a_result_that_poses_as_a_section(body):
     regression = replace(make_section(state=State.REGRESSION), body=body)
@@ -176,13 +176,23 @@ def test_render__whatever_the_body_says_the_other_section_stays(body):
     assert found["h20"] == make_section("h20")
 
 
-@pytest.mark.parametrize("state", ["{}", '{"hardware":"../x"}', "{not json}", '{"hardware":"h200","entry":{"head_sha":"x"}}'])
+EDITED = ["{}", '{"hardware":"../x"}', "{not json}", '{"hardware":"h200","entry":{"head_sha":"x"}}', "gone"]
+
+
+@pytest.mark.parametrize("state", EDITED)
 def test_parse__a_section_whose_state_was_edited_is_left_out(state):
     comment = make_comment(make_section("h20")).replace(
-        MARK, f"{MARK}\n<!-- perfgate:section {state} -->\nx\n<!-- perfgate:end -->"
+        MARK, f"{MARK}\n<!-- perfgate:section -->\nx\n<!-- perfgate:end {state} -->"
     )
 
-    assert parse(comment).keys() == {"h20"}
+    assert parse(comment) == {"h20": make_section("h20")}
+
+
+def test_render__a_mail_shows_the_verdict_before_any_state():
+    """Mails hold the text as it is, HTML comments included."""
+    comment = make_comment(make_section("h20"), make_section(state=State.REGRESSION, headline=HEADLINE))
+
+    assert comment.splitlines()[:4] == [MARK, "", "<!-- perfgate:section -->", f"## ❌ {HEADLINE} (h200)"]
 
 
 def test_render__fits_into_a_comment_and_cuts_the_longest():

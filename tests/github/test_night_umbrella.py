@@ -73,6 +73,15 @@ def test_keep_issue__a_night_that_could_not_measure_says_nothing(server):
     assert read_open(server) == []
 
 
+def test_keep_issue__an_older_night_that_is_run_again_changes_nothing(server):
+    """Whoever may run workflows again could else close what a later night found."""
+    keep(server, find(), run=2)
+    before = server.get()["issues"]
+
+    assert keep(server, FINE, run=1) == "a later night, run 2, has written meanwhile; nothing was changed"
+    assert server.get()["issues"] == before
+
+
 def test_keep_issue__a_night_that_is_started_again_counts_once(server):
     keep(server, find())
     keep(server, find())

@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.history.changes import find_changes
 from perfgate.history.charts import COLOURS, HEIGHT, WIDTH, build_chart
-from perfgate.history.listing import describe_news
+from perfgate.history.listing import describe_news, rank_series
 from perfgate.history.trends import Creep, LevelSeries, SeriesSubject, find_marks
 from tests.fakes.history import BEGIN, FACTS, draw_levels, make_points
 
@@ -125,3 +125,4 @@ def test_describe_news__what_moved_and_since_when():
         "Output throughput -5.0 % since v1, last change 2026-01-21, over its limit: nightly on a-gpu"
     )
     assert not describe_news(make_series(draw_levels([1000])))
+    assert sorted([make_series(draw_levels([1000])), moved, crept], key=rank_series)[:2] == [crept, moved]

@@ -290,6 +290,33 @@ def test_page__a_legend_hides_what_it_names(visit, name):
     assert shapes.locator("visible=true").count() == before
 
 
+# Panels of the timeline that show, each with its distance from the top of the figure, and the height of that.
+PANELS = """() => {
+  const plot = document.querySelector('#timeline svg.plot.wide');
+  const field = plot.getBoundingClientRect();
+  const shown = [...plot.querySelectorAll('.panel')].filter(panel => panel.getBoundingClientRect().height > 0);
+  return [shown.map(panel => [panel.dataset.name, Math.round(panel.getBoundingClientRect().top - field.top)]), field.height];
+}"""
+
+
+def test_page__a_panel_of_the_timeline_is_hidden_and_what_is_below_moves_up(visit):
+    page = visit("profiled", viewport=DESK)
+    before, high = page.evaluate(PANELS)
+    first = before[0][0]
+
+    page.locator("#timeline .toggles button").first.click()
+    after, low = page.evaluate(PANELS)
+
+    assert [name for name, _ in after] == [name for name, _ in before[1:]]
+    assert abs(after[0][1] - before[0][1]) < 20 < high - low
+    assert before[-1][0] == after[-1][0] == ""
+    sign = page.locator("#timeline svg.plot.wide .panel:not(.off) .mark:has(title)").first
+    sign.hover(force=True)
+    assert page.locator("#timeline .readout").text_content() == sign.locator("title").text_content()
+    page.get_by_role("button", name=first, exact=True).click()
+    assert page.evaluate(PANELS) == [before, high]
+
+
 @pytest.mark.parametrize(("name", "column"), [("matrix", 3), ("history", 3)])
 def test_page__a_table_is_sorted_by_the_column_that_is_pressed(visit, name, column):
     page = visit(name, viewport=DESK)
@@ -305,6 +332,18 @@ def test_page__a_table_is_sorted_by_the_column_that_is_pressed(visit, name, colu
     title.locator("button").click()
     assert (title.get_attribute("aria-sort"), read()) == ("descending", sorted(read(), reverse=True))
     assert len(set(read())) > 1
+
+
+def test_page__each_row_of_a_history_leads_to_its_chart_and_what_moved_stands_first(visit):
+    page = visit("history", viewport=DESK)
+    rows = page.locator("table.sortable").first.locator("tbody tr").all()
+
+    found = [page.locator(row.locator("a").get_attribute("href")).get_attribute("data-metric") for row in rows]
+
+    assert found == [row.locator("a").text_content() for row in rows]
+    over = ["OVER THE LIMIT" in row.text_content() for row in rows]
+    assert over == sorted(over, reverse=True)
+    assert True in over
 
 
 def test_page__charts_of_a_metric_are_hidden_by_its_name(visit):

@@ -21,6 +21,7 @@ from perfgate.report.html.arms import group_arguments, tabulate_arguments, tabul
 from perfgate.report.html.distributions import pick_quantile, tabulate_quantiles
 from perfgate.report.html.files import RawData
 from perfgate.report.html.places import Fate, pick_evidence, place_windows
+from perfgate.results.readings import KV_CAPACITY
 from perfgate.results.records import read_record
 from perfgate.verdict.case import Case
 from tests.fakes import folders
@@ -102,6 +103,19 @@ def test_report__says_the_answer_and_shows_each_metric(write, tmp_path):
     for words in ("Output throughput", "-2.9 %", "3,519.8 tok/s", "PERFGATE_INJECT", "gpu:3", "fused_moe_kernel", "+118.0 us"):
         assert words in text
     assert f"perfgate check {tmp_path / 'folder'}" in text
+
+
+def test_report__counters_that_the_scenario_can_move(write, tmp_path):
+    session = make_session(make_scenario())
+    levels = {Arm.BASE: 65536.0, Arm.CANDIDATE: 60000.0}
+    windows = tuple(replace(one, telemetry={KV_CAPACITY: levels[one.arm]}) for one in session.windows)
+    html = write(write_folder(tmp_path / "folder", replace(session, windows=windows)))
+    section = html.partition('id="counters"')[2].partition("<section")[0]
+    rows = re.sub(r"<[^>]+>", " ", section).replace("\N{NO-BREAK SPACE}", " ")
+
+    assert re.search(r"KV capacity\s+65,536 tokens\s+60,000 tokens\s+-8.4 %\s+-1.0 %\s+lost", rows)
+    assert re.search(r"Accept length\s+not told\s+not told\s+-2.0 %\s+not known: no window tells it", rows)
+    assert 'id="counters"' not in write(folders.MEASURED / "aa")
 
 
 def test_report__layers_beside_a_session(write):

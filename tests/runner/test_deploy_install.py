@@ -46,7 +46,7 @@ def test_install__shell_is_clean():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt", "requirements-lint.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt", "requirements-test.txt"])
 def test_requirements__one_exact_file_a_line(name):
     lines = [line for line in (ROOT / ".github" / name).read_text().splitlines() if not line.startswith("#")]
 

@@ -8,7 +8,7 @@ import pytest
 
 from perfgate.engines.table import ENGINES
 from perfgate.machine.nvml import DeviceSample
-from perfgate.results.readings import READINGS
+from perfgate.results.readings import ACCEPT_LENGTH, DECODE_GRAPH_SHARE, KV_CAPACITY, PREFILL_GRAPH_SHARE, READINGS
 from perfgate.serving.watch.engine_metrics import Scrape, parse_metrics, read_batches, summarize_engine
 from perfgate.serving.watch.gpu_tenants import HIDDEN_BYTES, Tenants, summarize_gpu
 from tests.fakes.sick_gpu import ROOT, build_library, run_with_gpu
@@ -229,6 +229,36 @@ def test_parse_metrics__ranks_are_summed_and_shares_are_not():
 
     assert found.gauges == {"running_requests": 0.75, "queued_requests": 0.75, "token_usage": 0.5}
     assert found.counters == {}
+
+
+# As SGLang 0.5.15.post1 names them.
+COUNTED = """# TYPE sglang:max_total_num_tokens gauge
+sglang:max_total_num_tokens{{model_name="m",tp_rank="0"}} 65536.0
+# TYPE sglang:cuda_graph_passes_total counter
+sglang:cuda_graph_passes_total{{mode="decode_cuda_graph",model_name="m",tp_rank="0"}} {decodes}
+sglang:cuda_graph_passes_total{{mode="decode_none",model_name="m",tp_rank="0"}} {others}
+sglang:cuda_graph_passes_total{{mode="prefill_none",model_name="m",tp_rank="0"}} {prefills}
+# TYPE sglang:generation_tokens_total counter
+sglang:generation_tokens_total{{model_name="m"}} {tokens}
+# TYPE sglang:spec_verify_calls_total counter
+sglang:spec_verify_calls_total{{model_name="m"}} {drafts}
+"""
+
+
+def test_summarize_engine__what_a_window_counts():
+    before = parse_metrics(COUNTED.format(decodes=10.0, others=4.0, prefills=2.0, tokens=100.0, drafts=40.0), 0.1)
+    after = parse_metrics(COUNTED.format(decodes=40.0, others=14.0, prefills=5.0, tokens=400.0, drafts=140.0), 0.1)
+    told = summarize_engine(before, [], after)
+
+    assert (told[KV_CAPACITY], told[DECODE_GRAPH_SHARE], told[PREFILL_GRAPH_SHARE]) == (65536.0, 0.75, 0.0)
+    assert told[ACCEPT_LENGTH] == 3.0
+
+
+def test_summarize_engine__a_counter_that_did_not_move_is_told_by_none():
+    same = parse_metrics(COUNTED.format(decodes=10.0, others=4.0, prefills=2.0, tokens=100.0, drafts=40.0), 0.1)
+
+    assert not {DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE, ACCEPT_LENGTH} & summarize_engine(same, [], same).keys()
+    assert KV_CAPACITY not in summarize_engine(build_scrape(), [], build_scrape())
 
 
 def build_scrape(*, running=0.0, **counters):

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -394,6 +395,29 @@ def run_tool(name, *arguments):
     done = subprocess.run([tool, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def find_installs(text):
+    return re.findall(r"pip install[^\n]*", text)
+
+
+def test_requirements__name_every_test_tool():
+    """What `.ci/run` installs is that list and nothing beside it, so a tool that it lacks is missing there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = (ROOT / ".github" / "requirements-test.txt").read_text()
+    found = {name.replace("_", "-") for name in re.findall(r"^([a-z0-9._-]+)==", listed, re.MULTILINE)}
+    wanted = {re.split(r"[\[<>=]", spec)[0] for spec in (*project["dependencies"], *project["optional-dependencies"]["test"])}
+
+    assert wanted - found == set()
+    assert "export TEST_LOCK=.github/requirements-test.txt" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_install__is_by_hash_in_every_workflow(name):
+    installs = find_installs(WORKFLOWS[name][0])
+
+    assert [line for line in installs if "--require-hashes" not in line and "--no-index" not in line] == []
+    assert find_installs("- run: python -m pip install .") == ["pip install ."]
 
 
 def test_zizmor__finds_nothing():

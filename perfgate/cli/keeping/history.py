@@ -12,7 +12,7 @@ from perfgate.cli.output import add_format_option, print_result, write_file, wri
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard
-from perfgate.history.listing import describe_events, describe_ledger, tabulate_series, tabulate_spending
+from perfgate.history.listing import describe_events, describe_ledger, rank_series, tabulate_series, tabulate_spending
 from perfgate.history.trends import History
 from perfgate.report.table import print_table
 
@@ -82,7 +82,7 @@ def show(*, store: str, style: str, html: Path | None, output: Path | None, **as
 
 
 def _print_history(history: History) -> None:
-    print_table(tabulate_series(history.series))
+    print_table(tabulate_series(sorted(history.series, key=rank_series)))
     for series in history.series:
         if events := list(describe_events(series)):
             click.echo(f"\n{series.subject.scenario} on {series.subject.hardware}, {series.subject.title}:")

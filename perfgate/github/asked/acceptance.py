@@ -7,12 +7,13 @@ names: the same loss of the same commit reads `accepted`, a larger one or one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass as plain
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from perfgate.core import Judgement, Outcome
+from perfgate.core import Count, Outcome
 from perfgate.github.comment.marks import is_own, read_mark, write_mark
 from perfgate.github.comment.publisher import Comments
 from perfgate.github.comment.sections import Loss
@@ -46,28 +47,47 @@ class Acceptance:
 
 
 def list_losses(cases: Iterable[ReportedCase]) -> tuple[Loss, ...]:
-    """What cases lost, as far as it can be accepted: gated metrics of a REGRESSION whose interval has an end."""
-    found = ((case.verdict.scenario, one) for case in cases for one in _find_lost(case))
+    """What cases lost, as far as it can be accepted: gated metrics of a REGRESSION whose interval has an end, and counters."""
     return tuple(
-        Loss(scenario=scenario, metric=one.metric, most_ratio=one.excluded)
-        for scenario, one in found
-        if one.excluded is not None and 0 < one.excluded < 100
+        Loss(scenario=case.verdict.scenario, metric=one.name, most_ratio=one.most)
+        for case in cases
+        for one in _find_lost(case)
+        if one.most is not None and 0 < one.most < 100
     )
 
 
-def _find_lost(case: ReportedCase) -> list[Judgement]:
-    if case.verdict.outcome is not Outcome.REGRESSION:
+@plain(frozen=True, slots=True, kw_only=True)
+class _Lost:
+    """A gated metric or a counter that was lost: by how much, and up to how much that may be accepted; None where no end is."""
+
+    name: str
+    seen: float
+    most: float | None
+
+
+def _find_lost(case: ReportedCase) -> list[_Lost]:
+    verdict = case.verdict
+    if verdict.outcome is not Outcome.REGRESSION:
         return []
-    return [one for one in case.verdict.judgements if one.gating and one.outcome is Outcome.REGRESSION]
+    metrics = (one for one in verdict.judgements if one.gating and one.outcome is Outcome.REGRESSION)
+    return [
+        *(_Lost(name=one.metric, seen=abs(one.change or 0.0), most=one.excluded) for one in metrics),
+        *(_describe_lost(count) for count in verdict.lost_counts),
+    ]
+
+
+def _describe_lost(count: Count) -> _Lost:
+    """Measured again it may differ by what does not fail of itself."""
+    seen = abs(count.change or 0.0)
+    return _Lost(name=count.counter, seen=seen, most=seen + abs(count.fails_beyond))
 
 
 def is_accepted(cases: Iterable[ReportedCase], acceptances: Sequence[Acceptance]) -> bool:
-    """Whether each loss of each REGRESSION was accepted in its size. A REGRESSION that names no metric never is."""
+    """Whether each loss of each REGRESSION was accepted in its size. A REGRESSION that names nothing lost never is."""
     most = {(loss.scenario, loss.metric): loss.most_ratio for found in acceptances for loss in found.losses}
     lost = [(case.verdict.scenario, _find_lost(case)) for case in cases if case.verdict.outcome is Outcome.REGRESSION]
     return bool(lost) and all(
-        found and all(abs(one.change or 0.0) <= most.get((scenario, one.metric), -1.0) for one in found)
-        for scenario, found in lost
+        found and all(one.seen <= most.get((scenario, one.name), -1.0) for one in found) for scenario, found in lost
     )
 
 

@@ -111,12 +111,19 @@ def _explain(request: CommandRequest) -> str:
     """Say what stands on the head for each machine, and where it was measured."""
     standing = request.fetch_standing()
     lines = [
-        f"- {name}: {status.state}, {markdown(status.description)} ([run]({status.url}))" for name, status in standing.items()
+        f"- {name}: {status.state}, {markdown(status.description)}{_link_run(request, status)}"
+        for name, status in standing.items()
     ]
     told = lines or ["- nothing was measured; set the label `perfgate`, or write `/perfgate run`"]
     shown = find_comments(request.github, request.target)
     more = f"\n\nEverything in full: [comment]({shown[0]['html_url']})." if shown else ""
     return f"Commit {request.head[:12]}:\n\n" + "\n".join(told) + more
+
+
+def _link_run(request: CommandRequest, status: CommitStatus) -> str:
+    """Where it was measured. Whoever may set a status writes its address: only numbers are taken from it."""
+    run, attempt = status.order
+    return f" ([run]({request.target.runs_url}/{run}/attempts/{attempt}))" if run else ""
 
 
 def _accept(request: CommandRequest) -> str:

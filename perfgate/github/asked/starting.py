@@ -10,7 +10,7 @@ from perfgate.github.asked.request import CommandRequest
 from perfgate.github.asked.words import is_sha
 from perfgate.github.events import fetch_merge_base, find_sha, is_fork
 from perfgate.github.planning import choose_jobs, require_searchable
-from perfgate.github.runs.control import DISPATCH, MOST_CANCELLED, Task, cancel_overtaken, cancel_runs, list_dispatched, start
+from perfgate.github.runs.control import DISPATCH, MOST_CANCELLED, Task, cancel_overtaken, cancel_runs, list_measuring, start
 
 
 def run(request: CommandRequest) -> str:
@@ -51,11 +51,11 @@ def bisect(request: CommandRequest) -> str:
 
 
 def cancel(request: CommandRequest) -> str:
-    """Cancel the runs whose statuses on the head are pending, and what else was started for this pull request on request."""
+    """Cancel what measures for this pull request; of one machine, the runs that its pending status on the head names."""
     repository = request.target.repository
-    runs = {status.order[0] for status in request.fetch_standing().values() if status.state == "pending"} - {0}
-    if not request.command.hardware:
-        runs |= {found.run_id for found in list_dispatched(request.github, repository, request.number)}
+    runs = list_measuring(request.github, repository, request.number, request.head)
+    if request.command.hardware:
+        runs &= {status.order[0] for status in request.fetch_standing().values() if status.state == "pending"}
     if not runs:
         raise InputError("nothing of this commit is being measured")
     ended = cancel_runs(request.github, repository, runs)

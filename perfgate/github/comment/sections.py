@@ -1,8 +1,9 @@
 """The one comment of a pull request as sections, one a hardware, each with the newest result and a folded history.
 
 The state of a section is kept in a line of JSON inside an HTML comment, so that another job, hours later, can replace its own
-section and leave the others alone. No text of a result can forge such a line: marks count only where they are a whole line, and
-every opening of an HTML comment inside a result is broken before it is put in.
+section and leave the others alone. It is the last line of its section, because a mail shows HTML comments as text and should
+begin with the verdict. No text of a result can forge such a line: marks count only where they are a whole line, and every
+opening of an HTML comment inside a result is broken before it is put in.
 """
 
 from __future__ import annotations
@@ -33,9 +34,8 @@ OVERHEAD = 4_700
 """Characters of a section at most that are neither its body nor the history that is shown: its state, heading and fold."""
 
 CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
-_SECTION = re.compile(
-    r"^<!-- perfgate:section (?P<state>\{[^\n]*\}) -->\n(?P<body>.*?)^<!-- perfgate:end -->$", re.DOTALL | re.MULTILINE
-)
+_BEGIN = "<!-- perfgate:section -->"
+_SECTION = re.compile(r"\n(?P<body>.*?)^<!-- perfgate:end (?P<state>\{[^\n]*\}) -->$", re.DOTALL | re.MULTILINE)
 _FOOT = re.compile(r"^<!-- perfgate:foot -->\n.*", re.DOTALL | re.MULTILINE)
 
 
@@ -135,7 +135,8 @@ def merge(one: Mapping[str, MachineSection], other: Mapping[str, MachineSection]
 def parse(comment: str) -> dict[str, MachineSection]:
     """Read perfgate's own comment; a section whose state was edited is left out, and comes back with its next result."""
     found = {}
-    for match in _SECTION.finditer(comment.replace("\r\n", "\n")):
+    _, *parts = re.split(rf"^{_BEGIN}$", comment.replace("\r\n", "\n"), flags=re.MULTILINE)
+    for match in filter(None, map(_SECTION.match, parts)):
         try:
             kept = adapt(_Kept).validate_json(match["state"])
         except ValidationError:
@@ -209,13 +210,13 @@ def _render_section(section: MachineSection, runs_url: str, *, has_history: bool
     entry = section.entry
     kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
     lines = [
-        f"<!-- perfgate:section {orjson.dumps(kept).decode()} -->",
+        _BEGIN,
         disarm(section.heading),
         *(["", section.body, ""] if section.body else [""]),
         "<!-- perfgate:foot -->",
         f"<sub>commit {entry.head_sha[:12]}, {_link(entry, runs_url)}, {entry.at}</sub>",
         *_render_history(section.history if has_history else (), runs_url),
-        "<!-- perfgate:end -->",
+        f"<!-- perfgate:end {orjson.dumps(kept).decode()} -->",
     ]
     return "\n".join(lines)
 

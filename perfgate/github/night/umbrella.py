@@ -91,6 +91,8 @@ def keep_issue(github: GitHub, target: CommentTarget, night: Night) -> str:
     for _ in range(ROUNDS):
         found = _find_issues(github, target)
         kept = _read(found)
+        if kept.run_id > night.run_id:
+            return f"a later night, run {kept.run_id}, has written meanwhile; nothing was changed"
         rows = _merge(kept, night)
         if not found and not rows:
             return "nothing became slower, and no issue is open"

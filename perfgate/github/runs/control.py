@@ -9,11 +9,12 @@ from enum import StrEnum
 
 from perfgate.errors import GitHubConflictError, GitHubError
 from perfgate.github.client import PER_PAGE, GitHub
+from perfgate.github.events import find
 from perfgate.github.runs.jobs import JOB, Jobs
 from perfgate.github.runs.run import WorkflowRun
 
-DISPATCH = "perfgate-dispatch.yml"
-"""The workflow that measures on request; its file is called so in every repository."""
+DISPATCH, PULL = "perfgate-dispatch.yml", "perfgate-pr.yml"
+"""The workflows that measure on request and by event; their files are called so in every repository."""
 
 MOST_CANCELLED = 6
 """Each is a request, and an event may make twelve. What is left measures for nothing: its result is not shown."""
@@ -32,7 +33,7 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchedRun:
-    """A dispatched run that has not ended, as its title has it: GitHub tells no inputs."""
+    """A dispatched run as its title has it: GitHub tells no inputs."""
 
     run_id: int
     task: Task
@@ -42,18 +43,32 @@ class DispatchedRun:
 
 def list_dispatched(github: GitHub, repository: str, pull_request: int) -> tuple[DispatchedRun, ...]:
     """The unfinished dispatched runs of a pull request, among the newest hundred: one request."""
-    path = f"/repos/{repository}/actions/workflows/{DISPATCH}/runs"
-    answer = github.get(path, event=_EVENT, per_page=PER_PAGE)
-    runs = answer.get("workflow_runs") if isinstance(answer, dict) else None
-    read = (read_run(run) for run in runs or () if isinstance(run, dict))
+    read = (read_run(run) for run in _list_unfinished(github, repository, DISPATCH, event=_EVENT))
     return tuple(run for run in read if run is not None and run.pull_request == pull_request)
 
 
+def list_measuring(github: GitHub, repository: str, pull_request: int, head_sha: str) -> set[int]:
+    """The unfinished runs that measure for a pull request: those that its events started for its head, and the dispatched ones.
+
+    GitHub says what they are. A status names a run too, and whoever may set one can name any run of the repository.
+    """
+    by_event = _list_unfinished(github, repository, PULL, event="pull_request", head_sha=head_sha)
+    started = {number for run in by_event if isinstance(number := run.get("id"), int)}
+    return started | {run.run_id for run in list_dispatched(github, repository, pull_request)}
+
+
+def _list_unfinished(github: GitHub, repository: str, file: str, **query: str) -> tuple[Mapping[str, object], ...]:
+    """The runs of a workflow that have not ended, among the newest hundred: one request."""
+    answer = github.get(f"/repos/{repository}/actions/workflows/{file}/runs", per_page=PER_PAGE, **query)
+    runs = answer.get("workflow_runs") if isinstance(answer, dict) else None
+    return tuple(run for run in runs or () if isinstance(run, dict) and run.get("status") != "completed")
+
+
 def read_run(run: Mapping[str, object]) -> DispatchedRun | None:
-    """What a run measures by its title; None for one that has ended or that nobody dispatched, as of the merge queue."""
+    """What a run measures by its title; None for one that nobody dispatched, as of the merge queue."""
     match = _TITLE.fullmatch(str(run.get("display_title")))
     number = run.get("id")
-    if match is None or run.get("event") != _EVENT or run.get("status") == "completed" or not isinstance(number, int):
+    if match is None or run.get("event") != _EVENT or not isinstance(number, int):
         return None
     return DispatchedRun(run_id=number, task=Task(match["task"]), pull_request=int(match["pull"]), head_sha=match["sha"])
 
@@ -101,3 +116,15 @@ def retry_died(github: GitHub, run: WorkflowRun, jobs: Jobs, died: Sequence[str]
     except GitHubError:
         return False
     return True
+
+
+def is_wanted(github: GitHub, repository: str, run: Mapping[str, object]) -> bool:
+    """Whether a dispatched run's result would still be shown: its pull request is open, and at the commit that it measures.
+
+    A comparison names its commits itself. A run without perfgate's title is nobody's.
+    """
+    if (found := read_run(run)) is None:
+        return False
+    pull = github.get(f"/repos/{repository}/pulls/{found.pull_request}")
+    is_head = found.task is Task.COMPARE or find(pull, "head.sha") == found.head_sha
+    return bool(find(pull, "state") == "open" and is_head)

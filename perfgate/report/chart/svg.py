@@ -106,12 +106,25 @@ class SvgElement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PanelGroup:
+    """The shapes of one panel of several that stand above each other.
+
+    A reader may hide it by its `name`; what stands below then moves up by `height` pixels. Without a name it always shows.
+    """
+
+    name: str
+    height: float
+    shapes: tuple[SvgElement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """Shapes on a plane of `width` times `height` pixels."""
+    """Shapes on a plane of `width` times `height` pixels, and on top of them panels from above to below."""
 
     width: float
     height: float
     shapes: tuple[SvgElement, ...]
+    panels: tuple[PanelGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +178,12 @@ class Panel:
             at = self.y.place(tick)
             yield line((left, at), (right, at), "grid")
             yield write_label(left - TICK_GAP, at + 4, self.show_y(tick), "tick", "end")
+        yield from self.draw_axis()
+
+    def draw_axis(self) -> Iterator[SvgElement]:
+        """The lower axis with ticks and title."""
+        left, right = self.x.start, self.x.end
+        bottom = max(self.y.start, self.y.end)
         for tick in self.x.list_ticks(max(2, int((right - left) / 78))) if self.ticks_x is None else self.ticks_x:
             at = self.x.place(tick)
             yield line((at, bottom), (at, bottom + 4), "axis")

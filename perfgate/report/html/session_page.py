@@ -34,6 +34,7 @@ from perfgate.report.table import Table
 from perfgate.report.view import View
 from perfgate.report.words import wording
 from perfgate.report.words.breakdown import build_breakdown, find_loss
+from perfgate.report.words.counts import tabulate_counts
 from perfgate.results.footprint import read_cold_starts
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.results.records import EVENTS_FILE, SessionRecord
@@ -58,6 +59,7 @@ def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData
         PageSection(name="latencies", title="Latencies", parts=tuple(_describe_latencies(placed))),
         *layers,
         PageSection(name="where", title="Where the time went", parts=tuple(_describe_profile(report, raw))),
+        PageSection(name="counters", title="Counters", parts=tuple(_describe_counts(report))),
         PageSection(name="experts", title="Expert use", parts=tuple(_describe_experts(report.session, view))),
         PageSection(name="arms", title="How the arms differ", parts=tuple(_describe_arms(record, load_infos(raw.folder)))),
         PageSection(name="reproduce", title="Reproduce", parts=tuple(_describe_reproduction(report.session.source, view, raw))),
@@ -195,6 +197,13 @@ def _describe_profile(report: ReportedCase, raw: RawData) -> Iterator[PagePart]:
         yield Disclosure(title="All parts, with their calls", parts=(make_sheet(breakdown.table, "Time of each part"),))
     if traces := raw.list_traces():
         yield Disclosure(title="Traces, for ui.perfetto.dev", parts=(Paragraph(text=RAW_DATA), Links(files=traces)))
+
+
+def _describe_counts(report: ReportedCase) -> Iterator[PagePart]:
+    if not report.verdict.counts:
+        return
+    yield Paragraph(text="Equal arms count the same: what differs is told, a loss beyond its line fails.")
+    yield make_sheet(tabulate_counts(report.verdict.counts, report.scenario), "Counters that this scenario can move")
 
 
 def _describe_experts(session: Session, view: View) -> Iterator[PagePart]:

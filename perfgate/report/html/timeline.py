@@ -16,6 +16,7 @@ from perfgate.report.chart.svg import (
     Figure,
     LegendEntry,
     Panel,
+    PanelGroup,
     Scale,
     SvgElement,
     box,
@@ -49,7 +50,10 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """One panel: a number of each window, and another that it reaches to, such as the lowest clock beside the usual one."""
+    """One panel: a number of each window, and another that it reaches to, such as the lowest clock beside the usual one.
+
+    The first words of its `title`, before a comma, are its name.
+    """
 
     title: str
     height: float
@@ -152,22 +156,20 @@ def _draw(placed: Sequence[Placed], tracks: Sequence[Track], width: float) -> Dr
     # A title that may not fit is folded, and stands higher for it.
     more = {track.title: TITLE_LINE * (len(fold_title(track.title, left, right)) - 1) for track in tracks}
     bottom = ABOVE - GAP + sum(more[track.title] + track.height + GAP for track in tracks)
-    shapes = list(_draw_blocks(placed, x, unit_s, bottom))
-    top = ABOVE
+    top, panels = ABOVE, []
     for track in tracks:
         top += more[track.title]
-        is_last = track is tracks[-1]
-        panel = Panel(
-            x=x,
-            y=_choose_scale(track, placed, top),
-            title=track.title,
-            x_title=f"{unit} since the session began" if is_last else "",
-            ticks_x=None if is_last else (),
-            show_y=track.show,
+        y = _choose_scale(track, placed, top)
+        panel = Panel(x=x, y=y, title=track.title, ticks_x=(), show_y=track.show)
+        shapes = (*panel.frame(), *_draw_track(track, placed, panel, unit_s))
+        panels.append(
+            PanelGroup(name=track.title.partition(",")[0], height=more[track.title] + track.height + GAP, shapes=shapes)
         )
-        shapes += [*panel.frame(), *_draw_track(track, placed, panel, unit_s)]
         top += track.height + GAP
-    return Drawing(width=width, height=bottom + BELOW, shapes=tuple(shapes))
+    foot = Panel(x=x, y=Scale(low=0, high=1, start=bottom, end=bottom), title="", x_title=f"{unit} since the session began")
+    panels.append(PanelGroup(name="", height=BELOW, shapes=tuple(foot.draw_axis())))
+    blocks = tuple(_draw_blocks(placed, x, unit_s, bottom))
+    return Drawing(width=width, height=bottom + BELOW, shapes=blocks, panels=tuple(panels))
 
 
 def _choose_scale(track: Track, placed: Sequence[Placed], top: float) -> Scale:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from perfgate.core import Judgement, Outcome, Verdict, combine_outcomes
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
+from perfgate.verdict.counters import describe_count
 
 TOP = 3
 """The depth of the heading of a comment on one scenario."""
@@ -25,7 +26,7 @@ class Headline:
 
     `finding` is the metric that decided, with its numbers and the line that it was held against, or why a session is void.
     `other_losses` are the other gating metrics that were lost, `shown_losses` those that do not gate. `slower_layers` counts
-    the MoE layers timed beside the session that became slower.
+    the MoE layers timed beside the session that became slower, `lost_counts` are counters that were lost beside it.
     """
 
     outcome: Outcome
@@ -35,6 +36,7 @@ class Headline:
     other_losses: tuple[str, ...] = ()
     shown_losses: tuple[str, ...] = ()
     slower_layers: int = 0
+    lost_counts: tuple[str, ...] = ()
 
     @property
     def answer(self) -> str:
@@ -57,6 +59,8 @@ class Headline:
         yield clean(self.finding)
         if self.other_losses:
             yield f"also slower: {clean(', '.join(self.other_losses))}" if is_alone else f"{len(self.other_losses)} more slower"
+        if self.lost_counts:
+            yield f"lost: {clean(', '.join(self.lost_counts))}"
         if self.slower_layers:
             yield f"kernels slower in {self.slower_layers} layer{'' if self.slower_layers == 1 else 's'}"
         if is_alone and self.shown_losses:
@@ -67,13 +71,15 @@ def build_headline(verdict: Verdict, families: Sequence[Family]) -> Headline:
     """Put a verdict into one line; `families` are its judgements in the order in which they are shown."""
     lost = [family for family in families if family.judgement.outcome is Outcome.REGRESSION]
     gating = [family for family in lost if family.judgement.gating]
+    counted = [describe_count(count) for count in verdict.lost_counts]
     return Headline(
         outcome=verdict.outcome,
         scenario=verdict.scenario,
-        is_uncalibrated=verdict.uncalibrated and verdict.outcome is not Outcome.INVALID,
+        is_uncalibrated=verdict.uncalibrated and verdict.outcome is not Outcome.INVALID and not verdict.lost_counts,
         finding=_say_finding(verdict, families),
         other_losses=tuple(family.finding for family in gating[1:]),
         shown_losses=tuple(family.finding for family in lost if not family.judgement.gating),
+        lost_counts=tuple(counted if gating else counted[1:]),
     )
 
 
@@ -100,6 +106,8 @@ def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:
         return wording.shorten(verdict.reasons[0], REASON_SHOWN) if verdict.reasons else verdict.outcome.sentence
     gating = [family for family in families if family.judgement.gating]
     deciding = [family for family in gating if family.judgement.outcome is verdict.outcome]
+    if verdict.lost_counts and not deciding:
+        return describe_count(verdict.lost_counts[0])
     measured = [family for family in deciding or gating if family.judgement.change is not None]
     if not measured:
         return verdict.outcome.sentence

@@ -16,11 +16,31 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from perfgate.engines.table import ENGINES
-from perfgate.results.readings import REQUESTS_RETRACTED
+from perfgate.results.readings import (
+    ACCEPT_LENGTH,
+    CACHE_HIT_RATE,
+    DECODE_GRAPH_SHARE,
+    KV_CAPACITY,
+    PREFILL_GRAPH_SHARE,
+    REQUESTS_RETRACTED,
+)
 from perfgate.serving.engine.loopback import open_http
 
 _SHARES = frozenset({"token_usage"})
 """Gauges that are shares: of several ranks the largest counts, of other gauges the sum."""
+
+_RATIOS = (
+    (CACHE_HIT_RATE, "hits", "prompts"),
+    ("queue_wait_s", "queue_s", "queued"),
+    (ACCEPT_LENGTH, "generated", "verified"),
+)
+"""Readings that are what one counter grew by over what another did."""
+
+_SPLITS = (
+    (DECODE_GRAPH_SHARE, "decode_graphs", "decode_others"),
+    (PREFILL_GRAPH_SHARE, "prefill_graphs", "prefill_others"),
+)
+"""Readings that are the share of the first of two counters that grow in turns."""
 
 _GAUGES = tuple(dict.fromkeys(name for engine in ENGINES.values() for name in engine.gauges))
 _COUNTERS = tuple(dict.fromkeys(name for engine in ENGINES.values() for name in engine.counters))
@@ -30,9 +50,11 @@ _COUNTERS = tuple(dict.fromkeys(name for engine in ENGINES.values() for name in 
 class Scrape:
     """One reading, which took `took_s` seconds.
 
-    `gauges` holds running_requests, queued_requests and token_usage. `counters` grow since the server started: prompt tokens
-    (`prompts`) and those of them found in the cache (`hits`), requests that left the queue (`queued`) and the seconds that they
-    spent there (`queue_s`), requests put back for want of tokens (`retracted`). One that was not increased yet is absent.
+    `gauges` holds running_requests, queued_requests, token_usage and the pool's size in tokens (`capacity`). `counters` grow
+    since the server started: prompt tokens (`prompts`) and those of them found in the cache (`hits`), requests that left the
+    queue (`queued`) and the seconds that they spent there (`queue_s`), requests put back for want of tokens (`retracted`),
+    steps of decode and prefill that replayed a graph and others, tokens `generated` and drafts `verified`. One that was not
+    increased yet is absent.
     """
 
     took_s: float
@@ -63,7 +85,9 @@ def parse_metrics(text: str, took_s: float) -> Scrape | None:
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                found.setdefault(sample.name.rpartition(":")[2], []).append(float(sample.value))
+                name = sample.name.rpartition(":")[2]
+                for key in (name, f"{name}[{sample.labels.get('mode', '')}]"):
+                    found.setdefault(key, []).append(float(sample.value))
     except (ValueError, KeyError, IndexError, OverflowError):
         return None
     engines = ENGINES.values()
@@ -109,9 +133,11 @@ def summarize_engine(
         told["engine_scrape_max_s"] = max(one.took_s for one in everything)
     if before is not None and after is not None:
         grown = {name: after.counters.get(name, 0.0) - before.counters.get(name, 0.0) for name in _COUNTERS}
-        for name, part, whole in (("cache_hit_rate", "hits", "prompts"), ("queue_wait_s", "queue_s", "queued")):
-            if grown[whole] > 0:
-                told[name] = grown[part] / grown[whole]
+        told |= {name: grown[part] / grown[whole] for name, part, whole in _RATIOS if grown[whole] > 0}
+        for name, part, rest in _SPLITS:
+            if grown[part] + grown[rest] > 0:
+                told[name] = grown[part] / (grown[part] + grown[rest])
+        told |= {KV_CAPACITY: after.gauges["capacity"]} if "capacity" in after.gauges else {}
         told[REQUESTS_RETRACTED] = max(grown["retracted"], 0.0)
     return told
 

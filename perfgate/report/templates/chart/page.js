@@ -61,6 +61,39 @@ for (const figure of document.querySelectorAll("figure")) {
   }
 }
 
+// Hide a panel of a figure: what stands below moves up.
+for (const figure of document.querySelectorAll("figure")) {
+  const plots = [...figure.querySelectorAll("svg.plot")].map(plot => ({
+    plot, height: plot.viewBox.baseVal.height, panels: [...plot.querySelectorAll(".panel")],
+    fields: [...plot.querySelectorAll(":scope > .block")].map(field => [field, Number(field.getAttribute("height"))]),
+  }));
+  const names = plots.length ? plots[0].panels.map(panel => panel.dataset.name) : [];
+  if (names.filter(Boolean).length < 2) continue;
+  const hidden = new Set();
+  const stack = () => {
+    for (const { plot, height, panels, fields } of plots) {
+      let gone = 0;
+      for (const panel of panels) {
+        const isHidden = hidden.has(panel.dataset.name);
+        panel.classList.toggle("off", isHidden);
+        panel.setAttribute("transform", `translate(0 ${-gone})`);
+        if (isHidden) gone += Number(panel.dataset.height);
+      }
+      plot.setAttribute("viewBox", `0 0 ${plot.viewBox.baseVal.width} ${height - gone}`);
+      for (const [field, full] of fields) field.setAttribute("height", full - gone);
+    }
+  };
+  const place = document.createElement("p");
+  place.className = "toggles";
+  figure.querySelector(".caption").after(place);
+  for (const name of names.filter(Boolean)) {
+    addToggle(addButton(name, place), isShown => {
+      hidden[isShown ? "delete" : "add"](name);
+      stack();
+    });
+  }
+}
+
 // Sort a table by a column: the first one by its letters, the others by their numbers where they have some.
 const readCell = (row, column) => {
   const text = row.cells[column].textContent.trim();
@@ -98,19 +131,20 @@ for (const plot of document.querySelectorAll("figure svg.plot")) {
     words.className = "readout";
     figure.append(words);
   }
-  const field = plot.viewBox.baseVal;
   const hairs = ["x", "y"].map(() => document.createElementNS("http://www.w3.org/2000/svg", "line"));
+  const locate = (x, y) => new DOMPoint(x, y).matrixTransform(plot.getScreenCTM().inverse());
   const point = event => {
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(plot.getScreenCTM().inverse());
+    const at = locate(event.clientX, event.clientY);
     let best = null;
     for (const sign of signs) {
-      if (sign.classList.contains("off")) continue;
-      const box = sign.getBBox();
-      const x = box.x + box.width / 2, y = box.y + box.height / 2;
+      const box = sign.getBoundingClientRect();
+      if (!box.width && !box.height) continue;
+      const { x, y } = locate(box.x + box.width / 2, box.y + box.height / 2);
       const far = Math.hypot(x - at.x, y - at.y);
       if (!best || far < best.far) best = { far, x, y, text: sign.querySelector("title").textContent };
     }
     if (!best) return;
+    const field = plot.viewBox.baseVal;
     const ends = [[best.x, 0, best.x, field.height], [0, best.y, field.width, best.y]];
     hairs.forEach((hair, number) => {
       hair.setAttribute("class", "crosshair");

@@ -1,0 +1,30 @@
+"""The headless Chromium that takes the pictures here, and how they are kept small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+CHROMIUM = "/usr/bin/chromium"
+COLOURS = 64
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
+
+
+@contextmanager
+def open_browser() -> Iterator[Browser]:
+    """A browser that asks the network for nothing."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def save_small(picture: Path) -> None:
+    """Keep the colours that letters, lines and pale fields need."""
+    Image.open(picture).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)

@@ -1,0 +1,65 @@
+"""`perfgate plan`: the scenarios that a change is to be measured under, why, and what is left out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from perfgate.cli.output import add_format_option, print_result
+from perfgate.report.table import Table, choose_layout
+from perfgate.scenario.selection import Selection, SelectionRequest, read_table, select_scenarios
+
+STREAM = "-"
+
+
+@click.command(name="plan")
+@click.option("--changed", multiple=True, metavar="PATH", help="A changed path of the engine; repeatable. - reads a list.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=15.0, show_default=True)
+@click.option(
+    "--model", default="gpt-oss-20b-shape-mxfp4", show_default=True, metavar="NAME", help="A model that ships, or cpu."
+)
+@click.option("--add", "added", multiple=True, metavar="LOAD", help="Measure this load first; repeatable.")
+@click.option("--skip", "skipped", multiple=True, metavar="LOAD", help="Leave this load out; repeatable.")
+@click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Rules of your own (default: those that ship).")
+@add_format_option
+def command(*, changed: tuple[str, ...], table: Path | None, style: str, **options: Any) -> int:
+    """Choose the scenarios of a change by the paths that it touches, within so many minutes, and print their commands.
+
+    mixed-c16 is always chosen. What is left out is said with the reason. Minutes are those of blocks with warm compile caches.
+    """
+    paths = [path for given in changed for path in (_read_stream() if given == STREAM else (given,))]
+    asked = SelectionRequest(changed=tuple(dict.fromkeys(paths)), **options)
+    selection = select_scenarios(read_table(table), asked)
+    print_result(style, {**asdict(selection), "total_minutes": selection.total_minutes}, *_tell(selection))
+    return 0
+
+
+def _read_stream() -> tuple[str, ...]:
+    return tuple(line.strip() for line in sys.stdin if line.strip())
+
+
+def _tell(selection: Selection) -> Iterator[str]:
+    rows = [
+        [one.scenario, str(one.blocks), _format_minutes(one.minutes, is_reckoned=one.is_reckoned), one.reason]
+        for one in selection.selected
+    ]
+    yield choose_layout()(Table(header=("measured", "blocks", "minutes", "why"), rows=rows, words=(0, 3)))
+    yield f"{selection.total_minutes:.1f} of {selection.minutes:g} minutes; ~ is reckoned, not measured"
+    yield from (f"not measured: {left.scenario}: {left.reason}" for left in selection.unselected if left.is_wanted)
+    if others := [left.scenario for left in selection.unselected if not left.is_wanted]:
+        yield f"no touched path asks for {', '.join(others)}"
+    if selection.unknown:
+        yield f"no rule for {len(selection.unknown)} path(s): {', '.join(selection.unknown[:3])}"
+    count = len(selection.selected)
+    for one in selection.selected:
+        yield f"perfgate gate {one.scenario} --blocks {one.blocks} --scenarios-in-pr {count}"
+    yield from selection.also
+
+
+def _format_minutes(minutes: float, *, is_reckoned: bool) -> str:
+    return f"{'~' if is_reckoned else ''}{minutes:.1f}"

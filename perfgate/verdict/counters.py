@@ -1,0 +1,205 @@
+"""Counters: what a session counts that needs no statistics, and from which loss each fails a change.
+
+One table, a row a counter. Equal arms tell equal numbers, so any difference is told, and one beyond the row's size is a
+loss; what scatters in the base itself is told and not judged. A row is left out where a scenario cannot move it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from perfgate.core import Arm, Better, Count, CountState, Window
+from perfgate.engines.table import ENGINES
+from perfgate.results.readings import (
+    ACCEPT_LENGTH,
+    CACHE_HIT_RATE,
+    DECODE_GRAPH_SHARE,
+    KV_CAPACITY,
+    PREFILL_GRAPH_SHARE,
+    REQUESTS_RETRACTED,
+)
+from perfgate.scenario.schema import Scenario
+from perfgate.storage.rounding import format_percent
+from perfgate.verdict.validity.pairing import Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """A reading of windows that equal arms share. `allowed_ratio` is the largest loss that does not fail the change.
+
+    `unit` is empty for a plain count and "%" for a share, which is stored as a ratio. `moves` says whether the work of a
+    scenario can change it at all, `where` the same in words.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    allowed_ratio: float
+    moves: Callable[[Scenario], bool]
+    where: str
+    decimals: int = 0
+
+    @property
+    def fails_beyond(self) -> float:
+        """The largest loss that does not fail, signed like a change."""
+        return -self.allowed_ratio if self.better is Better.HIGHER else self.allowed_ratio
+
+    def find_loss(self, base: float, candidate: float) -> float:
+        """How much worse the candidate is, as a ratio; negative for a gain."""
+        change = find_change(base, candidate)
+        return -change if self.better is Better.HIGHER else change
+
+    def write(self, value: float) -> str:
+        """A value for people, with its unit."""
+        if self.unit == "%":
+            return format_percent(value, self.decimals)
+        return f"{value:,.{self.decimals}f} {self.unit}".rstrip()
+
+
+def _is_on_gpu(scenario: Scenario) -> bool:
+    return ENGINES[scenario.server.engine].uses_gpu
+
+
+_ROWS = (
+    Counter(
+        name=KV_CAPACITY,
+        title="KV capacity",
+        unit="tokens",
+        better=Better.HIGHER,
+        allowed_ratio=0.01,
+        moves=lambda _: True,
+        where="all; a pool of fixed size moves only where the candidate cannot hold it or is given another",
+    ),
+    Counter(
+        name=REQUESTS_RETRACTED,
+        title="Requests retracted",
+        unit="",
+        better=Better.LOWER,
+        allowed_ratio=0.0,
+        moves=lambda scenario: scenario.allow_retraction,
+        where="those with `allow_retraction`; elsewhere a retraction voids its window",
+    ),
+    Counter(
+        name=CACHE_HIT_RATE,
+        title="Prefix cache hits",
+        unit="%",
+        better=Better.HIGHER,
+        allowed_ratio=0.05,
+        decimals=2,
+        moves=lambda scenario: not scenario.load.is_random,
+        where="those whose prompts share prefixes: any data set but random ones",
+    ),
+    Counter(
+        name=ACCEPT_LENGTH,
+        title="Accept length",
+        unit="tokens a step",
+        better=Better.HIGHER,
+        allowed_ratio=0.02,
+        decimals=3,
+        moves=lambda _: True,
+        where="those that serve with speculative decoding",
+    ),
+    Counter(
+        name=DECODE_GRAPH_SHARE,
+        title="Decode steps in a CUDA graph",
+        unit="%",
+        better=Better.HIGHER,
+        allowed_ratio=0.01,
+        decimals=1,
+        moves=_is_on_gpu,
+        where="those on a GPU",
+    ),
+    Counter(
+        name=PREFILL_GRAPH_SHARE,
+        title="Prefill steps in a CUDA graph",
+        unit="%",
+        better=Better.HIGHER,
+        allowed_ratio=0.05,
+        decimals=1,
+        moves=_is_on_gpu,
+        where="those on a GPU",
+    ),
+)
+
+COUNTERS: dict[str, Counter] = {row.name: row for row in _ROWS}
+
+
+def list_counters(scenario: Scenario) -> Iterator[Counter]:
+    """The rows that the work of a scenario can move."""
+    return (row for row in COUNTERS.values() if row.moves(scenario))
+
+
+def find_change(base: float, candidate: float) -> float:
+    """Candidate over base minus one; from a base of 0 the candidate's count itself."""
+    return (candidate - base) / (base or 1.0)
+
+
+def count_blocks(blocks: Sequence[Block], scenario: Scenario) -> tuple[Count, ...]:
+    """Judge each counter that the windows of `blocks` tell; one that neither arm tells in all its windows is left out."""
+    found = (_count(counter, blocks) for counter in list_counters(scenario))
+    return tuple(count for count in found if count is not None)
+
+
+def _count(counter: Counter, blocks: Sequence[Block]) -> Count | None:
+    base = _read(counter, (window for block in blocks for window in block.base))
+    candidate = _read(counter, (window for block in blocks for window in block.candidate))
+    if not base and not candidate:
+        return None
+    if not base or not candidate:
+        levels = [median(readings) if readings else None for readings in (base, candidate)]
+        return _write_down(counter, CountState.UNTOLD, *levels)
+    return _compare(counter, base, candidate)
+
+
+def _read(counter: Counter, windows: Iterable[Window]) -> list[float]:
+    """The readings of an arm, or nothing where one of its windows tells none."""
+    found = [window.telemetry.get(counter.name) for window in windows]
+    return [] if None in found else [reading for reading in found if reading is not None]
+
+
+def _compare(counter: Counter, base: Sequence[float], candidate: Sequence[float]) -> Count:
+    if max(base) < min(candidate):
+        nearest = max(base), min(candidate)
+    elif max(candidate) < min(base):
+        nearest = min(base), max(candidate)
+    else:
+        is_same = len({*base, *candidate}) == 1
+        state = CountState.SAME if is_same else CountState.SCATTERED
+        return _write_down(counter, state, median(base), median(candidate))
+    scatter = abs(find_change(min(base), max(base)))
+    is_lost = scatter <= counter.allowed_ratio < counter.find_loss(*nearest)
+    return _write_down(counter, CountState.LOST if is_lost else CountState.CHANGED, *nearest)
+
+
+def _write_down(counter: Counter, state: CountState, base: float | None, candidate: float | None) -> Count:
+    return Count(
+        counter=counter.name,
+        state=state,
+        base=base,
+        candidate=candidate,
+        change=None if base is None or candidate is None else find_change(base, candidate),
+        fails_beyond=counter.fails_beyond,
+    )
+
+
+def describe_count(count: Count) -> str:
+    """Say in a clause what became of a counter, such as "KV capacity 65,536 to 60,000 tokens (-8.4 %, fails beyond -1.0 %)"."""
+    counter = COUNTERS[count.counter]
+    if count.base is None or count.candidate is None:
+        arm = Arm.CANDIDATE if count.base is None else Arm.BASE
+        return f"{counter.title} is told by the {arm.value}'s server alone, so it is not judged"
+    if count.state is CountState.SAME:
+        return f"{counter.title} {counter.write(count.base)}"
+    if count.state is CountState.SCATTERED:
+        return f"{counter.title} about {counter.write(count.base)} differs from window to window, so it is not judged"
+    size = "" if count.base == 0 else f"{format_percent(count.change or 0.0, is_signed=True)}, "
+    line = f"fails beyond {format_percent(count.fails_beyond, is_signed=True)}" if count.fails_beyond else "any loss fails"
+    return f"{counter.title} {counter.write(count.base)} to {counter.write(count.candidate)} ({size}{line})"
+
+
+def explain_count(count: Count) -> str:
+    """Say of a lost counter why it fails the change."""
+    return f"{describe_count(count)}; every window of the arms agrees on it, so it needs no statistics"

@@ -1,0 +1,36 @@
+"""perfgate plan: the commands that it prints, its list of paths on standard input, and its document."""
+
+import io
+import json
+
+from perfgate.cli import main
+
+PATH = "python/sglang/srt/managers/scheduler.py"
+
+
+def test_plan__prints_commands_to_paste(capsys):
+    assert main(["plan", "--changed", PATH, "--minutes", "15"]) == 0
+
+    said = capsys.readouterr().out.splitlines()
+    assert "perfgate gate gpt-oss-20b-shape-mxfp4-mixed-c16 --blocks 2 --scenarios-in-pr 2" in said
+    assert any(line.startswith("not measured: gpt-oss-20b-shape-mxfp4-mixed-c64: its first look takes") for line in said)
+    assert any(line.startswith("no touched path asks for ") for line in said)
+
+
+def test_plan__reads_the_list_of_git_diff(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{PATH}\n\nREADME.md\n"))
+
+    assert main(["plan", "--changed", "-", "--format", "json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert [one["scenario"] for one in found["selected"]][-1] == "gpt-oss-20b-shape-mxfp4-c1"
+    assert found["unknown"] == ["README.md"]
+    assert {one["scenario"] for one in found["unselected"] if one["is_wanted"]} >= {"gpt-oss-20b-shape-mxfp4-saturation"}
+
+
+def test_plan__table_of_ones_own_that_is_wrong(tmp_path, capsys):
+    path = tmp_path / "mine.toml"
+    path.write_text("always = 3\n")
+
+    assert main(["plan", "--table", str(path)]) == 2
+    assert "mine.toml: always" in capsys.readouterr().err

@@ -1,0 +1,169 @@
+"""perfgate/scenario/selection.py: which scenarios a change is measured under, why, and what is left out."""
+
+import pytest
+
+from perfgate.errors import InputError
+from perfgate.scenario.catalog import list_pairs, list_scenarios
+from perfgate.scenario.selection import SelectionRequest, name_scenario, read_table, select_scenarios
+
+MODEL = "gpt-oss-20b-shape-mxfp4"
+SCHEDULER = "python/sglang/srt/managers/scheduler.py"
+TABLE = """
+always = ["mixed-c16"]
+always_cpu = ["cpu-moe"]
+[[rules]]
+part = "scheduler"
+paths = ["*/managers/*"]
+loads = ["c1", "mixed-c64"]
+[[rules]]
+part = "kernels"
+paths = ["*/moe/*"]
+loads = ["decode", "c1"]
+also = "perfgate kernels prove"
+[[prices]]
+load = "mixed-c16"
+block_s = 60.0
+measured = ["gpt-oss-20b-shape-mxfp4"]
+[[prices]]
+load = "c1"
+block_s = 60.0
+[[prices]]
+load = "mixed-c64"
+block_s = 60.0
+[[prices]]
+load = "decode"
+block_s = 300.0
+[[prices]]
+load = "cpu-moe"
+block_s = 60.0
+"""
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(TABLE)
+    return read_table(path)
+
+
+def select(table, *changed, minutes=15.0, model=MODEL, **rest):
+    return select_scenarios(table, SelectionRequest(changed=changed, minutes=minutes, model=model, **rest))
+
+
+def name(selection):
+    return [one.scenario.removeprefix(f"{MODEL}-") for one in selection.selected]
+
+
+def test_read_table__what_ships_names_only_what_ships():
+    table = read_table()
+    loads = {pair.load for pair in list_pairs().values()}
+
+    assert set(table.always) | {load for rule in table.rules for load in rule.loads} <= loads
+    assert set(table.always_cpu) | {scenario for rule in table.rules for scenario in rule.cpu} <= set(list_scenarios())
+    assert {price.load for price in table.prices} <= loads | set(list_scenarios())
+
+
+def test_read_table__load_without_a_price(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(TABLE.replace('load = "decode"', 'load = "replay"'))
+
+    with pytest.raises(InputError, match=r"plan\.toml: .*prices: has no block_s of decode; add it"):
+        read_table(path)
+
+
+def test_read_table__misspelt_key(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(TABLE.replace("loads =", "load =", 1))
+
+    with pytest.raises(InputError, match=r"plan\.toml: rules\.0\.load"):
+        read_table(path)
+
+
+def test_select__always_what_gates_every_change(table):
+    assert name(select(table, "README.md")) == ["mixed-c16"]
+    assert select(table, "README.md").unknown == ("README.md",)
+    assert name(select(table)) == ["mixed-c16"]
+
+
+def test_select__each_touched_part_has_its_most_wanted_load_first(table):
+    found = select(table, "a/managers/scheduler.py", "b/moe/topk.py", minutes=18.0)
+
+    assert name(found) == ["mixed-c16", "c1", "decode", "mixed-c64"]
+    assert [one.reason for one in found.selected][:2] == ["every change", "scheduler: a/managers/scheduler.py"]
+    assert found.also == ("perfgate kernels prove",)
+    assert found.total_minutes <= 18.0
+
+
+def test_select__minutes_left_go_to_more_looks_in_order(table):
+    found = select(table, "a/managers/scheduler.py", minutes=9.0)
+
+    assert {one.scenario.removeprefix(f"{MODEL}-"): one.blocks for one in found.selected} == {
+        "mixed-c16": 4,
+        "c1": 2,
+        "mixed-c64": 2,
+    }
+    assert found.total_minutes == 8.0
+
+
+def test_select__says_what_is_left_out_and_why(table):
+    found = select(table, "b/moe/topk.py", minutes=4.0)
+
+    assert name(found) == ["mixed-c16", "c1"]
+    left = {one.scenario.removeprefix(f"{MODEL}-"): (one.is_wanted, one.reason) for one in found.unselected}
+    assert left == {
+        "decode": (True, "its first look takes 10.0 minutes, which are not left (kernels: b/moe/topk.py)"),
+        "mixed-c64": (False, "no touched path asks for it"),
+    }
+
+
+def test_select__person_adds_and_skips(table):
+    found = select(table, "b/moe/topk.py", added=("mixed-c64",), skipped=("mixed-c16",), minutes=4.0)
+
+    assert name(found) == ["mixed-c64", "c1"]
+    assert found.selected[0].reason == "asked for by --add"
+    assert "left out by --skip" in {one.reason for one in found.unselected}
+
+
+def test_select__reckoned_minutes_are_marked(table):
+    found = select(table, "a/managers/scheduler.py")
+
+    assert [one.is_reckoned for one in found.selected] == [False, True, True]
+    assert select(table, model="qwen3-30b-a3b-bf16").selected[0].is_reckoned
+
+
+def test_select__too_few_minutes_for_what_is_always_measured(table):
+    with pytest.raises(InputError, match=r"--minutes 1: mixed-c16 takes 2\.0 to its first look"):
+        select(table, minutes=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"added": ("c7",)}, "c7: the table has no such load; choose from mixed-c16"),
+        ({"skipped": ("decod",)}, "decod: the table has no such load; did you mean decode"),
+        ({"model": "gpt"}, "--model gpt: no such model ships"),
+    ],
+)
+def test_select__unknown_name(table, changes, said):
+    with pytest.raises(InputError, match=said):
+        select(table, **changes)
+
+
+def test_select__a_model_without_the_load_goes_without_it(table):
+    found = select(table, "b/moe/topk.py", model="qwen3-30b-a3b-bf16")
+
+    assert [one.scenario for one in found.selected] == ["qwen3-30b-a3b-bf16-mixed-c16", "qwen3-30b-a3b-bf16-c1"]
+
+
+def test_select__scheduler_in_fifteen_minutes_sees_one_user_too():
+    found = select(read_table(), SCHEDULER)
+
+    assert name(found) == ["mixed-c16", "c1"]
+    assert found.total_minutes <= 15.0
+
+
+def test_select__cpu_names_its_scenarios_whole():
+    found = select(read_table(), SCHEDULER, model="cpu")
+
+    assert found.selected[0].scenario == "cpu-moe"
+    assert name_scenario("cpu", "cpu-moe") == "cpu-moe"
