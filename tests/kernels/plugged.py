@@ -16,9 +16,10 @@ import torch
 from sglang.srt import plugins
 from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
 
-from perfgate_moe.engines import plugin, sglang_peer, trial
+from perfgate_moe.engines import plugin, sglang_peer
 from perfgate_moe.engines import sglang_layer as plugin_data
 from perfgate_moe.engines.counters import Counters
+from perfgate_moe.exam import trial
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
