@@ -111,7 +111,7 @@ class LedgerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ReleaseStep:
     """Two releases to compare: their versions and Pythons, and the session's folder."""
 
     base: str
@@ -125,7 +125,7 @@ def name_row(version: str, scenario: str, hardware: str) -> str:
     return f"{ENGINE}-{version}-{scenario}-{hardware}.json"
 
 
-def prepare_step(version: str, environments: Path, progress: Progress, torch_index: str | None = None) -> Step:
+def prepare_step(version: str, environments: Path, progress: Progress, torch_index: str | None = None) -> ReleaseStep:
     """Install a release and the one before it below `environments`, where they are not there yet.
 
     Raise InputError for a release that no registry has.
@@ -136,7 +136,7 @@ def prepare_step(version: str, environments: Path, progress: Progress, torch_ind
         progress.step(f"{arm.value}: {ENGINE} {release}")
         pythons[arm] = install_release(release, environments / release, torch_index)
     session = environments / SESSIONS / f"{ENGINE}-{previous}-{version}"
-    return Step(base=previous, candidate=version, pythons=pythons, session=session)
+    return ReleaseStep(base=previous, candidate=version, pythons=pythons, session=session)
 
 
 def add_release(
@@ -161,7 +161,7 @@ def is_measured(session: Path) -> bool:
     return (session / SESSION_FILE).exists() and read_progressed(session).is_ended
 
 
-def _measure(step: Step, progress: Progress) -> None:
+def _measure(step: ReleaseStep, progress: Progress) -> None:
     text, source = read_scenario_text(SCENARIO)
     arms = {arm: ArmSpec(python=str(python)) for arm, python in step.pythons.items()}
     is_begun = step.session.exists() or name_calibration(step.session).exists()

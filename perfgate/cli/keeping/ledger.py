@@ -12,7 +12,7 @@ from perfgate.cli.output import add_format_option, print_result, write_output
 from perfgate.core import Arm, Outcome
 from perfgate.engines.sglang_releases import ENGINE
 from perfgate.releases.capabilities import STARTS
-from perfgate.releases.ledger import Step, add_release, load_rows, prepare_step, write_ledger
+from perfgate.releases.ledger import ReleaseStep, add_release, load_rows, prepare_step, write_ledger
 from perfgate.releases.registry import parse_requirement
 from perfgate.releases.suite import try_release
 from perfgate.serving.progress import Progress, show_progress
@@ -50,7 +50,7 @@ def add(*, release: str, environments: Path, folder: Path, is_checked: bool, tor
     return row.outcome.exit_code
 
 
-def _check(step: Step, progress: Progress, style: str) -> int:
+def _check(step: ReleaseStep, progress: Progress, style: str) -> int:
     names = {Arm.BASE: step.base, Arm.CANDIDATE: step.candidate}
     with tempfile.TemporaryDirectory(prefix="perfgate-ledger-") as folder:
         found = {
