@@ -32,8 +32,8 @@ SGLANG_INSIDES = Insides(
         EngineFact(kind="name", place=f"{_ALLOCATOR}:is_symmetric_memory_enabled", use=MOE_PLUGIN),
         EngineFact(kind="name", place="sglang.benchmark.serving:run_benchmark", use=LOAD_GENERATOR),
         EngineFact(kind="name", place="sglang.test.simple_eval_common:CompletionSampler", use=GSM8K),
-        EngineFact(kind="name", place="sglang.test.simple_eval_gsm8k:GSM8KEval", use=GSM8K, gone="0.5.16"),
-        EngineFact(kind="name", place="sglang.test.simple_eval_gsm8k:get_answer_value", use=GSM8K, gone="0.5.16"),
+        # Defined there since 0.5.16; before, imported there from `sglang.test.simple_eval_gsm8k`.
+        EngineFact(kind="name", place="sglang.test.simple_eval_mixed_prefix_gsm8k:GSM8KEval", use=GSM8K),
         EngineFact(kind="option", place="--enable-metrics", use="readings of the engine"),
         EngineFact(kind="option", place="--mem-fraction-static", use="the share of memory"),
         EngineFact(kind="option", place="--max-total-tokens", use="the pool of tokens"),
