@@ -70,7 +70,8 @@ def test_matrix__one_table_from_one_start_a_server_and_round(write, tmp_path, ca
     assert cells[2].find_level("median_itl_ms") == pytest.approx(2 * cells[0].find_level("median_itl_ms"), rel=0.1)
     assert (tmp_path / "out" / "table.md").read_text().startswith("| server | load |")
     assert {(row["arm"], row["scenario"], row["block"]) for row in rows} >= {("slowed", "paced", "2")}
-    assert {row["role"] for row in rows} == {"measured"}
+    # A window that the machine disturbed is measured again and stays in the table; warm-ups are not in it.
+    assert {row["role"] for row in rows} <= {"measured", "rerun"}
     assert find_leftovers(tmp_path / "state") == []
 
 
