@@ -55,7 +55,7 @@ set -a; . ./.env; set +a
 WORKER = "/opt/perfgate/bin/python ./attacks.py\n"
 # A line an attack, `attack NAME: what came of it`, on standard output.
 ATTACKS = '''
-import ctypes, errno, os, pwd, socket, subprocess, sys
+import ctypes, errno, os, pwd, socket, subprocess, time
 user, uid = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
 def told(name, deed):
     try:
@@ -96,6 +96,11 @@ told("linger, by a file", lambda: touch(f"/var/lib/systemd/linger/{user}"))
 told("system bus", lambda: connect("/run/dbus/system_bus_socket"))
 told("systemd's own socket", lambda: connect("/run/systemd/private"))
 told("a unit of its own", lambda: call("systemd-run", "--quiet", "--no-ask-password", "true"))
+for _ in range(50):
+    # One that lingers takes a moment to begin.
+    if os.path.exists(f"/run/user/{uid}/systemd/private"):
+        break
+    time.sleep(0.2)
 told("a user manager of its own", lambda: connect(f"/run/user/{uid}/systemd/private"))
 told("a process in that manager", lambda: call("env", f"XDG_RUNTIME_DIR=/run/user/{uid}", "systemd-run", "--user", "--quiet",
      "sleep", "3600"))
