@@ -44,7 +44,7 @@ def write_results(name: str, began: float, facts: Mapping[str, Any], folder: Pat
     }
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({"made": made, **facts}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"made": made, **facts}, separators=(",", ":"), sort_keys=True) + "\n", encoding="utf-8")
     return path
 
 

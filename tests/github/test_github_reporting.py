@@ -18,7 +18,7 @@ from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
 from perfgate.github.handoff.packing import pack_folder
 from perfgate.github.judging import JudgingOptions, find_handoff
 from perfgate.github.night.learning import learn_from
-from perfgate.github.pages import write_pages
+from perfgate.github.pages import WORST_PAGE, write_pages
 from perfgate.github.planning import Measurement, choose_jobs, name_machines, plan_measurement
 from perfgate.github.reporter import MachineReport, Reporter, announce, publish
 from perfgate.github.reporting import judge_machines
@@ -197,6 +197,21 @@ def test_write_pages__what_cannot_be_shown_is_left_out(tmp_path):
     assert "<title>" in (place / "unit.html").read_text()
     assert lines[0] == f"{place / 'unit'}.html"
     assert lines[1].startswith("test-gpu: no page: scenario other is not one of this side's (unit)")
+    assert lines[2:] == [str(tmp_path / "report" / WORST_PAGE)]
+
+
+def test_write_pages__the_worst_sessions_page_lies_by_itself(tmp_path):
+    results = [make_result(measure(tmp_path, "unit")), make_result(measure(tmp_path, "slow", worse=0.2))]
+    options = make_options(write_scenario(tmp_path, "unit"), write_scenario(tmp_path, "slow"))
+    list(write_pages(results, options, tmp_path / "report"))
+
+    page, slow = (tmp_path / "report" / name for name in (WORST_PAGE, "test-gpu/slow.html"))
+    assert page.read_text().partition("</header>")[0] == slow.read_text().partition("</header>")[0]
+
+
+def test_write_pages__of_nothing(tmp_path):
+    assert list(write_pages([], make_options(), tmp_path / "report")) == []
+    assert not (tmp_path / "report").exists()
 
 
 JOB = MatrixJob(hardware="test-gpu", scenario="unit")

@@ -367,8 +367,20 @@ def test_docs__names_every_model_and_load_that_ships():
     named = {name for row in re.findall(r"^\| (`[^|]+) \|", tables, re.MULTILINE) for name in re.findall(r"`([\w.-]+)`", row)}
     pairs = list_pairs().values()
 
-    assert named == {pair.model for pair in pairs} | {pair.load for pair in pairs}
-    assert set(list_scenarios()) == {"cpu-moe", *list_pairs()}
+    whole = {name for name in named if name.startswith("cpu-moe")}
+    assert named - whole == {pair.model for pair in pairs} | {pair.load for pair in pairs}
+    assert set(list_scenarios()) == {*whole, *list_pairs()}
+
+
+@pytest.mark.parametrize("name", [name for name in list_scenarios() if name.startswith("cpu-moe-")])
+def test_list_scenarios__those_of_the_cpu_serve_what_cpu_moe_serves(name):
+    here, plain = load_scenario(name), load_scenario("cpu-moe")
+    pool = here.server.args.index("--max-total-tokens") + 1
+
+    assert here.model == plain.model
+    assert replace(here.server, args=(*here.server.args[:pool], "16384", *here.server.args[pool + 1 :])) == plain.server
+    assert here.blocks.calibrate_first
+    assert any(explain_not_gating(metric, here, None) is None for metric in here.gates)
 
 
 def test_list_pairs__differ_in_the_model_alone():

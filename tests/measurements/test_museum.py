@@ -1,0 +1,484 @@
+"""benchmarks/museum: exhibits are whole, predictions come first, runs go on, patches do what they say."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.museum import host_patches, render, run
+from benchmarks.museum.exhibits import HERE, find_own_scenario, list_names, load_absent, load_all, load_exhibit
+from benchmarks.museum.hooks import Hook, Variant
+from benchmarks.museum.patches import PATCHES, describe_proof, parse_wanted
+from benchmarks.museum.results import read_result
+from benchmarks.museum.run import Museum, build_argv, find_prediction, run_exhibit, write_plug_in
+from perfgate.core import Outcome
+from perfgate.errors import InputError
+from perfgate.gate.reports import write_report
+from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.safeguards import Expect
+
+ROOT = Path(__file__).parents[2]
+ROUTED = ROOT / "benchmarks/h200/serving/routed"
+SLOWER, SAME = ROUTED / "mxfp4-mixed-c16-graphs-gpu-15", ROUTED / "mxfp4-closed-c16-aa-1"
+GIT = shutil.which("git")
+GOOD = """
+title = "a title"
+machine = "cpu"
+scenario = "cpu-moe"
+[report]
+url = "https://github.com/sgl-project/sglang/issues/1"
+cause = "a cause"
+size = "-10 %"
+load = "c16"
+[reenactment]
+kind = "flag"
+words = "a flag"
+[reenactment.broken]
+args = ["--slow"]
+[expected]
+outcome = "REGRESSION"
+metric = "output_tok_per_s"
+why = "it is slow"
+"""
+
+
+def write(home, text, name="one"):
+    (home / name).mkdir(parents=True, exist_ok=True)
+    (home / name / "exhibit.toml").write_text(text)
+    return home
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A museum of one exhibit in a repository that has it committed."""
+    home = write(tmp_path / "museum", GOOD)
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "predict"]):
+        subprocess.run([GIT, "-C", str(home), *words], check=True)
+    return home
+
+
+class Gate:
+    """Stands for the gate's process: it leaves a stored session in the folder that it is told."""
+
+    def __init__(self, sessions, code=1):
+        self.calls = []
+        self._sessions, self._code = sessions, code
+
+    def __call__(self, argv, environment):
+        self.calls.append((argv, environment))
+        folder = Path(argv[argv.index("--out") + 1])
+        source = self._sessions.get(folder.name)
+        if source is not None:
+            shutil.copytree(source, folder)
+        return self._code
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """Two stored sessions with their verdicts, as the gate leaves them."""
+    home = tmp_path_factory.mktemp("judged")
+    for side, source in (("broken", SLOWER), ("fixed", SAME)):
+        shutil.copytree(source, home / side)
+        write_report(home / side)
+    return home
+
+
+@pytest.fixture
+def gate(judged):
+    return Gate({side: judged / side for side in ("broken", "fixed")})
+
+
+def make_museum(tmp_path, gate):
+    return Museum(home=tmp_path / "home", python="engine/python", execute=gate)
+
+
+def test_load_all__as_many_as_were_promised():
+    shown = load_all()
+    machines = Counter(placed.exhibit.machine for placed in shown)
+
+    assert machines["cpu"] >= 14
+    assert machines["h200"] >= 6
+    assert len({placed.exhibit.report.url for placed in shown}) == len(shown)
+    assert {placed.exhibit.expected.outcome for placed in shown} <= set(Outcome)
+    assert len(load_absent()) >= 10
+
+
+def test_load_all__each_patch_has_its_exhibit():
+    patched = {placed.name for placed in load_all() if placed.exhibit.reenactment.kind == "patch"}
+
+    assert patched == set(PATCHES)
+
+
+@pytest.mark.parametrize("name", list_names())
+def test_exhibits__expect_a_metric_that_their_scenario_judges(name):
+    exhibit = load_exhibit(name).exhibit
+    own = find_own_scenario(exhibit.scenario)
+
+    scenario = load_scenario(str(own) if own.is_file() else exhibit.scenario)
+
+    assert exhibit.expected.metric in scenario.gates
+    assert not scenario.gates[exhibit.expected.metric].advisory
+    assert scenario.server.engine.endswith("-cpu") is (exhibit.machine == "cpu")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("machine =", "maschine =", r"one/exhibit\.toml: (maschine|machine)"),
+        ('"cpu-moe"', '"cpu-mo"', r"scenario: cpu-mo: no such scenario; did you mean cpu-moe"),
+        ('args = ["--slow"]', "args = []", r"broken: is the base itself"),
+        ('args = ["--slow"]', 'patch = "broken"', r"a flag takes no patch"),
+        ('kind = "flag"\n', 'kind = "patch"\nbase.patch = "fixed"\n', r"patches\.py has no patch one"),
+        ('"output_tok_per_s"', '"output_token"', r"metric: output_token: no such metric; did you mean"),
+        ("issues/1", "issues/one", r"report\.url"),
+        ("REGRESSION", "SLOWER", r"expected\.outcome"),
+    ],
+)
+def test_load_exhibit__says_which_field_is_wrong(tmp_path, old, new, said):
+    home = write(tmp_path, GOOD.replace(old, new))
+
+    with pytest.raises(InputError, match=said):
+        load_exhibit("one", home)
+
+
+def test_load_exhibit__near_name(tmp_path):
+    with pytest.raises(InputError, match="on: no such exhibit; did you mean one"):
+        load_exhibit("on", write(tmp_path, GOOD))
+
+
+def test_run_exhibit__stores_both_verdicts_and_little_else(tmp_path, home, gate):
+    placed = load_exhibit("one", home)
+
+    result = run_exhibit(placed, make_museum(tmp_path, gate))
+
+    assert [Path(argv[argv.index("--out") + 1]).name for argv, _ in gate.calls] == ["broken", "fixed"]
+    assert (result.broken.outcome, result.fixed.outcome) == (Outcome.REGRESSION, Outcome.PASS)
+    assert result.broken.teller == "median_itl_ms"
+    assert result.broken.metrics["median_itl_ms"].worse == pytest.approx(0.06, abs=0.02)
+    assert read_result(placed) == result
+    assert (placed.folder / "result.json").stat().st_size < 20_000
+
+
+def test_run_exhibit__keeps_each_window_that_counts(tmp_path, home, gate):
+    result = run_exhibit(load_exhibit("one", home), make_museum(tmp_path, gate))
+
+    windows = result.broken.windows["output_tok_per_s"]
+    assert [len(block) for arm in ("base", "candidate") for block in windows[arm]] == [5, 5, 5, 5]
+
+
+def test_run_exhibit__goes_on_with_what_is_missing(tmp_path, home, gate, judged):
+    placed = load_exhibit("one", home)
+    first = Gate({"broken": judged / "broken"})
+    with pytest.raises(InputError, match="no verdict of fixed"):
+        run_exhibit(placed, make_museum(tmp_path, first))
+
+    run_exhibit(placed, make_museum(tmp_path, gate))
+    again = Gate({})
+    run_exhibit(placed, make_museum(tmp_path, again))
+
+    assert [Path(argv[argv.index("--out") + 1]).name for argv, _ in gate.calls] == ["fixed"]
+    assert again.calls == []
+
+
+def test_run_exhibit__a_gate_that_failed_is_no_answer(tmp_path, home, judged):
+    with pytest.raises(InputError, match="the gate ended with 70 and no verdict of broken"):
+        run_exhibit(load_exhibit("one", home), make_museum(tmp_path, Gate({"broken": judged / "broken"}, code=70)))
+    assert read_result(load_exhibit("one", home)) is None
+
+
+def test_find_prediction__is_the_commit_that_has_the_text(home):
+    head = subprocess.run([GIT, "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+
+    assert find_prediction(load_exhibit("one", home)) == head.stdout.strip()
+
+
+def test_find_prediction__refuses_what_was_changed_or_never_committed(home, tmp_path):
+    write(home, GOOD.replace("REGRESSION", "PASS"))
+    write(home, GOOD, name="two")
+    outside = write(tmp_path / "outside", GOOD)
+
+    for name, place in (("one", home), ("two", home), ("one", outside)):
+        with pytest.raises(InputError, match="is not committed as it stands"):
+            find_prediction(load_exhibit(name, place))
+
+
+def test_read_result__of_another_text_is_refused(tmp_path, home, gate):
+    run_exhibit(load_exhibit("one", home), make_museum(tmp_path, gate))
+    write(home, GOOD.replace("a cause", "another cause"))
+
+    with pytest.raises(InputError, match=r"result\.json: digest: is of another text"):
+        read_result(load_exhibit("one", home))
+
+
+def test_build_argv__arms_say_what_they_serve_with(tmp_path, gate):
+    museum = make_museum(tmp_path, gate)
+
+    argv = build_argv(load_exhibit("eviction-heap"), "broken", museum, tmp_path / "out")
+
+    assert argv[2:5] == ["perfgate", "gate", "cpu-moe-pool"]
+    assert "--both-arg=--max-total-tokens" in argv
+    assert "--both-env=PERFGATE_MUSEUM=eviction-heap:fixed" in argv
+    assert "--candidate-env=PERFGATE_MUSEUM=eviction-heap:broken" in argv
+    assert argv[argv.index("--expect-log") + 1] == describe_proof("eviction-heap", "broken")
+    assert "--resume" not in argv
+
+
+def test_build_argv__a_scenario_of_the_museum_is_a_file(tmp_path, gate):
+    argv = build_argv(load_exhibit("grammar-copy"), "fixed", make_museum(tmp_path, gate), tmp_path / "out")
+
+    assert argv[4].endswith("benchmarks/museum/scenarios/museum-grammar-c16.toml")
+
+
+def test_build_argv__goes_on_with_a_session_that_was_cut_off(tmp_path, gate):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "session.json").write_text("{}")
+
+    argv = build_argv(load_exhibit("prefix-lost"), "broken", make_museum(tmp_path, gate), tmp_path / "out")
+
+    assert argv[-1] == "--resume"
+    assert "--candidate-arg=--disable-radix-cache" in argv
+    assert "--expect-log" not in argv
+
+
+def test_main__says_in_a_line_what_is_wrong(capsys, tmp_path):
+    with pytest.raises(SystemExit) as error:
+        run.main(["no-such-exhibit", "--home", str(tmp_path)], standalone_mode=False)
+
+    assert error.value.code == 2
+    assert "museum: no-such-exhibit: no such exhibit" in capsys.readouterr().err
+
+
+def test_write_plug_in__names_what_can_be_imported(tmp_path):
+    write_plug_in(tmp_path)
+
+    (entries,) = tmp_path.glob("*.dist-info/entry_points.txt")
+    module, _, function = entries.read_text().rpartition("= ")[2].strip().partition(":")
+    assert callable(getattr(__import__(module, fromlist=[function]), function))
+
+
+# The page.
+
+
+def test_page__is_what_the_exhibits_say():
+    shown = [render.Shown(placed=placed, result=read_result(placed)) for placed in load_all()]
+
+    assert render.PAGE.read_text(encoding="utf-8") == render.write_page(shown, load_absent()), "run benchmarks.museum.render"
+
+
+def test_write_page__counts_hits_with_their_exact_bound(tmp_path, home, gate):
+    placed = load_exhibit("one", home)
+    result = run_exhibit(placed, make_museum(tmp_path, gate))
+    missed = replace(result, broken=replace(result.broken, outcome=Outcome.PASS))
+
+    page = render.write_page([render.Shown(placed=placed, result=one) for one in (result, result, missed)], ())
+
+    # Two of three: the smallest share that has as many with probability 5 % is 13.5 %.
+    assert "3 were run: 2 were called slower, 67 %; with 95 % confidence\nthe share is at least 14 %" in page
+    assert "Of 3 repaired twins 0 were called slower; with 95 % confidence the share is at most 63 %" in page
+    assert "REGRESSION (by another metric) | Median ITL +6" in page
+    assert "PASS (otherwise than expected)" in page
+
+
+def test_write_page__says_what_was_not_run(home):
+    page = render.write_page([render.Shown(placed=load_exhibit("one", home), result=None)], ())
+
+    assert "None was run yet, so nothing is said of recall." in page
+    assert "| not run yet |" in page
+
+
+# The patches, without an engine.
+
+
+@pytest.mark.parametrize("text", ["", "no-such:broken", "host-leak", "host-leak:slow"])
+def test_parse_wanted__refuses(text):
+    with pytest.raises(ValueError, match="give NAME:broken or NAME:fixed"):
+        parse_wanted(text)
+
+
+@pytest.mark.parametrize("name", PATCHES)
+@pytest.mark.parametrize("variant", Variant)
+def test_patches__each_has_one_hook_that_proves_it(name, variant):
+    hooks = PATCHES[name](variant)
+
+    assert parse_wanted(f"{name}:{variant}") == (name, variant)
+    assert [hook.is_proof for hook in hooks].count(True) == 1
+    assert all(hook.target.startswith("sglang.srt.") for hook in hooks)
+    assert Expect(log=(describe_proof(name, variant),)).log
+
+
+def test_announce__tells_once(capsys):
+    hook = Hook(target="a.b", around=lambda original, value: original(value) + 1).announce("it runs")
+
+    assert [hook(abs, -1), hook(abs, -2)] == [2, 3]
+    assert capsys.readouterr().out == "it runs\n"
+
+
+class Tree:
+    """A cache of prefixes in little: a root whose children are leaves, as thin as SGLang's after short requests."""
+
+    def __init__(self, priorities):
+        self.root_node = Root()
+        self.evictable_leaves, self.freed = set(), []
+        self.eviction_strategy = SimpleNamespace(get_priority=lambda node: node.priority)
+        self.token_to_kv_pool_allocator = SimpleNamespace(free=self.freed.append)
+        self.nodes = [Node(number, priority, self.root_node) for number, priority in enumerate(priorities)]
+
+    def _delete_leaf(self, node):
+        del node.parent.children[node.id]
+        self.evictable_leaves.discard(node)
+
+    def _record_remove_event(self, node):
+        """Nothing listens."""
+
+
+class Root:
+    def __init__(self):
+        self.children, self.evicted, self.id = {}, False, -1
+
+
+class Node:
+    def __init__(self, number, priority, parent):
+        self.id, self.priority, self.parent = number, priority, parent
+        self.value, self.children, self.evicted = (number, number), {}, False
+        parent.children[number] = self
+
+
+def fill(tree, heap):
+    for node in tree.nodes:
+        heap.watch(lambda cache, node: cache.evictable_leaves.add(node), tree, node)
+
+
+def test_lazy_heap__frees_in_the_order_of_a_heap_that_is_built_anew():
+    tree = Tree([5, 3, 9, 1, 7])
+    heap = host_patches.LazyHeap()
+    fill(tree, heap)
+
+    assert heap.free(tree, 5) == 6
+    assert tree.freed == [(3, 3), (1, 1), (0, 0)]
+
+
+def test_lazy_heap__what_was_used_since_waits_and_what_is_locked_stays():
+    tree = Tree([1, 2, 3])
+    heap = host_patches.LazyHeap()
+    fill(tree, heap)
+    tree.nodes[0].priority = 9
+    tree.evictable_leaves.discard(tree.nodes[1])
+
+    assert heap.free(tree, 100) == 4
+    assert tree.freed == [(2, 2), (0, 0)]
+
+
+def test_lazy_heap__is_empty_after_the_tree_was():
+    tree = Tree([1, 2])
+    heap = host_patches.LazyHeap()
+    fill(tree, heap)
+
+    heap.clear()
+
+    assert heap.free(tree, 1) == 0
+
+
+def test_free_by_walk__frees_in_the_same_order():
+    tree = Tree([5, 3, 9, 1, 7])
+    tree.evictable_leaves.update(tree.nodes)
+    tree.evictable_leaves.discard(tree.nodes[3])
+
+    assert host_patches.free_by_walk(tree, 3) == 4
+    assert tree.freed == [(1, 1), (0, 0)]
+
+
+class Told:
+    """Counts how often it is put into words."""
+
+    def __init__(self):
+        self.times = 0
+
+    def __repr__(self):
+        self.times += 1
+        return "told"
+
+
+@pytest.mark.parametrize(("variant", "times"), [(Variant.BROKEN, 2), (Variant.FIXED, 0)])
+def test_format_queue__only_the_broken_one_puts_into_words_what_no_log_takes(variant, times):
+    told = Told()
+    (hook,) = host_patches.format_queue(variant)
+
+    assert hook.around(lambda *_: "result", SimpleNamespace(waiting_queue=[told]), SimpleNamespace(reqs=[told])) == "result"
+    assert told.times == times
+
+
+class Tokenizer:
+    def __init__(self):
+        self.counted = 0
+
+    def __len__(self):
+        self.counted += 1
+        return 10
+
+    def get_vocab(self):
+        self.counted += 1
+        return dict.fromkeys(range(10))
+
+
+@pytest.mark.parametrize(("variant", "counted"), [(Variant.BROKEN, 6), (Variant.FIXED, 1)])
+def test_check_tokens__the_broken_one_counts_for_each_token(variant, counted):
+    manager = SimpleNamespace(tokenizer=Tokenizer())
+    (hook,) = host_patches.check_tokens(variant)
+
+    for _ in range(2):
+        assert hook.around(lambda *_: ["text"], manager, SimpleNamespace(decode_ids=[[1, 2], [3]])) == ["text"]
+    assert manager.tokenizer.counted == counted
+
+
+@pytest.mark.parametrize(("variant", "counted"), [(Variant.BROKEN, 3), (Variant.FIXED, 1)])
+def test_count_vocabulary__the_broken_one_counts_for_each_request(variant, counted):
+    manager = SimpleNamespace(tokenizer=Tokenizer())
+    (hook,) = host_patches.count_vocabulary(variant)
+
+    async def tokenize(_manager, request):
+        return request
+
+    assert [asyncio.run(hook.around(tokenize, manager, number)) for number in range(3)] == [0, 1, 2]
+    assert manager.tokenizer.counted == counted
+
+
+def test_keep_window__the_broken_one_begins_at_the_first_token():
+    status = {"a": SimpleNamespace(surr_offset=7)}
+    (broken,), (fixed,) = host_patches.keep_window(Variant.BROKEN), host_patches.keep_window(Variant.FIXED)
+    received = SimpleNamespace(rids=["a", "new"])
+
+    fixed.around(lambda *_: None, SimpleNamespace(decode_status=status), received)
+    assert status["a"].surr_offset == 7
+    broken.around(lambda *_: None, SimpleNamespace(decode_status=status), received)
+    assert status["a"].surr_offset == 0
+
+
+def test_copy_requests__the_broken_one_copies_what_hangs_on_a_request():
+    copied = []
+
+    class Parameters:
+        def __deepcopy__(self, _memo):
+            copied.append(self)
+            return self
+
+    request = SimpleNamespace(sampling_params=Parameters(), origin_input_ids=[1], output_ids=[2])
+    for variant in Variant:
+        (hook,) = host_patches.copy_requests(variant)
+        hook.around(lambda *_: None, None, SimpleNamespace(reqs=[request]))
+
+    assert len(copied) == 1
+
+
+def test_results__are_json_that_can_be_read_elsewhere(tmp_path, home, gate):
+    run_exhibit(load_exhibit("one", home), make_museum(tmp_path, gate))
+
+    found = json.loads((home / "one" / "result.json").read_text())
+
+    assert set(found) == {"digest", "predicted", "broken", "fixed"}
+    assert HERE.name == "museum"
