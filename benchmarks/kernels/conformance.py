@@ -23,9 +23,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, Queue
 
-from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix
+from perfgate_moe.exam.cases import LayerCase, exam_matrix, full_matrix, quick_matrix
+from perfgate_moe.timing.shapes import EXAM_SHAPES, SHAPES
 
-MATRICES = {"quick": quick_matrix, "full": full_matrix}
+MATRICES = {"quick": quick_matrix, "exam": lambda: exam_matrix(SHAPES[name] for name in EXAM_SHAPES), "full": full_matrix}
 SILENCE_S = 120.0
 BROKEN = "broken"
 DONE = "done"

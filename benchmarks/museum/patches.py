@@ -1,7 +1,8 @@
 """The patches of exhibits, in our own words and code: each puts the mechanism of one report into a running SGLang.
 
 SGLang's plug-in hook applies them, as it does perfgate's injections. `PERFGATE_MUSEUM=NAME:VARIANT` asks for one, in the
-variant `broken` or `fixed`. Each says in the server's log that it runs, at its first call, and the gate asks for that line.
+variant `broken` or `fixed`, and for several with commas between. Each says in the server's log that it runs, at its first call,
+and the gate asks for that line.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ PATCHES: Mapping[str, Callable[[Variant], Sequence[Hook]]] = {
 """By the name of the exhibit."""
 
 
-def parse_wanted(text: str) -> tuple[str, Variant]:
-    """Read `NAME:VARIANT`. Raise ValueError saying what is accepted."""
+def parse_wanted(text: str) -> tuple[tuple[str, Variant], ...]:
+    """Read `NAME:VARIANT`, several with commas between. Raise ValueError saying what is accepted."""
+    return tuple(_parse_one(one) for one in text.split(","))
+
+
+def _parse_one(text: str) -> tuple[str, Variant]:
     name, _, variant = text.partition(":")
     if name not in PATCHES or variant not in list(Variant):
         raise ValueError(f"{VARIABLE}={text!r}: give NAME:broken or NAME:fixed with one of {', '.join(PATCHES)}")
@@ -57,15 +62,15 @@ def register() -> None:
     if not text:
         return
     try:
-        name, variant = parse_wanted(text)
+        wanted = parse_wanted(text)
     except ValueError as error:
         # SystemExit, because SGLang logs any Exception of a plug-in and serves without it.
         raise SystemExit(f"perfgate museum: {error}") from error
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    proof = describe_proof(name, variant)
-    for hook in PATCHES[name](variant):
-        HookRegistry.register(hook.target, hook.announce(proof), HookType.AROUND)
+    for name, variant in wanted:
+        for hook in PATCHES[name](variant):
+            HookRegistry.register(hook.target, hook.announce(describe_proof(name, variant)), HookType.AROUND)
     # SGLang starts its detokenizer without plug-ins.
     HookRegistry.register(LAUNCH, launch_with_plug_ins, HookType.AROUND)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.museum.exhibits import PAGE as PLACE
 from benchmarks.museum.exhibits import Absent, Placed, load_absent, load_all
 from benchmarks.museum.results import ExhibitResult, SideResult, describe_match, is_told, read_result
+from benchmarks.museum.rivals import count_alarms
 from perfgate.core import Outcome
 from perfgate.errors import PerfgateError
 from perfgate.metrics import METRICS
@@ -72,6 +73,7 @@ def _write(shown: Sequence[Shown], absent: Sequence[Absent]) -> Iterator[str]:
     yield "| exhibit | report | original size | scenario | expected | verdict | our size | minutes | twin |"
     yield "|:--|:--|:--|:--|:--|:--|:--|--:|:--|"
     yield from (_write_row(one) for one in shown)
+    yield from _write_rules([one.result for one in shown if one.result is not None])
     yield from ("", "## How each is re-enacted", "")
     yield from (_write_reenactment(one.placed) for one in shown)
     yield from ("", "## What is not re-enacted here", "", "| report | size | why not |", "|:--|:--|:--|")
@@ -96,6 +98,20 @@ def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
         false = sum(map(is_told, twins))
         most = format_percent(bound_rate(false, len(twins)), 0)
         yield f"Of {len(twins)} repaired twins {false} were called slower; with 95 % confidence the share is at most {most}."
+
+
+def _write_rules(results: Sequence[ExhibitResult]) -> Iterator[str]:
+    if not results:
+        return
+    yield from ("", "## The same windows by rules that people use", "")
+    yield "A rule takes every window for a run. One that looks at earlier runs gets the base of the exhibit's other comparison."
+    yield ""
+    yield "| rule | exhibits found | repaired twins called slower |"
+    yield "|:--|--:|--:|"
+    told, twins = [one.broken for one in results if one.broken], [one.fixed for one in results if one.fixed]
+    yield f"| perfgate | {sum(map(is_told, told))} of {len(told)} | {sum(map(is_told, twins))} of {len(twins)} |"
+    for rule in count_alarms(results):
+        yield f"| {rule.name} | {rule.found} of {rule.exhibits} | {rule.false} of {rule.twins} |"
 
 
 def _write_row(one: Shown) -> str:

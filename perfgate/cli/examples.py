@@ -56,6 +56,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
             "--matrix $MATRIX --artifacts artifacts"
         ),
     ),
+    "handoff choices": ("perfgate handoff choices choices.json",),
     "handoff open": ("perfgate handoff open handoff.zip --out opened --pr 7 --head-sha $HEAD_SHA --hardware h20",),
     "handoff pack": ("perfgate handoff pack results --output handoff --pr 7 --head-sha $HEAD_SHA --hardware h20",),
     "history append": ("perfgate history append perfgate-demo/regression --store history",),

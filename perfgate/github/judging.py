@@ -11,13 +11,16 @@ from typing import Any
 from perfgate.core import Outcome
 from perfgate.errors import HandoffError
 from perfgate.gate.case import load_case
+from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, summarise_choices
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.handoff import Handoff, HandoffSubject
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
-from perfgate.github.outputs import format_annotation
+from perfgate.github.outputs import MAX_SUMMARY_BYTES, format_annotation
 from perfgate.github.runs.collecting import name_artifact
 from perfgate.github.settings import MatrixJob
+from perfgate.report.comment import render_comment
 from perfgate.report.render import ReportedCase
 from perfgate.results.profiling.profiles import read_attribution
 
@@ -29,7 +32,8 @@ NOTHING_TO_JUDGE = 3
 class JudgingOptions:
     """What hand-offs are judged by. `scenarios_in_pr` share one error budget, and the sections of `machines` one comment.
 
-    `uncalibrated` is the repository's setting: "fail" or "report".
+    `uncalibrated` is the repository's setting: "fail" or "report". `resolved` are the machines whose hand-offs must say what
+    the change makes the engine choose.
     """
 
     scenarios: tuple[str, ...]
@@ -37,32 +41,50 @@ class JudgingOptions:
     scenarios_in_pr: int
     machines: int
     uncalibrated: str = "fail"
+    resolved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobVerdict:
-    """What one job of the matrix came to: judged cases, or the `problem` that left nothing to judge."""
+    """What one job of the matrix came to: judged cases, or the `problem` that left nothing to judge.
+
+    `choices` are the engine's, where its hand-off has them; where they are due and missing, `lacks_choices`.
+    """
 
     job: MatrixJob
     cases: tuple[ReportedCase, ...] = ()
     problem: str = ""
     uncalibrated: str = "fail"
+    choices: ChoicesEntry | None = None
+    lacks_choices: bool = False
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
-        """One for each case."""
-        return (
-            tuple(case.verdict.find_exit_code(self.uncalibrated) for case in self.cases)
-            if not self.problem
-            else (NOTHING_TO_JUDGE,)
-        )
+        """One for each case, and one for the engine's choices."""
+        if self.problem or self.lacks_choices:
+            return (NOTHING_TO_JUDGE,)
+        told = () if self.choices is None else (self.choices.exit_code,)
+        return (*(case.verdict.find_exit_code(self.uncalibrated) for case in self.cases), *told)
 
     @property
     def annotations(self) -> tuple[str, ...]:
         """Lines that GitHub shows on the run."""
         if self.problem:
             return (format_annotation("error", f"perfgate {self.job.hardware}", "nothing to judge"),)
-        return tuple(annotate(self.cases))
+        return (*annotate(self.cases), *self._annotate_choices())
+
+    @property
+    def summary(self) -> str:
+        """The markdown of the run's summary page."""
+        told = render_choices(self.choices) if self.choices else ""
+        return "\n\n".join(filter(None, (render_comment(self.cases, MAX_SUMMARY_BYTES // 2), told)))
+
+    def _annotate_choices(self) -> Iterator[str]:
+        title = f"perfgate {self.job.hardware}: choices"
+        if self.lacks_choices:
+            yield format_annotation("error", title, NOT_RESOLVED)
+        elif self.choices is not None:
+            yield format_annotation("error" if self.choices.lost else "notice", title, summarise_choices(self.choices))
 
     @property
     def facts(self) -> tuple[Mapping[str, Any], ...]:
@@ -85,9 +107,23 @@ def judge_job(job: MatrixJob, artifacts: Path, reproduction: Reproduction, optio
     try:
         handoffs = open_artifact(*find_handoff(artifacts, job, reproduction.subject))
         cases = judge_handoffs(handoffs, reproduction, options)
-        return JobVerdict(job=job, cases=cases, uncalibrated=options.uncalibrated)
+        choices = find_choices(handoffs, job.hardware)
+        is_due = job.hardware in options.resolved
+        return JobVerdict(
+            job=job,
+            cases=cases,
+            uncalibrated=options.uncalibrated,
+            choices=choices,
+            lacks_choices=is_due and choices is None,
+        )
     except HandoffError as error:
         return JobVerdict(job=job, problem=str(error))
+
+
+def find_choices(handoffs: Sequence[Handoff], hardware: str) -> ChoicesEntry | None:
+    """What hand-offs of one machine say of the engine's choices on its GPU; all of a run were told the same."""
+    told = (handoff.choices.pick(hardware) for handoff in handoffs if handoff.choices is not None)
+    return next(told, None)
 
 
 def find_handoff(artifacts: Path, job: MatrixJob, subject: HandoffSubject) -> tuple[Path, HandoffSubject]:

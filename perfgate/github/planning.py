@@ -19,7 +19,7 @@ from perfgate.github.settings import MatrixJob, Settings, format_jobs
 class Measurement:
     """The jobs that a workflow starts, the change that they measure, and how many scenarios share its error budget.
 
-    `pull_request` is 0 in a merge queue.
+    `pull_request` is 0 in a merge queue. `resolved` are the machines for whose GPUs both arms are asked what they choose.
     """
 
     pull_request: int
@@ -27,6 +27,7 @@ class Measurement:
     base_sha: str
     jobs: tuple[MatrixJob, ...]
     scenarios: int
+    resolved: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -37,6 +38,7 @@ class Measurement:
             "base_sha": self.base_sha,
             "matrix": format_jobs(self.jobs),
             "scenarios": str(self.scenarios),
+            "resolve": ",".join(self.resolved),
         }
 
 
@@ -58,6 +60,7 @@ def plan_measurement(
         base_sha=base,
         jobs=jobs,
         scenarios=len(settings.list_jobs()),
+        resolved=choose_resolved(settings, jobs),
     )
     # A merge queue without a smoke suite measures nothing.
     return {"action": found.action.value if jobs else "skip", "reason": found.reason, **measurement.outputs}
@@ -106,6 +109,7 @@ def admit_dispatch(github: GitHub, asked: Dispatch, settings: Settings) -> tuple
         base_sha=asked.base_sha or find_merge_base(github, pull),
         jobs=jobs,
         scenarios=len(settings.list_jobs()),
+        resolved=choose_resolved(settings, jobs) if asked.task is Task.MEASURE else (),
     )
     return run, measurement
 
@@ -135,6 +139,11 @@ def require_open(pull: Mapping[str, Any], settings: Settings) -> None:
         raise InputError(f"pull request {find(pull, 'number')} is closed; a measurement of it would decide nothing")
     if fault := find_base_fault(pull, settings.base_branches):
         raise InputError(f"pull request {find(pull, 'number')}: {fault}")
+
+
+def choose_resolved(settings: Settings, jobs: Sequence[MatrixJob]) -> tuple[str, ...]:
+    """Those of the machines of `jobs` whose GPU both arms are asked about."""
+    return tuple(name for name in name_machines(jobs) if name in settings.resolved)
 
 
 def name_machines(jobs: Sequence[MatrixJob]) -> tuple[str, ...]:

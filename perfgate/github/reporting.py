@@ -9,11 +9,13 @@ from typing import Any
 from perfgate.core import Outcome
 from perfgate.errors import GitHubError, HandoffError, InputError
 from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_accepted, list_losses
+from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, write_headline
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
 from perfgate.github.events import Action, EventPlan, find, find_merge_base, find_sha, is_fork, plan_pull
-from perfgate.github.judging import JudgingOptions, judge_handoffs
+from perfgate.github.handoff.choices import ChoicesEntry
+from perfgate.github.judging import JudgingOptions, find_choices, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
 from perfgate.github.reporter import MachineReport, Reporter, announce, publish
 from perfgate.github.runs.collecting import MachineResult, collect
@@ -157,26 +159,44 @@ def _judge_machine(
         cases = judge_handoffs(result.handoffs, reproduction, options)
     except HandoffError as error:
         remarks.append(str(error))
+    choices = find_choices(result.handoffs, result.hardware)
+    # A comparison that a comment asked for decides no check, and nothing is resolved for it.
+    if choices is None and cases and result.hardware in options.resolved and not reporter.base_sha:
+        remarks.append(NOT_RESOLVED)
     lost = [case.verdict for case in cases if case.verdict.outcome is Outcome.REGRESSION]
     state = find_state(
         [case.verdict.outcome for case in cases],
         missing=(result.state or State.INVALID) if remarks else None,
         is_only_reported=all(verdict.is_only_reported(options.uncalibrated) for verdict in lost),
     )
+    state = weigh_choices(state, choices)
     is_slower = state is State.REGRESSION
     if is_slower and not remarks and reporter.run.pull is not None and not reporter.base_sha:
-        state = State.ACCEPTED if is_accepted(cases, _find_acceptances(reporter, result.hardware)) else state
+        state = State.ACCEPTED if is_accepted(cases, _find_acceptances(reporter, result.hardware), choices) else state
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
+    chosen = render_choices(choices) if choices else ""
     if cases:
-        comment = build_comment(cases, find_room(options.machines) - len(lines) - 2)
+        comment = build_comment(cases, find_room(options.machines) - len(lines) - len(chosen) - 4)
         is_told = has_verdicts_words(state, is_whole=not remarks)
         headline, body = (comment.headline, comment.body) if is_told else ("", comment.render())
-    whole = "\n\n".join((lines, body.strip("\n"))).strip()
+        headline = write_headline(choices, headline) if choices and headline else headline
+    whole = "\n\n".join(filter(None, (lines, chosen, body.strip("\n")))).strip()
     section = build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
-    losses = list_losses(cases)[:16] if is_slower else ()
+    losses = list_losses(cases, choices)[:16] if is_slower else ()
     return replace(section, entry=replace(section.entry, losses=losses))
+
+
+def weigh_choices(state: State, choices: ChoicesEntry | None) -> State:
+    """The state of a machine with what the change makes the engine choose there: a loss outweighs what was measured, and
+    where something could not be verified nothing passes.
+    """
+    if choices is None or choices.exit_code == 0:
+        return state
+    if choices.lost:
+        return State.REGRESSION
+    return State.INCONCLUSIVE if state.commit_status == "success" else state
 
 
 def _find_acceptances(reporter: Reporter, hardware: str) -> tuple[Acceptance, ...]:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.errors import InputError
 from perfgate.github.handoff.handoff import Label
 from perfgate.machine.accelerators import PRIORITIES
+from perfgate.resolution.table import GPUS
 from perfgate.scenario.settings import read_settings
 from perfgate.storage.schema import adapt
 
@@ -58,12 +59,19 @@ class Settings:
 
     `priorities` has jobs ask for a label of how urgent they are, which machines that perfgate registers carry.
     `uncalibrated` says what a REGRESSION does on a machine that stores too few A/A blocks: it fails, or is only reported.
+    `resolve` has both arms asked, on an ordinary machine, what they make the engine choose on the GPUs of `perfgate resolve`.
     """
 
     hardware: Annotated[Mapping[Label, MachineSettings], Field(min_length=1, max_length=8)]
     base_branches: Annotated[tuple[Branch, ...], Field(max_length=8)] = ()
     priorities: bool = False
     uncalibrated: Literal["fail", "report"] = "fail"
+    resolve: bool = False
+
+    @property
+    def resolved(self) -> tuple[str, ...]:
+        """The machines whose GPU both arms are asked about."""
+        return tuple(name for name in sorted(self.hardware) if self.resolve and name in GPUS)
 
     def list_jobs(self, *, is_smoke: bool = False, is_night: bool = False) -> tuple[MatrixJob, ...]:
         """Every pair of a machine and a scenario, as a workflow's matrix wants them."""

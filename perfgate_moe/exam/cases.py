@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from perfgate_moe.errors import MoeInputError
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 ROUTINGS = ("uniform", "zipf", "same", "empty", "blocks", "duplicate")
 MASKS = ("none", "ep", "all", "padded")
 WEIGHTS = ("normal", "raw", "odd")
-DATA = ("normal", "exact", "edges", "outlier", "nan", "inf")
+DATA = ("normal", "exact", "edges", "outlier", "nan", "inf", "cancel", "flat")
+INTEGER_DATA = ("exact", "cancel")
 BIASES = ("on", "off", "large")
 DTYPES = ("float32", "float16", "bfloat16")
 HALF_DTYPES = ("bfloat16", "float16")
@@ -53,12 +54,21 @@ class LayerCase:
                 raise MoeInputError(f"case field {name}={getattr(self, name)}: choose one of {', '.join(allowed)}")
         if min(self.E, self.k, self.H, self.I) < 1 or self.M < 0 or self.k > self.E:
             raise MoeInputError(f"case {self}: needs E, k, H, I >= 1, M >= 0 and k <= E")
-        if self.data == "exact" and (self.activation, self.bias) != ("silu", "on"):
-            raise MoeInputError(f"case {self}: data=exact is exact only with activation=silu and bias=on")
-        if self.quant != "none" and (self.dtype == "float32" or self.data == "exact" or self.on_input):
-            raise MoeInputError(f"case {self}: a quantised layer has 16-bit tokens, drawn data and weights on the output")
+        self._require_data_that_is_defined()
         if self.quant == "mxfp4" and (self.H % MICRO_BLOCK or self.I % MICRO_BLOCK):
             raise MoeInputError(f"case {self}: 4-bit weights need H and I that are multiples of {MICRO_BLOCK}")
+
+    def _require_data_that_is_defined(self) -> None:
+        if self.data in INTEGER_DATA and (self.activation, self.bias) != ("silu", "on"):
+            raise MoeInputError(f"case {self}: data={self.data} is exact only with activation=silu and bias=on")
+        is_even = self.E % 2 == self.k % 2 == 0 and (self.routing, self.mask) == ("uniform", "none")
+        if self.data == "cancel" and (self.dtype == "float32" or not is_even):
+            raise MoeInputError(f"case {self}: data=cancel needs 16 bits, even E and k, routing=uniform and mask=none")
+        if self.data == "flat" and (self.bias != "on" or self.activation == "silu"):
+            raise MoeInputError(f"case {self}: data=flat needs bias=on and an activation with an alpha, such as swiglu")
+        is_drawn = self.data not in (*INTEGER_DATA, "flat")
+        if self.quant != "none" and (self.dtype == "float32" or not is_drawn or self.on_input):
+            raise MoeInputError(f"case {self}: a quantised layer has 16-bit tokens, drawn data and weights on the output")
 
     @property
     def precision(self) -> str:
@@ -118,8 +128,29 @@ def quick_matrix() -> tuple[LayerCase, ...]:
         *_vary(base | {"dtype": "bfloat16"}, mask=MASKS, bias=BIASES, data=("edges", "nan"), M=(1, 65)),
         *_vary(base | {"dtype": "float16"}, mask=MASKS, data=("edges", "nan"), M=(1, 65)),
         *_vary(base | {"routing": "blocks", "k": 2}, M=(16, 17, 64, 65), mask=("ep",)),
+        *sixteen_bit_matrix(),
         *fp8_matrix(),
         *mxfp4_matrix(),
+    ]
+    return tuple(dict.fromkeys(cases))
+
+
+def sixteen_bit_matrix() -> tuple[LayerCase, ...]:
+    """What a layer that computes in 16 bits alone must be asked, and sizes beyond those of an index or a tile.
+
+    Each case is there for wrong kernels that no other one finds; `tests/kernels/test_mutants.py` names them.
+    """
+    base: dict[str, str | int | float] = {"E": 8, "k": 4, "H": 64, "I": 96, "M": 33, "dtype": "bfloat16"}
+    silu = base | {"activation": "silu", "bias": "off"}
+    wide = base | {"E": 4, "k": 2, "H": 1056, "I": 1056, "M": 64}
+    cases = [
+        *_vary(base, I=(104,), M=(257,), scaling=(2.5,), routing=("duplicate",), weights=("odd",)),
+        *_vary(silu | {"on_input": 1}, scaling=(1.0, 2.5)),
+        *_vary(silu | {"bias": "on", "data": "cancel"}, dtype=HALF_DTYPES),
+        *_vary(base | {"mask": "all"}, data=("nan",)),
+        *_vary(wide | {"data": "flat"}, dtype=HALF_DTYPES),
+        *_vary(silu | {"E": 264, "k": 10, "I": 32, "M": 48}, routing=("same",)),
+        *_vary(base | {"H": 32, "I": 32}, M=(16400,)),
     ]
     return tuple(dict.fromkeys(cases))
 
@@ -194,7 +225,22 @@ MODEL_SHAPES: tuple[dict[str, str | int | float], ...] = (
 WIDE_SHAPE: dict[str, str | int | float] = {"E": 8, "k": 2, "H": 4096, "I": 7168, "activation": "silu", "bias": "off"}
 LARGE_SHAPE: dict[str, str | int | float] = {"E": 160, "k": 4, "H": 2880, "I": 2880}
 FP8_SHAPES = (MODEL_SHAPES[6], MODEL_SHAPES[4])  # DeepSeek-V3 ships 8-bit blocks, and Qwen3-30B has a variant of them
+# What the exam of a pull request asks of each layer: decode, a full graph, a prefill whose tokens have half of their experts
+# elsewhere, one whose tokens all want the same experts, and more slots than a 16-bit index has.
+EXAM_TOKENS = (
+    {"M": 1},
+    {"M": 64},
+    {"M": 257, "routing": "zipf", "mask": "ep"},
+    {"M": 1025, "routing": "same"},
+    {"M": 8200, "routing": "zipf"},
+)
 MODEL_TOKENS = (1, 2, 4, 8, 16, 17, 64, 127, 256, 1024, 1025, 4096)
+
+
+def exam_matrix(layers: Iterable[LayerCase]) -> tuple[LayerCase, ...]:
+    """What a pull request is asked on a GPU: the quick matrix, and `layers` of real models at their own sizes."""
+    own = (replace(layer, **changes) for layer in layers for changes in EXAM_TOKENS)
+    return tuple(dict.fromkeys((*quick_matrix(), *own)))
 
 
 def full_matrix() -> tuple[LayerCase, ...]:

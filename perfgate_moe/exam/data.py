@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from perfgate_moe.errors import MoeInputError
+from perfgate_moe.exam.cases import INTEGER_DATA
 from perfgate_moe.layer.problem import ACTIVATIONS, MICRO_BLOCK, SCALE_BLOCK, BlockScales, MicroScales, Problem
 from perfgate_moe.layer.reference import E2M1, E8M0_BIAS, FLOAT8, FLOAT8_MAX, SMALLEST_PEAK, route
 
@@ -16,11 +17,15 @@ if TYPE_CHECKING:
     from perfgate_moe.exam.cases import LayerCase
 
 # Standard deviation of gate_up rows: wide enough that the clamp at 7 cuts a few per cent of gpt-oss's values.
-GATE_UP_STD = {"normal": 3.0, "edges": 7.0, "outlier": 3.0, "nan": 3.0, "inf": 3.0, "exact": 1.0}
+GATE_UP_STD = {"normal": 3.0, "edges": 7.0, "outlier": 3.0, "nan": 3.0, "inf": 3.0, "exact": 1.0, "flat": 3.0}
 BIAS_STD = {"on": 0.5, "large": 5.0}
 DOWN_GAIN = 0.5  # keeps answers of wide clamped rows under a root mean square of ten
 SIZES_RMS = (sum(4.0**power for power in range(-2, 3)) / 5) ** 0.5
 OUTLIER_CHANNEL = 3
+# Where x * sigmoid(x) is least: rounding a gate there changes next to nothing, and alpha as much as anywhere.
+FLATTEST = -1.2784645
+FLAT_GATE_STD = 0.25
+FLAT_DOWN_GAIN = 2.0
 NAN_TOKEN = 1  # or infinite
 
 
@@ -29,7 +34,7 @@ def build(case: LayerCase, device: str = "cpu") -> Problem:
     source = torch.Generator(device=_generator_device(case, device)).manual_seed(case.seed * 7919 + 17)
     ids = _mask(case, draw_ids(case, source))
     weights = draw_weights(case, source)
-    problem = _exact(case, source) if case.data == "exact" else _normal(case, source)
+    problem = _exact(case, source) if case.data in INTEGER_DATA else _normal(case, source)
     scales: BlockScales | MicroScales | None = None
     if case.quant == "fp8":
         problem["gate_up"], first = quantise_blocks(problem["gate_up"], source)
@@ -41,10 +46,10 @@ def build(case: LayerCase, device: str = "cpu") -> Problem:
         scales = MicroScales(gate_up=first.to(device), down=second.to(device))
     return Problem(
         **{name: None if tensor is None else tensor.to(device).contiguous() for name, tensor in problem.items()},
-        topk_weights=(torch.full_like(weights, 0.5) if case.data == "exact" else weights).to(device),
+        topk_weights=(torch.full_like(weights, 0.5) if case.data in INTEGER_DATA else weights).to(device),
         topk_ids=ids.to(device),
         activation=ACTIVATIONS[case.activation],
-        routed_scaling=2.0 if case.data == "exact" and case.scaling != 1.0 else case.scaling,
+        routed_scaling=2.0 if case.data in INTEGER_DATA and case.scaling != 1.0 else case.scaling,
         weight_on_input=bool(case.on_input),
         out=torch.full((case.M, case.H), float("nan"), dtype=getattr(torch, case.dtype), device=device),
         scales=scales,
@@ -101,16 +106,23 @@ def _normal(case: LayerCase, source: Generator) -> dict[str, Tensor | None]:
     if case.data == "outlier":
         hidden[:, OUTLIER_CHANNEL] *= 1000.0
         gate_up[:, :, OUTLIER_CHANNEL] /= 100.0
+    gates = slice(0, None, 2) if ACTIVATIONS[case.activation].interleaved else slice(0, case.I)
+    if case.data == "flat":
+        gate_up[:, gates] *= FLAT_GATE_STD / GATE_UP_STD["flat"]
     # Rounded before the next one is drawn: both in float32 would be the most memory that a large layer takes.
     gate_up = gate_up.to(dtype)
-    down = _randn(source, case.E, case.H, case.I).mul_(DOWN_GAIN / case.I**0.5).to(dtype)
+    down_gain = FLAT_DOWN_GAIN if case.data == "flat" else DOWN_GAIN
+    down = _randn(source, case.E, case.H, case.I).mul_(down_gain / case.I**0.5).to(dtype)
     if case.data in {"nan", "inf"} and case.M > NAN_TOKEN:
         hidden[NAN_TOKEN, 0] = float(case.data)
     has_bias = case.bias != "off"
+    gate_up_bias = _randn(source, case.E, 2 * case.I).mul_(BIAS_STD[case.bias]).to(dtype) if has_bias else None
+    if case.data == "flat" and gate_up_bias is not None:
+        gate_up_bias[:, gates] = FLATTEST / ACTIVATIONS[case.activation].alpha
     return {
         "hidden": hidden.to(dtype),
         "gate_up": gate_up,
-        "gate_up_bias": _randn(source, case.E, 2 * case.I).mul_(BIAS_STD[case.bias]).to(dtype) if has_bias else None,
+        "gate_up_bias": gate_up_bias,
         "down": down,
         "down_bias": _randn(source, case.E, case.H).mul_(BIAS_STD[case.bias]).to(dtype) if has_bias else None,
     }
@@ -119,7 +131,9 @@ def _normal(case: LayerCase, source: Generator) -> dict[str, Tensor | None]:
 def _exact(case: LayerCase, source: Generator) -> dict[str, Tensor | None]:
     """Small integers whose every intermediate value is a float16 and a bfloat16, so that the answer must be right to the bit.
 
-    Gates are 64 by bias alone, where silu(64) rounds to 64 in every float; ups are sums of a few +-1.
+    Gates are 64 by bias alone, where silu(64) rounds to 64 in every float; ups are sums of a few +-1. With data=cancel half of
+    a token's experts add the largest power of two beside which a one still counts, and half take it away: each slot is exact,
+    and so is the answer, but a sum of two slots that is rounded to 16 bits is not.
     """
     dtype = getattr(torch, case.dtype)
 
@@ -133,6 +147,9 @@ def _exact(case: LayerCase, source: Generator) -> dict[str, Tensor | None]:
     gate_up_bias[:, : case.I] = 64
     down = signs(case.E, case.H, case.I, kept=4 / case.I) / 64
     down_bias = signs(case.E, case.H, kept=0.5)
+    if case.data == "cancel":
+        down_bias[0::2] += 1 / torch.finfo(dtype).eps
+        down_bias[1::2] -= 1 / torch.finfo(dtype).eps
     hidden = signs(case.M, case.H, kept=1.0)
     return {"hidden": hidden, "gate_up": gate_up, "gate_up_bias": gate_up_bias, "down": down, "down_bias": down_bias}
 
@@ -148,6 +165,11 @@ def draw_ids(case: LayerCase, source: Generator) -> Tensor:
     ):  # groups of 16 tokens share their experts: exact multiples of a block when 16 divides M, one over at M = 17
         return ((tokens // 16 * case.k + slots) % case.E).to(torch.int32)
     scores = torch.rand(case.M, case.E, generator=source, device=source.device).clamp_(min=1e-9)
+    if case.data == "cancel":  # as many even experts as odd ones, in any order
+        pairs = scores.unflatten(1, (-1, 2)).topk(case.k // 2, dim=1).indices * 2
+        pairs[:, :, 1] += 1
+        order = torch.rand(case.M, case.k, generator=source, device=source.device).argsort(dim=1)
+        return pairs.flatten(1).gather(1, order).to(torch.int32)
     popularity = torch.ones(case.E, device=source.device)
     if case.routing == "zipf":
         popularity = torch.arange(1, case.E + 1, device=source.device) ** -1.2

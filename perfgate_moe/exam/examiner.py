@@ -2,7 +2,7 @@
 
 Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads one JSON request and prints one JSON line a case:
 its text as `case`, and `not_covered` or `problems` with `share`, the largest error as a share of what it may be, and
-`told`, the line for people. Needs torch alone.
+`error`, the relative one, and `told`, the line for people. Needs torch alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def examine(implementation: Implementation, cases: Iterable[LayerCase], device: 
         except NotApplicableError as reason:
             yield {"case": str(case), "not_covered": str(reason)}
             continue
-        yield {"case": str(case), "problems": list(report.problems), "share": find_share(report), "told": str(report)}
+        error = 0.0 if report.errors is None else report.errors.relative
+        known = {"problems": list(report.problems), "share": find_share(report), "error": error}
+        yield {"case": str(case), **known, "told": str(report)}
 
 
 def find_share(report: CaseReport) -> float:

@@ -11,7 +11,9 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +21,7 @@ from perfgate_moe.build.checkout import Checkout, are_kernels_equal, build_trito
 from perfgate_moe.errors import BuildError
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.examiner import BROKEN_DEVICE
-from perfgate_moe.proof.values import MAX_FINDINGS, MAX_LINE, ArmName, Build, Exam, KernelFinding, KernelProof
+from perfgate_moe.proof.values import MAX_FINDINGS, MAX_LINE, ArmName, Build, Exam, KernelError, KernelFinding, KernelProof
 
 ANSWER_TIMEOUT_S = 300.0
 """A case that compiles takes seconds; one without an answer for so long hangs."""
@@ -61,10 +63,12 @@ def prove(sides: Sequence[Side], request: ProofRequest, wheels: Path, tell: Call
     except BuildError as error:
         return KernelProof(failure=clean(str(error)))
     builds = tuple(build_side(side, request.layers, request.arch, tell) for side in sides)
-    exams = tuple(
-        examine_side(side, name, request.cases, request.device, tell) for name in request.implementations for side in sides
-    )
-    return KernelProof(builds=builds, exams=exams, wheel=wheel)
+    exams: list[Exam] = []
+    with ThreadPoolExecutor(len(sides)) as pool:  # nothing is timed, so both arms are asked at once
+        for name in request.implementations:
+            ask = partial(examine_side, name=name, cases=request.cases, device=request.device, tell=tell)
+            exams += pool.map(ask, sides)
+    return KernelProof(builds=builds, exams=tuple(exams), wheel=wheel)
 
 
 def bring_wheels(sides: Sequence[Side], folder: Path, tell: Callable[[str], None]) -> str:
@@ -105,6 +109,7 @@ def examine_side(side: Side, name: str, cases: Sequence[LayerCase], device: str,
     sound, worst = 0, 0.0
     wrong: list[KernelFinding] = []
     left_out: list[KernelFinding] = []
+    errors: list[KernelError] = []
     for answer in _ask_all(side, name, [str(case) for case in cases], device):
         if "not_covered" in answer:
             left_out.append(KernelFinding(name=answer["case"], problem=clean(answer["not_covered"])))
@@ -113,8 +118,15 @@ def examine_side(side: Side, name: str, cases: Sequence[LayerCase], device: str,
             tell(clean(f"{side.arm}, {name}, {wrong[-1].name}: WRONG: {wrong[-1].problem}"))
         else:
             sound, worst = sound + 1, max(worst, answer["share"])
+            errors.append(KernelError(name=answer["case"], error=answer["error"]))
     return Exam(
-        arm=side.arm, implementation=clean(name), sound=sound, worst=worst, wrong=tuple(wrong), left_out=tuple(left_out)
+        arm=side.arm,
+        implementation=clean(name),
+        sound=sound,
+        worst=worst,
+        wrong=tuple(wrong),
+        left_out=tuple(left_out),
+        errors=tuple(errors[:MAX_FINDINGS]),
     )
 
 
@@ -190,9 +202,12 @@ def _read_answer(line: str) -> dict[str, Any] | None:
         return None
     if isinstance(answer.get("not_covered"), str):
         return answer
-    share = answer.get("share")
-    is_number = isinstance(share, float | int) and not isinstance(share, bool) and 0 <= share < MOST_SHARE
-    return answer if isinstance(answer.get("problems"), list) and (is_number or answer["problems"]) else None
+    are_numbers = _is_size(answer.get("share")) and _is_size(answer.get("error"))
+    return answer if isinstance(answer.get("problems"), list) and (are_numbers or answer["problems"]) else None
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value < MOST_SHARE
 
 
 class _HangWatch:

@@ -33,6 +33,14 @@ _Findings = Annotated[tuple[KernelFinding, ...], Field(max_length=MAX_FINDINGS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class KernelError:
+    """The relative error of one right answer."""
+
+    name: Line
+    error: _Share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class Build:
     """One arm's kernels, compiled ahead of time for `arch`: how many, and those whose machine code was refused."""
 
@@ -51,8 +59,8 @@ class Build:
 class Exam:
     """One arm's answers of one implementation, compared with the oracle.
 
-    `sound` cases are right, `worst` is the largest error among them as a share of its limit. `left_out` are cases that the
-    implementation says it does not cover, each with its reason.
+    `sound` cases are right, `worst` is the largest error among them as a share of its limit, and `errors` has the relative
+    error of each. `left_out` are cases that the implementation says it does not cover, each with its reason.
     """
 
     arm: ArmName
@@ -61,6 +69,7 @@ class Exam:
     worst: _Share
     wrong: _Findings = ()
     left_out: _Findings = ()
+    errors: Annotated[tuple[KernelError, ...], Field(max_length=MAX_FINDINGS)] = ()
 
     @property
     def name(self) -> str:

@@ -29,6 +29,8 @@ SHAPES = MappingProxyType(
 )
 # The layers again without those that differ in their weights' format alone.
 SIXTEEN_BIT_SHAPES = MappingProxyType({name: shape for name, shape in SHAPES.items() if shape.quant == "none"})
+# What a pull request is asked where no layer is named: each format of weights, the widest, the narrowest, the most experts.
+EXAM_SHAPES = ("gpt-oss-20b", "gpt-oss-20b-mxfp4", "qwen3-30b", "deepseek-v3-tp8", "deepseek-v3-tp8-fp8", "narrow")
 LAYERS = 8
 # As many sets of weights as make each layer's weights come from memory: the sets together exceed any cache.
 FEW_SETS, MANY_SETS = 4, 8

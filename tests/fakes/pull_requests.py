@@ -61,13 +61,16 @@ def prepare_server(fake_github, monkeypatch, tmp_path):
     return fake_github
 
 
-def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None):
+def pack(tmp_path, *, worse=0.0, head=HEAD, run=11, attempt=1, pr=7, change=None, hardware="test-gpu", options=()):
     """Measure and pack, as the GPU job does; return the artifact's file."""
-    folder = write_folder(tmp_path / f"measured-{worse}-{run}", make_session(SCENARIO, worse=worse))
+    folder = write_folder(
+        tmp_path / f"measured-{worse}-{run}-{len(list(tmp_path.glob('measured-*')))}", make_session(SCENARIO, worse=worse)
+    )
     if change:
         change(folder)
     identity = ["--repository", "o/r", "--pr", str(pr), "--head-sha", head, "--run-id", str(run), "--run-attempt", str(attempt)]
-    assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "packed"), *identity, "--hardware", "test-gpu"]) == 0
+    words = [*identity, "--hardware", hardware, *options]
+    assert main(["handoff", "pack", str(folder), "-o", str(tmp_path / "packed"), *words]) == 0
     return tmp_path / "packed" / "handoff-unit.json"
 
 

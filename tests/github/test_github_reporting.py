@@ -19,7 +19,7 @@ from perfgate.github.handoff.packing import pack_folder
 from perfgate.github.judging import JudgingOptions, find_handoff
 from perfgate.github.night.learning import learn_from
 from perfgate.github.pages import WORST_PAGE, write_pages
-from perfgate.github.planning import Measurement, choose_jobs, name_machines, plan_measurement
+from perfgate.github.planning import Measurement, choose_jobs, choose_resolved, name_machines, plan_measurement
 from perfgate.github.reporter import MachineReport, Reporter, announce, publish
 from perfgate.github.reporting import judge_machines
 from perfgate.github.runs.collecting import MachineResult
@@ -291,7 +291,20 @@ def test_measurement__its_outputs_are_lines_of_text(github):
         "base_sha": LEFT_AT,
         "matrix": '[{"hardware":"test-gpu","scenario":"unit","runs_on":["self-hosted","linux","perfgate","test-gpu"]}]',
         "scenarios": "1",
+        "resolve": "",
     }
+
+
+@pytest.mark.parametrize(
+    ("hardware", "is_on", "resolved"), [("", True, ("h20", "h200")), ("h200", True, ("h200",)), ("", False, ())]
+)
+def test_choose_resolved__the_machines_of_these_jobs(hardware, is_on, resolved):
+    settings = replace(SETTINGS, resolve=is_on)
+    jobs = choose_jobs(settings, hardware, "")
+
+    assert choose_resolved(settings, jobs) == resolved
+    payload = {"merge_group": {"head_sha": HEAD, "base_sha": BASE}}
+    assert plan_measurement("merge_group", payload, settings, GitHub)["resolve"] == ("h200" if is_on else "")
 
 
 def test_subject__of_a_run_names_the_machine():

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from perfgate_moe.errors import NotApplicableError, VacuousCaseError
-from perfgate_moe.exam.cases import HALF_DTYPES, LayerCase, full_matrix, half_matrix, quick_matrix
+from perfgate_moe.exam.cases import HALF_DTYPES, LayerCase, exam_matrix, full_matrix, half_matrix, quick_matrix
 from perfgate_moe.exam.conformance import check, require_meaningful
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.exam.mutants import MUTANTS
+from perfgate_moe.timing.shapes import EXAM_SHAPES, SHAPES
 
 ROOT = Path(__file__).parents[2]
 STRAYS = """
@@ -96,7 +97,20 @@ def test_full_matrix__has_a_weight_that_32_bit_offsets_cannot_reach_and_the_quic
         return max(2 * case.E * case.I * case.H for case in cases)
 
     assert largest(full_matrix()) > 1 << 31
-    assert largest((*quick_matrix(), *half_matrix())) < 1 << 21
+    assert largest((*quick_matrix(), *half_matrix())) < 1 << 24
+
+
+def test_exam_matrix__has_the_quick_cases_and_each_layer_at_its_own_sizes():
+    cases = set(exam_matrix(SHAPES[name] for name in EXAM_SHAPES))
+    own = cases - set(quick_matrix())
+
+    assert set(quick_matrix()) < cases
+    assert {(case.E, case.H, case.I, case.quant) for case in own} == {
+        (SHAPES[name].E, SHAPES[name].H, SHAPES[name].I, SHAPES[name].quant) for name in EXAM_SHAPES
+    }
+    assert max(case.M for case in own) * 4 > 1 << 15
+    assert {case.E for case in own} >= {32, 256}
+    assert any(case.mask == "ep" and case.M > 255 for case in own)
 
 
 @pytest.mark.parametrize("case", half_matrix()[::7], ids=str)

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import tarfile
 import time
+from importlib.util import find_spec
 from math import log
 from pathlib import Path
 
 import pytest
 
-from benchmarks.h200.campaign import bundle, campaign, recorder
+from benchmarks.h200.campaign import bundle, campaign, keep, recorder
 from benchmarks.h200.campaign.campaign import (
     Campaign,
     Place,
@@ -280,14 +281,26 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
     for row in rows:
         argv = build_argv(row, place, place.find_folder(row))
         if row.module:
-            assert argv[1:3] == ["-m", "benchmarks.h200.campaign.recorder"]
+            assert row.module in {recorder.__name__, keep.__name__}
         else:
             command = program.get_command(None, row.command[0])
             context = command.make_context(row.command[0], argv[4:])
             build_injection_environment(context.params["candidate_inject"])
-        if "{root}" not in row.scenario:
+        if row.module == keep.__name__:
+            assert row.command[0] == "-m"
+            assert find_spec(row.command[1])
+        elif "{root}" not in row.scenario:
             assert load_scenario(row.scenario).blocks.windows >= 3
         assert row.block_s <= row.first_s
+
+
+def test_keep__what_a_command_printed_and_how_it_ended(tmp_path):
+    words = ["-c", "import os, sys; print(os.environ['TRITON_CACHE_DIR']); sys.exit(3)"]
+    told = keep.keep(words, tmp_path / "kept", tmp_path / "caches")
+
+    assert (told["exit_code"], told["argv"]) == (3, words)
+    assert str(tmp_path / "caches") in (tmp_path / "kept" / "output.txt").read_text()
+    assert json.loads((tmp_path / "kept" / "run.json").read_text()) == told
 
 
 def test_main__dry_run_starts_nothing(tmp_path, capsys):

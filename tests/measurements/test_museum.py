@@ -15,7 +15,8 @@ from benchmarks.museum import host_patches, render, run
 from benchmarks.museum.exhibits import HERE, find_own_scenario, list_names, load_absent, load_all, load_exhibit
 from benchmarks.museum.hooks import Hook, Variant
 from benchmarks.museum.patches import PATCHES, describe_proof, parse_wanted
-from benchmarks.museum.results import read_result
+from benchmarks.museum.results import ExhibitResult, SideResult, read_result
+from benchmarks.museum.rivals import build_evidence, count_alarms
 from benchmarks.museum.run import Museum, build_argv, find_prediction, run_exhibit, write_plug_in
 from perfgate.core import Outcome
 from perfgate.errors import InputError
@@ -285,6 +286,47 @@ def test_write_page__counts_hits_with_their_exact_bound(tmp_path, home, gate):
     assert "PASS (otherwise than expected)" in page
 
 
+def make_side(base, candidate):
+    metric = {"base": (tuple(base),), "candidate": (tuple(candidate),)}
+    return SideResult(
+        outcome=Outcome.INCONCLUSIVE,
+        reasons=(),
+        uncalibrated=True,
+        blocks=1,
+        minutes=1.0,
+        hardware="cpu",
+        metrics={},
+        windows={"output_tok_per_s": metric},
+    )
+
+
+def test_count_alarms__each_rule_by_what_it_looks_at():
+    slow = make_side([100, 101, 99, 100, 101, 99], [93, 94, 92, 93, 94, 92])
+    same = make_side([100, 101, 99, 100, 101, 99], [100, 99, 101, 100, 99, 101])
+    noisy = make_side([100, 130, 70, 100, 130, 70], [94, 124, 64, 94, 124, 64])
+
+    counts = {one.name: one for one in count_alarms([ExhibitResult(digest="", predicted="", broken=slow, fixed=same)])}
+    unsure = {one.name: one for one in count_alarms([ExhibitResult(digest="", predicted="", broken=noisy)])}
+
+    assert {name: (one.found, one.false) for name, one in counts.items()} == {
+        "fixed 5 %": (1, 0),
+        "fixed 10 %": (0, 0),
+        "mean + 3 sd": (1, 0),
+        "Welch t": (1, 0),
+        "benchstat": (1, 0),
+        "vLLM's nightly: 2 sd and 1 % of seven": (1, 0),
+    }
+    assert (unsure["fixed 5 %"].found, unsure["benchstat"].found) == (1, 0)
+    assert (unsure["mean + 3 sd"].exhibits, unsure["fixed 5 %"].twins) == (0, 0)
+
+
+def test_build_evidence__a_side_without_windows_tells_nothing():
+    void = replace(make_side([1.0], [1.0]), windows={"output_tok_per_s": {"base": (), "candidate": ()}})
+
+    assert build_evidence(ExhibitResult(digest="", predicted="", broken=void), "broken") is None
+    assert build_evidence(ExhibitResult(digest="", predicted="", broken=void), "fixed") is None
+
+
 def test_write_page__says_what_was_not_run(home):
     page = render.write_page([render.Shown(placed=load_exhibit("one", home), result=None)], ())
 
@@ -295,7 +337,7 @@ def test_write_page__says_what_was_not_run(home):
 # The patches, without an engine.
 
 
-@pytest.mark.parametrize("text", ["", "no-such:broken", "host-leak", "host-leak:slow"])
+@pytest.mark.parametrize("text", ["", "no-such:broken", "host-leak", "host-leak:slow", "host-leak:broken,"])
 def test_parse_wanted__refuses(text):
     with pytest.raises(ValueError, match="give NAME:broken or NAME:fixed"):
         parse_wanted(text)
@@ -306,7 +348,7 @@ def test_parse_wanted__refuses(text):
 def test_patches__each_has_one_hook_that_proves_it(name, variant):
     hooks = PATCHES[name](variant)
 
-    assert parse_wanted(f"{name}:{variant}") == (name, variant)
+    assert parse_wanted(f"{name}:{variant}") == ((name, variant),)
     assert [hook.is_proof for hook in hooks].count(True) == 1
     assert all(hook.target.startswith("sglang.srt.") for hook in hooks)
     assert Expect(log=(describe_proof(name, variant),)).log

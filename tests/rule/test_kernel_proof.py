@@ -9,7 +9,7 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError
 from perfgate.results.records import load_proof, save_proof
 from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
-from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
+from perfgate_moe.proof.values import Build, Exam, KernelError, KernelFinding, KernelProof
 
 CASE, OTHER = "E=8,k=4,H=64,I=96,M=16,dtype=bfloat16", "E=8,k=4,H=64,I=96,M=16,dtype=float16"
 
@@ -116,6 +116,37 @@ def test_check_kernels__arms_that_were_not_asked_alike(spoil):
     (problem,) = check_kernels(spoil(make_proof()))
 
     assert "not built and examined alike" in problem
+
+
+def with_errors(base, candidate):
+    """A proof whose arms answered the same cases with these errors."""
+    proof = make_proof()
+    sides = zip(proof.exams, (base, candidate), strict=True)
+    exams = (
+        replace(exam, errors=tuple(KernelError(name=f"M={count}", error=error) for count, error in enumerate(errors)))
+        for exam, errors in sides
+    )
+    return replace(proof, exams=tuple(exams))
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate", "words"),
+    [
+        ((1e-3, 2e-3, 3e-3), (1.16e-3, 2.32e-3, 3.6e-3), "1.16 times the base's in the median of 3 cases, 1.20 times in M=2"),
+        ((1e-3, 2e-3, 3e-3), (1e-3, 2e-3, 4.5e-3), "1.00 times the base's in the median of 3 cases, 1.50 times in M=2"),
+        ((0.0, 2e-3), (1e-3, 3e-3), "1.50 times the base's in the median of 1 cases, 1.50 times in M=1"),
+    ],
+)
+def test_describe_proof__a_loss_of_accuracy_within_the_limits(base, candidate, words):
+    proof = with_errors(base, candidate)
+
+    assert f"sglang is less accurate than the base: its error is {words}" in describe_proof(proof)
+    assert list(check_kernels(proof)) == []
+
+
+@pytest.mark.parametrize("candidate", [(1e-3, 2e-3), (1.04e-3, 2.1e-3), (1e-4, 2e-4), (0.0, 0.0), ()])
+def test_describe_proof__about_as_accurate(candidate):
+    assert "less accurate" not in describe_proof(with_errors((1e-3, 2e-3), candidate))
 
 
 def test_describe_proof__says_what_the_candidate_did():

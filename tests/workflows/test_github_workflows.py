@@ -21,6 +21,7 @@ from perfgate.github.runs.collecting import name_artifact
 from perfgate.github.runs.control import DISPATCH, DispatchedRun, Task, read_run
 from perfgate.github.runs.jobs import HEALTH_STEP, JOB, MEASURE_STEP
 from perfgate.github.settings import MatrixJob, load_settings
+from perfgate.resolution.table import LAST
 from perfgate.scenario.catalog import list_scenarios
 from tests.fakes.concurrency import Group
 
@@ -65,7 +66,7 @@ def test_workflows__are_all_here():
         "ci",
         *(
             f"perfgate-{name}"
-            for name in ("baseline", "bisect", "command", "dispatch", "engines", "gpu", "pr", "report", "runners")
+            for name in ("baseline", "bisect", "command", "dispatch", "engines", "gpu", "pr", "report", "resolve", "runners")
         ),
     ]
 
@@ -96,23 +97,41 @@ def test_job__says_its_rights_and_its_time(name, key, job):
 
 @pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if "uses" in entry[2]]))
 def test_job__calls_only_a_measuring_workflow_of_its_own_commit(name, key, job):
-    file = "perfgate-bisect.yml" if key == "search" else "perfgate-gpu.yml"
-    assert job["uses"] == f"./.github/workflows/{file}", f"{name}: {key}"
+    file = {"search": "bisect", "resolve": "resolve"}.get(key, "gpu")
+    assert job["uses"] == f"./.github/workflows/perfgate-{file}.yml", f"{name}: {key}"
     assert job["permissions"] == {"contents": "read"}
     assert "secrets" not in job
 
 
-@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if is_self_hosted(entry[2])]))
-def test_job__on_a_gpu_holds_nothing(name, key, job):
+def runs_foreign_code(job):
+    """A measuring job does, on a machine of ours, and so does the one that asks both arms what they choose."""
+    return is_self_hosted(job) or any("perfgate resolve " in str(step.get("run")) for step in job.get("steps", ()))
+
+
+@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if runs_foreign_code(entry[2])]))
+def test_job__that_runs_a_changes_code_holds_nothing(name, key, job):
     text = yaml.safe_dump(job)
 
     assert set(job["permissions"].items()) <= {("contents", "read")}, f"{name}: {key}"
     for word in ("github.token", "GITHUB_TOKEN", "GH_TOKEN", "secrets"):
         assert word not in text
-    assert job["runs-on"] in {"${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"}
+    if is_self_hosted(job):
+        assert job["runs-on"] in {"${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"}
 
 
-@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if is_self_hosted(entry[2])]))
+def test_resolve__asks_by_the_last_release_that_is_known():
+    (job,) = WORKFLOWS["perfgate-resolve.yml"][1]["jobs"].values()
+    (release,) = (step["env"]["RELEASE"] for step in job["steps"] if "RELEASE" in step.get("env", {}))
+
+    assert release == LAST
+    assert runs_foreign_code(job)
+    for caller in ("perfgate-pr.yml", DISPATCH):
+        gpu = WORKFLOWS[caller][1]["jobs"]["gpu"]
+        assert "resolve" in gpu["needs"]
+        assert gpu["with"]["choices"] == "${{ needs.resolve.outputs.choices }}"
+
+
+@pytest.mark.parametrize(("name", "key", "job"), **by_job([entry for entry in JOBS if runs_foreign_code(entry[2])]))
 def test_attack__a_measured_job_fills_the_main_branch_s_caches(name, key, job):
     """A dispatched run goes under the main branch's name, and so would what it puts into GitHub's cache."""
     assert job["cache-mode"] == "none", f"{name}: {key}"
@@ -243,6 +262,8 @@ VALUES = {
     "$MATRIX": "[]",
     "$NUMBER": "7",
     "$TASK": "compare",
+    "$RELEASE": "0.5.23",
+    "$GPUS": "h20,h200",
 }
 ENVIRONMENT = {"GITHUB_REPOSITORY": "o/r", "GITHUB_RUN_ID": "1", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF": "refs/heads/main"}
 
@@ -301,7 +322,7 @@ def test_dispatch__only_a_measurement_of_the_pull_request_sets_a_status():
     assert steps["publish"] == "${{ needs.admit.outputs.task == 'measure' }}"
     assert steps["answer"] == "${{ needs.admit.outputs.task != 'measure' }}"
     assert (jobs["gpu"]["if"], jobs["search"]["if"]) == (
-        "${{ needs.admit.outputs.task != 'bisect' }}",
+        "${{ !cancelled() && needs.admit.result == 'success' && needs.admit.outputs.task != 'bisect' }}",
         "${{ needs.admit.outputs.task == 'bisect' }}",
     )
 

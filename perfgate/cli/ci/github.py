@@ -24,14 +24,12 @@ from perfgate.github.comment.publisher import Comments, CommentTarget, find_targ
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.events import find_repository, find_sha, read_event
 from perfgate.github.handoff.handoff import HandoffSubject
-from perfgate.github.judging import NOTHING_TO_JUDGE, judge_job
+from perfgate.github.judging import NOTHING_TO_JUDGE, JobVerdict, judge_job
 from perfgate.github.night.learning import learn_from
-from perfgate.github.outputs import MAX_SUMMARY_BYTES, add_summary, write_outputs
+from perfgate.github.outputs import add_summary, write_outputs
 from perfgate.github.planning import plan_measurement
 from perfgate.github.settings import MachineSettings, Settings, format_jobs, load_settings, parse_jobs
 from perfgate.github.statuses import fetch_statuses
-from perfgate.report.comment import render_comment
-from perfgate.report.render import ReportedCase
 from perfgate.scenario.catalog import list_scenarios
 from perfgate.scenario.schema import NAME
 
@@ -135,10 +133,10 @@ def verdict(action: str, result: str, matrix: str, artifacts: Path, settings: Pa
         if found.problem:
             click.echo(f"perfgate: {found.problem}", err=True)
         else:
-            add_summary(render_comment(found.cases, MAX_SUMMARY_BYTES // 2))
+            add_summary(found.summary)
         for line in found.annotations:
             click.echo(line, err=style == "json")
-        is_excused = 1 in found.exit_codes and options["pr"] and is_excused_by(read_comments(), subject, found.cases)
+        is_excused = 1 in found.exit_codes and options["pr"] and is_excused_by(read_comments(), subject, found)
         if is_excused:
             click.echo(f"{job.hardware} {job.scenario}: accepted by a maintainer for this commit", err=style == "json")
         codes += [0 if is_excused and code == 1 else code for code in found.exit_codes]
@@ -153,10 +151,10 @@ def read_conversation(target: CommentTarget) -> Comments:
     return tuple(connect().list_all(target.comments)) if os.environ.get("GITHUB_TOKEN") else ()
 
 
-def is_excused_by(comments: Comments, subject: HandoffSubject, cases: tuple[ReportedCase, ...]) -> bool:
-    """Whether a maintainer accepted, in a comment of the bot, what a job found slower."""
+def is_excused_by(comments: Comments, subject: HandoffSubject, found: JobVerdict) -> bool:
+    """Whether a maintainer accepted, in a comment of the bot, what a job found lost."""
     bot = find_target(subject.repository, subject.pull_request).bot
-    return is_accepted(cases, find_acceptances(comments, bot, subject.head_sha, subject.hardware))
+    return is_accepted(found.cases, find_acceptances(comments, bot, subject.head_sha, subject.hardware), found.choices)
 
 
 def pass_unmeasured(action: str, options: Mapping[str, Any], style: str) -> int:

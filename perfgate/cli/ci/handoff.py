@@ -10,13 +10,15 @@ import orjson
 from pydantic import ValidationError
 
 from perfgate.cli.options import add_share_option
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import add_format_option, print_json, print_result
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, judging_option, subject_option
 from perfgate.errors import InputError
 from perfgate.github.handoff.artifact import open_artifact
+from perfgate.github.handoff.choices import pack_choices, parse_choices
 from perfgate.github.handoff.handoff import HandoffSubject, find_fault
 from perfgate.github.handoff.packing import pack_folder
 from perfgate.github.handoff.unpacking import unpack_handoffs
+from perfgate.github.outputs import write_outputs
 from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.schema import adapt
@@ -59,11 +61,12 @@ def command() -> None:
 @command.command()
 @click.argument("folder", metavar="RESULT_DIR", type=FILE)
 @click.option("-o", "--output", required=True, type=FILE, metavar="DIR", help="Folder for handoff-SCENARIO.json.")
+@click.option("--choices", default="", envvar="PERFGATE_CHOICES", metavar="JSON", help="What `perfgate handoff choices` wrote.")
 @add_subject_options
 @add_format_option
-def pack(folder: Path, output: Path, style: str, **options: Any) -> int:
+def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -> int:
     """Write the windows of RESULT_DIR as a hand-off, without texts, paths, settings or verdict."""
-    content = pack_folder(folder, build_subject(options))
+    content = pack_folder(folder, build_subject(options), parse_choices(choices))
     path = output / f"handoff-{read_record(folder).scenario}.json"
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -74,6 +77,20 @@ def pack(folder: Path, output: Path, style: str, **options: Any) -> int:
         print_json({"file": path})
     else:
         click.echo(path)
+    return 0
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@add_format_option
+def choices(file: Path, style: str) -> int:
+    """Reduce what `perfgate resolve --format json` wrote to FILE to words of the base, numbers and digests, as an output.
+
+    The hand-offs of the same run carry the line on (`pack --choices`).
+    """
+    line = pack_choices(file)
+    write_outputs({"choices": line})
+    print_result(style, {"choices": orjson.loads(line)}, f"choices={line}")
     return 0
 
 

@@ -43,6 +43,7 @@ def build_judging(options: Mapping[str, Any], settings: Path) -> JudgingOptions:
         scenarios_in_pr=len(known),
         machines=len(name_machines(known)),
         uncalibrated=rules.uncalibrated,
+        resolved=rules.resolved,
     )
 
 

@@ -29,8 +29,8 @@ T = TypeVar("T")
 )
 @click.option("--base-triton", default="", metavar="VERSION", help="Look tables up for this Triton, not the release's own.")
 @click.option("--candidate-triton", default="", metavar="VERSION", help="The same, of the candidate.")
-@click.option("--model", "models", multiple=True, metavar="NAME", help=f"{', '.join(MODELS)}; repeatable (default: all).")
-@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help=f"{', '.join(GPUS)}; repeatable (default: all).")
+@click.option("--model", "models", multiple=True, metavar="NAME", help=f"{', '.join(MODELS)}; with commas (default: all).")
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help=f"{', '.join(GPUS)}; with commas (default: all).")
 @click.option(
     "--accept", "accepted", multiple=True, metavar="KEY: REASON", help="Accept a loss, of KEY or KEY@MODEL; repeatable."
 )
@@ -56,6 +56,7 @@ def command(**options: Any) -> int:
 
 def _choose(table: Mapping[str, T], names: tuple[str, ...], option: str) -> list[T]:
     """The rows that were asked for. Raise InputError for a name that is none."""
+    names = tuple(name for given in names for name in given.split(","))
     for name in names:
         if name not in table:
             raise InputError(f"{option} {name}: choose one of {', '.join(table)}")

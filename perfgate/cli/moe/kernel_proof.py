@@ -27,11 +27,15 @@ _build_option = option_of("Builds")
 @arm_option("--base-python", metavar="PROGRAM", help="The same, of the base.")
 @folder_option("--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE", help="The proof.")
 @_case_option("--impl", "names", multiple=True, default=["sglang"], show_default=True, metavar="NAME", help="Repeatable.")
-@_case_option("--matrix", type=click.Choice(["quick", "full"]), default="quick", show_default=True, help="Which cases to ask.")
+@_case_option(
+    "--matrix",
+    type=click.Choice(["quick", "exam", "full"]),
+    help="Which cases to ask. Default: exam on a GPU (the quick ones, and real layers), else quick.",
+)
 @_case_option("--case", "texts", multiple=True, metavar="CASE", help="Ask these instead; repeatable.")
 @_case_option("--device", default="cuda", show_default=True, help="Torch device.")
 @_build_option(
-    "--shape", "shapes", multiple=True, metavar="NAME", help="Layer to build for; repeatable. Default: every known one."
+    "--shape", "shapes", multiple=True, metavar="NAME", help="Layer to build for and to ask; repeatable. Default: known ones."
 )
 @_build_option("--arch", default="sm_90", show_default=True, help="sm_80, sm_90 or sm_100.")
 @arm_option("--caches", type=TREE, metavar="DIR", help="Compile caches of one folder an arm, as `perfgate run` takes them.")

@@ -13,14 +13,14 @@ from perfgate_moe.build import checkout as sglang
 from perfgate_moe.build.build import build, parse_arch
 from perfgate_moe.build.checkout import open_checkout
 from perfgate_moe.build.recipes import recipes
-from perfgate_moe.exam.cases import LayerCase, full_matrix, quick_matrix
+from perfgate_moe.exam.cases import LayerCase, exam_matrix, full_matrix, quick_matrix
 from perfgate_moe.exam.examiner import examine
 from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path
 from perfgate_moe.proof.proving import ProofRequest, Side, prove
 from perfgate_moe.proof.values import ArmName, KernelProof
 from perfgate_moe.timing.card import describe_device
-from perfgate_moe.timing.shapes import SIXTEEN_BIT_SHAPES, find_shape, weight_sets
+from perfgate_moe.timing.shapes import EXAM_SHAPES, SIXTEEN_BIT_SHAPES, find_shape, weight_sets
 from perfgate_moe.timing.tuner import Budget, require_gpu, tune
 
 __all__ = [
@@ -37,9 +37,12 @@ __all__ = [
 ]
 
 
-def choose_cases(texts: Sequence[str], matrix: str | None) -> tuple[LayerCase, ...]:
-    """The cases that were named one by one, or all of a matrix."""
-    return tuple({"quick": quick_matrix, "full": full_matrix}[matrix]() if matrix else map(LayerCase.parse, texts))
+def choose_cases(texts: Sequence[str], matrix: str | None, shapes: Sequence[str] = ()) -> tuple[LayerCase, ...]:
+    """The cases that were named one by one, or all of a matrix; the exam's is of `shapes`, or of all that are known."""
+    if not matrix:
+        return tuple(map(LayerCase.parse, texts))
+    layers = [find_shape(name) for name in shapes or EXAM_SHAPES]
+    return {"quick": quick_matrix, "exam": lambda: exam_matrix(layers), "full": full_matrix}[matrix]()
 
 
 def build_own(archs: Sequence[str], only: str) -> Iterator[Any]:
@@ -64,12 +67,12 @@ def _build_request(options: Mapping[str, Any]) -> ProofRequest:
         raise InputError("--impl: give each implementation once, for example --impl sglang")
     for name in names:
         find(name)
-    matrices = {"quick": quick_matrix, "full": full_matrix}
+    matrix = options["matrix"] or ("exam" if options["device"].startswith("cuda") else "quick")
     return ProofRequest(
         layers=[(name, find_shape(name)) for name in options["shapes"] or SIXTEEN_BIT_SHAPES],
         arch=parse_arch(options["arch"]),
         implementations=names,
-        cases=tuple(map(LayerCase.parse, options["texts"])) or matrices[options["matrix"]](),
+        cases=choose_cases(options["texts"], None if options["texts"] else matrix, options["shapes"]),
         device=options["device"],
     )
 

@@ -41,7 +41,7 @@ def list_implementations(style: str) -> None:
 @command.command(name="check")
 @click.option("--impl", "name", required=True, metavar="NAME", help="A registered implementation, or module:function.")
 @click.option("--case", "texts", multiple=True, metavar="CASE", help="A case as a report prints it; repeatable.")
-@click.option("--matrix", type=click.Choice(["quick", "full"]), help="Run a whole matrix instead.")
+@click.option("--matrix", type=click.Choice(["quick", "exam", "full"]), help="Run a whole matrix instead.")
 @click.option("--device", default="cpu", show_default=True, help="Torch device, such as cuda.")
 @add_format_option
 def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str, style: str) -> int:

@@ -6,7 +6,7 @@ names: the same loss of the same commit reads `accepted`, a larger one or one of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass as plain
 from typing import Annotated
 
@@ -17,9 +17,11 @@ from perfgate.core import Count, Outcome
 from perfgate.github.comment.marks import is_own, read_mark, write_mark
 from perfgate.github.comment.publisher import Comments
 from perfgate.github.comment.sections import Loss
+from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.handoff import Label, Sha, Time
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
+from perfgate.resolution.rules import FLAG
 from perfgate.storage.rounding import format_percent
 
 MARK = "<!-- perfgate:accepted "
@@ -46,29 +48,40 @@ class Acceptance:
         return "\n".join((write_mark(MARK, self), said, "", *lines, "", "Another commit, metric or larger loss fails again."))
 
 
-def list_losses(cases: Iterable[ReportedCase]) -> tuple[Loss, ...]:
-    """What cases lost, as far as it can be accepted: gated metrics of a REGRESSION whose interval has an end, and counters."""
+def list_losses(cases: Iterable[ReportedCase], choices: ChoicesEntry | None = None) -> tuple[Loss, ...]:
+    """What was lost, as far as it can be accepted: gated metrics of a REGRESSION whose interval has an end, counters, choices.
+
+    A choice goes under its model, as a whole.
+    """
     return tuple(
-        Loss(scenario=case.verdict.scenario, metric=one.name, most_ratio=one.most)
-        for case in cases
-        for one in _find_lost(case)
+        Loss(scenario=place, metric=one.name, most_ratio=one.most)
+        for place, found in _list_lost(cases, choices)
+        for one in found
         if one.most is not None and 0 < one.most < 100
     )
 
 
 @plain(frozen=True, slots=True, kw_only=True)
 class _Lost:
-    """A gated metric or a counter that was lost: by how much, and up to how much that may be accepted; None where no end is."""
+    """A gated metric, a counter or a choice that was lost: by how much, and up to how much that may be accepted; None where no
+    end is.
+    """
 
     name: str
     seen: float
     most: float | None
 
 
+def _list_lost(cases: Iterable[ReportedCase], choices: ChoicesEntry | None) -> Iterator[tuple[str, list[_Lost]]]:
+    """What each REGRESSION and each model lost."""
+    yield from ((case.verdict.scenario, _find_lost(case)) for case in cases if case.verdict.outcome is Outcome.REGRESSION)
+    for one in choices.lost if choices else ():
+        lost = _Lost(name=one.key.removeprefix(FLAG), seen=1.0, most=1.0)
+        yield from ((model, [lost]) for model in dict.fromkeys(model for model, _ in one.cases))
+
+
 def _find_lost(case: ReportedCase) -> list[_Lost]:
     verdict = case.verdict
-    if verdict.outcome is not Outcome.REGRESSION:
-        return []
     metrics = (one for one in verdict.judgements if one.gating and one.outcome is Outcome.REGRESSION)
     return [
         *(_Lost(name=one.metric, seen=abs(one.change or 0.0), most=one.excluded) for one in metrics),
@@ -82,12 +95,12 @@ def _describe_lost(count: Count) -> _Lost:
     return _Lost(name=count.counter, seen=seen, most=seen + abs(count.fails_beyond))
 
 
-def is_accepted(cases: Iterable[ReportedCase], acceptances: Sequence[Acceptance]) -> bool:
-    """Whether each loss of each REGRESSION was accepted in its size. A REGRESSION that names nothing lost never is."""
+def is_accepted(cases: Iterable[ReportedCase], acceptances: Sequence[Acceptance], choices: ChoicesEntry | None = None) -> bool:
+    """Whether each loss was accepted in its size. A REGRESSION that names nothing lost never is."""
     most = {(loss.scenario, loss.metric): loss.most_ratio for found in acceptances for loss in found.losses}
-    lost = [(case.verdict.scenario, _find_lost(case)) for case in cases if case.verdict.outcome is Outcome.REGRESSION]
+    lost = list(_list_lost(cases, choices))
     return bool(lost) and all(
-        found and all(one.seen <= most.get((scenario, one.name), -1.0) for one in found) for scenario, found in lost
+        found and all(one.seen <= most.get((place, one.name), -1.0) for one in found) for place, found in lost
     )
 
 

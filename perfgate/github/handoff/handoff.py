@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
+from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.scenario.schema import Name
@@ -185,6 +186,7 @@ class Handoff:
     itself. `measures_expert_use` says that it was asked for: where it is missing then, the session is void.
 
     `ended_s` is the last moment that its folder knows of, as `WindowEntry.ended_s` counts: servers stop after the last window.
+    `choices` are not the session's: another job of the run asked both arms what they choose, and its words are handed on.
     """
 
     schema: Literal[1]
@@ -204,6 +206,7 @@ class Handoff:
     measures_expert_use: bool = False
     expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
     ended_s: Number = 0.0
+    choices: ChoicesEntry | None = None
 
 
 _NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}

@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from perfgate.errors import HandoffError
 from perfgate.evidence import Answers, Question, Session
+from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.handoff import (
     MAX_PROBLEMS,
     MAX_TEXT,
@@ -134,10 +135,13 @@ _NOT_KERNEL = re.compile(r"[^A-Za-z0-9_:.~]")
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
 
 
-def pack_folder(folder: Path, subject: HandoffSubject) -> bytes:
-    """Turn a result folder into a hand-off. Raise HandoffError when it holds more, or other, than a reader would accept."""
+def pack_folder(folder: Path, subject: HandoffSubject, choices: ChoicesEntry | None = None) -> bytes:
+    """Turn a result folder into a hand-off, with what another job said of the arms' choices.
+
+    Raise HandoffError when it holds more, or other, than a reader would accept.
+    """
     try:
-        content = dump_handoff(_build_handoff(folder, subject))
+        content = dump_handoff(replace(_build_handoff(folder, subject), choices=choices))
     except ValidationError as error:
         raise HandoffError(f"{folder}: {describe(error)}") from None
     parse_handoff(content, str(folder))

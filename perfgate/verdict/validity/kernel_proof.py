@@ -7,6 +7,7 @@ the candidate gets wrong and the base does not voids a session, as a fast kernel
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import TypeVar
 
 from perfgate.core import Arm
@@ -14,6 +15,13 @@ from perfgate.storage.rounding import format_percent
 from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
 
 One = TypeVar("One", Build, Exam)
+
+MEDIAN_TOLD, LARGEST_TOLD = 1.05, 1.25
+"""From which candidate's error over the base's on the report says so: over all cases, and in one of them.
+
+Equal kernels have equal errors. SGLang's fused sum, which rounds after each expert, has 1.16 times its plain sum's in the
+median of 249 cases, and 1.49 times at most.
+"""
 
 
 def check_kernels(proof: KernelProof | None) -> Iterator[str]:
@@ -41,6 +49,7 @@ def describe_proof(proof: KernelProof | None) -> str:
         return "not examined"
     sentences = [_describe_build(build) for build in proof.builds if build.arm == Arm.CANDIDATE.value]
     sentences += [_describe_exam(exam) for exam in proof.exams if exam.arm == Arm.CANDIDATE.value]
+    sentences += [told for base, candidate in _pair(proof.exams) or [] if (told := _describe_loss(base, candidate))]
     return "; ".join([*sentences, *([f"{proof.wheel} built anew, as its sources differ"] if proof.wheel else [])])
 
 
@@ -53,6 +62,19 @@ def _describe_exam(exam: Exam) -> str:
     left_out = f", {len(exam.left_out)} not covered" if exam.left_out else ""
     worst = f" (largest error {format_percent(exam.worst, 0)} of its limit)" if exam.sound else ""
     return f"{exam.implementation} right in {exam.sound} of {exam.judged} cases against the float64 oracle{worst}{left_out}"
+
+
+def _describe_loss(base: Exam, candidate: Exam) -> str:
+    """What the candidate lost of the base's accuracy within the limits; empty where it is about as accurate."""
+    before = {one.name: one.error for one in base.errors}
+    ratios = sorted((one.error / before[one.name], one.name) for one in candidate.errors if before.get(one.name))
+    if not ratios:
+        return ""
+    middle, (largest, case) = median(ratio for ratio, _ in ratios), ratios[-1]
+    if middle < MEDIAN_TOLD and largest < LARGEST_TOLD:
+        return ""
+    times = f"{middle:.2f} times the base's in the median of {len(ratios)} cases, {largest:.2f} times in {case}"
+    return f"{candidate.implementation} is less accurate than the base: its error is {times}"
 
 
 def _pair(found: Sequence[One]) -> list[tuple[One, One]] | None:

@@ -8,11 +8,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from perfgate_moe.exam.mutants.registry import mutant, run_with
+from perfgate_moe.exam.mutants.registry import coarse, mutant, run_with
 from perfgate_moe.layer import reference
 from perfgate_moe.layer.problem import Activation, Problem
 
 BLOCK = 32
+DEEP = 1024
 
 
 def _without_bias(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -167,3 +168,59 @@ def float16_overflow(problem: Problem) -> Tensor:
         return (tensor * 2048).half().float() / 2048
 
     return run_with(problem, store=store)
+
+
+@mutant
+def pairwise_sums_in_16_bits(problem: Problem) -> Tensor:
+    """Slots are summed in pairs, and each sum is rounded to the layer's dtype."""
+    rows = [_one_slot(problem, slot) for slot in range(problem.top_k)]
+    while len(rows) > 1:
+        rows = [sum(rows[start + 1 : start + 2], rows[start]) for start in range(0, len(rows), 2)]
+    return rows[0]
+
+
+def _one_slot(problem: Problem, slot: int) -> Tensor:
+    """What one slot of each token adds, in the layer's dtype."""
+    ids = torch.full_like(problem.topk_ids, -1)
+    ids[:, slot] = problem.topk_ids[:, slot]
+    return reference.staged(replace(problem, topk_ids=ids))
+
+
+@mutant
+def rounded_alpha(problem: Problem) -> Tensor:
+    """Alpha passes through bfloat16."""
+    alpha = float(torch.tensor(problem.activation.alpha).bfloat16())
+    return run_with(problem, activate=_activation_with(alpha=alpha))
+
+
+@mutant
+def inner_columns_to_1024(problem: Problem) -> Tensor:
+    """The second product stops at column 1,024 of the intermediate rows."""
+    return run_with(problem, down=lambda rows, weight, bias: reference.project(rows[:, :DEEP], weight[:, :DEEP], bias))
+
+
+@mutant
+def cut_off_answer(problem: Problem) -> Tensor:
+    """The last bits of the answer are cut off instead of rounded."""
+
+    def store(tensor: Tensor) -> Tensor:
+        return tensor.to(problem.hidden.dtype).float()
+
+    exact = reference.layer(problem, torch.float32, reference.Steps(store=store))
+    answer = exact.to(problem.hidden.dtype)
+    words = answer.view(torch.int16 if answer.element_size() == 2 else torch.int32)
+    # One less of sign and magnitude is the next number towards zero.
+    return torch.where(answer.float().abs() > exact.abs(), (words - 1).view(answer.dtype), answer)
+
+
+@coarse
+def halves_of_the_second_product_in_16_bits(problem: Problem) -> Tensor:
+    """Each half of the second product's terms is summed by itself and rounded to the layer's dtype before both are added."""
+
+    def down(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        half = rows.shape[1] // 2
+        halves = rows[:, :half] @ weight[:, :half].T, reference.project(rows[:, half:], weight[:, half:], bias)
+        first, second = (part.to(problem.hidden.dtype).float() for part in halves)
+        return first + second
+
+    return run_with(problem, down=down)

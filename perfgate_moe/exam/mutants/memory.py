@@ -10,6 +10,7 @@ from perfgate_moe.layer import reference
 from perfgate_moe.layer.problem import Problem
 
 BLOCK = 32
+MANY_ROWS, MANY_COLUMNS = 255, 1024
 
 
 @mutant
@@ -101,3 +102,50 @@ def unstable(problem: Problem) -> Tensor:
     return torch.where(
         torch.rand(answer.shape, device=answer.device) < 0.5, answer, answer * (1 + 2 * torch.finfo(answer.dtype).eps)
     )
+
+
+@mutant
+def zero_rows_from_255(problem: Problem) -> Tensor:
+    """The index of a row has 8 bits: rows from 255 on stay zero."""
+    answer = reference.staged(problem)
+    answer[MANY_ROWS:] = 0
+    return answer
+
+
+@mutant
+def zero_columns_from_1024(problem: Problem) -> Tensor:
+    """One block of threads covers a row: columns from 1,024 on stay zero."""
+    answer = reference.staged(problem)
+    answer[:, MANY_COLUMNS:] = 0
+    return answer
+
+
+@mutant
+def nan_of_a_padded_row(problem: Problem) -> Tensor:
+    """Tokens without any local expert are multiplied by zero, and keep their own NaN."""
+    has_expert = (problem.topk_ids >= 0).any(dim=1, keepdim=True)
+    return torch.where(has_expert, reference.staged(problem), 0 * problem.hidden)
+
+
+_REMEMBERED: dict[tuple[int, ...], Tensor] = {}
+
+
+@mutant
+def remembered_answer(problem: Problem) -> Tensor:
+    """What was computed for buffers is taken to hold as long as the buffers lie where they were."""
+    key = (problem.hidden.data_ptr(), problem.topk_ids.data_ptr(), *problem.hidden.shape)
+    if key not in _REMEMBERED:
+        _REMEMBERED.clear()
+        _REMEMBERED[key] = reference.staged(problem)
+    return _REMEMBERED[key].clone()
+
+
+_WORKSPACE: dict[tuple[torch.dtype, torch.Size], Tensor] = {}
+
+
+@mutant
+def shared_workspace(problem: Problem) -> Tensor:
+    """The answer lies in scratch memory that the next call writes to."""
+    answer = reference.staged(problem)
+    workspace = _WORKSPACE.setdefault((answer.dtype, answer.shape), torch.empty_like(answer))
+    return workspace.copy_(answer)

@@ -17,12 +17,16 @@ from perfgate_moe.layer.reference import Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A wrong implementation and the mistake it makes; one of a format of weights is right for all others."""
+    """A wrong implementation and the mistake it makes; one of a format of weights is right for all others.
+
+    One that `is_coarse` stays within every limit and is told by its error over a sound layer's.
+    """
 
     name: str
     defect: str
     run: Callable[[Problem], Tensor]
     quant: str
+    is_coarse: bool = False
 
     @property
     def implementation(self) -> Implementation:
@@ -34,17 +38,19 @@ _REGISTERED: dict[str, Mutant] = {}
 MUTANTS = MappingProxyType(_REGISTERED)
 
 
-def mutant_of(quant: str) -> Callable[[Callable[[Problem], Tensor]], Callable[[Problem], Tensor]]:
+def mutant_of(quant: str, *, is_coarse: bool = False) -> Callable[[Callable[[Problem], Tensor]], Callable[[Problem], Tensor]]:
     """A decorator that registers wrong implementations under their functions' names; the docstring names the defect."""
 
     def register(run: Callable[[Problem], Tensor]) -> Callable[[Problem], Tensor]:
-        _REGISTERED[run.__name__] = Mutant(name=run.__name__, defect=(run.__doc__ or "").strip(), run=run, quant=quant)
+        defect = (run.__doc__ or "").strip()
+        _REGISTERED[run.__name__] = Mutant(name=run.__name__, defect=defect, run=run, quant=quant, is_coarse=is_coarse)
         return run
 
     return register
 
 
 mutant = mutant_of("none")
+coarse = mutant_of("none", is_coarse=True)
 
 
 def run_with(problem: Problem, **steps: Callable[..., object]) -> Tensor:

@@ -12,6 +12,7 @@ from perfgate_moe.layer import reference
 from perfgate_moe.layer.problem import Problem
 
 BLOCK = 16
+FEW_SLOTS = 8
 
 
 def _with_ids(problem: Problem, ids: Tensor) -> Tensor:
@@ -138,3 +139,55 @@ def dropped_overflow_row(problem: Problem) -> Tensor:
         if len(slots) % BLOCK == 1:
             ids[slots[-1:]] = -1
     return _with_ids(problem, ids.view_as(problem.topk_ids))
+
+
+@mutant
+def expert_ids_in_8_bits(problem: Problem) -> Tensor:
+    """Expert ids are stored as signed 8-bit integers."""
+    return _with_ids(problem, problem.topk_ids.to(torch.int8))
+
+
+@mutant
+def slots_in_16_bits(problem: Problem) -> Tensor:
+    """The index of a slot is an unsigned 16-bit integer: what lies beyond is never launched."""
+    ids = problem.topk_ids.flatten().clone()
+    ids[1 << 16 :] = -1
+    return _with_ids(problem, ids.view_as(problem.topk_ids))
+
+
+@mutant
+def at_most_eight_slots(problem: Problem) -> Tensor:
+    """The combine is written out for eight slots, and a token has more."""
+    ids = problem.topk_ids.clone()
+    ids[:, FEW_SLOTS:] = -1
+    return _with_ids(problem, ids)
+
+
+@mutant
+def capacity_of_twice_the_mean(problem: Problem) -> Tensor:
+    """Scratch holds twice the mean number of slots for each expert, and what an expert has beyond is dropped."""
+    ids = problem.topk_ids.flatten().clone()
+    capacity = 2 * -(-ids.numel() // problem.experts)
+    for expert in range(problem.experts):
+        ids[torch.nonzero(ids == expert).flatten()[capacity:]] = -1
+    return _with_ids(problem, ids.view_as(problem.topk_ids))
+
+
+@mutant
+def scaling_lost_on_input(problem: Problem) -> Tensor:
+    """Where the input is weighed, the end of the second product is skipped whole, and the routed scaling factor with it."""
+    return reference.staged(replace(problem, routed_scaling=1.0) if problem.weight_on_input else problem)
+
+
+@mutant
+def weighted_before_activation(problem: Problem) -> Tensor:
+    """The router weight is applied before the activation instead of after the second product."""
+    out = torch.zeros(problem.out.shape, device=problem.out.device)
+    for expert in range(problem.experts):
+        tokens, slots = torch.nonzero(problem.topk_ids == expert, as_tuple=True)
+        biases = [None if bias is None else bias[expert].float() for bias in (problem.gate_up_bias, problem.down_bias)]
+        rows = reference.project(problem.hidden[tokens].float(), problem.gate_up[expert].float(), biases[0])
+        inner = reference.activate(reference.weigh(rows, problem.topk_weights[tokens, slots]), problem.activation)
+        outer = reference.project(inner.to(problem.hidden.dtype).float(), problem.down[expert].float(), biases[1])
+        reference.combine(out, tokens, outer * problem.routed_scaling)
+    return reference.cast(problem, out)

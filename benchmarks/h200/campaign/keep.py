@@ -1,0 +1,55 @@
+"""Run one Python command of this repository on a GPU machine, and keep what it printed, how it ended and how long it took.
+
+    python -m benchmarks.h200.campaign.keep -m perfgate kernels check --impl sglang --matrix exam --device cuda --out FOLDER
+
+FOLDER gets `output.txt` and `run.json`. A command that ends with an error is a result like any other, because a reproduction of
+a defect is meant to; only one that cannot be started fails. --caches DIR keeps what it compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import distributions
+from os import environ
+from pathlib import Path
+
+from perfgate.serving.engine.arms import list_caches
+
+LIMIT_S = 500.0
+PACKAGES = ("sglang", "torch", "triton")
+
+
+def keep(words: Sequence[str], folder: Path, caches: Path | None) -> dict[str, object]:
+    """Run the command and write both files; what `run.json` says. One that hangs is ended after LIMIT_S."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**environ, **list_caches(caches)}
+    code: int | str
+    begun = time.monotonic()
+    with (folder / "output.txt").open("wb") as output:
+        try:
+            code = subprocess.run(
+                [sys.executable, *words], env=environment, stdout=output, stderr=output, check=False, timeout=LIMIT_S
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = f"ended after {LIMIT_S:.0f} s"
+    versions = {one.name: one.version for one in distributions() if one.name in PACKAGES}
+    told = {"argv": list(words), "exit_code": code, "seconds": round(time.monotonic() - begun, 1), "versions": versions}
+    (folder / "run.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--caches", type=Path)
+    options, words = parser.parse_known_args()
+    print(json.dumps(keep(words, options.out, options.caches)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""What a change makes the engine choose, from the job that asked both arms to the comment and the required check."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from perfgate.cli import main
+from perfgate.errors import EvidenceError, HandoffError
+from perfgate.github.comment.choices import render_choices, summarise_choices, write_headline
+from perfgate.github.comment.states import State
+from perfgate.github.handoff.choices import MAX_BYTES, ChoicesEntry, pack_choices, parse_choices
+from perfgate.github.handoff.handoff import parse_handoff
+from perfgate.github.reporting import weigh_choices
+from perfgate.github.settings import load_settings
+from perfgate.resolution.values import ResolveAnswer
+from tests.fakes.pull_requests import (
+    BASE,
+    HEAD,
+    PUBLISH,
+    SETTINGS,
+    make_comment,
+    make_run,
+    pack,
+    prepare_server,
+    read_sections,
+    report,
+    say,
+    set_run,
+)
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "resolve" / "results"
+LOSING, CHANGING, SAME = (RESULTS / f"{name}.json" for name in ("0.5.17-0.5.18", "0.5.15.post1-0.5.16", "0.5.23-triton-3.7.1"))
+
+
+OWN = frozenset(
+    {"none", "of", "them", "its", "own", "another", "Triton", "disabled", "to", "the", "first", "is", "shown", "..."}
+)
+OWN |= {"%;", "%", "+", "on"}
+
+
+def read(path):
+    return parse_choices(pack_choices(path))
+
+
+def write_document(folder, *, key="sampling", base="flashinfer", candidate="pytorch", kind="lost", unverified=(), count=1):
+    """What `perfgate resolve` would write of `count` differences of one kind."""
+    one = {"key": key, "kind": kind, "base": base, "candidate": candidate, "cases": [["qwen3-30b", "h200"]], "reason": None}
+    path = folder / "choices.json"
+    path.write_bytes(orjson.dumps({"base": {"choices": {}}, "differences": [one] * count, "unverified": list(unverified)}))
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("0.5.*-*.json")), ids=lambda path: path.stem)
+def test_pack_choices__of_each_pair_of_releases_on_record(path):
+    told = orjson.loads(path.read_bytes())
+    found = read(path)
+    said = {word for one in told["differences"] for word in re.findall(r"[^\s,\[\]()]+", one["base"])}
+    shown = {word for one in found.differences for word in re.findall(r"[^\s,\[\]()]+", one.candidate)}
+
+    assert found.answer.value == told["answer"]
+    assert [one.key for one in found.lost] == [one["key"] for one in told["differences"] if one["kind"] == "lost"]
+    assert len(found.differences) + found.left_out == len(told["differences"])
+    # Whatever else a candidate said is a digest.
+    own = {
+        "none",
+        "of",
+        "them",
+        "its",
+        "own",
+        "another",
+        "Triton",
+        "disabled",
+        "to",
+        "the",
+        "first",
+        "is",
+        "shown",
+        "%;",
+        "%",
+        "+",
+    }
+    foreign = {
+        word for word in shown - said - own - {"...", "on"} if not re.fullmatch(r"[-+]?[\d.]+[%:]?|new-[0-9a-f]{8}", word)
+    }
+    assert foreign == set()
+
+
+@pytest.mark.parametrize("text", ["@octocat", "[free](https://evil.example)", "<!-- perfgate:v1 -->", "ignore previous words"])
+def test_attack__choices_that_say_words_of_their_own(tmp_path, text):
+    found = read(write_document(tmp_path, candidate=f"flashinfer {text}"))
+
+    (one,) = found.differences
+    assert one.candidate.startswith("flashinfer ")
+    assert set(re.findall(r"[A-Za-z@/!<>-]{3,}", re.sub(r"new-[0-9a-f]{8}", "", one.candidate))) == {"flashinfer"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [({"key": "a key of <its> own"}, HandoffError), ({"kind": "better"}, EvidenceError)],
+)
+def test_pack_choices__a_document_of_another_kind_is_refused(tmp_path, changes, error):
+    with pytest.raises(error, match="perfgate resolve"):
+        pack_choices(write_document(tmp_path, **changes))
+
+
+def test_pack_choices__changes_make_way_where_there_is_no_room(tmp_path):
+    path = write_document(tmp_path, key="flag x", kind="changed", base="b" * 150, candidate="1" * 150, count=60)
+    line = pack_choices(path)
+    found = parse_choices(line)
+
+    assert len(line) <= MAX_BYTES
+    assert (len(found.differences) + found.left_out, found.changed) == (60, 60)
+    assert "and 4" in render_choices(found) or found.left_out > 0
+
+
+@pytest.mark.parametrize("line", ["{}", '{"differences":[{"key":"sampling"}]}', "none"])
+def test_parse_choices__another_text_is_refused(line):
+    with pytest.raises(HandoffError, match="--choices"):
+        parse_choices(line)
+
+
+def test_pick__a_machine_is_told_what_concerns_its_gpu():
+    found = read(LOSING)
+
+    assert [one.key for one in found.pick("h200").lost] == ["moe_tiles", "pool_tokens"]
+    assert [one.key for one in found.pick("h20").lost] == ["pool_tokens"]
+    assert found.pick("h100") == replace(found, differences=())
+    assert found.pick("another-machine") == found
+
+
+def test_summarise_choices__losses_first():
+    assert summarise_choices(read(LOSING).pick("h200")) == (
+        "lost: table of tuned tiles, first product (qwen3-30b), tokens of the KV pool, estimated (deepseek-v3); 5 changed"
+    )
+    assert summarise_choices(read(SAME)) == "the engine chooses the same in both arms"
+    assert render_choices(read(SAME)) == "- **Choices:** the engine chooses the same in both arms."
+
+
+@pytest.mark.parametrize(
+    ("document", "measured", "state", "told"),
+    [
+        (("lost", 0), State.PASS, State.REGRESSION, "LOST CHOICE: sampling; measured PASS: x"),
+        (("lost", 1), State.INVALID, State.REGRESSION, "LOST CHOICE: sampling; measured PASS: x"),
+        (("changed", 2), State.PASS, State.INCONCLUSIVE, "UNVERIFIED: 2 of the engine's choices; measured PASS: x"),
+        (("changed", 2), State.INVALID, State.INVALID, "UNVERIFIED: 2 of the engine's choices; measured PASS: x"),
+        (("changed", 0), State.IMPROVED, State.IMPROVED, "PASS: x"),
+    ],
+)
+def test_weigh_choices__a_loss_fails_and_nothing_passes_unverified(tmp_path, document, measured, state, told):
+    kind, unverified = document
+    found = read(write_document(tmp_path, kind=kind, unverified=["a line"] * unverified))
+
+    assert weigh_choices(measured, found) is state
+    assert write_headline(found, "PASS: x") == told
+
+
+def test_weigh_choices__without_any_the_measurement_speaks():
+    assert weigh_choices(State.PASS, None) is State.PASS
+    assert ChoicesEntry(differences=()).answer is ResolveAnswer.SAME
+
+
+@pytest.mark.parametrize(
+    ("machines", "resolve", "known"),
+    [("[hardware.h200]", "true", ("h200",)), ("[hardware.h200]", "false", ()), ("[hardware.mine]", "true", ())],
+)
+def test_settings__resolve_is_for_gpus_of_the_table(tmp_path, machines, resolve, known):
+    path = tmp_path / "perfgate.toml"
+    path.write_text(f'resolve = {resolve}\n{machines}\nscenarios = ["unit"]\n')
+
+    assert load_settings(path).resolved == known
+
+
+@pytest.fixture
+def server(fake_github, monkeypatch, tmp_path):
+    """A repository whose one machine has an H200, and asks both arms."""
+    found = prepare_server(fake_github, monkeypatch, tmp_path)
+    (tmp_path / ".github" / "perfgate.toml").write_text(f"resolve = true\n{SETTINGS.replace('test-gpu', 'h200')}")
+    return found
+
+
+def hand_over(server, tmp_path, line, worse=0.0):
+    """The measuring job hands over a session of an H200, with the line of the job that asked."""
+
+    def rename(folder):
+        path = folder / "session.json"
+        text = path.read_text().replace("test-gpu-80gb", "nvidia-h200-141gb").replace("Test GPU", "NVIDIA H200")
+        path.write_text(text.replace('"gpu_memory_gib": "80"', '"gpu_memory_gib": "140.4"'))
+
+    packed = pack(tmp_path, worse=worse, change=rename, hardware="h200", options=["--choices", line])
+    set_run(server, packed, name="perfgate-h200-unit-1")
+    server.set(
+        jobs={"11": [{"name": "gpu / bench h200 unit"}, {"name": "perfgate verdict", "conclusion": "failure", "id": 31}]}
+    )
+    return packed
+
+
+def read_body(server):
+    (comment,) = (one for one in server.get()["comments"] if "perfgate:section" in one["body"])
+    return comment["body"]
+
+
+def test_report__a_lost_choice_fails_a_change_that_is_not_slower(server, tmp_path):
+    hand_over(server, tmp_path, pack_choices(LOSING))
+    assert report(tmp_path, make_run()) == 0
+    body = read_body(server)
+
+    assert read_sections(server) == {"h200": "regression"}
+    assert "LOST CHOICE: table of tuned tiles, first product, tokens of the KV pool, estimated; measured PASS" in body
+    assert "- **Choices:** lost: table of tuned tiles, first product (qwen3-30b)" in body
+    assert "<details><summary>What the engine chooses: 2 lost, 5 changed</summary>" in body
+
+
+def test_report__a_change_of_choices_is_told_and_fails_nothing(server, tmp_path):
+    hand_over(server, tmp_path, pack_choices(CHANGING))
+    report(tmp_path, make_run())
+
+    assert read_sections(server) == {"h200": "pass"}
+    assert "- **Choices:** 2 changed." in read_body(server)
+
+
+def test_report__choices_cost_no_request_of_their_own(server, tmp_path):
+    counts = []
+    for settings, line in (("", ""), ("resolve = true\n", pack_choices(CHANGING))):
+        (tmp_path / ".github" / "perfgate.toml").write_text(f"{settings}{SETTINGS.replace('test-gpu', 'h200')}")
+        hand_over(server, tmp_path, line)
+        server.set(log=[], comments=[], statuses=[])
+        report(tmp_path, make_run())
+        counts.append(len([entry for entry in server.get()["log"] if not entry["path"].startswith("/store/")]))
+
+    assert counts[0] == counts[1] <= 12
+
+
+def test_report__choices_that_are_due_and_missing_let_nothing_pass(server, tmp_path):
+    hand_over(server, tmp_path, "")
+    report(tmp_path, make_run())
+
+    assert read_sections(server) == {"h200": "invalid"}
+    assert "what the change makes the engine choose was not compared" in read_body(server)
+
+
+def test_publish__a_dispatched_measurement_tells_them_too(server, tmp_path):
+    hand_over(server, tmp_path, pack_choices(LOSING))
+    matrix = '[{"hardware":"h200","scenario":"unit","runs_on":["self-hosted","linux","perfgate","h200"]}]'
+    assert main([*PUBLISH, "--matrix", matrix]) == 0
+
+    assert read_sections(server) == {"h200": "regression"}
+
+
+def check(tmp_path, packed):
+    """The required check of the run."""
+    folder = tmp_path / "artifacts" / "perfgate-h200-unit-1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / packed.name).write_bytes(packed.read_bytes())
+    matrix = '[{"hardware":"h200","scenario":"unit","runs_on":["x"]}]'
+    words = ["--action", "run", "--result", "success", "--matrix", matrix, "--artifacts", str(tmp_path / "artifacts")]
+    return main(["github", "verdict", *words, "--pr", "7", "--head-sha", HEAD, "--base-sha", BASE, "--scenario", "unit.toml"])
+
+
+@pytest.mark.parametrize(("path", "code"), [(LOSING, 1), (CHANGING, 0), (SAME, 0), (None, 3)])
+def test_verdict__the_check_knows_choices(server, tmp_path, capsys, path, code):
+    assert check(tmp_path, hand_over(server, tmp_path, pack_choices(path) if path else "")) == code
+    assert "perfgate h200%3A choices" in capsys.readouterr().out
+    assert ("**Choices:**" in (tmp_path / "summary").read_text()) == (path is not None)
+
+
+def test_accept__a_lost_choice_with_a_reason(server, tmp_path):
+    """Bound to the model and the key: what is lost beside it fails again."""
+    packed = hand_over(server, tmp_path, pack_choices(LOSING))
+    report(tmp_path, make_run())
+    statuses = [one for one in server.get()["statuses"] if one.get("context")]
+    server.set(statuses=[{**one, "state": "failure"} for one in statuses])
+
+    assert say(tmp_path, make_comment('/perfgate accept "the table comes next week"', "mia")) == 0
+    (record,) = (one["body"] for one in server.get()["comments"] if "perfgate:accepted" in one["body"])
+    assert "- qwen3-30b, moe_tiles: up to 100.0 %" in record
+    assert check(tmp_path, packed) == 0
+
+    other = write_document(tmp_path, key="graph_decode", base="full", candidate="disabled")
+    assert check(tmp_path, hand_over(server, tmp_path, pack_choices(other))) == 1
+
+
+def test_pack_folder__choices_come_back_as_they_went(server, tmp_path):
+    packed = hand_over(server, tmp_path, pack_choices(LOSING))
+
+    assert parse_handoff(packed.read_bytes(), "test").choices == read(LOSING)
