@@ -60,7 +60,7 @@ _OUTCOMES = {
         exit_code=3,
     ),
     Outcome.PASS: _OutcomeRow(
-        order=3, icon="\N{WHITE HEAVY CHECK MARK}", sentence="not slower, as far as the margins go", exit_code=0
+        order=3, icon="\N{WHITE HEAVY CHECK MARK}", sentence="a loss as large as the margin is excluded", exit_code=0
     ),
     Outcome.IMPROVED: _OutcomeRow(
         order=4, icon="\N{WHITE HEAVY CHECK MARK}", sentence="faster, and nothing slower", exit_code=0

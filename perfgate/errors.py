@@ -36,7 +36,7 @@ class GitHubNotFoundError(GitHubError):
 
 
 class GitHubConflictError(GitHubError):
-    """Somebody else changed what a request was about to change, so that nothing was done."""
+    """Another change came before a request, so that nothing was done."""
 
 
 class GitHubUnavailableError(GitHubError):

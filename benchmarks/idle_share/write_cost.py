@@ -45,8 +45,8 @@ step was shorter than one of a mixture of experts and no figure here is of one.
 
 One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same. Blocks are
 those that ended with all windows of both arms. Many of these sessions ran further blocks
-after the look that had decided: a verdict costs the minutes to its look, the session all of them. The shares are of the
-whole session.
+after the look that had decided. The first column of GPU-minutes ends at that look, the second counts the whole session,
+and so do the shares.
 """
 ALONE = """The last column is what the same windows would cost with a process of `bench_serving` for each of them:
 {extra:.1f} s more a window

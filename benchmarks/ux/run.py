@@ -24,7 +24,7 @@ from perfgate import __version__
 from tests.fakes.requests import build_text
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 120
+LIMIT_S = 400
 SESSIONS = {
     "slower": "benchmarks/h200/serving/results/closed-gpu-3",
     "same": "benchmarks/h200/serving/results/closed-aa-8",
@@ -74,9 +74,10 @@ def _prepare(folder: Path) -> None:
     (folder / "mine.toml").write_text(build_text(**{"calibrate_first = true": "calibrate_first = false"}))
     programs = folder.parent / "bin"
     programs.mkdir()
-    perfgate = programs / "perfgate"
-    perfgate.write_text(f'#!/bin/sh\nexec {sys.executable} -m tests.fakes.run_perfgate "$@"\n')
-    perfgate.chmod(0o755)
+    calls = {"perfgate": "-m tests.fakes.run_perfgate", "stop-at": str(Path(__file__).with_name("stop_at.py"))}
+    for name, words in calls.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        (programs / name).chmod(0o755)
 
 
 def _build_environment(folder: Path, width: int | None) -> dict[str, str]:

@@ -41,6 +41,14 @@ class CheckoutStore:
         """The Python that runs a commit's package."""
         return self.folder / "environments" / sha[:SHORT] / "bin" / "python"
 
+    def fill(self, command: str, sha: str) -> list[str]:
+        """Split a command as a shell would and fill in `{commit}` and `{checkout}`; no shell runs it."""
+        words = {"{commit}": sha, "{checkout}": str(self.find_checkout(sha).resolve())}
+        argv = shlex.split(command)
+        for mark, word in words.items():
+            argv = [part.replace(mark, word) for part in argv]
+        return argv
+
     def has(self, sha: str) -> bool:
         """Whether the files of a commit that was built are still there."""
         return self.find_checkout(sha).is_dir() and (self.engine is None or self.find_python(sha).exists())
@@ -60,7 +68,7 @@ class CheckoutStore:
         log = self.folder / "logs" / f"build-{sha[:SHORT]}.log"
         log.parent.mkdir(exist_ok=True)
         try:
-            code = self.guard.run(fill(self.build, sha, checkout), checkout, log, BUILD_TIMEOUT_S)
+            code = self.guard.run(self.fill(self.build, sha), checkout, log, BUILD_TIMEOUT_S)
         except OSError as error:
             raise InputError(f"--build {self.build}: cannot be run ({error.strerror})") from None
         except subprocess.TimeoutExpired:
@@ -79,12 +87,3 @@ class CheckoutStore:
             build_arm(source, environment, self.engine or Path())
         except RunnerError as error:
             raise CommitError(f"installing: {error}") from None
-
-
-def fill(command: str, sha: str, checkout: Path) -> list[str]:
-    """Split a command as a shell would and fill in `{commit}` and `{checkout}`; no shell runs it."""
-    words = {"{commit}": sha, "{checkout}": str(checkout.resolve())}
-    argv = shlex.split(command)
-    for mark, word in words.items():
-        argv = [part.replace(mark, word) for part in argv]
-    return argv

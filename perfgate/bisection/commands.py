@@ -8,11 +8,10 @@ from math import inf, log
 from pathlib import Path
 from statistics import median
 
-from perfgate.bisection.checkouts import CheckoutStore, fill
 from perfgate.bisection.guard import read_last
 from perfgate.bisection.repository import Commit
 from perfgate.bisection.search import CommitReading
-from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
+from perfgate.bisection.trial import CommitError, PlaceStore, Trial, TrialResult, VoidError
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError, InputError
 from perfgate.metrics import METRICS
@@ -34,7 +33,7 @@ class CommandBench:
     JSON, else a number that improves upwards if `higher`. `margin_log` is the smallest loss to act on, as a log ratio.
     """
 
-    checkouts: CheckoutStore
+    checkouts: PlaceStore
     command: str
     metric: str
     margin_log: float
@@ -64,7 +63,7 @@ class CommandBench:
         """Run the command once and return its log badness."""
         checkout = self.checkouts.find_checkout(commit.sha)
         try:
-            code = self.checkouts.guard.run(fill(self.command, commit.sha, checkout), checkout, output, self.timeout_s)
+            code = self.checkouts.guard.run(self.checkouts.fill(self.command, commit.sha), checkout, output, self.timeout_s)
         except OSError as error:
             raise InputError(f"--command {self.command}: cannot be run ({error.strerror})") from None
         except subprocess.TimeoutExpired:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.record import Record, dump_metrics
 from perfgate.bisection.repository import Line
 from perfgate.bisection.search import GOOD, Answer, Search, SearchRules, Step, plan_next
-from perfgate.bisection.trial import CommitBench, CommitError, Trial, TrialResult, VoidError
+from perfgate.bisection.trial import CommitBench, CommitError, PlaceStore, Trial, TrialResult, VoidError
 from perfgate.serving.progress import Progress
 
 MEASUREMENTS = "measurements"
@@ -24,7 +23,7 @@ class SearchLoop:
     line: Line
     rules: SearchRules
     record: Record
-    checkouts: CheckoutStore
+    checkouts: PlaceStore
     bench: CommitBench
     progress: Progress
     read_clock: Callable[[], float] = time.monotonic

@@ -81,7 +81,7 @@ def _require_whole(repo: Path) -> None:
     if changed:
         count = len(changed.splitlines())
         raise InputError(
-            f"--repo {repo}: {count} changed files belong to no commit, so nobody would measure them; commit or stash"
+            f"--repo {repo}: {count} changed files belong to no commit, so they would not be measured; commit or stash"
         )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perfgate.bisection.checkouts import CheckoutStore
 from perfgate.bisection.repository import Commit
 from perfgate.bisection.search import CommitReading
-from perfgate.bisection.trial import CommitError, Trial, TrialResult, VoidError
+from perfgate.bisection.trial import CommitError, PlaceStore, Trial, TrialResult, VoidError
 from perfgate.core import Arm, Better
 from perfgate.errors import EngineError
 from perfgate.gate.case import fix_noise, load_case
@@ -27,7 +26,7 @@ from perfgate.verdict.validity.admission import admit
 class SessionBench:
     """Serves GOOD and a commit, each from its own environment. `spec` is what both arms have in common."""
 
-    checkouts: CheckoutStore
+    checkouts: PlaceStore
     scenario: Scenario
     text: str
     spec: ArmSpec

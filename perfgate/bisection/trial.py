@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from perfgate.bisection.guard import Guard
 from perfgate.bisection.repository import Commit
 from perfgate.bisection.search import CommitReading
 from perfgate.errors import PerfgateError
@@ -48,3 +49,26 @@ class CommitBench(Protocol):
 
     def measure(self, trial: Trial) -> TrialResult:
         """Measure. Raise VoidError when this says nothing, CommitError when this commit never will."""
+
+
+class PlaceStore(Protocol):
+    """Where the places of a line, by their hashes, are made ready to be measured."""
+
+    @property
+    def guard(self) -> Guard:
+        """What runs commands in them."""
+
+    def find_checkout(self, sha: str) -> Path:
+        """The folder in which a command runs."""
+
+    def find_python(self, sha: str) -> Path:
+        """The Python that runs what is there."""
+
+    def fill(self, command: str, sha: str) -> list[str]:
+        """The words of a command, with what it stands for filled in."""
+
+    def has(self, sha: str) -> bool:
+        """Whether a place is ready."""
+
+    def make(self, sha: str) -> None:
+        """Make it ready. Raise CommitError where that cannot be."""

@@ -34,9 +34,9 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A search that has ended, with where it took place."""
+    """A search that has ended, with where it took place; without a repository its places are packages."""
 
-    repo: Path
+    repo: Path | None
     line: Line
     search: Search
     answer: Answer
@@ -57,10 +57,10 @@ def describe(found: Found) -> dict[str, Any]:
     culprit = found.line.find(answer.found) if answer.found else None
     return {
         "outcome": answer.ending.value,
-        "meaning": MEANINGS[answer.ending],
+        "meaning": MEANINGS[answer.ending] if found.repo else MEANINGS[answer.ending].replace("commit", "package"),
         "reason": answer.reason,
         "culprit": culprit.sha if culprit else None,
-        "command": _write_show(found, culprit) if culprit else None,
+        "command": _write_show(found.repo, culprit) if culprit and found.repo else None,
         "confidence": search.rules.confidence,
         "credible": [found.line.find(place).sha for place in answer.credible],
         "no_fault": answer.belief.none if answer.belief else None,
@@ -154,7 +154,8 @@ def _tell_culprit(found: Found, facts: dict[str, Any]) -> Iterator[str]:
     if answer.found and answer.belief:
         commit = found.line.find(answer.found)
         yield f"culprit: {commit.sha} {plain(commit.subject)}"
-        yield f"posterior {format_percent(answer.belief.places[answer.found - 1])}; to see it: {facts['command']}"
+        shown = f"; to see it: {facts['command']}" if facts["command"] else ""
+        yield f"posterior {format_percent(answer.belief.places[answer.found - 1])}{shown}"
         if commit.is_merge:
             name = commit.short
             yield f"it is a merge: `perfgate bisect $(git merge-base {name}^1 {name}^2) {name}^2` searches what it brought"
@@ -174,5 +175,5 @@ def _tell_cost(facts: dict[str, Any]) -> str:
     )
 
 
-def _write_show(found: Found, culprit: Commit) -> str:
-    return shlex.join(["git", "-C", str(found.repo), "show", culprit.sha])
+def _write_show(repo: Path, culprit: Commit) -> str:
+    return shlex.join(["git", "-C", str(repo), "show", culprit.sha])

@@ -43,7 +43,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "matrix": Entry(module="measuring.matrix", summary="Measure every server under every load: one table, no verdict."),
         "calibrate": Entry(module="measuring.calibrate", summary="Measure A/A blocks and store this machine's noise."),
         "resolve": Entry(module="measuring.resolve", summary="Say what a change makes the engine choose, without a GPU."),
+        "scheduler": Entry(module="measuring.scheduler", summary="Count what a change costs on the host, without a GPU."),
         "bisect": Entry(module="measuring.bisect", summary="Find the commit that made it slower, for a noisy measurement."),
+        "deps": Entry(module="measuring.deps", summary="Find the package of a new lock file that made it slower."),
     },
     "Read results": {
         "list": Entry(module="reading.list", summary="List the results below a folder, the newest first."),

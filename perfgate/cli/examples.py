@@ -26,6 +26,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "completion": ("perfgate completion bash",),
     "demo": ("perfgate demo", "perfgate demo invalid", "perfgate demo regression --live"),
+    "deps": (
+        "perfgate deps base.lock candidate.lock --scenario cpu-moe --budget 60 --out search",
+        "perfgate deps base.lock candidate.lock --command '{python} measure.py' --budget 5 --out search",
+    ),
     "doctor": ("perfgate doctor",),
     "engine bump": ("perfgate engine bump --environments engines --record benchmarks/engines/results",),
     "engine install": ("perfgate engine install", "perfgate engine install 0.5.23 engines/0.5.23"),
@@ -117,6 +121,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runner scrub": ("perfgate runner scrub --slot 0 --processes",),
     "runner status": ("perfgate runner status", "perfgate runner status --prometheus"),
     "scenarios": ("perfgate scenarios", "perfgate scenarios show cpu-moe", "perfgate scenarios new mine.toml --like cpu-moe"),
+    "scheduler": (
+        "perfgate scheduler --base 0.5.15.post1 --candidate ../sglang",
+        "perfgate scheduler --base base/bin/python --candidate head/bin/python --format json",
+    ),
     "schema": ("perfgate schema",),
     "show": ("perfgate show before.jsonl", "perfgate show before.jsonl after.jsonl", "perfgate show - < before.jsonl"),
 }

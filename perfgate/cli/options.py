@@ -29,7 +29,7 @@ add_caches_option = arm_option(
     "--caches",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that nobody else writes.",
+    help="Compile caches of one folder an arm, DIR/base and DIR/candidate, that no other process writes.",
 )
 add_arm_options = add_options(
     arm_option("--python", default=sys.executable, help="Python of both arms (default: the one running perfgate)."),

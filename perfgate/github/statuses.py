@@ -58,7 +58,7 @@ def describe_state(context: str, state: State, url: str) -> CommitStatus:
 
 
 def describe_skip(context: str, url: str) -> CommitStatus:
-    """The status of a commit that nobody asked to measure: a branch may require one of every pull request."""
+    """The status of a commit that no one asked to measure: a branch may require one of every pull request."""
     return CommitStatus(context=context, state="success", description=_NOT_ASKED, url=url)
 
 

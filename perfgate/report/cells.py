@@ -76,7 +76,7 @@ def remark(cells: Sequence[CellResult], rounds: int) -> Iterator[str]:
     first = cells[0].server if cells else ""
     yield from (f"answers of {plain(server)} held against {plain(first)}: {plain(text)}" for server, text in told.items())
     if rounds == 1:
-        yield "one start of each server: the offset of a start looks like a difference between servers; measure more rounds"
+        yield "one start of each server: two starts may differ as much as two servers; measure more rounds"
     yield "levels, and no verdict: differences smaller than start to start mean nothing; `perfgate ab` judges one change"
 
 

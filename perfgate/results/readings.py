@@ -37,7 +37,7 @@ READINGS: dict[str, ReadingKind] = {
         unit="1", meaning="share of samples in which the board's power limit set the clock, as it does on healthy GPUs"
     ),
     "thermal_share": ReadingKind(unit="1", meaning="the part of `throttled_share` that is surely heat"),
-    "gpu_memory_used_bytes": ReadingKind(unit="B", meaning="largest memory in use on one GPU, whoever holds it"),
+    "gpu_memory_used_bytes": ReadingKind(unit="B", meaning="largest memory in use on one GPU, by any process"),
     "server_memory_bytes": ReadingKind(
         unit="B", meaning="resident memory of the server's processes after the window, shared pages counted in each"
     ),

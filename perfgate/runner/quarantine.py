@@ -1,7 +1,7 @@
 """Closed slots: a job that was refused closes its slot for a while, so that the next refused one does not come at once.
 
 The hook runs as the slot's user, so all it can leave is a note in the slot's own folder. Root makes a mark of it when the job
-has ended, in a folder that no job can write: a job can close its own slot, for a while, and nobody else's.
+has ended, in a folder that no job can write: a job can close its own slot, for a while, and no other.
 """
 
 from __future__ import annotations

@@ -163,5 +163,5 @@ def find_user(name: str) -> int:
     except KeyError:
         raise RunnerError(f"--user {name[:40]}: no such user on this machine") from None
     if uid < MIN_UID or uid == os.getuid():
-        raise RunnerError(f"--user {name[:40]}: is root or whoever runs this; give the slot's own user")
+        raise RunnerError(f"--user {name[:40]}: is root, or the user who runs this; give the slot's own user")
     return uid

@@ -411,7 +411,7 @@ def test_report__a_merge_queue_that_is_none(server, tmp_path, capsys, changes):
 @pytest.mark.usefixtures("server")
 def test_report__a_branch_that_is_gone(tmp_path, capsys):
     assert report(tmp_path, make_run(head_repository=None)) == 2
-    assert "is gone; there is nobody to tell" in capsys.readouterr().err
+    assert "is gone; there is nothing to report to" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("server")

@@ -22,7 +22,7 @@ LAYERS = (
     {"scenario", "machine", "evidence"},
     {"readers", "results", "verdict", "check"},
     {"serving", "runner", "report"},
-    {"gate", "bisection", "history", "resolution", "releases"},
+    {"gate", "bisection", "history", "resolution", "releases", "scheduler"},
     {"github"},
     {"cli", "api", "__main__"},
 )

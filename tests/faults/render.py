@@ -33,8 +33,8 @@ window was left, lost or counted twice.
 - *Recorded H200 windows* were measured on an NVIDIA H200 (`benchmarks/h200/serving/results`) and doctored as the row says,
   unless it says that they were measured so. `perfgate check` judges them as it is shipped.
 - *Fake engine* is a server of the tests that tells the times it is told to. These rows start the gate by
-  `tests/fakes/run_perfgate.py`, which changes three things in it: the fake engine stands in SGLang's place (`ENGINES`), nobody
-  asks whether SGLang is installed (`require_engine`), and in the row "port taken" nobody looks whether the port is free
+  `tests/fakes/run_perfgate.py`, which changes three things in it: the fake engine stands in SGLang's place (`ENGINES`), SGLang
+  need not be installed (`require_engine`), and in the row "port taken" it is not tested whether the port is free
   (`find_free_port`). The load generator and, where a row says so, the GPU's driver and the disk are fakes, too.
 - *Real engine on the CPU* is SGLang, started by `perfgate gate` as it is shipped, with the model of `cpu-moe`.
 
@@ -53,7 +53,7 @@ python -m tests.faults.render build/faults.jsonl
 
 NOTES = {
     Kind.SLOW: """The time to ready and the server's memory gate in no shipped scenario: two servers of a block load side by
-side there, so that neither time is a server's own, and how much memory scatters between starts nobody has measured. The rows
+side there, so that neither time is a server's own, and how much memory scatters between starts was not measured. The rows
 that seed a slow start or a growth of memory put that gate into their scenario, as a user would who wants it.
 """,
     Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make nine disjoint pairs, so these rows are nine independent

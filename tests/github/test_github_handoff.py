@@ -24,6 +24,7 @@ from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
 from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record, unpack_profile
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
+from perfgate.results.profiling.attribution import list_ledger
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.results import load_results
 from perfgate.storage.journal import append_line
@@ -234,7 +235,7 @@ def test_handoff__a_proof_that_was_left_out_shows(tmp_path, capsys, scenario_fil
     capsys.readouterr()
     main(["check", str(tmp_path / "out" / SCENARIO.name)])
 
-    assert "kernels   nobody built and examined them" in capsys.readouterr().out
+    assert "kernels   they were not built and examined" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -654,6 +655,9 @@ def test_unpack_profile__a_new_kernel_is_named_by_its_digest(tmp_path, profiled)
         "attention",
     ]
     assert (found.base_us, found.candidate_us) == (326.0, 440.0)
+    calls = profiled["profile"]["base_calls"], profiled["profile"]["candidate_calls"]
+    assert (found.base_calls, found.candidate_calls) == calls
+    assert {part.name for part in list_ledger(found)} == {profiled["profile"]["parts"][1]["digest"], "moe_sum_reduce"}
 
 
 @pytest.mark.parametrize(

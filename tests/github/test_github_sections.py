@@ -51,7 +51,7 @@ def test_render__begins_with_the_mark_and_names_every_section():
     comment = make_comment(make_section("h20"), make_section("h100", state=State.REGRESSION))
 
     assert comment.startswith(f"{MARK}\n")
-    assert "## ✅ pass: not slower, as far as the margins go (h20)" in comment
+    assert "## ✅ pass: a loss as large as the margin is excluded (h20)" in comment
     assert "## ❌ regression: slower (h100)" in comment
     assert "commit aaaaaaaaaaaa, [run 1.1](https://github.com/o/r/actions/runs/1), 2026-11-21T10:00:00Z" in comment
 
@@ -97,7 +97,7 @@ def test_put__another_machines_heading_is_carried_over_as_it_is():
     comment = render(put(parse(posted), make_section("h100")), RUNS)
 
     assert f"## \N{OCTAGONAL SIGN} {HEADLINE} (h20)\n" in comment
-    assert "## \N{WHITE HEAVY CHECK MARK} pass: not slower, as far as the margins go (h100)\n" in comment
+    assert "## \N{WHITE HEAVY CHECK MARK} pass: a loss as large as the margin is excluded (h100)\n" in comment
 
 
 def test_put__the_last_result_moves_into_the_history():

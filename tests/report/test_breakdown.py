@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from markdown_it import MarkdownIt
 
 from perfgate.core import Outcome
 from perfgate.report.table import lay_out, lay_out_markdown
-from perfgate.report.words.breakdown import FASTER_SHOWN, SLOWER_SHOWN, build_breakdown, find_loss
+from perfgate.report.words.breakdown import (
+    FASTER_SHOWN,
+    LEDGER_SHOWN,
+    SLOWER_SHOWN,
+    build_breakdown,
+    describe_ledger,
+    find_loss,
+)
 from perfgate.results.profiling.attribution import Attribution, KernelDifference
 from tests.fakes.verdicts import median
 
@@ -32,6 +41,41 @@ def test_build_breakdown__nothing_and_a_reason():
     assert build_breakdown("t.json.gz: truncated").sentence == (
         "The arms were profiled, but that cannot be read: t.json.gz: truncated."
     )
+
+
+def count_calls(*parts):
+    base, candidate = (sum(getattr(part, f"{arm}_count") for part in parts) for arm in ("base", "candidate"))
+    return replace(make_attribution(*parts), base_calls=base, candidate_calls=candidate)
+
+
+def test_describe_ledger__new_gone_and_more_often():
+    parts = (
+        make_part("moe_sum", base_count=24.0, candidate_count=0.0),
+        make_part("spin", base_count=0.0, candidate_count=24.75),
+        make_part("copy", base_count=3.0, candidate_count=4.0),
+        make_part("attention", base_count=24.0, candidate_count=24.5),
+    )
+
+    assert describe_ledger(count_calls(*parts)) == (
+        " Ledger, 51 calls a step in the base, 53.2 in the candidate: +24.8 spin (new), -24.0 moe_sum (gone), +1.0 copy; "
+        "all others run as often."
+    )
+    assert build_breakdown(count_calls(*parts)).sentence.endswith("all others run as often.")
+
+
+def test_describe_ledger__the_same_calls_and_none_that_were_summed_up():
+    part = make_part("attention", base_count=24.0, candidate_count=24.0)
+
+    assert describe_ledger(count_calls(part)) == (
+        " Both arms call the same kernels as often: 24 calls a step in the base, 24 in the candidate."
+    )
+    assert describe_ledger(make_attribution(part)) == ""
+
+
+def test_describe_ledger__a_long_one_is_cut():
+    parts = [make_part(f"k{number}", base_count=1.0, candidate_count=3.0 + number) for number in range(LEDGER_SHOWN + 3)]
+
+    assert "and 3 more; all others" in describe_ledger(count_calls(*parts))
 
 
 @pytest.mark.parametrize(

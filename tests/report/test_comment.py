@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.ux.sizes import close_folds, count_words
 from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.metrics import METRICS
@@ -179,21 +179,11 @@ def test_comment__a_pull_request_names_commits_and_how_results_are_fetched():
     assert f"{FETCH}\nperfgate explain report/h200/moe-decode median_itl_ms  #" in section
 
 
-def close_folds(comment):
-    """What a reader sees before opening a fold, its titles left out."""
-    depths = itertools.accumulate(line.startswith("<details") - line.startswith("</details") for line in comment.splitlines())
-    lines = zip(depths, comment.splitlines(), strict=True)
-    return "\n".join(line for depth, line in lines if depth == 0 and line != "</details>")
-
-
 @pytest.mark.parametrize("name", [*ANSWERS, "pull-request", "pull-request-two-machines"])
 def test_comment__says_it_in_120_words_and_five_rows_outside_the_folds(name):
-    """Words hold a letter or a digit; a command of the blocks to copy counts as one."""
     shown = close_folds(read_golden(name))
-    prose = re.sub(r"^(perfgate|gh|git) .*?(#|$)", "command ", shown, flags=re.MULTILINE)
-    words = [word for word in re.sub(r"\(http\S+\)|<[^>]+>", "", prose).split() if re.search(r"\w", word)]
 
-    assert len(words) <= 120
+    assert 20 < count_words(shown) <= 120
     assert shown.count("\n| ") <= 6
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 from perfgate.evidence import KernelTime, KernelTrace
-from perfgate.results.profiling.attribution import TOP, attribute, shorten_name, summarise
+from perfgate.results.profiling.attribution import TOP, attribute, list_ledger, shorten_name, summarise
 
 
 def make_trace(**times_us):
     return KernelTrace(kind="kernel", spent={name: KernelTime(time_us=time_us, count=2) for name, time_us in times_us.items()})
+
+
+def count_calls(**calls):
+    return KernelTrace(kind="kernel", spent={name: KernelTime(time_us=8.0, count=count) for name, count in calls.items()})
 
 
 def attribute_steps(base, candidate):
@@ -47,3 +51,29 @@ def test_summarise__instances_of_one_template_are_one_kernel_and_sums_stay():
     assert (short.parts[0].name, short.parts[0].base_us, short.parts[0].candidate_us) == ("moe", 30.0, 60.0)
     assert len(short.parts) <= TOP
     assert (short.base_us, short.candidate_us) == (found.base_us, found.candidate_us)
+
+
+def test_list_ledger__what_one_arm_calls_more_often_a_step():
+    """A call in every second step or fewer is a prefill more or less, and no ledger."""
+    base = count_calls(moe=96, moe_sum=96, select=6, copy=1, attention=96)
+    candidate = count_calls(moe=96, fused=92, select=8, attention=99)
+    found = attribute(base, candidate, base_steps=4, candidate_steps=4)
+
+    assert (found.base_calls, found.candidate_calls) == (73.75, 73.75)
+    told = [(part.name, part.base_count, part.candidate_count) for part in list_ledger(found)]
+    assert told == [("moe_sum", 24.0, 0.0), ("fused", 0.0, 23.0), ("attention", 24.0, 24.75)]
+
+
+def test_summarise__keeps_the_ledger_whatever_it_takes():
+    names = {f"slow{number}": 100.0 for number in range(20)} | {"tiny": 0.1}
+    base = make_trace(**names)
+    candidate = KernelTrace(
+        kind="kernel",
+        spent={name: KernelTime(time_us=time_us * 2, count=2) for name, time_us in names.items() if name != "tiny"}
+        | {"tiny": KernelTime(time_us=0.1, count=9)},
+    )
+    short = summarise(attribute(base, candidate, base_steps=1, candidate_steps=1))
+
+    assert [part.name for part in list_ledger(short)] == ["tiny"]
+    assert len(short.parts) <= 2 * TOP
+    assert (short.base_calls, short.candidate_calls) == (42.0, 49.0)

@@ -62,7 +62,7 @@ def test_check_expectations__difference_needs_both_profiles(tmp_path, arm):
     [problem] = check(tmp_path, expect_fused_sum())
 
     assert len(load_profiles(tmp_path)) == 1
-    assert problem == f"{arm.value}: it was never profiled, so nobody knows whether the path under test ran; measure again"
+    assert problem == f"{arm.value}: it was never profiled, so it is unknown whether the path under test ran; measure again"
 
 
 def test_extend__keeps_differences_of_both():

@@ -45,7 +45,7 @@ def test_end_processes__never_of_root(uid):
         end_processes(uid)
 
 
-@pytest.mark.parametrize(("name", "reason"), [("no-such-user", "no such user"), ("root", "is root or whoever runs this")])
+@pytest.mark.parametrize(("name", "reason"), [("no-such-user", "no such user"), ("root", "is root, or the user who runs this")])
 def test_find_user__refuses(name, reason):
     with pytest.raises(RunnerError, match=reason):
         find_user(name)

@@ -236,7 +236,7 @@ def test_measure__lost_profile_is_missed(tmp_path):
     _, session = load_results(tmp_path / "out")
 
     assert list_problems(session) == (
-        "candidate: it was never profiled, so nobody knows whether the path under test ran; measure again",
+        "candidate: it was never profiled, so it is unknown whether the path under test ran; measure again",
     )
 
 

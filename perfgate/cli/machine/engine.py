@@ -23,7 +23,7 @@ from perfgate.serving.engine.engine_install import PACKAGES, REQUIRED, install_e
 from perfgate.serving.progress import show_progress
 
 FAILED = Outcome.INVALID.exit_code
-"""The exit code where a release lacks something, and nobody has said why."""
+"""The exit code where a release lacks something, and no reason is written down."""
 
 
 @click.group(name="engine")

@@ -108,7 +108,7 @@ def status(kernel_log: Path, style: str) -> int:
 
 @command.command(context_settings={"ignore_unknown_options": True})
 @click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="How many GPUs the command needs.")
-@click.option("--exclusive", is_flag=True, help="The whole host, with nobody beside.")
+@click.option("--exclusive", is_flag=True, help="The whole host, with no other job beside.")
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Seconds to wait."
 )

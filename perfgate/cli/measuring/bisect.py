@@ -20,7 +20,7 @@ from perfgate.bisection.record import SEARCH_FILE, begin
 from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, print_text
-from perfgate.cli.measuring.searching import plan_commanded, plan_served
+from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, option_of
 from perfgate.errors import InputError
 from perfgate.machine.folder_lock import lock_folder
@@ -32,9 +32,13 @@ FOLDER = click.Path(path_type=Path)
 _search_option = option_of("The search")
 _served_option = option_of("With --scenario")
 _commanded_option = option_of("With --command")
-_WHAT = (
+_SUBJECT = (
     _search_option("--scenario", metavar="NAME|FILE", help="Serve each commit, and measure this scenario."),
     _search_option("--command", "shell", metavar="CMD", help="Run this in each commit's checkout: it prints a number or JSON."),
+    _search_option("--repo", type=FOLDER, default=Path(), show_default=True, metavar="PATH", help="The repository."),
+    _search_option("--build", default="", metavar="CMD", help="Run this once in each fresh checkout."),
+)
+SEARCHED = (
     _search_option(
         "--budget",
         type=click.FloatRange(min=0, min_open=True),
@@ -42,19 +46,19 @@ _WHAT = (
         metavar="GPU_MIN",
         help="Minutes of this machine.",
     ),
-    _search_option("--repo", type=FOLDER, default=Path(), show_default=True, metavar="PATH", help="The repository."),
     _search_option("--metric", default="", metavar="M", help="Search by this metric (default: the one that lost most)."),
     _search_option("--confidence", type=click.FloatRange(0.5, 1, max_open=True), default=0.95, show_default=True),
-    _search_option("--build", default="", metavar="CMD", help="Run this once in each fresh checkout."),
     folder_option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of the search."),
     folder_option("--resume", is_flag=True, help="Go on in --out, where a search was cut off or its budget spent."),
     click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True),
 )
-_SERVED = (
+_ENGINE = (
     _served_option("--python", default=sys.executable, help="Python with the engine's dependencies; commits go over it."),
     _served_option(
         "--package", default="", metavar="FOLDER", help="Folder of the package below a checkout (default: python, .)."
     ),
+)
+SERVED = (
     _served_option("--model", type=FOLDER, help="Folder of the scenario's model, where it lies on this machine."),
     _served_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     _served_option(
@@ -62,7 +66,7 @@ _SERVED = (
     ),
     _served_option("--baselines", multiple=True, type=FOLDER, help="Folder of noise bands; repeatable."),
 )
-_COMMANDED = (
+COMMANDED = (
     _commanded_option("--windows", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of --command per arm."),
     _commanded_option("--aa-blocks", type=click.IntRange(min=2), default=4, show_default=True, help="Of GOOD against itself."),
     _commanded_option("--margin", type=click.FloatRange(0, 10, min_open=True), help="Smallest loss to act on [default: 0.03]."),
@@ -81,7 +85,7 @@ _IDLE = {
 @click.command(name="bisect", cls=SectionCommand)
 @click.argument("good")
 @click.argument("bad")
-@add_options(*_WHAT, *_SERVED, *_COMMANDED)
+@add_options(*_SUBJECT, *SEARCHED, *_ENGINE, *SERVED, *COMMANDED)
 def command(good: str, bad: str, **options: Any) -> int:
     """Find the commit after GOOD, up to BAD, that made it slower.
 
@@ -90,9 +94,18 @@ def command(good: str, bad: str, **options: Any) -> int:
     commit is sure enough or the budget is used. Exit code 0 when a culprit was found, 3 when not. After a crash the same
     command with --resume goes on, and so does one with a larger --budget.
     """
-    _check(options)
-    line = read_line(options["repo"], good, bad)
-    with _open(line, options) as loop:
+    check_search(options)
+    return run_search(read_line(options["repo"], good, bad), options, plan_search(options))
+
+
+def plan_search(options: dict[str, Any]) -> SearchPlan:
+    """How the options measure: by serving, or by a command."""
+    return plan_served(options) if options["scenario"] else plan_commanded(options)
+
+
+def run_search(line: Line, options: dict[str, Any], plan: SearchPlan) -> int:
+    """Search a line and print what was found; return the exit code. Without `repo` its places are packages."""
+    with _open(line, options, plan) as loop:
         search, answer = loop.run()
     found = Found(repo=options["repo"], line=line, search=search, answer=answer, record=loop.record)
     if options["style"] == "json":
@@ -102,10 +115,10 @@ def command(good: str, bad: str, **options: Any) -> int:
     return 0 if answer.ending is Ending.FOUND else 3
 
 
-def _check(options: dict[str, Any]) -> None:
+def check_search(options: dict[str, Any]) -> None:
     """Raise InputError for options that do not go together."""
     if (options["scenario"] is None) == (options["shell"] is None):
-        raise InputError("bisect: give either --scenario, to serve each commit, or --command, to run one in its checkout")
+        raise InputError("give either --scenario, to serve each of them, or --command, to run one there")
     if options["metric"] and options["metric"] not in METRICS:
         raise InputError(f"--metric {options['metric']}: no such metric; one of {', '.join(METRICS)}")
     _refuse_idle("--scenario" if options["scenario"] else "--command")
@@ -137,12 +150,11 @@ def _check_words(name: str, text: str) -> None:
 
 
 @contextmanager
-def _open(line: Line, options: dict[str, Any]) -> Iterator[SearchLoop]:
+def _open(line: Line, options: dict[str, Any], plan: SearchPlan) -> Iterator[SearchLoop]:
     """Lock the folder, begin its record or go on with it, and put together what measures."""
     folder: Path = options["out"]
     if options["resume"] and not (folder / SEARCH_FILE).exists():
         raise InputError(f"{folder}: holds no search to go on with; leave --resume out to begin one")
-    plan = plan_served(options) if options["scenario"] else plan_commanded(options)
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(folder))
         record = begin(folder, _fix(line, options) | plan.facts, resume=options["resume"])

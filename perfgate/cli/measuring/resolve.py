@@ -67,9 +67,7 @@ def parse_accepted(given: tuple[str, ...]) -> dict[str, str]:
     """Reasons by key, of `KEY: reason`. Raise InputError for a key that cannot be lost and for one without a reason."""
     accepted = {}
     for text in given:
-        key, _, reason = (part.strip() for part in text.partition(":"))
-        if not reason:
-            raise InputError(f"--accept {text!r}: has no reason; write 'KEY: reason'")
+        key, reason = split_reason(text)
         name, _, model = key.partition("@")
         if name not in RULES and not name.startswith(FLAG):
             raise InputError(f"--accept {key}: is no key that can be lost; choose one of {', '.join(RULES)}")
@@ -77,3 +75,11 @@ def parse_accepted(given: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--accept {key}: no model {model}; choose one of {', '.join(MODELS)}")
         accepted[key] = reason
     return accepted
+
+
+def split_reason(text: str) -> tuple[str, str]:
+    """Key and reason of `KEY: reason`. Raise InputError where there is no reason."""
+    key, _, reason = (part.strip() for part in text.partition(":"))
+    if not reason:
+        raise InputError(f"--accept {text!r}: has no reason; write 'KEY: reason'")
+    return key, reason

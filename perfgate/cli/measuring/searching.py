@@ -14,7 +14,7 @@ from perfgate.bisection.commands import CommandBench
 from perfgate.bisection.guard import Guard
 from perfgate.bisection.search import SearchRules
 from perfgate.bisection.sessions import SessionBench
-from perfgate.bisection.trial import CommitBench
+from perfgate.bisection.trial import CommitBench, PlaceStore
 from perfgate.core import Better
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
@@ -36,8 +36,8 @@ class SearchPlan:
 
     facts: dict[str, Any]
     rules: SearchRules
-    build_checkouts: Callable[[Guard], CheckoutStore]
-    build_bench: Callable[[CheckoutStore, Progress], CommitBench]
+    build_checkouts: Callable[[Guard], PlaceStore]
+    build_bench: Callable[[PlaceStore, Progress], CommitBench]
 
 
 def plan_served(options: dict[str, Any]) -> SearchPlan:

@@ -28,7 +28,7 @@ CHECK = "perfgate verdict"
 def answer_comment(github: GitHub, payload: Mapping[str, Any], settings: Settings, now: str) -> str:
     """Do what a comment asks for, and answer with a reaction and a comment; return the answer.
 
-    Raise InputError for a command, author or commit that does not do, after the author was told. Whoever has no right at all
+    Raise InputError for a command, author or commit that does not do, after the author was told. An author without any right
     gets a reaction alone: strangers must not make the bot write.
     """
     repository, number = find_repository(payload, "repository.full_name"), find_number(payload, "issue.number")
@@ -121,7 +121,7 @@ def _explain(request: CommandRequest) -> str:
 
 
 def _link_run(request: CommandRequest, status: CommitStatus) -> str:
-    """Where it was measured. Whoever may set a status writes its address: only numbers are taken from it."""
+    """Where it was measured. An account that may set a status writes its address: only numbers are taken from it."""
     run, attempt = status.order
     return f" ([run]({request.target.runs_url}/{run}/attempts/{attempt}))" if run else ""
 

@@ -66,7 +66,7 @@ def cancel(request: CommandRequest) -> str:
 
 
 def _start(request: CommandRequest, task: Task, head_sha: str, said: str, **more: str) -> str:
-    """Dispatch, in the name of who asks: a token of a job has none, and GPU-minutes are on somebody's account."""
+    """Dispatch, in the name of who asks: a token of a job has none, and GPU-minutes are on a person's account."""
     repository, command = request.target.repository, request.command
     ended = cancel_overtaken(request.github, repository, request.number, request.head) if task is Task.MEASURE else ()
     inputs = {
@@ -86,7 +86,7 @@ def _start(request: CommandRequest, task: Task, head_sha: str, said: str, **more
 def _resolve(request: CommandRequest, ref: str) -> str:
     """The commit of a branch or tag of the repository, or a commit by all its digits. Raise InputError where there is none.
 
-    A pull request's own ref is neither, and so names no fork's code that nobody has read.
+    A pull request's own ref is neither, and so names no fork's code that was not read.
     """
     place = f"/repos/{request.target.repository}/commits"
     for path in (ref,) if is_sha(ref) else (f"heads/{ref}", f"tags/{ref}"):

@@ -1,4 +1,4 @@
-"""`/perfgate ...` as somebody wrote it: one line of known words, read into what is asked for. Pure."""
+"""`/perfgate ...` as it was written: one line of known words, read into what is asked for. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CommentCommand:
 def parse_command(comment: str, hardware: tuple[str, ...], scenarios: tuple[str, ...]) -> CommentCommand | None:
     """Read a command, as USAGE has them, from the first line of a comment; None when it is none.
 
-    Raise InputError for a command with a word that is neither known nor a commit with all its digits: whoever writes the code
+    Raise InputError for a command with a word that is neither known nor a commit with all its digits: who writes the code
     makes two commits with the same first twelve in seconds, and shows one of them.
     """
     line = comment.strip().splitlines()[0].strip() if comment.strip() else ""

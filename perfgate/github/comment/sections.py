@@ -104,7 +104,7 @@ def put(
 
     Of one commit an answer outranks every announcement, and a later run an earlier one: an event that measures nothing (another
     label, say) must neither wipe an answer out nor keep one back. Raise StaleError for what is outranked. What stood in `known`
-    outranks nothing: whoever gives it has asked the commit's statuses, which a forged comment cannot change.
+    outranks nothing: the caller has asked the commit's statuses, which a forged comment cannot change.
     """
     old = sections.get(new.hardware)
     if old is None:

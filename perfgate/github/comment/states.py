@@ -98,7 +98,7 @@ _STATES = {
     State.AWAITING: _StateRow(
         order=(Outcome.INCONCLUSIVE.order, 1),
         icon="\N{RAISED HAND}",
-        sentence="waits for a maintainer: this code comes from a fork, so somebody reads it before it runs on a GPU",
+        sentence="waits for a maintainer: this code comes from a fork, so a person reads it before it runs on a GPU",
     ),
     State.RUNNING: _StateRow(order=(Outcome.INCONCLUSIVE.order, 2), icon="\N{HOURGLASS WITH FLOWING SAND}", sentence="running"),
     State.PLANNED: _StateRow(

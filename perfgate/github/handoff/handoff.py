@@ -129,7 +129,7 @@ class AnswerEntry:
 class KernelEntry:
     """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
 
-    Such a one crosses as the digest of its name alone: no text that a change chose is shown to anybody.
+    Such a one crosses as the digest of its name alone: no text that a change chose is shown.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_:.~]{0,72}$")]
@@ -142,12 +142,14 @@ class KernelEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ProfileEntry:
-    """What profiles of both arms said: sums over all kernels or operators, and those that differ most."""
+    """What profiles of both arms said: sums over all kernels or operators, and those that differ most in time or calls."""
 
     kind: Literal["kernel", "operator"]
     base_us: Number
     candidate_us: Number
-    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=TOP)]
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=2 * TOP)]
+    base_calls: Number = 0.0
+    candidate_calls: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -180,6 +180,8 @@ def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
         kind=found.kind,
         base_us=found.base_us,
         candidate_us=found.candidate_us,
+        base_calls=found.base_calls,
+        candidate_calls=found.candidate_calls,
         parts=tuple(
             KernelEntry(
                 name=_NOT_KERNEL.sub("_", part.name)[:72] if part.base_count else "",
@@ -208,7 +210,12 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
         for part in entry.parts
     )
     found = Attribution(
-        kind=entry.kind, parts=tuple(sorted(parts, key=rank)), base_us=entry.base_us, candidate_us=entry.candidate_us
+        kind=entry.kind,
+        parts=tuple(sorted(parts, key=rank)),
+        base_us=entry.base_us,
+        candidate_us=entry.candidate_us,
+        base_calls=entry.base_calls,
+        candidate_calls=entry.candidate_calls,
     )
     store_numbers(folder, found)
 

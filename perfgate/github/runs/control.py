@@ -50,7 +50,7 @@ def list_dispatched(github: GitHub, repository: str, pull_request: int) -> tuple
 def list_measuring(github: GitHub, repository: str, pull_request: int, head_sha: str) -> set[int]:
     """The unfinished runs that measure for a pull request: those that its events started for its head, and the dispatched ones.
 
-    GitHub says what they are. A status names a run too, and whoever may set one can name any run of the repository.
+    GitHub says what they are. A status names a run too, and an account that may set one can name any run of the repository.
     """
     by_event = _list_unfinished(github, repository, PULL, event="pull_request", head_sha=head_sha)
     started = {number for run in by_event if isinstance(number := run.get("id"), int)}
@@ -65,7 +65,7 @@ def _list_unfinished(github: GitHub, repository: str, file: str, **query: str) -
 
 
 def read_run(run: Mapping[str, object]) -> DispatchedRun | None:
-    """What a run measures by its title; None for one that nobody dispatched, as of the merge queue."""
+    """What a run measures by its title; None for one that was not dispatched, as of the merge queue."""
     match = _TITLE.fullmatch(str(run.get("display_title")))
     number = run.get("id")
     if match is None or run.get("event") != _EVENT or not isinstance(number, int):
@@ -121,7 +121,7 @@ def retry_died(github: GitHub, run: WorkflowRun, jobs: Jobs, died: Sequence[str]
 def is_wanted(github: GitHub, repository: str, run: Mapping[str, object]) -> bool:
     """Whether a dispatched run's result would still be shown: its pull request is open, and at the commit that it measures.
 
-    A comparison names its commits itself. A run without perfgate's title is nobody's.
+    A comparison names its commits itself. A run without perfgate's title belongs to none.
     """
     if (found := read_run(run)) is None:
         return False

@@ -84,7 +84,7 @@ def identify(github: GitHub, payload: Mapping[str, Any]) -> WorkflowRun:
         raise InputError("event: workflow_run.event: only runs of pull requests and of the merge queue are reported")
     owner, branch = find(payload, "workflow_run.head_repository.owner.login"), find(payload, "workflow_run.head_branch")
     if not isinstance(owner, str) or not isinstance(branch, str):
-        raise StaleError("the repository or branch that this run measured is gone; there is nobody to tell")
+        raise StaleError("the repository or branch that this run measured is gone; there is nothing to report to")
     pulls = github.list_all(f"/repos/{repository}/pulls", head=f"{owner}:{branch}", state="open")
     matching = [
         pull for pull in pulls if find(pull, "head.sha") == head_sha and find(pull, "base.repo.full_name") == repository

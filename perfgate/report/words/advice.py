@@ -125,10 +125,10 @@ def _list_keeps(session: Session, purpose: str, *options: str) -> Iterator[Comma
 
 def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
     """Name the metric that blocks, and the cheapest thing that settles it."""
-    power = Command(line=write_command("power", "--scenario", name_scenario(session)), purpose="what more blocks find")
+    commands = tuple(_list_outlooks(verdict, session))
     doubtful = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
     if not doubtful:
-        return Advice(sentence="measure A/B blocks: this evidence decides nothing.", commands=(power,))
+        return Advice(sentence="measure A/B blocks: this evidence decides nothing.", commands=commands)
     offset = float(verdict.policy.get("usual_offset_log", 0.0))
     needs = [(_count_needed(one.judgement, verdict.blocks, offset), wording.title(one.judgement)) for one in doubtful]
     most, title = max(needs, key=lambda need: need[0] or AFFORDABLE_BLOCKS**2)
@@ -138,14 +138,20 @@ def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]
             f"{title} is undecided, and {count} it. Cheapest: store more sessions of equal arms, fix its noise, widen "
             "its margin, or show it without gating (advisory = true)."
         )
-        return Advice(sentence=sentence, commands=(power,))
+        return Advice(sentence=sentence, commands=commands)
     minutes = _measure_block(session)
     costs = "" if minutes is None else f" ({most * minutes:.0f} minutes)"
     sentence = (
         f"{title} is undecided. Cheapest: plan looks up to {most} blocks{costs}, enough if the change seen is true; repeating "
         "until it passes proves nothing."
     )
-    return Advice(sentence=sentence, commands=(power,))
+    return Advice(sentence=sentence, commands=commands)
+
+
+def _list_outlooks(verdict: Verdict, session: Session) -> Iterator[Command]:
+    """`power` reads stored noise, and has nothing to say of a scenario without any."""
+    if verdict.policy.get("aa_blocks", 0):
+        yield Command(line=write_command("power", "--scenario", name_scenario(session)), purpose="what more blocks find")
 
 
 def _count_needed(judgement: Judgement, blocks: int, offset: float) -> int | None:

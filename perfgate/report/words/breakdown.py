@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from perfgate.core import Judgement, Outcome
 from perfgate.report.table import Table
 from perfgate.report.words import wording
-from perfgate.results.profiling.attribution import Attribution, KernelDifference, shorten_name
+from perfgate.results.profiling.attribution import Attribution, KernelDifference, list_ledger, shorten_name
 from perfgate.storage.rounding import format_percent
 
-SLOWER_SHOWN, FASTER_SHOWN = 8, 4
+SLOWER_SHOWN, FASTER_SHOWN, LEDGER_SHOWN = 8, 4, 8
 # Names of C++ templates fill pages; what tells them apart stands at their beginning.
 NAME_SHOWN = 72
 STEP_METRICS = ("median_itl_ms", "mean_itl_ms", "mean_tpot_ms")
@@ -42,9 +42,28 @@ def build_breakdown(found: Attribution | str | None, judgements: Sequence[Judgem
     sentence = (
         f"{describe_where(found, loss_us)} All {found.kind}s of one forward step take {found.base_us:,.1f} us in the base and "
         f"{found.candidate_us:,.1f} us in the candidate ({change}), by one small profiled window each: it tells where time "
-        "goes, not how sure that is. Waiting, launching and the network are in no row."
+        f"goes, not how sure that is. Waiting, launching and the network are in no row.{describe_ledger(found)}"
     )
     return Breakdown(where=describe_where(found, loss_us), sentence=sentence, table=tabulate_parts(found, loss_us))
+
+
+def describe_ledger(found: Attribution) -> str:
+    """Say which kernels one arm calls more often, as a sentence behind others; empty where calls were not summed up."""
+    if not found.base_calls:
+        return ""
+    ledger = list_ledger(found)
+    calls = f"{_count(found.base_calls)} calls a step in the base, {_count(found.candidate_calls)} in the candidate"
+    if not ledger:
+        return f" Both arms call the same {found.kind}s as often: {calls}."
+    told = ", ".join(_tell_calls(part) for part in ledger[:LEDGER_SHOWN])
+    more = f" and {len(ledger) - LEDGER_SHOWN} more" if len(ledger) > LEDGER_SHOWN else ""
+    return f" Ledger, {calls}: {told}{more}; all others run as often."
+
+
+def _tell_calls(part: KernelDifference) -> str:
+    """One line of the ledger: "+24.8 spin (new)"."""
+    fate = " (new)" if not part.base_count else " (gone)" if not part.candidate_count else ""
+    return f"{part.candidate_count - part.base_count:+.1f} {wording.shorten(part.name, NAME_SHOWN)}{fate}"
 
 
 def find_loss(judgements: Sequence[Judgement]) -> float | None:

@@ -126,7 +126,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.versions = versions
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        """A spec for what nobody else found."""
+        """A spec for what no other finder found."""
         del path, target
         if fullname.partition(".")[0] in self.versions:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from perfgate.errors import EvidenceError
@@ -38,13 +38,16 @@ class Attribution:
     """Both arms' profiled windows, kernel by kernel. Times are microseconds per forward step and rank.
 
     `parts` that got slower stand first, the most slower one at the head; then those that got faster, the fastest first.
-    `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`.
+    `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`; so are
+    `base_calls` and `candidate_calls`, calls per forward step and rank, which are 0 where an older version summed none up.
     """
 
     kind: TraceKind
     parts: tuple[KernelDifference, ...]
     base_us: float
     candidate_us: float
+    base_calls: float = 0.0
+    candidate_calls: float = 0.0
 
 
 def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int) -> Attribution:
@@ -73,25 +76,43 @@ def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, can
         parts=tuple(sorted(parts, key=rank)),
         base_us=base.total_us / base_steps,
         candidate_us=candidate.total_us / candidate_steps,
+        base_calls=sum(spent.count for spent in base.spent.values()) / base_steps,
+        candidate_calls=sum(spent.count for spent in candidate.spent.values()) / candidate_steps,
     )
 
 
 TOP = 8
-"""Kernels that are handed over: those that a reader's eye goes to."""
+"""Kernels that are handed over for their time, and as many more for their calls: those that a reader's eye goes to."""
+
+FEW_CALLS = 0.5
+"""Calls a step by which two profiles of one build may differ: a prefill more or less in one small window. Those of two recorded
+sessions differed by up to that in kernels that neither change touched."""
 
 
 def summarise(found: Attribution) -> Attribution:
     """The parts that say most under short names: instances of one template are one kernel; the sums stay whole.
 
-    Slower ones take three places of four, for faster ones hide a loss as well.
+    Slower ones take three places of four, for faster ones hide a loss as well. Those of the ledger follow.
     """
-    merged: dict[str, list[KernelDifference]] = {}
-    for part in found.parts:
-        merged.setdefault(shorten_name(part.name), []).append(part)
-    parts = sorted((_merge(name, alike) for name, alike in merged.items()), key=rank)
+    parts = sorted(_merge_alike(found.parts), key=rank)
     slower = [part for part in parts if part.difference_us > 0][: TOP * 3 // 4]
     faster = [part for part in parts if part.difference_us <= 0][: TOP - len(slower)]
-    return replace(found, parts=(*slower, *faster))
+    called = [part for part in list_ledger(found)[:TOP] if part not in slower and part not in faster]
+    return replace(found, parts=tuple(sorted((*slower, *faster, *called), key=rank)))
+
+
+def list_ledger(found: Attribution) -> tuple[KernelDifference, ...]:
+    """The kernels, under short names, that one arm calls more often a step than the other, the largest difference first."""
+    merged = _merge_alike(found.parts)
+    told = (part for part in merged if abs(part.candidate_count - part.base_count) > FEW_CALLS)
+    return tuple(sorted(told, key=lambda part: (-abs(part.candidate_count - part.base_count), part.name)))
+
+
+def _merge_alike(parts: Iterable[KernelDifference]) -> list[KernelDifference]:
+    merged: dict[str, list[KernelDifference]] = {}
+    for part in parts:
+        merged.setdefault(shorten_name(part.name), []).append(part)
+    return [_merge(name, alike) for name, alike in merged.items()]
 
 
 def _merge(name: str, alike: Sequence[KernelDifference]) -> KernelDifference:

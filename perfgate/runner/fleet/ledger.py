@@ -1,7 +1,7 @@
 """Who ran what for how many GPU-minutes: one line a job, written by root when the job has ended, readable by everybody.
 
 The hook notes in the slot's folder which run the job belongs to, and a job can change that note. So root asks GitHub which job
-ran on the runner that the slot had registered; what GitHub does not confirm is written as unverified, on nobody's account but
+ran on the runner that the slot had registered; what GitHub does not confirm is written as unverified, on no account but
 the machine's.
 """
 
@@ -80,7 +80,7 @@ def build_note(job: RunnerJob, environment: Mapping[str, str]) -> Note:
             user=user,
         )
     except ValueError:
-        raise RunnerError("GITHUB_RUN_ID, GITHUB_RUN_ATTEMPT or the event: say no run, so nobody's time is counted") from None
+        raise RunnerError("GITHUB_RUN_ID, GITHUB_RUN_ATTEMPT or the event: say no run, so no time is counted") from None
 
 
 def _find_user(told: Mapping[str, Any]) -> str:

@@ -158,7 +158,7 @@ def _plan_clock(mhz: int) -> PlannedFile:
 def format_policy(site: Site) -> str:
     """Write a first `runner.toml`: who is let in, and one slot a GPU."""
     if not site.repositories:
-        raise InputError("--repository: name at least one, OWNER/NAME; nobody else's jobs are let in")
+        raise InputError("--repository: name at least one, OWNER/NAME; jobs of other repositories are refused")
     quote = ", ".join
     head = _POLICY.format(
         repositories=quote(f'"{name}"' for name in site.repositories), networks=quote(f'"{name}"' for name in site.networks)

@@ -125,7 +125,7 @@ def verify_units(plan: HostPlan, root: Path) -> str:
     """Let systemd read the units that were written. Raise RunnerError for what it does not understand."""
     tool = shutil.which("systemd-analyze")
     if tool is None:
-        return "verify: systemd-analyze is not installed, so nobody has read the units yet"
+        return "verify: systemd-analyze is not installed, so the units are not verified yet"
     units = [str(_below(root, UNITS / name)) for name in plan.units]
     done = _SYSTEM.run([tool, "verify", "--man=no", *units])
     told = [line for line in done.errors.splitlines() if "perfgate-" in line and _UNINSTALLED not in line]
@@ -165,7 +165,7 @@ def list_steps(plan: HostPlan, root: Path) -> Iterator[str]:
     yield from _judge_engine(root)
     key = _below(root, "/etc/perfgate/app.pem")
     if key.exists() and key.stat().st_mode & 0o077:
-        yield f"open {key}: others may read it; chmod 400 it, and make a new key if anybody else has an account here"
+        yield f"open {key}: others may read it; chmod 400 it, and make a new key if others have an account here"
     config = _below(root, CONFIG)
     if config.exists() and "\n[registration]" not in config.read_text(encoding="utf-8"):
         yield f"missing [registration] in {config}: its comment says where the numbers stand"

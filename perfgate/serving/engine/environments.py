@@ -1,4 +1,4 @@
-"""Build one arm: an environment that runs a checkout's code over the machine's engine.
+"""Build one arm: an environment that runs a checkout's code, or other versions of packages, over the machine's engine.
 
 Dependencies come from the engine's environment, so that both arms share every wheel and neither downloads one. Building runs
 the checkout's code: it happens as the job's user, and both arms are built the same way.
@@ -7,6 +7,7 @@ the checkout's code: it happens as the job's user, and both arms are built the s
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfgate.errors import InputError, RunnerError
@@ -25,12 +26,26 @@ def build_arm(source: Path, target: Path, engine: Path) -> Path:
         raise InputError(f"{source}: holds no pyproject.toml; give the folder of the package, for SGLang its python/")
     if target.exists():
         raise InputError(f"{target}: is there already; an arm is built new")
+    python = lay_over(target, engine)
+    install_over(python, ["--no-index", "--no-build-isolation", str(source)])
+    return python
+
+
+def lay_over(target: Path, engine: Path) -> Path:
+    """Make an empty environment at `target` that finds all that `engine`, a Python, finds; return its Python.
+
+    Raise RunnerError with the last line of what failed.
+    """
     _PYTHON.call([str(engine), "-m", "venv", "--without-pip", str(target)], name="venv")
     python = target / "bin" / "python"
     paths = json.loads(_PYTHON.call([str(engine), "-c", _PATHS], name="engine").text)
     (own,) = json.loads(_PYTHON.call([str(python), "-c", _PATHS], name="arm").text)[:1]
     # Of two packages of one name the arm's own folder wins, as it comes first on the path.
     (Path(own) / "engine.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
-    options = ["--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed", "--disable-pip-version-check"]
-    _PYTHON.call([str(python), "-m", "pip", "install", "--quiet", *options, str(source)], name="pip")
     return python
+
+
+def install_over(python: Path, wanted: Sequence[str]) -> None:
+    """Install what is `wanted`, words of pip's, and nothing that it requires. Raise RunnerError with pip's last line."""
+    options = ["--no-deps", "--ignore-installed", "--disable-pip-version-check"]
+    _PYTHON.call([str(python), "-m", "pip", "install", "--quiet", *options, *wanted], name="pip")

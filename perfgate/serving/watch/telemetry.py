@@ -187,7 +187,7 @@ class Telemetry:
         if self._gpu is None or lost <= MAX_LOST_SHARE * total:
             return None
         return (
-            f"telemetry is incomplete: {lost} of {total} samples of the GPU were lost, so nobody knows what disturbed "
+            f"telemetry is incomplete: {lost} of {total} samples of the GPU were lost, so it is unknown what disturbed "
             f"the window ({ticks.failures[-1]})"
         )
 

@@ -104,7 +104,7 @@ def check_identity(session: Session, limits: AdmissionLimits) -> Iterator[str]:
             f"workload {scenario.workload_hash}: judge it by the scenario it was measured with, or measure again"
         )
     for arm in sorted({window.arm for window in session.windows} - session.fingerprints.keys()):
-        yield f"the {arm.value} arm has no fingerprint, so nobody knows what it ran on; measure again"
+        yield f"the {arm.value} arm has no fingerprint, so what it ran on is unknown; measure again"
     if len(session.fingerprints) == len(Arm):
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in (*hardware_differences(base, candidate), *host_differences(base, candidate)):

@@ -40,7 +40,7 @@ def _check_kernels(expect: Expect, profiles: Sequence[KernelProfile]) -> Iterato
     found = {profile.arm: profile for profile in profiles}
     for arm in Arm:
         if arm not in found and (arm is Arm.CANDIDATE or expect.is_difference):
-            yield f"{arm.value}: it was never profiled, so nobody knows whether the path under test ran; measure again"
+            yield f"{arm.value}: it was never profiled, so it is unknown whether the path under test ran; measure again"
             return
     profile = found[Arm.CANDIDATE]
     trace = profile.trace

@@ -1,0 +1,1 @@
+"""Whether `perfgate deps` names the slow package among those that were bumped."""

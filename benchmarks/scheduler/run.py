@@ -1,0 +1,171 @@
+"""Seed one change at a time into a copy of the installed engine's scheduler, and compare the copies with an unchanged one.
+
+    python -m benchmarks.scheduler.run nothing loop sync log
+    python -m benchmarks.scheduler.run nothing --times 120 --busy
+
+Needs valgrind and the CPU engine, no GPU. A seed is run under callgrind and without; each run is a line of results.jsonl, and
+what is there already counts, so that a run that was cut off goes on. With `--busy` a loop that does nothing else runs beside
+it, as a neighbour would. Each run of a seed is held against one of the unchanged copy, and of that copy each second run against
+the one before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from perfgate.resolution.arms import find_source
+from perfgate.resolution.values import Kind
+from perfgate.scheduler.ask import WindowLine, count_instructions, drive, find_valgrind, gather, prepare
+from perfgate.scheduler.judge import compare_work
+from perfgate.scheduler.values import CostComparison, HostWork
+
+RESULTS = Path(__file__).with_name("results.jsonl")
+KINDS = ("events", "instructions")
+PLACE = "srt/managers/scheduler.py"
+ANCHOR = "        self.publish_load_snapshot(force=batch.forward_mode.is_extend())\n"
+"""A line that every step runs once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSeed:
+    """Lines that every step runs besides its own, and the key that must be lost by them; none where nothing must."""
+
+    lines: tuple[str, ...]
+    key: str = ""
+
+
+SEEDS = {
+    "nothing": SchedulerSeed(lines=()),
+    # 360 turns of an empty loop are 3 % of a step, 2.23 million instructions for 16 sequences; 120 turns are 1 %.
+    "loop": SchedulerSeed(lines=("for _ in range(360):", "    pass"), key="scheduler.decode_step.instructions"),
+    "short loop": SchedulerSeed(lines=("for _ in range(120):", "    pass")),
+    "sync": SchedulerSeed(lines=("self.device_module.synchronize()",), key="scheduler.decode_step.host_reads"),
+    "read": SchedulerSeed(lines=("batch.seq_lens.max().item()",), key="scheduler.decode_step.host_reads"),
+    "log": SchedulerSeed(
+        lines=('logger.info(f"Step {self.forward_ct}: {len(batch.reqs)} requests, {len(self.waiting_queue)} wait")',),
+        key="scheduler.decode_step.log_records",
+    ),
+}
+
+
+def plant(seed: SchedulerSeed, folder: Path) -> Path:
+    """A tree of the installed engine with the seed in it: one file is written, all others are links."""
+    spec = find_spec("sglang")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("no sglang is installed here: perfgate engine install")
+    engine = Path(spec.submodule_search_locations[0])
+    source, target = engine, folder / "sglang"
+    for name in Path(PLACE).parts:
+        target.mkdir()
+        for entry in source.iterdir():
+            if entry.name != name:
+                (target / entry.name).symlink_to(entry)
+        source, target = source / name, target / name
+    text = source.read_text(encoding="utf-8")
+    if text.count(ANCHOR) != 1:
+        raise SystemExit(f"{source}: {ANCHOR.strip()!r} does not stand in it once")
+    target.write_text(text.replace(ANCHOR, "".join(f"        {line}\n" for line in seed.lines) + ANCHOR), encoding="utf-8")
+    return folder
+
+
+@contextmanager
+def keep_busy(*, is_busy: bool) -> Iterator[None]:
+    """A neighbour that uses one core."""
+    if not is_busy:
+        yield
+        return
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
+        try:
+            yield
+        finally:
+            neighbour.kill()
+
+
+def run_seed(name: str, kind: str) -> dict[str, Any]:
+    """One run of a seeded tree, as a line of the results."""
+    begun_s, used = time.monotonic(), os.times()
+    with tempfile.TemporaryDirectory(prefix="perfgate-seed-") as made:
+        folder = prepare(Path(made))
+        (folder / "tree").mkdir()
+        source = find_source(str(plant(SEEDS[name], folder / "tree")), sys.executable, option="seed")
+        if kind == "instructions":
+            lines: Sequence[WindowLine] = count_instructions(source, folder, find_valgrind())
+        else:
+            lines = drive(source, folder, ("cpu", "events")).readings
+    now = os.times()
+    windows = {key: runs[0] for key, runs in gather(source, "", [lines]).runs.items()}
+    return {
+        "seed": name,
+        "kind": kind,
+        "load": round(os.getloadavg()[0], 1),
+        "cpu_s": round(now.children_user + now.children_system - used.children_user - used.children_system, 1),
+        "wall_s": round(time.monotonic() - begun_s, 1),
+        "windows": windows,
+    }
+
+
+def read_works(lines: Sequence[Mapping[str, Any]], name: str) -> list[HostWork]:
+    """The runs of a seed, each with its instructions and its events; those of which only one kind is there are left out."""
+    kinds = [[line["windows"] for line in lines if line["seed"] == name and line["kind"] == kind] for kind in KINDS]
+    return [
+        HostWork(name=name, version="", runs={key: (tuple(values),) for one in pair for key, values in one.items()})
+        for pair in zip(*kinds, strict=False)
+    ]
+
+
+def compare_seed(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[CostComparison]:
+    """The comparisons of a seed: with the unchanged copy, or of that one with itself."""
+    works, unchanged = read_works(lines, name), read_works(lines, "nothing")
+    pairs = zip(works[::2], works[1::2], strict=False) if name == "nothing" else zip(unchanged, works, strict=False)
+    return (compare_work(base, candidate, {}) for base, candidate in pairs)
+
+
+def describe_comparison(name: str, comparison: CostComparison) -> dict[str, Any]:
+    """What was found, and whether it is what was predicted."""
+    lost = {
+        one.key: round(one.more / one.base, 5) if one.base else one.more
+        for one in comparison.differences
+        if one.kind is Kind.LOST
+    }
+    predicted = SEEDS[name].key
+    told = {"seed": name, "answer": comparison.answer.value, "lost": lost, "unverified": comparison.unverified}
+    return told | {"as_predicted": predicted in lost if predicted else not lost}
+
+
+def main() -> int:
+    """Run what is missing; exit code 1 where a comparison is not as predicted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", nargs="*", choices=SEEDS)
+    parser.add_argument("--times", type=int, default=1, help="runs of each seed and kind, those that are there included")
+    parser.add_argument("--kind", choices=KINDS, help="this kind of run alone")
+    parser.add_argument("--busy", action="store_true", help="keep one core busy meanwhile")
+    given = parser.parse_args()
+    lines = [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()] if RESULTS.exists() else []
+    for name, kind in product(given.seeds, [given.kind] if given.kind else KINDS):
+        done = sum(line["seed"] == name and line["kind"] == kind for line in lines)
+        for _ in range(given.times - done):
+            with keep_busy(is_busy=given.busy):
+                lines.append(run_seed(name, kind) | {"busy": given.busy})
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(lines[-1]) + "\n")
+    found = [describe_comparison(name, comparison) for name in SEEDS for comparison in compare_seed(lines, name)]
+    for one in found:
+        print(one)
+    return int(not all(one["as_predicted"] for one in found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,176 @@
+"""Let arms drive their host parts: runs for CPU time and events in ABBA, then one of each under callgrind, at the same time."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from perfgate.engines.sglang_releases import STAND_IN, STAND_IN_NAME
+from perfgate.errors import EngineError, InputError
+from perfgate.machine.tools import Tool
+from perfgate.resolution.arms import Source
+from perfgate.scheduler.values import HostWork
+from perfgate.serving.model.tiny_model import write_tiny_model
+from perfgate.storage.schema import adapt
+
+PROBE = Path(__file__).with_name("probe")
+# The folder of the probe leaves the path before anything else is imported: an arm finds no module of perfgate's.
+_PROGRAM = f"import sys; sys.path.insert(0, {str(PROBE.parent)!r}); import probe.drive as drive; sys.path.pop(0); drive.main()"
+_PYTHON = Tool(timeout_s=1800.0, missing=EngineError, failed=EngineError, hint="give a Python with torch and the engine")
+_HINT = "install valgrind (apt-get install valgrind)"
+
+MODEL = "tiny-qwen3-moe"
+ARGS = (
+    *("--device", "cpu", "--attention-backend", "torch_native", "--dtype", "bfloat16", "--disable-cuda-graph"),
+    *("--context-length", "1024", "--max-total-tokens", "65536", "--max-running-requests", "16"),
+    *("--mem-fraction-static", "0.3", "--random-seed", "1"),
+)
+LOAD = {"batch": 16, "steps": 40, "windows": 2, "requests": 48, "output": 8, "words": 48}
+"""A window is as many steps as lie between two lines of the engine's log, so that each holds one."""
+
+# Addresses, hashes and threads are what could differ between two runs of the same code.
+_SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "SGLANG_USE_CPU_ENGINE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "PATH": "/usr/bin:/bin",  # the engine asks lscpu
+}
+_CALLGRIND = ("--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--quiet")
+_DUMP = re.compile(
+    r"(?ms)^desc: Trigger: Client Request: (?P<part>\w+) (?P<unit>\w+) (?P<count>\d+)$.*?^totals: (?P<total>\d+)$"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowLine:
+    """What one window of a part did, a unit."""
+
+    part: str
+    unit: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveAnswer:
+    """What a driven engine answers: its windows in their order, or why there are none."""
+
+    sglang: str = ""
+    readings: tuple[WindowLine, ...] = ()
+    error: str = field(default="")
+
+
+def measure_arms(base: Source, candidate: Source) -> tuple[HostWork, HostWork]:
+    """What the host parts of both arms cost for the same load.
+
+    Raise InputError where this machine has no valgrind or is no x86-64, EngineError where an arm cannot be driven.
+    """
+    valgrind = find_valgrind()
+    sources = (base, candidate)
+    with tempfile.TemporaryDirectory(prefix="perfgate-scheduler-") as made, ThreadPoolExecutor(len(sources)) as pool:
+        folder = prepare(Path(made))
+        runs: list[list[DriveAnswer]] = [[], []]
+        for number in (0, 1, 1, 0):
+            runs[number].append(drive(sources[number], folder, ("cpu", "events")))
+        counted = list(pool.map(lambda source: count_instructions(source, folder, valgrind), sources))
+    first, second = (
+        gather(source, runs[number][0].sglang, [counted[number]], [run.readings for run in runs[number]])
+        for number, source in enumerate(sources)
+    )
+    return first, second
+
+
+def prepare(folder: Path) -> Path:
+    """Put what a driven engine needs into a folder: the model, a home of its own, stand-ins for packages of kernels."""
+    (folder / "home").mkdir()
+    (folder / "stand_ins").mkdir()
+    (folder / "stand_ins" / STAND_IN_NAME).write_text(STAND_IN, encoding="utf-8")
+    write_tiny_model(folder / "model", MODEL)
+    return folder
+
+
+def find_valgrind() -> str:
+    """The program that counts. Raise InputError where there is none, or where the request to it is not known."""
+    if platform.machine() != "x86_64":
+        raise InputError(f"{platform.machine()}: instructions are counted on x86-64 alone; use such a machine")
+    found = shutil.which("valgrind")
+    if found is None:
+        raise InputError(f"valgrind: not found; {_HINT}")
+    return found
+
+
+def count_instructions(source: Source, folder: Path, valgrind: str) -> list[WindowLine]:
+    """Instructions of one arm's windows, by a run under callgrind in a prepared folder. Raise EngineError as `drive` does."""
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        drive(source, folder, ("instructions",), before=(valgrind, *_CALLGRIND, f"--callgrind-out-file={made}/out"))
+        return read_dumps(Path(made))
+
+
+def read_dumps(folder: Path) -> list[WindowLine]:
+    """The windows in callgrind's files, in the order in which they were written. Raise EngineError where one cannot be read."""
+    windows = []
+    for number in range(1, sum(1 for _ in folder.glob("out.*")) + 1):
+        file = folder / f"out.{number}"
+        found = _DUMP.search(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+        if found is None:
+            raise EngineError(f"callgrind, window {number}: its file has no label or no total; is this valgrind 3.15 or newer?")
+        instructions = int(found["total"]) / int(found["count"])
+        windows.append(WindowLine(part=found["part"], unit=found["unit"], values={"instructions": instructions}))
+    return windows
+
+
+def drive(
+    source: Source,
+    folder: Path,
+    meters: Sequence[str],
+    *,
+    before: Sequence[str] = (),
+    load: Mapping[str, int] = LOAD,
+) -> DriveAnswer:
+    """Drive an arm once, in a prepared folder; `before` are words that its command line begins with.
+
+    Raise EngineError, with what the engine said, where it cannot be driven.
+    """
+    places = {"model": str(folder / "model"), "stand_ins": str(folder / "stand_ins")}
+    request = {**places, "args": ARGS, "meters": meters, "load": load}
+    home = folder / "home"
+    settings = {**_SETTINGS, "HOME": str(home), "CUDA_HOME": str(home)}
+    if source.folder is not None:
+        settings["PYTHONPATH"] = str(source.folder)
+    clean = ["/usr/bin/env", "-i", f"--chdir={home}", *(f"{name}={value}" for name, value in settings.items())]
+    python = shutil.which(source.python) or source.python
+    name = f"{source.name}, driven without a forward pass"
+    done = _PYTHON.call([*clean, *before, python, "-c", _PROGRAM], name=name, content=json.dumps(request).encode())
+    try:
+        told = adapt(DriveAnswer).validate_json(done.text)
+    except ValidationError:
+        raise EngineError(f"{name}: its answer cannot be read ({done.last}); is it SGLang?") from None
+    if told.error:
+        raise EngineError(f"{name}: {told.error[:300]}")
+    return told
+
+
+def gather(source: Source, version: str, *kinds: Sequence[Sequence[WindowLine]]) -> HostWork:
+    """One arm's windows by key: of each kind of run several, of each run the windows in their order."""
+    by_key: dict[str, list[tuple[float, ...]]] = defaultdict(list)
+    for runs in kinds:
+        for run in runs:
+            windows: dict[str, list[float]] = defaultdict(list)
+            for line in run:
+                for name, value in line.values.items():
+                    windows[f"{line.part}.{line.unit}.{name}"].append(value)
+            for key, values in windows.items():
+                by_key[key].append(tuple(values))
+    return HostWork(name=source.name, version=version, runs={key: tuple(runs) for key, runs in by_key.items()})

@@ -1,0 +1,55 @@
+"""A comparison of host work as lines for people and as one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from perfgate.resolution.values import Kind, ResolveAnswer
+from perfgate.scheduler.rules import PARTS, RULES, UNITS
+from perfgate.scheduler.values import CostComparison, CostDifference, HostWork
+from perfgate.storage.rounding import format_percent
+
+_SENTENCES = {
+    ResolveAnswer.LOST: "the host does more; accept it with --accept 'KEY: reason', or mend it",
+    ResolveAnswer.UNVERIFIED: "what did not repeat was not compared",
+    ResolveAnswer.CHANGED: "no limit was passed",
+    ResolveAnswer.SAME: "the host does the same in both arms",
+}
+
+
+def write_lines(comparison: CostComparison) -> Iterator[str]:
+    """What both arms cost a unit, a line a part; then one line a difference, losses first; the answer."""
+    base, candidate = comparison.base, comparison.candidate
+    yield f"scheduler: {base.name} -> {candidate.name}"
+    for part, name in PARTS.items():
+        for unit, words in UNITS.items():
+            yield f"  {name}, {words}: {_tell_cost(base, f'{part}.{unit}')} -> {_tell_cost(candidate, f'{part}.{unit}')}"
+    yield from (_write_difference(one) for one in comparison.differences)
+    yield from (f"unverified  {line}" for line in comparison.unverified)
+    counts = [f"{sum(one.kind is kind for one in comparison.differences)} {kind.value}" for kind in Kind]
+    yield f"{comparison.answer.value}: {', '.join(counts)}; {_SENTENCES[comparison.answer]}"
+
+
+def _tell_cost(arm: HostWork, key: str) -> str:
+    instructions, cpu_us = (arm.find_value(f"{key}.{name}") for name in ("instructions", "cpu_us"))
+    return f"{instructions / 1e6:.3f} M instructions, {cpu_us:.0f} us"
+
+
+def _write_difference(one: CostDifference) -> str:
+    share = f" ({format_percent(one.more / one.base, is_signed=True)})" if one.base else ""
+    reason = f"; accepted: {one.reason}" if one.reason else ""
+    return f"{one.kind.value}  {one.key} ({RULES[one.key].means}): {one.base:,.10g} {one.more:+,.10g}{share}{reason}"
+
+
+def write_document(comparison: CostComparison) -> dict[str, Any]:
+    """The comparison as JSON values."""
+    return {
+        "schema": 1,
+        "answer": comparison.answer.value,
+        "base": asdict(comparison.base),
+        "candidate": asdict(comparison.candidate),
+        "differences": [asdict(one) for one in comparison.differences],
+        "unverified": list(comparison.unverified),
+    }

@@ -1,0 +1,53 @@
+"""What an arm's host parts cost, and how two arms differ, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from perfgate.resolution.values import Kind, ResolveAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWork:
+    """What an arm's host parts did, by key (`rules.RULES`): of each run of the same load one number a window, in its order."""
+
+    name: str
+    version: str
+    runs: Mapping[str, tuple[tuple[float, ...], ...]]
+
+    def find_value(self, key: str) -> float:
+        """The median over all windows."""
+        return median(value for run in self.runs[key] for value in run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostDifference:
+    """One line: a key, its value in the base, and how much more the candidate has. `reason` is why a loss is accepted."""
+
+    key: str
+    kind: Kind
+    base: float
+    more: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostComparison:
+    """Two arms side by side: differences, losses first; what did not repeat, a line each."""
+
+    base: HostWork
+    candidate: HostWork
+    differences: tuple[CostDifference, ...]
+    unverified: tuple[str, ...]
+
+    @property
+    def answer(self) -> ResolveAnswer:
+        """The verdict."""
+        kinds = {one.kind for one in self.differences}
+        if Kind.LOST in kinds:
+            return ResolveAnswer.LOST
+        if self.unverified:
+            return ResolveAnswer.UNVERIFIED
+        return ResolveAnswer.CHANGED if kinds else ResolveAnswer.SAME

@@ -1,0 +1,35 @@
+"""The installed engine's own scheduler, driven without a forward pass."""
+
+import sys
+
+import pytest
+
+from benchmarks.scheduler.run import SEEDS, plant
+from perfgate.resolution.arms import find_source
+from perfgate.scheduler.ask import drive, gather, prepare
+
+LOAD = {"batch": 4, "steps": 8, "windows": 1, "requests": 6, "output": 4, "words": 12}
+
+
+@pytest.fixture
+def measure(tmp_path):
+    def measure_one(given):
+        source = find_source(str(given), sys.executable, option="--base")
+        told = drive(source, folder, ("cpu", "events"), load=LOAD)
+        return gather(source, told.sglang, [told.readings])
+
+    folder = prepare(tmp_path)
+    return measure_one
+
+
+def test_drive__the_engine_serves_all_requests_and_one_more_wait_a_step_is_counted(measure, tmp_path):
+    (tmp_path / "seeded").mkdir()
+
+    base, seeded = measure(sys.executable), measure(plant(SEEDS["sync"], tmp_path / "seeded"))
+
+    key = "scheduler.decode_step.host_reads"
+    assert seeded.find_value(key) == base.find_value(key) + 1
+    same = {name for name in base.runs if "cpu_us" not in name and "host_reads" not in name}
+    assert {name: base.runs[name] for name in same} == {name: seeded.runs[name] for name in same}
+    assert base.find_value("scheduler.decode_step.cpu_us") > 0
+    assert base.find_value("scheduler.round.steps") >= 2 * 4  # six requests of four tokens over four clients: two rounds

@@ -1,0 +1,103 @@
+"""Arms are driven in processes of their own; what they and callgrind leave is read, or refused in one line."""
+
+import sys
+
+import pytest
+
+from perfgate.errors import EngineError, InputError
+from perfgate.resolution.arms import Source
+from perfgate.scheduler import ask
+
+HEAD = "# callgrind format\nversion: 1\nevents: Ir\n"
+
+
+def write_dump(folder, number, label="scheduler decode_step 40", total="89328658"):
+    text = f"{HEAD}desc: Trigger: Client Request: {label}\n\nfn=(1) step\n1 5\n\ntotals: {total}\n"
+    (folder / f"out.{number}").write_text(text)
+
+
+def make_source(folder, network=""):
+    """An arm whose package is there and is not the engine."""
+    package = folder / "sglang" / "srt" / "utils"
+    package.mkdir(parents=True)
+    for place in (package, package.parent, package.parent.parent):
+        (place / "__init__.py").touch()
+    (package / "network.py").write_text(network)
+    return Source(name="tree", python=sys.executable, folder=folder)
+
+
+def prepare(folder):
+    for name in ("home", "stand_ins"):
+        (folder / name).mkdir()
+    return folder
+
+
+def test_read_dumps__instructions_a_unit_in_the_order_of_the_files(tmp_path):
+    for number in range(1, 11):
+        write_dump(tmp_path, number, total=f"{40 * number}")
+    write_dump(tmp_path, 11, label="tokenizer_manager request 48", total="91519488")
+
+    *steps, request = ask.read_dumps(tmp_path)
+
+    assert [line.values["instructions"] for line in steps] == list(range(1, 11))
+    assert (request.part, request.unit, request.values) == ("tokenizer_manager", "request", {"instructions": 1906656.0})
+
+
+@pytest.mark.parametrize(
+    "content", ["", HEAD, f"{HEAD}totals: 5\n", f"{HEAD}desc: Trigger: Client Request: scheduler decode_step 40\n"]
+)
+def test_read_dumps__a_file_without_label_or_total(tmp_path, content):
+    write_dump(tmp_path, 1)
+    (tmp_path / "out.2").write_text(content)
+
+    with pytest.raises(EngineError, match="window 2"):
+        ask.read_dumps(tmp_path)
+
+
+def test_read_dumps__a_file_that_is_missing_between_others(tmp_path):
+    write_dump(tmp_path, 1)
+    write_dump(tmp_path, 3)
+
+    with pytest.raises(EngineError, match="window 2"):
+        ask.read_dumps(tmp_path)
+
+
+def test_drive__a_tree_that_lacks_the_place_of_the_channels(tmp_path):
+    source = make_source(tmp_path / "tree")
+
+    with pytest.raises(EngineError, match=r"tree, driven .*: LookupError: sglang\.srt\.utils\.network has no get_zmq_socket"):
+        ask.drive(source, prepare(tmp_path), ("cpu",))
+
+
+def test_drive__a_python_that_dies_without_an_answer(tmp_path):
+    source = make_source(tmp_path / "tree", network="import os\nos._exit(0)\n")
+
+    with pytest.raises(EngineError, match="its answer cannot be read"):
+        ask.drive(source, prepare(tmp_path), ("cpu",))
+
+
+def test_find_valgrind__without_one(monkeypatch):
+    monkeypatch.setattr(ask.shutil, "which", lambda _: None)
+    monkeypatch.setattr(ask.platform, "machine", lambda: "x86_64")
+
+    with pytest.raises(InputError, match="apt-get install valgrind"):
+        ask.find_valgrind()
+
+
+def test_find_valgrind__on_another_machine(monkeypatch):
+    monkeypatch.setattr(ask.platform, "machine", lambda: "aarch64")
+
+    with pytest.raises(InputError, match=r"aarch64: .* on x86-64 alone"):
+        ask.find_valgrind()
+
+
+def test_gather__runs_by_key_each_with_its_windows_in_order():
+    source = Source(name="tree", python=sys.executable)
+    windows = [
+        ask.WindowLine(part="scheduler", unit="request", values={"copies": value, "cpu_us": 1.0}) for value in (2.0, 3.0)
+    ]
+
+    work = ask.gather(source, "0.5.23", [windows[:1]], [windows, windows[::-1]])
+
+    assert work.runs["scheduler.request.copies"] == ((2.0,), (2.0, 3.0), (3.0, 2.0))
+    assert (work.name, work.version) == ("tree", "0.5.23")
