@@ -80,6 +80,8 @@ def _write(shown: Sequence[Shown], absent: Sequence[Absent]) -> Iterator[str]:
     yield from (f"| {_link(one.url)} | {one.size} | {one.reason} |" for one in absent)
     yield ""
     yield "`python -m benchmarks.museum.run NAME` runs an exhibit and its twin, `python -m benchmarks.museum.render` this page."
+    yield "`python -m benchmarks.museum.trial broken` tries the CPU's patches in one server, and"
+    yield "`python -m benchmarks.museum.history NAME FOLDER` makes a git repository in which one commit brings the fault."
     yield "An exhibit needs the engine of its machine: `perfgate engine install` for `cpu`, SGLang and one GPU for `h200`."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,7 +28,8 @@ from perfgate.serving.model.location import locate_model
 from perfgate.serving.progress import show_progress
 
 REQUESTS, TOKENS = 8, 24
-TIMEOUT_S = 300.0
+TIMEOUT_S = 800.0
+"""A trial asks whether patches run, not how fast; a start beside other work takes many times as long as alone."""
 
 
 @click.command()
@@ -61,7 +63,8 @@ def serve(names: tuple[str, ...], variant: Variant, museum: Museum) -> str:
         spec = ArmSpec(python=museum.python, env={"PYTHONPATH": path, VARIABLE: asked})
         log = museum.home / f"trial-{variant}.log"
         log.unlink(missing_ok=True)
-        with Server(spec.build_launch(scenario, model), log, reaper) as server:
+        launch = replace(spec.build_launch(scenario, model), ready_timeout_s=TIMEOUT_S)
+        with Server(launch, log, reaper) as server:
             server.wait_ready()
             server.flush_cache()
             with ThreadPoolExecutor(REQUESTS) as pool:

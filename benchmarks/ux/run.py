@@ -25,6 +25,8 @@ from tests.fakes.requests import build_text
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 400
+SHOWN = 3
+"""Lines of output that a log keeps of a task."""
 SESSIONS = {
     "slower": "benchmarks/h200/serving/results/closed-gpu-3",
     "same": "benchmarks/h200/serving/results/closed-aa-8",
@@ -164,7 +166,7 @@ def _write(results: list[tuple[Task, Done, str]]) -> Iterator[str]:
     yield ""
     for task, done, _ in results:
         said = ESCAPES.sub("", done.said).strip().splitlines()
-        shown = [*said[:6], f"... {len(said) - 6} lines more"] if len(said) > 7 else said
+        shown = [*said[:SHOWN], f"... {len(said) - SHOWN} lines more"] if len(said) > SHOWN + 1 else said
         yield from (f"## {task.number}. {task.wish}", "", "```text", *(line[:200] for line in shown), "```", "")
 
 

@@ -10,7 +10,6 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
-COLOURS = 64
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync", "--no-first-run"]
 
 
@@ -25,6 +24,6 @@ def open_browser() -> Iterator[Browser]:
             browser.close()
 
 
-def save_small(picture: Path) -> None:
-    """Keep the colours that letters, lines and pale fields need."""
-    Image.open(picture).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
+def save_small(picture: Path, colours: int) -> None:
+    """Keep as many colours as letters, lines and pale fields need."""
+    Image.open(picture).convert("RGB").quantize(colours, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)

@@ -39,6 +39,7 @@ h3 { font-size: 17px; } sub { color: var(--quiet); vertical-align: baseline; } o
   height: 34lh; overflow: hidden; margin: 0; padding: 0; }
 """
 WIDTHS = {"comment": 1290, "comment-dark": 1290, "comment-mail": 660}
+COLOURS = 32
 
 
 def draw(folder: str, out: Path) -> None:
@@ -59,12 +60,10 @@ def draw(folder: str, out: Path) -> None:
             file = Path(place) / f"{name}.html"
             file.write_text(f"<!doctype html><meta charset='utf-8'><style>{STYLE}</style>{shown}", encoding="utf-8")
             scheme = "dark" if name == "comment-dark" else "light"
-            page = browser.new_page(
-                viewport={"width": WIDTHS[name], "height": 600}, color_scheme=scheme, device_scale_factor=1.5
-            )
+            page = browser.new_page(viewport={"width": WIDTHS[name], "height": 600}, color_scheme=scheme)
             page.goto(file.as_uri())
             page.locator("body").screenshot(path=out / f"{name}.png")
-            save_small(out / f"{name}.png")
+            save_small(out / f"{name}.png", COLOURS)
             write_digest(out / f"{name}.png", folder, text)
 
 

@@ -33,7 +33,7 @@ def draw(folder: str, picture: Path) -> None:
         clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
         page.screenshot(path=picture, full_page=True, clip=clip)
         part = cut_page(page_file.read_text(encoding="utf-8"))
-    save_small(picture)
+    save_small(picture, 32)
     write_digest(picture, folder, part)
 
 

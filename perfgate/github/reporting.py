@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -177,15 +177,23 @@ def _judge_machine(
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
     chosen = render_choices(choices) if choices else ""
+    unasked = _tell_unasked(result.unasked)
     if cases:
-        comment = build_comment(cases, find_room(options.machines) - len(lines) - len(chosen) - 4)
+        room = find_room(options.machines) - len(lines) - len(chosen) - len(unasked) - 6
+        comment = build_comment(cases, room)
         is_told = has_verdicts_words(state, is_whole=not remarks)
         headline, body = (comment.headline, comment.body) if is_told else ("", comment.render())
         headline = write_headline(choices, headline) if choices and headline else headline
-    whole = "\n\n".join(filter(None, (lines, chosen, body.strip("\n")))).strip()
+    whole = "\n\n".join(filter(None, (lines, chosen, body.strip("\n"), unasked))).strip()
     section = build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
     losses = list_losses(cases, choices)[:16] if is_slower else ()
     return replace(section, entry=replace(section.entry, losses=losses))
+
+
+def _tell_unasked(scenarios: Sequence[str]) -> str:
+    """One line on what the settings have for this machine and the run was not to measure; empty where that is nothing."""
+    names = ", ".join(f"`{name}`" for name in scenarios)
+    return f"Not measured in this run, and not judged: {names}." if names else ""
 
 
 def weigh_choices(state: State, choices: ChoicesEntry | None) -> State:

@@ -133,6 +133,18 @@ def test_publish__speaks_of_the_machines_that_were_admitted(server, tmp_path):
     assert read_sections(server) == {"test-gpu": "pass", "h20": "invalid"}
 
 
+def test_publish__names_what_the_run_was_not_to_measure(server, tmp_path):
+    told = SETTINGS.replace('["unit"]', '["unit", "cpu-moe", "cpu-moe-c1"]')
+    assert told != SETTINGS
+    (tmp_path / ".github" / "perfgate.toml").write_text(told)
+    set_run(server, pack(tmp_path))
+
+    assert main([*PUBLISH, "--matrix", MATRIX]) == 0
+    (comment,) = server.get()["comments"]
+    assert "\nNot measured in this run, and not judged: `cpu-moe`, `cpu-moe-c1`.\n" in comment["body"]
+    assert read_sections(server) == {"test-gpu": "pass"}
+
+
 @pytest.mark.usefixtures("server")
 def test_publish__without_a_token(capsys, monkeypatch):
     monkeypatch.delenv("GITHUB_TOKEN")

@@ -15,7 +15,7 @@ from tests.rule.test_layer_check import draw_file, write_files
 ROOT = Path(__file__).parents[2]
 RECORDED = {
     "REGRESSION": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
-    "REGRESSION of a scenario that does not ship": "benchmarks/h200/serving/results/closed-gpu-3",
+    "REGRESSION of a scenario that does not ship": "benchmarks/h200/serving/results/closed-gpu-10-long",
     "profiled": "benchmarks/h200/serving/results/closed-fused-sum-profiled",
     "INCONCLUSIVE": "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
     "INVALID": "benchmarks/h200/serving/routed/dummy-closed-c16",

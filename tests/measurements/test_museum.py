@@ -1,28 +1,36 @@
 """benchmarks/museum: exhibits are whole, predictions come first, runs go on, patches do what they say."""
 
 import asyncio
+import importlib
 import json
+import os
+import shlex
 import shutil
 import subprocess
+import tomllib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 
 from benchmarks.museum import host_patches, render, run
 from benchmarks.museum.exhibits import HERE, find_own_scenario, list_names, load_absent, load_all, load_exhibit
+from benchmarks.museum.history import PACKAGE, write_history
 from benchmarks.museum.hooks import Hook, Variant
 from benchmarks.museum.patches import PATCHES, describe_proof, parse_wanted
 from benchmarks.museum.results import ExhibitResult, SideResult, read_result
 from benchmarks.museum.rivals import build_evidence, count_alarms
 from benchmarks.museum.run import Museum, build_argv, find_prediction, run_exhibit, write_plug_in
+from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.errors import InputError
 from perfgate.gate.reports import write_report
 from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Expect
+from perfgate.serving.engine.trees import find_package
 
 ROOT = Path(__file__).parents[2]
 ROUTED = ROOT / "benchmarks/h200/serving/routed"
@@ -332,6 +340,68 @@ def test_write_page__says_what_was_not_run(home):
 
     assert "None was run yet, so nothing is said of recall." in page
     assert "| not run yet |" in page
+
+
+# A repository in which one commit brings the fault.
+
+
+def test_write_history__one_commit_brings_the_fault(tmp_path):
+    made = write_history(load_exhibit("host-leak"), tmp_path / "history", commits=4, culprit=2)
+
+    log = subprocess.run(
+        [GIT, "-C", str(made.repository), "log", "--reverse", "--format=%H"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    texts = [
+        subprocess.run(
+            [GIT, "-C", str(made.repository), "show", f"{one}:{PACKAGE}/__init__.py"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for one in log
+    ]
+    assert (log[0], log[2], log[3]) == (made.good, made.culprit, made.bad)
+    assert ["host-leak:broken" in text for text in texts] == [False, False, True, True]
+    assert len(set(texts)) == 4
+    assert find_package(made.repository) == made.repository
+
+
+def test_write_history__what_sglang_loads_asks_for_the_patch(tmp_path, monkeypatch):
+    made = write_history(load_exhibit("host-leak"), tmp_path / "history", commits=2, culprit=1)
+    monkeypatch.syspath_prepend(str(made.repository))
+    monkeypatch.setenv("PERFGATE_MUSEUM", "")
+    asked = []
+    monkeypatch.setattr("benchmarks.museum.patches.register", lambda: asked.append(os.environ["PERFGATE_MUSEUM"]))
+
+    entry = tomllib.loads((made.repository / "pyproject.toml").read_text())["project"]["entry-points"]["sglang.srt.plugins"]
+    module, _, function = entry["perfgate-museum"].partition(":")
+    getattr(importlib.import_module(module), function)()
+
+    assert asked == ["host-leak:broken"]
+
+
+def test_write_history__command_is_one_of_perfgates(tmp_path):
+    placed = load_exhibit("host-leak")
+
+    command = write_history(placed, tmp_path / "history", commits=3, culprit=1).write_command(placed)
+
+    words = shlex.split(command)[2:]
+    bisect = program.get_command(click.Context(program), words[0])
+    assert bisect.make_context("bisect", words[1:]).params["scenario"] == "cpu-moe-memory"
+
+
+@pytest.mark.parametrize(
+    ("name", "commits", "culprit", "said"),
+    [
+        ("prefix-lost", 4, 2, "prefix-lost: is no patch"),
+        ("host-leak", 4, 0, "--culprit 0: must lie behind the first"),
+        ("host-leak", 4, 4, "--culprit 4: must lie"),
+    ],
+)
+def test_write_history__refuses(tmp_path, name, commits, culprit, said):
+    with pytest.raises(InputError, match=said):
+        write_history(load_exhibit(name), tmp_path / "history", commits, culprit)
+    assert not (tmp_path / "history").exists()
 
 
 # The patches, without an engine.

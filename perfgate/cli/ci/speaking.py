@@ -38,7 +38,7 @@ from perfgate.github.planning import Dispatch, admit_dispatch, name_machines, re
 from perfgate.github.reporter import MachineReport, Reporter, announce
 from perfgate.github.reporter import publish as publish_sections
 from perfgate.github.reporting import judge_machines, report_run
-from perfgate.github.runs.collecting import MachineResult, collect
+from perfgate.github.runs.collecting import MachineResult, collect, mark_unasked
 from perfgate.github.runs.control import Task
 from perfgate.github.runs.jobs import fetch_jobs
 from perfgate.github.runs.run import WorkflowRun, fetch_run, identify
@@ -121,7 +121,8 @@ def publish(settings: Path, matrix: str | None, pages: Path | None, style: str, 
     run_id, run_attempt = options["run_id"], options["run_attempt"]
     run = fetch_run(github, find_target(repository, options["pr"]), head_sha, run_id=run_id, run_attempt=run_attempt)
     judging, known = build_judging(options, settings), load_settings(settings)
-    results = collect(github, run, choose_known(known, matrix), fetch_jobs(github, run))
+    asked = choose_known(known, matrix)
+    results = mark_unasked(collect(github, run, asked, fetch_jobs(github, run)), known.list_jobs(), asked)
     reporter = build_reporter(github, run, find_link(pages, repository, run_id))
     shown = print_reports(publish_sections(reporter, tuple(judge_machines(reporter, results, judging))), style)
     if pages is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,8 @@ T = TypeVar("T")
 class MachineResult:
     """What a run has of one machine: hand-offs to judge, a state that needs no numbers, and remarks on what is missing.
 
-    `died` are the names of the jobs whose runner died before they measured.
+    `died` are the names of the jobs whose runner died before they measured. `unasked` are the scenarios of the settings that
+    the run was not to measure.
     """
 
     hardware: str
@@ -33,6 +34,18 @@ class MachineResult:
     state: State | None
     remarks: tuple[str, ...]
     died: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
+
+
+def mark_unasked(
+    results: Sequence[MachineResult], known: Sequence[MatrixJob], asked: Sequence[MatrixJob]
+) -> tuple[MachineResult, ...]:
+    """Write into each result which of the `known` jobs of its machine are not among those that were `asked` for."""
+    left = [(job.hardware, job.scenario) for job in known if job not in asked]
+    return tuple(
+        replace(result, unasked=tuple(scenario for hardware, scenario in left if hardware == result.hardware))
+        for result in results
+    )
 
 
 def collect(github: GitHub, run: WorkflowRun, expected: Sequence[MatrixJob], jobs: Jobs) -> tuple[MachineResult, ...]:
