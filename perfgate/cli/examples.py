@@ -69,7 +69,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "history override": ("perfgate history override 3f2a --store history --by NAME --reason 'a neighbour compiled'",),
     "history show": ("perfgate history show --store history",),
     "kernels build": ("perfgate kernels build --arch sm_90 --wheels wheels",),
-    "kernels check": ("perfgate kernels check --impl sglang --matrix quick --device cuda",),
+    "kernels check": (
+        "perfgate kernels check --impl sglang --matrix quick --device cuda",
+        "perfgate kernels check --impl my_module:my_layer --matrix quick --page page.html",
+    ),
     "kernels list": ("perfgate kernels list",),
     "kernels plug-in": ("perfgate kernels plug-in build/plug-in",),
     "kernels prove": ("perfgate kernels prove --checkout ../sglang --base-checkout ../sglang-main --output proof.json",),

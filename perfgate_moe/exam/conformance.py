@@ -86,6 +86,10 @@ class PreparedCase:
     reference: Tensor
     originals: dict[str, Tensor]
 
+    def copy_inputs(self) -> dict[str, Tensor]:
+        """Fresh copies of what an implementation must leave alone, but for scales, as fields of a problem."""
+        return {name: tensor.clone() for name, tensor in self.originals.items() if "." not in name}
+
 
 def prepare(case: LayerCase, device: str = "cpu") -> PreparedCase:
     """Build a case on `device` and compute its float64 answer; VacuousCaseError when its tolerances would say nothing."""

@@ -22,6 +22,9 @@ from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.conformance import CaseReport, check, prepare
 from perfgate_moe.exam.implementations import Implementation, find
 
+READY = {"ready": True}
+"""The first line: the first answer's time begins here."""
+
 BROKEN_DEVICE = 75
 """The exit code of a process whose device a case has broken: another process can answer what is left."""
 
@@ -55,6 +58,7 @@ def main() -> int:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         implementation = find(request["implementation"])
         implementation.load()
+        print(json.dumps(READY), file=answers, flush=True)
         for answer in examine(implementation, map(LayerCase.parse, request["cases"]), request["device"]):
             print(json.dumps(answer), file=answers, flush=True)
             if answer.get("problems") and is_broken(request["device"]):

@@ -26,6 +26,9 @@ from perfgate_moe.proof.values import MAX_FINDINGS, MAX_LINE, ArmName, Build, Ex
 ANSWER_TIMEOUT_S = 300.0
 """A case that compiles takes seconds; one without an answer for so long hangs."""
 
+LOAD_TIMEOUT_S = 300.0
+"""A process that is not ready by then hangs, too: it loads torch and the engine."""
+
 MOST_SHARE = 1e12
 """No error of a right answer is a larger share of its limit."""
 
@@ -175,7 +178,7 @@ def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[d
         expected = list(cases)
         with process, _HangWatch(process) as watch:
             for line in process.stdout or ():
-                watch.restart()
+                watch.restart(ANSWER_TIMEOUT_S)
                 answer = _read_answer(line)
                 # Anything else that the working tree's code writes is no answer.
                 if answer is not None and expected and answer["case"] == expected[0]:
@@ -185,7 +188,7 @@ def _ask(side: Side, name: str, cases: Sequence[str], device: str) -> Iterator[d
         errors.seek(0)
         last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
     if watch.is_timed_out:
-        yield {"ended": f"no answer within {ANSWER_TIMEOUT_S:.0f} s: it hangs"}
+        yield {"ended": f"no answer within {watch.limit_s:.0f} s: it hangs"}
     elif process.returncode == BROKEN_DEVICE:
         yield {"ended": AGAIN}
     elif process.returncode:
@@ -211,24 +214,26 @@ def _is_size(value: object) -> bool:
 
 
 class _HangWatch:
-    """Kill a process that writes no line for ANSWER_TIMEOUT_S."""
+    """Kill a process that writes no line for as long as it may take: to load, then for each answer."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self._timer: threading.Timer | None = None
         self.is_timed_out = False
+        self.limit_s = LOAD_TIMEOUT_S
 
     def __enter__(self) -> Self:
-        self.restart()
+        self.restart(self.limit_s)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
         end_group(self._process)
 
-    def restart(self) -> None:
+    def restart(self, limit_s: float) -> None:
         self._stop()
-        self._timer = threading.Timer(ANSWER_TIMEOUT_S, self._end)
+        self.limit_s = limit_s
+        self._timer = threading.Timer(limit_s, self._end)
         self._timer.daemon = True
         self._timer.start()
 

@@ -14,6 +14,9 @@ from perfgate_moe.timing.timing import replay_ms
 
 COPY_ELEMENTS = 1 << 30
 PRODUCT_SIZE = 8192
+# Of a CPU: beyond its caches, and done in a second.
+CPU_COPY_ELEMENTS = 1 << 25
+CPU_PRODUCT_SIZE = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +62,17 @@ class _ReplayedCall:
     replay: Callable[[], object]
 
 
-def measure_ceilings(*, has_fp8: bool = False) -> Ceilings:
-    """What this card does at best, on random data: the data decide the power, and the power the clock."""
-    source = torch.randn(COPY_ELEMENTS, device="cuda", dtype=torch.bfloat16)
+def measure_ceilings(device: str = "cuda", *, has_fp8: bool = False) -> Ceilings:
+    """What this device does at best, on random data: the data decide the power, and the power the clock."""
+    elements, side = (CPU_COPY_ELEMENTS, CPU_PRODUCT_SIZE) if device == "cpu" else (COPY_ELEMENTS, PRODUCT_SIZE)
+    source = torch.randn(elements, device=device, dtype=torch.bfloat16)
     target = torch.empty_like(source)
-    a, b = torch.randn(2, PRODUCT_SIZE, PRODUCT_SIZE, device="cuda", dtype=torch.bfloat16).unbind()
+    a, b = torch.randn(2, side, side, device=device, dtype=torch.bfloat16).unbind()
     copy_ms = min(replay_ms(_ReplayedCall(replay=lambda: target.copy_(source)), 5) for _ in range(3))
     product_ms = min(replay_ms(_ReplayedCall(replay=lambda: a @ b), 5) for _ in range(3))
     return Ceilings(
         bytes_per_s=2 * source.numel() * source.element_size() / copy_ms * 1e3,
-        flop_per_s=2 * PRODUCT_SIZE**3 / product_ms * 1e3,
+        flop_per_s=2 * side**3 / product_ms * 1e3,
         fp8_flop_per_s=_fp8_flop_per_s(a.to(FLOAT8), b.to(FLOAT8)) if has_fp8 else None,
     )
 

@@ -11,6 +11,8 @@ from perfgate_moe.exam.cases import full_matrix, quick_matrix  # noqa: E402 - af
 from perfgate_moe.exam.conformance import prepare  # noqa: E402
 from perfgate_moe.exam.implementations import BUILT_IN, find  # noqa: E402
 
+# Layers here are small: a second thread gains nothing, and on a busy machine each product waits for it.
+torch.set_num_threads(1)
 NO_GPU = "no NVIDIA GPU here: this implementation runs on one only"
 
 

@@ -55,6 +55,31 @@ def test_check_command__wrong_implementation_exits_one():
 
     assert done.return_value == 1
     assert "WRONG: relative error 1 > 4e-06" in done.output
+    assert (
+        "what is wrong: Nothing is computed. A layer with that mistake gives 1 of the 1 wrong answers compared." in done.output
+    )
+
+
+def test_check_command__a_page_with_the_mistake_errors_and_times_beside_a_peer(tmp_path):
+    page, layer = tmp_path / "page.html", "E=4,k=2,H=64,I=64,dtype=bfloat16"
+    wrong = ("check", "--impl", "perfgate_moe.exam.mutants.routing:scaling_omitted", "--shape", layer + ",scaling=2.5")
+    done = run(*wrong, "--case", layer, "--case", layer + ",scaling=2.5", "--page", str(page), "--tokens", "1,3")
+
+    told = page.read_text()
+    assert done.return_value == 1
+    assert "1 of 2 cases are right against the float64 oracle" in told
+    assert "The routed scaling factor is never applied." in told
+    assert "torch-float32, M=3: " in told
+    assert "of the roofline" in told
+    assert "scaling_omitted, M = 3" in told  # it is wrong on the timed layer too, and has no time
+
+
+def test_check_command__a_page_of_a_right_kernel_has_its_times(tmp_path):
+    page, layer = tmp_path / "page.html", "E=4,k=2,H=64,I=64,dtype=bfloat16"
+    done = run("check", "--impl", "torch-staged", "--case", layer, "--page", str(page), "--shape", layer, "--tokens", "1")
+
+    assert done.return_value == 0
+    assert "torch-staged, M=1: " in page.read_text()
 
 
 @pytest.mark.parametrize("arguments", [(), ("--case", "M=1", "--matrix", "quick")])

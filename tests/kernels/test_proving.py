@@ -79,8 +79,8 @@ def test_examine_side__a_right_layer(tmp_path):
     ("layer", "words"), [(WRONG, "relative error"), (DIES, "its process ended with -11"), (HANGS, "it hangs")]
 )
 def test_examine_side__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, layer, words):
-    if layer == HANGS:  # torch alone takes tens of seconds to load on a busy machine
-        monkeypatch.setattr(proving, "ANSWER_TIMEOUT_S", 45.0)
+    if layer == HANGS:
+        monkeypatch.setattr(proving, "ANSWER_TIMEOUT_S", 20.0)
     exam = examine_side(make_side(tmp_path, layer), "peer:layer", CASES, "cpu", quiet)
 
     assert exam.sound == 2

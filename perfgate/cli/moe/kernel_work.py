@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfgate.errors import InputError
+from perfgate.report.html.kernel_page import KernelCase
 from perfgate.serving.engine.arms import list_caches
 from perfgate_moe.build import checkout as sglang
 from perfgate_moe.build.build import build, parse_arch
 from perfgate_moe.build.checkout import open_checkout
 from perfgate_moe.build.recipes import recipes
 from perfgate_moe.exam.cases import LayerCase, exam_matrix, full_matrix, quick_matrix
-from perfgate_moe.exam.examiner import examine
-from perfgate_moe.exam.implementations import find
+from perfgate_moe.exam.diagnosis import diagnose
+from perfgate_moe.exam.examiner import examine, is_broken
+from perfgate_moe.exam.implementations import Implementation, find
 from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path
 from perfgate_moe.proof.proving import ProofRequest, Side, prove
 from perfgate_moe.proof.values import ArmName, KernelProof
 from perfgate_moe.timing.card import describe_device
 from perfgate_moe.timing.shapes import EXAM_SHAPES, SIXTEEN_BIT_SHAPES, find_shape, weight_sets
+from perfgate_moe.timing.survey import survey
 from perfgate_moe.timing.tuner import Budget, require_gpu, tune
 
 __all__ = [
@@ -29,11 +32,15 @@ __all__ = [
     "Tuning",
     "build_own",
     "choose_cases",
+    "describe_device",
     "examine",
+    "explain",
     "find",
+    "find_shape",
     "parse_arch",
     "prove_sides",
     "sglang",
+    "survey",
 ]
 
 
@@ -43,6 +50,13 @@ def choose_cases(texts: Sequence[str], matrix: str | None, shapes: Sequence[str]
         return tuple(map(LayerCase.parse, texts))
     layers = [find_shape(name) for name in shapes or EXAM_SHAPES]
     return {"quick": quick_matrix, "exam": lambda: exam_matrix(layers), "full": full_matrix}[matrix]()
+
+
+def explain(implementation: Implementation, found: Sequence[KernelCase], device: str) -> str:
+    """What the wrong cases have in common, in words; empty where none is wrong, or the device answers nothing more."""
+    wrong = [LayerCase.parse(one.case) for one in found if one.problems]
+    right = [LayerCase.parse(one.case) for one in found if not one.problems and not one.left_out]
+    return diagnose(implementation, wrong, right, device) if wrong and not is_broken(device) else ""
 
 
 def build_own(archs: Sequence[str], only: str) -> Iterator[Any]:

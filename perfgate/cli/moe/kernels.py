@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from perfgate.cli.moe.kernel_builds import build_kernels, require_torch
+from perfgate.cli.moe.kernel_check import check_implementation, parse_tokens
 from perfgate.cli.moe.kernel_proof import prove_kernels
 from perfgate.cli.output import add_format_option, print_json, print_result
-from perfgate.errors import InputError
 from perfgate_moe.build.site import write_site
 
 
@@ -21,6 +21,7 @@ def command() -> None:
 
 
 command.add_command(build_kernels)
+command.add_command(check_implementation)
 command.add_command(prove_kernels)
 
 
@@ -36,39 +37,6 @@ def list_implementations(style: str) -> None:
     for name, implementation in sorted(registry().items()):
         where = "GPU" if implementation.needs_gpu else "CPU or GPU"
         click.echo(f"{name:20} {where:10} {implementation.target}")
-
-
-@command.command(name="check")
-@click.option("--impl", "name", required=True, metavar="NAME", help="A registered implementation, or module:function.")
-@click.option("--case", "texts", multiple=True, metavar="CASE", help="A case as a report prints it; repeatable.")
-@click.option("--matrix", type=click.Choice(["quick", "exam", "full"]), help="Run a whole matrix instead.")
-@click.option("--device", default="cpu", show_default=True, help="Torch device, such as cuda.")
-@add_format_option
-def check_implementation(name: str, texts: tuple[str, ...], matrix: str | None, device: str, style: str) -> int:
-    """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong."""
-    require_torch()
-    from perfgate.cli.moe.kernel_work import choose_cases, examine, find  # noqa: PLC0415 - loads torch
-
-    if bool(texts) == bool(matrix):
-        raise InputError("give either --case or --matrix, for example --matrix quick")
-    implementation = find(name)
-    implementation.load()
-    cases = choose_cases(texts, matrix)
-    wrong = left_out = 0
-    said: list[dict[str, Any]] = []
-    for answer in examine(implementation, cases, device):
-        told = answer["told"] if "told" in answer else f"not covered: {answer['not_covered']}"
-        click.echo(f"{answer['case']}: {told}", err=style == "json")
-        said.append({name: answer[name] for name in ("case", "not_covered", "problems") if name in answer})
-        left_out += "not_covered" in answer
-        wrong += bool(answer.get("problems"))
-    judged = len(cases) - left_out
-    click.echo(
-        f"{judged - wrong} of {judged} cases sound, {left_out} not covered by {implementation.name}", err=style == "json"
-    )
-    if style == "json":
-        print_json({"implementation": implementation.name, "cases": said, "judged": judged, "wrong": wrong})
-    return 1 if wrong or not judged else 0
 
 
 @command.command(name="tune")
@@ -105,14 +73,6 @@ def tune_plans(*, shape: str, tokens: str, seconds: float, plans: int, out: Path
         click.echo(describe_tuned(result), err=style == "json")
     content = {"table": tuning.path, "shape": tuning.key, "already_tuned": tuning.skipped, "tuned": results}
     print_result(style, content, tuning.path)
-
-
-def parse_tokens(text: str) -> list[int]:
-    """Numbers of tokens from `1,16,256`, in order, each once. InputError for anything else."""
-    words = text.split(",")
-    if not all(word.isascii() and word.isdigit() and int(word) for word in words):
-        raise InputError(f"--tokens {text}: give whole numbers above 0 with commas, such as 1,16,256")
-    return sorted({int(word) for word in words})
 
 
 def describe_tuned(result: dict[str, Any]) -> str:

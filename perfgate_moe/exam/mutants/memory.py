@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from perfgate_moe.exam.mutants.registry import mutant
+from perfgate_moe.exam.mutants.registry import impure, mutant
 from perfgate_moe.layer import reference
 from perfgate_moe.layer.problem import Problem
 
@@ -19,7 +19,7 @@ def zeros(problem: Problem) -> Tensor:
     return torch.zeros_like(problem.out)
 
 
-@mutant
+@impure
 def unwritten(problem: Problem) -> Tensor:
     """The output buffer is returned as it came."""
     return problem.out
@@ -33,13 +33,13 @@ def skipped_hidden_tail(problem: Problem) -> Tensor:
     return answer
 
 
-@mutant
+@impure
 def stale_output(problem: Problem) -> Tensor:
     """Sums are added to what the output buffer held."""
     return problem.out.add_(reference.staged(problem))
 
 
-@mutant
+@impure
 def stale_empty_rows(problem: Problem) -> Tensor:
     """Tokens without any local expert keep what the output buffer held."""
     has_expert = (problem.topk_ids >= 0).any(dim=1, keepdim=True)
@@ -64,13 +64,13 @@ def swallowed_nan(problem: Problem) -> Tensor:
     return reference.staged(problem).nan_to_num()
 
 
-@mutant
+@impure
 def wrong_dtype(problem: Problem) -> Tensor:
     """The answer is not in the layer's dtype."""
     return reference.staged(problem).double()
 
 
-@mutant
+@impure
 def overwritten_input(problem: Problem) -> Tensor:
     """The hidden states serve as scratch."""
     answer = reference.staged(problem)
@@ -78,7 +78,7 @@ def overwritten_input(problem: Problem) -> Tensor:
     return answer
 
 
-@mutant
+@impure
 def out_of_bounds(problem: Problem) -> Tensor:
     """A padded block writes one row past the output."""
     answer = problem.out.copy_(reference.staged(problem))
@@ -87,7 +87,7 @@ def out_of_bounds(problem: Problem) -> Tensor:
     return answer
 
 
-@mutant
+@impure
 def uninitialised_scratch(problem: Problem) -> Tensor:
     """Slots without an expert are read from scratch memory that no kernel wrote."""
     scratch = torch.empty_like(problem.out)
@@ -95,7 +95,7 @@ def uninitialised_scratch(problem: Problem) -> Tensor:
     return torch.where(has_expert, reference.staged(problem), scratch)
 
 
-@mutant
+@impure
 def unstable(problem: Problem) -> Tensor:
     """The order of additions, and so the last bit, changes from run to run."""
     answer = reference.staged(problem)
@@ -130,7 +130,7 @@ def nan_of_a_padded_row(problem: Problem) -> Tensor:
 _REMEMBERED: dict[tuple[int, ...], Tensor] = {}
 
 
-@mutant
+@impure
 def remembered_answer(problem: Problem) -> Tensor:
     """What was computed for buffers is taken to hold as long as the buffers lie where they were."""
     key = (problem.hidden.data_ptr(), problem.topk_ids.data_ptr(), *problem.hidden.shape)
@@ -143,7 +143,7 @@ def remembered_answer(problem: Problem) -> Tensor:
 _WORKSPACE: dict[tuple[torch.dtype, torch.Size], Tensor] = {}
 
 
-@mutant
+@impure
 def shared_workspace(problem: Problem) -> Tensor:
     """The answer lies in scratch memory that the next call writes to."""
     answer = reference.staged(problem)

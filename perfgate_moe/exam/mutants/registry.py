@@ -19,7 +19,8 @@ from perfgate_moe.layer.reference import Steps
 class Mutant:
     """A wrong implementation and the mistake it makes; one of a format of weights is right for all others.
 
-    One that `is_coarse` stays within every limit and is told by its error over a sound layer's.
+    One that `is_coarse` stays within every limit and is told by its error over a sound layer's. The answer of one that is not
+    `is_pure` depends on more than the problem, or it does more than answer.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Mutant:
     run: Callable[[Problem], Tensor]
     quant: str
     is_coarse: bool = False
+    is_pure: bool = True
 
     @property
     def implementation(self) -> Implementation:
@@ -38,12 +40,16 @@ _REGISTERED: dict[str, Mutant] = {}
 MUTANTS = MappingProxyType(_REGISTERED)
 
 
-def mutant_of(quant: str, *, is_coarse: bool = False) -> Callable[[Callable[[Problem], Tensor]], Callable[[Problem], Tensor]]:
+def mutant_of(
+    quant: str, *, is_coarse: bool = False, is_pure: bool = True
+) -> Callable[[Callable[[Problem], Tensor]], Callable[[Problem], Tensor]]:
     """A decorator that registers wrong implementations under their functions' names; the docstring names the defect."""
 
     def register(run: Callable[[Problem], Tensor]) -> Callable[[Problem], Tensor]:
         defect = (run.__doc__ or "").strip()
-        _REGISTERED[run.__name__] = Mutant(name=run.__name__, defect=defect, run=run, quant=quant, is_coarse=is_coarse)
+        _REGISTERED[run.__name__] = Mutant(
+            name=run.__name__, defect=defect, run=run, quant=quant, is_coarse=is_coarse, is_pure=is_pure
+        )
         return run
 
     return register
@@ -51,6 +57,7 @@ def mutant_of(quant: str, *, is_coarse: bool = False) -> Callable[[Callable[[Pro
 
 mutant = mutant_of("none")
 coarse = mutant_of("none", is_coarse=True)
+impure = mutant_of("none", is_pure=False)
 
 
 def run_with(problem: Problem, **steps: Callable[..., object]) -> Tensor:
