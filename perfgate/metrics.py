@@ -7,6 +7,9 @@ from math import log
 
 from perfgate.core import Better
 
+REQUEST_FAMILIES = frozenset({"throughput", "tail", "itl", "ttft", "e2e"})
+"""Families of what the load generator saw of its requests; all others tell of the server that answered them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
@@ -34,6 +37,11 @@ class Metric:
     def sign(self) -> float:
         """What turns a logarithm of the metric into log badness, and back."""
         return -1.0 if self.better is Better.HIGHER else 1.0
+
+    @property
+    def is_of_requests(self) -> bool:
+        """Whether the load generator measured it, so that two windows agree in it only where one is a copy."""
+        return self.family in REQUEST_FAMILIES
 
     def badness(self, value: float) -> float:
         """Map a positive value to the log scale on which larger is worse."""

@@ -14,13 +14,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.bisect.ranges import ROOT, TAIL_DF
-from benchmarks.bisect.simulate import CLOSED, SATURATION
+from benchmarks.bisect.simulate import MIXED
 from perfgate.metrics import METRICS
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = ROOT / "docs" / "how-to" / "bisect.md"
-TITLES = {CLOSED: "closed loop of 16", SATURATION: "saturation"}
+TITLES = {MIXED: "mixed lengths, 16 at a time"}
 TARGET = 0.9
 
 
@@ -42,7 +42,6 @@ def write_page(found: dict[str, Any]) -> str:
     rows = found["rows"]
     missed = [row["noise"] for row in rows if row["searches"][0]["right"]["rate"] < TARGET]
     unsure = [row for row in rows if row["searches"][0]["right"]["lower95"] < TARGET]
-    tailed = {row["noise"]["scenario"] for row in rows if row["noise"]["tail_df"]}
     clean = [row["without_fault"] for row in rows]
     return environment.get_template("page.md.jinja").render(
         **found,
@@ -55,7 +54,6 @@ def write_page(found: dict[str, Any]) -> str:
         met_count=len(rows) - len(missed),
         missed=", ".join(map(describe_noise, missed)),
         unsure=[(describe_noise(row["noise"]), row["searches"][0]["right"]["lower95"]) for row in unsure],
-        tailed=" and ".join(sorted(TITLES[name] for name in tailed)),
         out_of_budget=count_endings(rows, "OUT_OF_BUDGET"),
         passed=count_endings(rows, "NO_DIFFERENCE"),
         faulty=sum(row["searches"][0]["right"]["tries"] for row in rows),

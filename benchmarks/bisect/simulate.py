@@ -18,17 +18,15 @@ from benchmarks.bisect.searchers import BUDGET, PLAN, SEARCHERS, search_by_poste
 from benchmarks.verdict.record import as_rate, print_table, write_results
 from perfgate.results.results import load_results
 
-SESSIONS = ROOT / "benchmarks" / "h200" / "serving" / "results"
-CLOSED, SATURATION = "gpt-oss-20b-shape-closed-c16", "gpt-oss-20b-shape-saturation"
+SESSIONS = ROOT / "benchmarks" / "h200" / "serving" / "routed"
+MIXED = "gpt-oss-20b-shape-mxfp4-mixed-c16"
 # A session of the same scenario whose time says what a block takes.
-TIMED = {CLOSED: "closed-gpu-3", SATURATION: "saturation-gpu-3"}
+TIMED = {MIXED: "mxfp4-mixed-c16-graphs-gpu-15"}
 CASES = (
-    (CLOSED, "output_tok_per_s", None),
-    (CLOSED, "mean_itl_ms", None),
-    (CLOSED, "mean_itl_ms", TAIL_DF),
-    (CLOSED, "median_itl_ms", None),
-    (SATURATION, "output_tok_per_s", None),
-    (SATURATION, "mean_itl_ms", None),
+    (MIXED, "output_tok_per_s", None),
+    (MIXED, "mean_itl_ms", None),
+    (MIXED, "mean_itl_ms", TAIL_DF),
+    (MIXED, "median_itl_ms", None),
 )
 
 

@@ -12,28 +12,27 @@ from benchmarks.error_rates.recordings import Recording
 from benchmarks.error_rates.replays import Case, Composer, Shelf
 from perfgate.core import Arm
 from perfgate.gate.baseline_files import find_path
-from perfgate.scenario.catalog import load_scenario
+from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.scenario.schema import Scenario
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.policy import fix_policy
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "perfgate/baselines"
-SCENARIOS = ROOT / "benchmarks/h200/serving"
 EFFECTS = (0.01, 0.02, 0.03, 0.05, 0.10)
 """The slow-downs that a calibration ought to know the answer to."""
 
 
 def describe_storing(quiet: Case, shelf: Shelf, injected: Sequence[Case]) -> dict[str, Any] | None:
-    """The folders that `perfgate calibrate --from` builds this design's baseline from; None where no scenario file fits.
+    """The folders that `perfgate calibrate --from` builds this design's baseline from; None where it does not ship.
 
-    Slow-downs are stored where every gate still gates with them: one that is too small to be seen would say of a metric that
-    it does not respond.
+    `silenced` are the metrics that gate by the A/A blocks alone, and no more with what answered the slow-downs: these were too
+    small for them to be seen.
     """
-    path = find_scenario(quiet.recordings[0])
-    if path is None:
-        return None
     fingerprint = shelf.main[0].session.fingerprints[Arm.BASE]
+    baseline = find_path(BASELINES, fingerprint, quiet.scenario.name)
+    if not is_shipped(quiet.recordings[0]) or not baseline.exists():
+        return None
     rig = shelf.main[0].rig
     answered = [case for case in injected if case.label in shelf.responses]
     # What the host of the A/A blocks answered; another host's only where that would silence a gate.
@@ -41,10 +40,10 @@ def describe_storing(quiet: Case, shelf: Shelf, injected: Sequence[Case]) -> dic
     chosen = own if own and not find_silenced(quiet, keep_responses(shelf, own)) else answered
     lost = find_silenced(quiet, keep_responses(shelf, chosen))
     return {
-        "scenario": str(path.relative_to(ROOT)),
-        "baseline": str(find_path(BASELINES, fingerprint, quiet.scenario.name).relative_to(ROOT)),
+        "scenario": quiet.scenario.name,
+        "baseline": str(baseline.relative_to(ROOT)),
         "quiet": [name_folder(one.entry.folder) for one in shelf.main],
-        "injected": [] if lost else [name_folder(one.entry.folder) for case in chosen for one in case.recordings],
+        "injected": [name_folder(one.entry.folder) for case in chosen for one in case.recordings],
         "silenced": list(lost),
         "silenced_by": [one.name for case in answered for one in case.recordings] if lost else [],
     }
@@ -55,9 +54,9 @@ def keep_responses(shelf: Shelf, cases: Sequence[Case]) -> Shelf:
     return Shelf(quiet=shelf.quiet, responses={case.label: shelf.responses[case.label] for case in cases})
 
 
-def find_scenario(one: Recording) -> Path | None:
-    """The scenario file that a recording was measured by."""
-    return next((path for path in sorted(SCENARIOS.glob("*.toml")) if _design(load_scenario(str(path))) == one.design), None)
+def is_shipped(one: Recording) -> bool:
+    """Whether the scenario that a recording was measured by ships."""
+    return one.scenario.name in list_scenarios() and _design(load_scenario(one.scenario.name)) == one.design
 
 
 def _design(scenario: Scenario) -> tuple[str, str, int, str]:

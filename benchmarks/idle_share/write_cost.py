@@ -19,27 +19,22 @@ from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
-from perfgate.core import Outcome
+from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
 from perfgate.gate.case import load_case
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
+RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "routed"
 LIVE = Path(__file__).with_name("cpu.json")
 # Not every checkout has been to such a machine.
 GPU_LIVE = Path(__file__).with_name("h200.json")
 PAGE = ROOT / "docs" / "evidence" / "cost.md"
 MINUTE_S = 60.0
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
-# What bench_serving rested before a load, and what the worker has it rest since.
-REST_S, SHORT_REST_S = 1.0, 0.05
 INTRODUCTION = """# What a verdict costs
 
-Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/results` and from
+Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/routed` and from
 {files}.
-
-These sessions served plain dummy weights (`--load-format dummy`): every token took the same 4 of 32 experts, so that a decode
-step was shorter than one of a mixture of experts and no figure here is of one.
 
 ## GPU-minutes of a verdict
 
@@ -60,13 +55,8 @@ The measured part of a block runs from its first window that counts to the end o
 While the load generator prepares a window, or perfgate flushes, watches and stores, the GPU waits.
 
 `bench_serving` rests one second before each load, reads the tokenizer anew and draws the same prompts again.
-Since 21 November 2026 the worker rests 0.05 s and keeps tokenizer and prompts; what it sends, and when, is the same.
-The last column says what an older session's share would be without that second; tokenizer and prompts are not counted in it.
-What took less than that second to prepare a window was measured since then.
-{since}
+The worker rests 0.05 s and keeps tokenizer and prompts; what it sends, and when, is the same.
 """
-SINCE = "Here these are {names}: their idle share is the one that counts."
-NOT_SINCE = "None of the sessions here is one: no idle share of this table is that of today's worker."
 LIVE_TEXT = """
 Both ways at one server of the scenario `{scenario}`, SGLang {sglang} on {hardware}, in one run of
 `python -m benchmarks.idle_share.live` (load average {load:.1f}):
@@ -107,10 +97,10 @@ def read_costs(parent: Path) -> list[Cost]:
 
 
 def read_cost(folder: Path) -> Cost | None:
-    """What the session in `folder` cost; None where it does not say when things happened."""
+    """What the session in `folder` cost; None where it does not say when things happened, or measured nothing that counts."""
     case = load_case(folder)
     scenario, session, verdict = case.scenario, case.session, case.verdict
-    if session.timing is None:
+    if session.timing is None or all(window.role is Role.WARMUP for window in session.windows):
         return None
     blocks = list(list_blocks(folder, scenario, session))
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks
@@ -150,9 +140,9 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
         INTRODUCTION.format(files=" and ".join(f"`{file.relative_to(ROOT)}`" for file in files)),
         *([ALONE.format(extra=extra_s, **compared["environment"])] if extra_s else []),
         build_table(head, rows) if extra_s else build_table(head[:-1], [row[:-1] for row in rows]),
-        WAITING.format(since=describe_since(costs)),
+        WAITING,
         build_table(
-            ("session", "windows", "load of a window", "preparing it", "between two", "idle share", "without the rest"),
+            ("session", "windows", "load of a window", "preparing it", "between two", "idle share"),
             (list_idle(cost) for cost in costs),
         ),
         *(describe_live(one) for one in files.values() if "worker" in one),
@@ -197,26 +187,7 @@ def list_idle(cost: Cost) -> list[str]:
     """A row of the second table."""
     idle = cost.idle
     seconds = [f"{value:.2f} s" for value in (idle.load_s, idle.preparing_s, idle.between_s)]
-    return [cost.name, str(idle.windows), *seconds, f"{idle.share:.0%}", describe_without_rest(idle)]
-
-
-def has_short_rest(idle: Idle) -> bool:
-    """Whether windows were prepared in less time than the long rest alone takes."""
-    return idle.preparing_s < REST_S
-
-
-def describe_since(costs: Iterable[Cost]) -> str:
-    """Say which sessions were measured since the rest is short."""
-    names = [f"`{cost.name}`" for cost in costs if has_short_rest(cost.idle)]
-    return SINCE.format(names=", ".join(names)) if names else NOT_SINCE
-
-
-def describe_without_rest(idle: Idle) -> str:
-    """The idle share of the same windows with the short rest, all else as it was; nothing for those that had it already."""
-    if has_short_rest(idle):
-        return ""
-    waiting_s = idle.waiting_s - (REST_S - SHORT_REST_S)
-    return f"{waiting_s / (waiting_s + idle.load_s):.0%}"
+    return [cost.name, str(idle.windows), *seconds, f"{idle.share:.0%}"]
 
 
 def describe_live(live: dict[str, Any]) -> str:

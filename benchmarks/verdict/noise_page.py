@@ -1,4 +1,4 @@
-"""Write docs/evidence/noise.md from the result files of `estimators`, `modes` and `slots`; no figure in it is typed by hand.
+"""Write docs/evidence/noise.md from the result files of `estimators` and `slots`; no figure in it is typed by hand.
 
 Usage: python -m benchmarks.verdict.noise_page
 """
@@ -16,10 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from benchmarks.verdict.estimators import MAX_RATIO, MIN_ANSWER, MIN_BLOCKS
 from benchmarks.verdict.record import read_results
 from perfgate.metrics import METRICS
+from perfgate.verdict.policy import USUAL_OFFSET_LOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "noise.md"
 TEMPLATE = "noise.md.jinja"
-RESULTS = ("estimators", "modes", "slots")
+RESULTS = ("estimators", "slots")
 
 
 def main() -> int:
@@ -39,16 +40,13 @@ def write_page(found: Mapping[str, Any]) -> str:
     environment = Environment(  # noqa: S701
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, keep_trailing_newline=True
     )
-    routed = {row["session"] for row in found["slots"]["sessions"] if row["routes"]}
     page = environment.get_template(TEMPLATE).render(
         **found,
         titles={name: metric.title for name, metric in METRICS.items()},
         rules={"max_ratio": MAX_RATIO, "min_blocks": MIN_BLOCKS, "min_answer": MIN_ANSWER},
-        routed_modes=[row for row in found["modes"]["sessions"] if row["session"] in routed],
+        usual_offset=USUAL_OFFSET_LOG,
         every=_pick(found, "all", "output_tok_per_s"),
         every_itl=_pick(found, "all", "median_itl_ms"),
-        routed=_pick(found, "weights that route", "output_tok_per_s"),
-        routed_itl=_pick(found, "weights that route", "median_itl_ms"),
     )
     # A loop may not end a table head without a blank line: take it out again.
     return re.sub(r"\|[ ]*\n\n\|:--", "|\n|:--", page)

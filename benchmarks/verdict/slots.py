@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from benchmarks.error_rates.recordings import Recording, read_list, read_recordings
 from benchmarks.error_rates.studies import count_beside
-from benchmarks.verdict.estimators import ROUTED
 from benchmarks.verdict.record import print_table, write_results
 from perfgate.core import Arm
 from perfgate.metrics import METRICS
@@ -157,7 +156,6 @@ def describe(one: Recording, found: Sequence[Recording]) -> dict[str, Any]:
     blocks = read_blocks(one.session, fix_policy(one.session, one.scenario, None))
     return {
         "session": one.name,
-        "routes": one.entry.folder.parent.resolve() == ROUTED.resolve(),
         "cores": one.cores,
         "beside": count_beside(one, found),
         "caches": compare_caches(one.entry.folder),
@@ -171,12 +169,8 @@ def group(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, A
         "all": list(rows),
         "alone on the host": [row for row in rows if not row["beside"]],
         "other sessions on the host": [row for row in rows if row["beside"]],
-        "64 cores": [row for row in rows if row["cores"] == "64"],
-        "16 or 32 cores": [row for row in rows if row["cores"] != "64"],
         "caches the same": [row for row in rows if row["caches"] == "the same"],
         "caches different": [row for row in rows if row["caches"] == "different"],
-        "weights that route": [row for row in rows if row["routes"]],
-        "dummy weights": [row for row in rows if not row["routes"]],
     }
 
 

@@ -89,8 +89,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate plan --model cpu --changed - < changed.txt",
     ),
     "power": (
-        "perfgate power --scenario benchmarks/h200/serving/closed-c16.toml --effect 0.03",
-        "perfgate power --design --from benchmarks/h200/serving/results/closed-aa --effect 0.03",
+        "perfgate power --scenario gpt-oss-20b-shape-mxfp4-mixed-c16 --effect 0.03",
+        "perfgate power --design --from perfgate-demo/pass --effect 0.03",
     ),
     "profile": ("perfgate profile perfgate-demo/regression",),
     "report": (

@@ -24,6 +24,8 @@ DOUBT = 0.01
 """The chance of each kind of words where nothing is to be told, over all gating metrics together."""
 
 MIN_SHIFT_BLOCKS = 3
+ROUNDING_VARIANCE = 1e-20
+"""Of log values; a metric of a whole start, as its time to ready, has the same value in each window but for rounding."""
 NOTHING = Component(variance=0.0, df=0)
 
 
@@ -124,7 +126,7 @@ def _explain_by_windows(
             for windows in (block.base, block.candidate)
             if (spread := measure_window_variance(windows, reading.metric)) is not None
         ]
-        if spreads:
+        if spreads and fmean(spreads) > ROUNDING_VARIANCE:
             count = policy.scenario.blocks.windows
             window = Component(variance=fmean(spreads), df=len(spreads) * (count - 1))
             alone = Components(window=window, start=NOTHING, session=NOTHING).predict_variance(count)

@@ -3,7 +3,6 @@
 import doctest
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,7 @@ from perfgate import api
 from perfgate.cli import main
 from perfgate.core import Outcome
 from perfgate.errors import EvidenceError
-
-ROOT = Path(__file__).parents[2]
-SLOWER = ROOT / "benchmarks/h200/serving/results/closed-gpu-3"
+from tests.fakes.recorded import ROOT, SLOWER
 
 
 def test_load__examples_of_its_documentation(tmp_path, monkeypatch):
@@ -30,7 +27,7 @@ def test_load__verdict_and_windows():
     result = perfgate.load(SLOWER)
 
     assert result.verdict.outcome is Outcome.REGRESSION
-    assert result["median_itl_ms"].change == pytest.approx(0.0366, abs=1e-4)
+    assert result["median_itl_ms"].change == pytest.approx(0.0624, abs=1e-4)
     assert set(result.windows["arm"]) == {"base", "candidate"}
     assert str(result).startswith("REGRESSION")
     assert perfgate.judge(result.case.session, result.case.scenario, result.case.baseline) == result.verdict

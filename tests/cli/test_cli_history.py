@@ -9,7 +9,6 @@ import sys
 from base64 import b64encode
 from datetime import UTC, datetime
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,7 @@ from perfgate.history.dashboard import link_places
 from perfgate.history.store import Store
 from perfgate.history.trends import SeriesPoint
 from tests.fakes.history import draw_levels, make_entry
-
-RESULTS = Path(__file__).parents[2] / "benchmarks/h200/serving/results"
-REGRESSION = RESULTS / "closed-gpu-3"
-EQUAL = RESULTS / "aa-duet"
-CUT_OFF = RESULTS / "saturation-gpu-3"
+from tests.fakes.recorded import CUT_OFF, ROUTED, SLOWER, UNDECIDED
 
 
 @pytest.fixture
@@ -45,19 +40,19 @@ def read_error(capsys):
 
 
 def test_append__real_results_twice_count_once(store, capsys):
-    arguments = ["history", "append", str(REGRESSION), str(EQUAL), "--commit", "2a6dff7", "--runner", "h200-1"]
+    arguments = ["history", "append", str(SLOWER), str(UNDECIDED), "--commit", "2a6dff7", "--runner", "h200-1"]
 
     assert main(arguments) == 0
     first = capsys.readouterr().out
     assert main(arguments) == 0
-    assert re.search(r"closed-gpu-3: session [0-9a-f]{16}, 20 windows, REGRESSION\n", first)
+    assert re.search(r"mxfp4-mixed-c16-graphs-gpu-15: session [0-9a-f]{16}, 29 windows, REGRESSION\n", first)
     assert capsys.readouterr().out.count("already there") == 2
     assert len(list(store.rglob("*.parquet"))) == 4
 
 
 def test_append__a_broken_folder_leaves_the_store_as_it_was(store, tmp_path, capsys):
     broken = tmp_path / "broken"
-    shutil.copytree(EQUAL, broken)
+    shutil.copytree(UNDECIDED, broken)
     record = json.loads((broken / "session.json").read_text())
 
     for change, problem in [
@@ -65,7 +60,7 @@ def test_append__a_broken_folder_leaves_the_store_as_it_was(store, tmp_path, cap
         ({"begun_utc": "yesterday"}, "begun_utc 'yesterday' is no time"),
     ]:
         (broken / "session.json").write_text(json.dumps(record | change))
-        assert main(["history", "append", str(REGRESSION), str(broken)]) == 2
+        assert main(["history", "append", str(SLOWER), str(broken)]) == 2
         assert problem in read_error(capsys)
     for arm in record["arms"].values():
         arm["facts"]["hardware"] = "../../../etc"
@@ -79,8 +74,8 @@ def test_append__a_broken_folder_leaves_the_store_as_it_was(store, tmp_path, cap
     ("folder", "problem"),
     [
         (CUT_OFF, "the session was cut off or still runs"),
-        (RESULTS, "is no result folder"),
-        (RESULTS / "x", "no such result folder"),
+        (ROUTED, "is no result folder"),
+        (ROUTED / "x", "no such result folder"),
     ],
 )
 def test_append__refuses_what_is_no_whole_session(store, capsys, folder, problem):
@@ -91,22 +86,22 @@ def test_append__refuses_what_is_no_whole_session(store, capsys, folder, problem
 
 @pytest.mark.usefixtures("store")
 def test_show__counts_the_base_arm_and_both_of_equal_ones(capsys):
-    main(["history", "append", str(REGRESSION), "--commit", "2a6dff7", "--base-commit", "5a0e201"])
-    main(["history", "append", str(EQUAL), "--commit", "93934a3", "--release", "v0.5.16"])
+    main(["history", "append", str(SLOWER), "--commit", "2a6dff7", "--base-commit", "5a0e201"])
+    main(["history", "append", str(UNDECIDED), "--commit", "93934a3", "--release", "v0.5.16"])
     capsys.readouterr()
 
     assert main(["history", "show", "--format", "json", "--metric", "output_tok_per_s"]) == 0
     content = json.loads(capsys.readouterr().out)
 
     levels = {one["subject"]["scenario"]: one for one in content["series"]}
-    (slow,) = levels["gpt-oss-20b-shape-closed-c16"]["points"]
-    # The candidate was slowed down on purpose: 3,519.8 tok/s. Its base was not.
-    assert slow["value"] == pytest.approx(3626, rel=0.01)
+    (slow,) = levels["gpt-oss-20b-shape-mxfp4-mixed-c16"]["points"]
+    # The candidate was slowed down on purpose: 1,595.8 tok/s. Its base was not.
+    assert slow["value"] == pytest.approx(1685, rel=0.01)
     assert slow["commit"] == "5a0e201"
     assert slow["environment"]["gpu"] == "NVIDIA H200"
-    assert levels["gpt-oss-20b-shape-duet-c16"]["points"][0]["commit"] == "93934a3"
+    assert levels["gpt-oss-20b-shape-mxfp4-closed-c16"]["points"][0]["commit"] == "93934a3"
     assert content["ledger"]["judged"] == content["ledger"]["regressions"] == content["ledger"]["equal_arms"] == 1
-    assert sum(one["minutes"] for one in content["spending"]) == pytest.approx((265.26 + 341.88) / 60, abs=0.01)
+    assert sum(one["minutes"] for one in content["spending"]) == pytest.approx((263.96 + 403.58) / 60, abs=0.01)
 
 
 def test_show__prints_plain_lines_in_a_pipe(store, capsys):
@@ -122,14 +117,15 @@ def test_show__prints_plain_lines_in_a_pipe(store, capsys):
 
 @pytest.mark.usefixtures("store")
 def test_override__stands_in_the_ledger(capsys):
-    main(["history", "append", str(REGRESSION)])
+    main(["history", "append", str(SLOWER)])
     session = re.search(r"session ([0-9a-f]{16})", capsys.readouterr().out)[1]
 
     assert main(["history", "override", session[:8], "--reason", "the clock was\nlocked", "--by", "a maintainer"]) == 0
     assert main(["history", "show"]) == 0
     out = capsys.readouterr().out
     assert "ended in REGRESSION: 1; verdicts called a false alarm: 1" in out
-    assert f"{session} gpt-oss-20b-shape-closed-c16 on nvidia-h200-141gb: REGRESSION ruled false alarm by a maintainer" in out
+    subject = "gpt-oss-20b-shape-mxfp4-mixed-c16 on nvidia-h200-141gb"
+    assert f"{session} {subject}: REGRESSION ruled false alarm by a maintainer" in out
 
     assert main(["history", "override", session, "--reason", "we want it", "--by", "a maintainer", "--accepted"]) == 0
     assert main(["history", "show"]) == 0
@@ -148,7 +144,7 @@ def test_override__stands_in_the_ledger(capsys):
         (["import", "nothing.txt", "--hardware", "h20"], "nothing.txt: no such file"),
         (["import", "x", "--hardware", "h20", "--pattern", "("], "is no regular expression"),
         (["import", "x", "--hardware", "h20", "--metric", "x"], "give THEIRS=OURS"),
-        (["append", str(EQUAL), "--commit", "main"], "--commit 'main': give 7 to 40"),
+        (["append", str(UNDECIDED), "--commit", "main"], "--commit 'main': give 7 to 40"),
     ],
 )
 def test_history__says_in_a_line_what_is_wrong(store, capsys, arguments, problem):
@@ -208,7 +204,7 @@ def test_show__the_dashboard_escapes_what_others_wrote(tmp_path):
 def test_append__the_dashboard_links_commit_pull_request_and_run(tmp_path):
     told = ["--commit", "ab" * 20, "--repository", "https://github.com/o/r", "--pull-request", "7", "--run", "42"]
 
-    assert main(["history", "append", str(EQUAL), *told]) == 0
+    assert main(["history", "append", str(UNDECIDED), *told]) == 0
     assert main(["history", "show", "--html", str(tmp_path / "history.html")]) == 0
     content = (tmp_path / "history.html").read_text()
     for path in (f"commit/{'ab' * 20}", "pull/7", "actions/runs/42"):
@@ -225,7 +221,7 @@ def test_append__the_dashboard_links_commit_pull_request_and_run(tmp_path):
     ],
 )
 def test_append__what_cannot_be_linked(store, capsys, option, text):
-    assert main(["history", "append", str(EQUAL), option, text]) == 2
+    assert main(["history", "append", str(UNDECIDED), option, text]) == 2
     assert f"{option} {text!r}: give" in read_error(capsys)
     assert not store.exists()
 

@@ -12,10 +12,9 @@ import orjson
 import pytest
 
 from perfgate.cli import COMMANDS, SECTIONS, main, program
+from tests.fakes.recorded import BASELINE, ROOT, SLOWER
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
-ROOT = Path(__file__).parents[2]
-BASELINE = ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-closed-c16.json"
 LOG = ROOT / "tests/fixtures/runs/matrix.log"
 BASE, CANDIDATE = ([str(path) for path in (ROOT / "tests/fixtures/runs").glob(f"fusion_{arm}_*.txt")] for arm in ("off", "on"))
 # By full name, so that a new command of a group needs the option or a reason of its own.
@@ -107,7 +106,7 @@ def test_command__json_stands_alone(tmp_path, folder, capsys, case):
 
 
 def test_history__json_says_what_was_stored(tmp_path, capsys):
-    measured, store = ROOT / "benchmarks/h200/serving/results/closed-gpu-3", ["--store", tmp_path / "store"]
+    measured, store = SLOWER, ["--store", tmp_path / "store"]
 
     (first,) = ask(capsys, "history", "append", measured, *store)["sessions"]
     (again,) = ask(capsys, "history", "append", measured, *store)["sessions"]
@@ -115,7 +114,7 @@ def test_history__json_says_what_was_stored(tmp_path, capsys):
     merged = ask(capsys, "history", "compact", *store)
     past = ask(capsys, "history", "import", LOG, *store, "--hardware", "a-gpu", "--at", "2025-11-20")
 
-    assert (first["outcome"], first["windows"], first["added"]) == ("REGRESSION", 20, True)
+    assert (first["outcome"], first["windows"], first["added"]) == ("REGRESSION", 29, True)
     assert again == {**first, "added": False}
     assert overruled == {"person": "ada", "reason": "on purpose", "ruling": "false alarm", "session": first["session"]}
     assert merged["files"] <= merged["files_before"]

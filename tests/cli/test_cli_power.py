@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.gate.baseline_files import save_baseline
+from perfgate.verdict.baselines import compute_checksum
+from tests.fakes.recorded import AGAIN, BASELINE, EQUAL, ROOT, SLOWER
 from tests.rule.test_power import make_baseline
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -150,30 +149,31 @@ def test_command__picture_in_a_missing_folder(baseline, tmp_path, capsys):
     assert "cannot be written" in bad(capsys, "--baseline", baseline, "--picture", tmp_path / "none" / "curve.svg")
 
 
-@pytest.mark.parametrize("name", ["closed-c16", "saturation"])
-def test_command__a_baseline_of_a_scenario_that_does_not_ship(name, capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    stored = f"perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-{name}.json"
+def test_command__a_baseline_of_a_scenario_that_does_not_ship(capsys, tmp_path):
+    content = json.loads(BASELINE.read_text()) | {"scenario": "mine"}
+    stored, scenario = tmp_path / "mine.json", tmp_path / "mine.toml"
+    stored.write_text(json.dumps(content | {"checksum": compute_checksum(content)}))
+    shipped = (EQUAL / "scenario.toml").read_text()
+    scenario.write_text(shipped.replace("gpt-oss-20b-shape-mxfp4-mixed-c16", "mine"))
 
     code, out, err = run(capsys, "--baseline", stored)
-    with_file = run(capsys, "--baseline", stored, "--scenario", f"benchmarks/h200/serving/{name}.toml")
 
     assert (code, out) == (2, "")
-    assert f"gpt-oss-20b-shape-{name}, which does not ship with perfgate; give its file with --scenario PATH" in err
-    assert with_file[0] == 0
+    assert "mine, which does not ship with perfgate; give its file with --scenario PATH" in err
+    assert run(capsys, "--baseline", stored, "--scenario", scenario)[0] == 0
 
 
-STORED = [f"{ROOT}/benchmarks/h200/serving/results/closed-aa-{number}" for number in (2, 3)]
+STORED = [str(EQUAL), str(AGAIN)]
 
 
 def test_command__designs_from_stored_sessions(capsys):
     code, out, _ = run(capsys, "--design", "--effect", "0.03", *(part for folder in STORED for part in ("--from", folder)))
 
     assert code == 0
-    assert "a block takes 102 s, as 2 session(s) took: 41 s beside windows, 2 x (2 + 3) windows of 6.2 s" in out
-    assert "3 windows a start leave 0.33 places of drift" in out
+    assert "a block takes 116 s, as 2 session(s) took: 64 s beside windows, 2 x (2 + 5) windows of 3.7 s" in out
+    assert "5 windows a start leave 0.20 places of drift" in out
     assert out.count("cheapest") >= 1
-    assert out.count("the scenario today") == 4
+    assert out.count("the scenario today") == 2
     assert "Taken for granted" in out
 
 
@@ -205,7 +205,7 @@ def test_command__stored_sessions_take_the_place_of_a_baseline(baseline, capsys)
     ("options", "told"),
     [
         (
-            ("--from", f"{ROOT}/benchmarks/h200/serving/results/closed-gpu-3"),
+            ("--from", str(SLOWER)),
             "its arms differ, so it holds no noise; leave it out",
         ),
         (("--from", STORED[0], "--picture", "x.svg"), "--picture: draws what each look finds"),

@@ -16,11 +16,10 @@ from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.results.readings import READINGS
 from perfgate.results.records import ArmRecord
 from perfgate.results.writer import ResultWriter
+from tests.fakes.recorded import ROOT, SLOWER
 from tests.fakes.sessions import FACTS, change_window, make_line, make_run, make_scenario, make_session, write_folder
 from tests.faults.recording import unpack
 
-ROOT = Path(__file__).parents[2]
-MEASURED = ROOT / "benchmarks/h200/serving/results"
 SURVEY = ROOT / "benchmarks/h200/kernels/gpt-oss-20b.json"
 HOSTILE = "</style></script><script>alert(1)</script><img src=x onerror=alert(2)>\" onload=\"alert(3) \u202e 'x' & ]]> <!--"
 ABSURD = (0.0, 1e-300, 1e-9, 5.0, 1e15, 1e300, 1e308)
@@ -32,7 +31,7 @@ KERNELS = {
 
 def write_profiled(folder: Path) -> Path:
     """A regression that was measured on an H200, with profiles of both arms that nobody recorded."""
-    shutil.copytree(MEASURED / "closed-gpu-3", folder)
+    shutil.copytree(SLOWER, folder)
     unpack(folder)
     for start, (arm, kernels) in enumerate(KERNELS.items(), 5):
         trace = folder / "profiles" / f"start-{start:02d}" / "1.trace.json.gz"

@@ -13,10 +13,11 @@ from pathlib import Path
 from unittest import mock
 
 from perfgate.cli import main
+from tests.fakes.recorded import EQUAL, ROOT
 from tests.faults.fault import Answer
-from tests.faults.recording import RESULTS, ROOT, Recording, copy_recording
+from tests.faults.recording import Recording, copy_recording
 
-HEALTHY = "closed-aa"
+HEALTHY = EQUAL.name
 """Two blocks of this session pass: whatever a doctored copy is caught for, it is the doctoring."""
 
 Edit = Callable[[Recording], None]
@@ -85,9 +86,9 @@ def check(edit: Edit, *options: object, source: str = HEALTHY, blocks: tuple[int
     return run
 
 
-def judge_recorded(name: str) -> Callable[[Path], Answer]:
+def judge_recorded(session: Path) -> Callable[[Path], Answer]:
     """Build a fault's run that judges a recorded session as it lies there."""
-    return lambda folder: run_check(folder / "state", RESULTS / name)
+    return lambda folder: run_check(folder / "state", session)
 
 
 def check_raw(damage: Callable[[Path], None], source: str = HEALTHY) -> Callable[[Path], Answer]:

@@ -17,9 +17,9 @@ from pathlib import Path
 from perfgate.scenario.catalog import read_scenario_text
 from tests.e2e.commands import build_environment
 from tests.e2e.conftest import CHANGES
+from tests.fakes.recorded import ROOT
 from tests.faults.fault import Answer, Fault, Kind, Where
 from tests.faults.gating import Disturb, Gate, at, leave_alone, send, signal_processes, stop_and_resume
-from tests.faults.recording import ROOT
 
 PLUGIN = Path(__file__).with_name("seeded_plugin.py")
 EQUAL_RUNS = 25

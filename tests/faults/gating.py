@@ -18,10 +18,10 @@ from typing import Any
 from perfgate.machine.processes import is_alive
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import copy_without_break, read_lines, wait_for_lines
+from tests.fakes.recorded import ROOT
 from tests.fakes.requests import build_text
 from tests.faults.checking import run_check
 from tests.faults.fault import Answer
-from tests.faults.recording import ROOT
 
 SLOWED = ("--candidate-env", "FAKE_SLOW=2.0")
 """A candidate that must be found slower, however the gate that measured it was disturbed."""

@@ -14,11 +14,12 @@ import numpy as np
 
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.raw.raw_files import read_raw
+from tests.fakes.recorded import ROOT, ROUTED
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 BASELINES = ROOT / "perfgate" / "baselines"
 MS = 1000.0
+BY_START = ("answers.jsonl", "expert_use.jsonl")
+"""Indexes of what was asked of each start, beside its windows."""
 
 Line = dict[str, Any]
 
@@ -91,12 +92,12 @@ class Recording:
         """Call the base candidate and the candidate base in one block; equal builds lose nothing by it."""
         other = {"base": "candidate", "candidate": "base"}
         swapped = {entry["start"] for entry in self.index if entry["block"] == block}
-        lines = read_lines(self.folder / "answers.jsonl")
-        for line in (*self.index, *self.events, *lines):
+        asked = {name: read_lines(self.folder / name) for name in BY_START}
+        for line in (*self.index, *self.events, *(line for lines in asked.values() for line in lines)):
             if line.get("start") in swapped and "arm" in line:
                 line["arm"] = other[line["arm"]]
-        if lines:
-            write_lines(self.folder / "answers.jsonl", lines)
+        for name, lines in asked.items():
+            write_lines(self.folder / name, lines)
 
     def change_answers(self, change: Callable[[int, Line], None], arm: str = "candidate") -> None:
         """Change every reply of an arm's servers to the fixed prompts."""
@@ -115,6 +116,8 @@ class Recording:
     def slow(self, delay: Callable[[np.ndarray], np.ndarray], arm: str = "candidate", wait_s: float = 0.0) -> None:
         """Lengthen an arm's requests: `delay` maps gaps (requests x tokens, in s) to slower ones, `wait_s` is more TTFT.
 
+        Behind the last token of a request its gaps are NaN, for requests are of several lengths.
+
         In a closed loop what every request takes longer, the window takes longer; later windows begin later. Warm-up windows
         are recorded without single requests: their sums are stretched as those of the arm's first measured window.
         """
@@ -122,8 +125,8 @@ class Recording:
         for entry in self.pick(arm, "measured"):
             line = self.read(entry)
             before = measure_e2e(line)
-            gaps = delay(np.array(line["itls"]))
-            line |= {"itls": gaps.tolist(), "ttfts": (np.array(line["ttfts"]) + wait_s).tolist()}
+            gaps = delay(read_gaps(line))
+            line |= {"itls": list_gaps(gaps), "ttfts": (np.array(line["ttfts"]) + wait_s).tolist()}
             stretch = float(measure_e2e(line).mean() / before.mean())
             self.stretch(entry, line, stretch)
         for entry in self.pick(arm, "warmup"):
@@ -145,8 +148,8 @@ class Recording:
 
 
 def unpack(folder: Path) -> None:
-    """Give a packed session the layout in which it was measured: a file for each window and answer."""
-    for index in ("windows.jsonl", "answers.jsonl"):
+    """Give a packed session the layout in which it was measured: a file for each window, answer and record of experts."""
+    for index in ("windows.jsonl", *BY_START):
         lines = read_lines(folder / index)
         for line in lines:
             packed = gzip.compress(read_raw(folder / line["file"]), compresslevel=1, mtime=0)
@@ -160,16 +163,30 @@ def unpack(folder: Path) -> None:
 
 def copy_recording(name: str, folder: Path, blocks: tuple[int, ...] = (1, 2)) -> Recording:
     """Copy blocks of a recorded session to `folder`."""
-    shutil.copytree(RESULTS / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles"))
+    shutil.copytree(ROUTED / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles"))
     unpack(folder)
     recording = Recording(folder)
     recording.keep_blocks(*blocks)
     return recording
 
 
+def read_gaps(line: Line) -> np.ndarray:
+    """The gaps of a window, requests x tokens, in seconds; NaN behind a request's last token."""
+    lists = line["itls"]
+    gaps = np.full((len(lists), max(map(len, lists))), np.nan)
+    for row, found in zip(gaps, lists, strict=True):
+        row[: len(found)] = found
+    return gaps
+
+
+def list_gaps(gaps: np.ndarray) -> list[list[float]]:
+    """What `read_gaps` read, as the load generator writes it."""
+    return [row[~np.isnan(row)].tolist() for row in gaps]
+
+
 def measure_e2e(line: Line) -> np.ndarray:
     """How long each request took, in seconds."""
-    total: np.ndarray = np.array(line["ttfts"]) + np.array(line["itls"]).sum(axis=1)
+    total: np.ndarray = np.array(line["ttfts"]) + np.nansum(read_gaps(line), axis=1)
     return total
 
 

@@ -16,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perfgate.verdict.policy import RULE
+from tests.fakes.recorded import ROOT
 from tests.faults.catalogue import FAULTS
 from tests.faults.fault import Fault, Kind
-from tests.faults.recording import ROOT
 from tests.faults.results import RECORDED, Result, load
 
 PAGE = ROOT / "docs" / "evidence" / "fault-table.md"
@@ -30,7 +30,7 @@ Every row is a fault that was put in on purpose and a run of `perfgate gate` or 
 A fault is caught when the outcome is the expected one, the reason is the fault's own, and no process, port, lock, GPU memory or
 window was left, lost or counted twice.
 
-- *Recorded H200 windows* were measured on an NVIDIA H200 (`benchmarks/h200/serving/results`) and doctored as the row says,
+- *Recorded H200 windows* were measured on an NVIDIA H200 (`benchmarks/h200/serving/routed`) and doctored as the row says,
   unless it says that they were measured so. `perfgate check` judges them as it is shipped.
 - *Fake engine* is a server of the tests that tells the times it is told to. These rows start the gate by
   `tests/fakes/run_perfgate.py`, which changes three things in it: the fake engine stands in SGLang's place (`ENGINES`), SGLang
@@ -56,7 +56,7 @@ NOTES = {
 side there, so that neither time is a server's own, and how much memory scatters between starts was not measured. The rows
 that seed a slow start or a growth of memory put that gate into their scenario, as a user would who wants it.
 """,
-    Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make nine disjoint pairs, so these rows are nine independent
+    Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make ten disjoint pairs, so these rows are ten independent
 draws and not as many as there are rows.
 """,
 }

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from perfgate.verdict.policy import RULE
+from tests.fakes.recorded import ROOT
 from tests.faults.fault import Answer, Fault, find_line
-from tests.faults.recording import ROOT
 
 VARIABLE = "PERFGATE_FAULTS"
 """Names the file that a run of the tests appends to; without it nothing is kept."""

@@ -1,7 +1,7 @@
 """Equal builds: whatever the gate says of them, it may not be REGRESSION.
 
 Recorded A/A blocks of H200s, paired anew: blocks of one session in twos, and in the first sessions their arms exchanged in one
-block or in both. Runs share blocks, so they are fewer independent draws than runs: 20 blocks make nine disjoint pairs.
+block or in both. Runs share blocks, so they are fewer independent draws than runs: 20 blocks make ten disjoint pairs.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, product
 
-from tests.faults.checking import check
+from tests.faults.checking import HEALTHY, check
 from tests.faults.fault import Fault, Kind, Where
 from tests.faults.recording import Recording
 
 NOT_SLOWER = ("PASS", "IMPROVED", "INCONCLUSIVE")
-EXCHANGED = {"closed-aa": (1, 2, 3, 4), "saturation-aa": (1, 2), "aa-duet": (1, 2)}
-AS_MEASURED = {"closed-aa-2": (1, 2, 3), "closed-aa-3": (1, 2, 3), "closed-aa-4": (1, 2), "saturation-aa-2": (1, 2, 3, 4)}
+MIXED, CLOSED = "mxfp4-mixed-c16-graphs-aa", "mxfp4-closed-c16-aa"
+EXCHANGED = {f"{MIXED}-1": (1, 2, 3, 4), f"{CLOSED}-1": (1, 2), f"{CLOSED}-2-m2": (1, 2)}
+AS_MEASURED = {f"{MIXED}-{number}": (1, 2, 3, 4) for number in (2, 3, 4)}
 
 
 def list_pairings() -> Iterator[Fault]:
@@ -42,7 +43,7 @@ def build_row(source: str, pair: tuple[int, int], swapped: tuple[int, ...]) -> F
         expected=NOT_SLOWER,
         words="",
         run=check(edit, source=source, blocks=pair),
-        is_long=source != "closed-aa" or swapped != () or pair not in {(1, 2), (3, 4)},
+        is_long=source != HEALTHY or swapped != () or pair not in {(1, 2), (3, 4)},
     )
 
 

@@ -15,6 +15,8 @@ from tests.faults.recording import Line, Recording
 from tests.faults.slow import longer
 
 FASTER = -0.2
+SUREST = -1e-6
+"""The log-prob of a token that is all but certain."""
 INVALID = ("INVALID",)
 ALIKE = frozenset({"all tokens alike", "truncated answers", "mixed-up requests", "shortened prompts"})
 """Long rows: what a short one is caught by catches them, too."""
@@ -41,21 +43,21 @@ def list_scores(reply: Line) -> list[list[float | None]]:
 
 
 def shift_scores(share: float) -> Callable[[int, Line], None]:
-    """Move every log-prob by a random `share` of the spread that the answers have."""
+    """Move every log-prob by a random `share` of the spread that the answers have; none gets above zero."""
     draw = random.Random(7)  # noqa: S311 - a seed is the point
 
     def change(_number: int, reply: Line) -> None:
         scores = list_scores(reply)
         spread = float(np.std([entry[0] for entry in scores]))
         for entry in scores:
-            entry[0] = (entry[0] or 0.0) + draw.gauss(0, share * spread)
+            entry[0] = min((entry[0] or 0.0) + draw.gauss(0, share * spread), SUREST)
 
     return change
 
 
 def shift_one_prompt(number: int, reply: Line) -> None:
     if number == 5:
-        shift_scores(0.7)(number, reply)
+        shift_scores(0.3)(number, reply)
 
 
 def make_uniform(_number: int, reply: Line) -> None:
@@ -94,15 +96,16 @@ def mix_up(_number: int, reply: Line) -> None:
 
 
 def end_windows_early(recording: Recording) -> None:
-    """Every request of the candidate ends after 200 of 256 tokens, and says so."""
+    """Every request of the candidate ends after three quarters of its tokens, and says so."""
     for entry in recording.pick(role="measured"):
         line = recording.read(entry)
-        tokens = 200 * line["completed"]
+        lengths = [length * 3 // 4 for length in line["output_lens"]]
+        tokens = sum(lengths)
         rates = {"output_throughput": tokens, "total_throughput": tokens + line["total_input_tokens"]}
         recording.change(
             entry,
-            itls=[gaps[:199] for gaps in line["itls"]],
-            output_lens=[200] * line["completed"],
+            itls=[gaps[: length - 1] for gaps, length in zip(line["itls"], lengths, strict=True)],
+            output_lens=lengths,
             total_output_tokens=tokens,
             total_output_tokens_retokenized=tokens,
             **{name: count / line["duration"] for name, count in rates.items()},
@@ -110,9 +113,9 @@ def end_windows_early(recording: Recording) -> None:
 
 
 def drop_gaps(recording: Recording) -> None:
-    """Every request stops streaming after 200 of 256 tokens, and 256 are claimed."""
+    """Every request stops streaming after three quarters of the tokens that it claims."""
     for entry in recording.pick(role="measured"):
-        recording.change(entry, itls=[gaps[:199] for gaps in recording.read(entry)["itls"]])
+        recording.change(entry, itls=[gaps[: len(gaps) * 3 // 4] for gaps in recording.read(entry)["itls"]])
 
 
 def drop_text(recording: Recording) -> None:
@@ -125,10 +128,11 @@ def shorten_prompts(recording: Recording) -> None:
     """The candidate reads half of each prompt."""
     for entry in recording.pick(role="measured"):
         line = recording.read(entry)
-        half = line["total_input_tokens"] // 2
+        lengths = [length // 2 for length in line["input_lens"]]
+        half = sum(lengths)
         rates = {"input_throughput": half, "total_throughput": half + line["total_output_tokens"]}
         changed = {name: count / line["duration"] for name, count in rates.items()}
-        recording.change(entry, total_input_tokens=half, input_lens=[256] * line["completed"], **changed)
+        recording.change(entry, total_input_tokens=half, input_lens=lengths, **changed)
 
 
 def serve_from_cache(recording: Recording) -> None:
@@ -180,9 +184,12 @@ WRONG = (
         "its tokenizer is another one",
     ),
     row(
-        "early EOS under load", "200 of 256 tokens in every request", check(fast(end_windows_early)), "they did different work"
+        "early EOS under load",
+        "three quarters of the tokens in every request",
+        check(fast(end_windows_early)),
+        "they did different work",
     ),
-    row("truncated outputs", "200 of 256 tokens came, 256 claimed", check(fast(drop_gaps)), "requests broke off"),
+    row("truncated outputs", "three quarters of the claimed tokens came", check(fast(drop_gaps)), "requests broke off"),
     row("empty outputs", "a third of the text that was counted", check(fast(drop_text)), "the text received makes"),
     row("shortened prompts", "half of each prompt read", check(fast(shorten_prompts)), "they did different work"),
     row(

@@ -7,7 +7,6 @@ import io
 import json
 import stat
 import zipfile
-from pathlib import Path
 
 import orjson
 import pytest
@@ -30,11 +29,9 @@ from perfgate.results.results import load_results
 from perfgate.storage.journal import append_line
 from tests.fakes import fake_answers
 from tests.fakes.folders import write_profiled
+from tests.fakes.recorded import EQUAL, SLOWER, UNDECIDED
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
-ROOT = Path(__file__).parents[2]
-MEASURED = ROOT / "benchmarks/h200/serving"
-ROUTED = MEASURED / "routed" / "mxfp4-closed-c16-aa-1"
 SCENARIO = make_scenario()
 # Sessions made of numbers have no answers; one that was asked has them below.
 UNASKED = SCENARIO_TEXT + "[equivalence]\nenabled = false\n"
@@ -88,18 +85,17 @@ def refused(tmp_path, capsys):
 
 def test_handoff__the_verdict_is_the_same_on_the_other_side(tmp_path, capsys):
     """Real windows of an H200, with every inter-token gap."""
-    scenario, folder = tmp_path / "s.toml", MEASURED / "results/fused-sum"
-    scenario.write_text((MEASURED / "scenario.toml").read_text() + "[equivalence]\nenabled = false\n")
-    main(["handoff", "pack", str(folder), "-o", str(tmp_path), *subject(hardware="h200")])
+    scenario = SLOWER / "scenario.toml"
+    main(["handoff", "pack", str(SLOWER), "-o", str(tmp_path), *subject(hardware="h200")])
     packed = next(tmp_path.glob("handoff-*.json"))
     main(
         ["handoff", "open", str(packed), "--out", str(tmp_path / "out"), "--scenario", str(scenario), *subject(hardware="h200")]
     )
     capsys.readouterr()
 
-    main(["check", str(folder), "--format", "json"])
+    main(["check", str(SLOWER), "--format", "json"])
     here = capsys.readouterr().out
-    main(["check", str(tmp_path / "out" / "gpt-oss-20b-shape-closed-c16"), "--format", "json"])
+    main(["check", str(tmp_path / "out" / "gpt-oss-20b-shape-mxfp4-mixed-c16"), "--format", "json"])
 
     assert capsys.readouterr().out == here
 
@@ -121,7 +117,7 @@ def test_handoff__the_machine_time_is_the_same_on_the_other_side(tmp_path, scena
 
 
 def test_handoff__carries_no_text_path_or_setting(tmp_path):
-    main(["handoff", "pack", str(MEASURED / "results/aa"), "-o", str(tmp_path), *subject(hardware="h200")])
+    main(["handoff", "pack", str(EQUAL), "-o", str(tmp_path), *subject(hardware="h200")])
 
     text = next(tmp_path.glob("handoff-*.json")).read_text()
 
@@ -158,9 +154,9 @@ def test_handoff__what_was_found_of_the_kernels_is_judged_by_the_reader(
 def routed(tmp_path_factory):
     """A recorded session of the H200 with its expert use, and its scenario without the prompts for answers."""
     place = tmp_path_factory.mktemp("routed")
-    text = (ROUTED / "scenario.toml").read_text()
+    text = (UNDECIDED / "scenario.toml").read_text()
     (place / "s.toml").write_text(text + "\n[equivalence]\nenabled = false\n")
-    assert main(["handoff", "pack", str(ROUTED), "-o", str(place), *subject(hardware="h200")]) == 0
+    assert main(["handoff", "pack", str(UNDECIDED), "-o", str(place), *subject(hardware="h200")]) == 0
     [path] = place.glob("handoff-*.json")
     return place / "s.toml", path.name, path.read_bytes()
 
@@ -179,7 +175,7 @@ def test_handoff__expert_use_is_the_same_on_the_other_side(tmp_path, capsys, rou
     verdict, session = judge_routed(tmp_path, capsys, routed)
 
     assert verdict["outcome"] != "INVALID"
-    assert session.expert_use == load_results(ROUTED)[1].expert_use
+    assert session.expert_use == load_results(UNDECIDED)[1].expert_use
     assert all(use.is_known for use in session.expert_use.values())
 
 

@@ -36,9 +36,9 @@ from benchmarks.error_rates.replays import (
 from benchmarks.error_rates.storing import describe_effects, describe_storing
 from benchmarks.error_rates.studies import keep_first_storing, stock_shelf, study_all
 from benchmarks.verdict.record import as_rate
-from perfgate.core import Arm, Outcome, Role
+from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.errors import InputError
-from perfgate.gate.baseline_files import load_baseline
+from perfgate.gate.baseline_files import find_path, load_baseline
 from perfgate.verdict.noise import Response
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series
@@ -523,29 +523,33 @@ def test_write_page__without_any_equal_arms(found):
 
 @pytest.fixture
 def shelved(place, monkeypatch):
-    """The list's folders as the only ones there are, with the scenario file that they were measured by."""
+    """The list's folders as the only ones there are, of a scenario that ships with a baseline."""
+    facts = orjson.loads((place / "quiet/session.json").read_bytes())["arms"]["base"]["facts"]
+    baseline = find_path(place / "baselines", Fingerprint(facts=facts), "unit")
+    baseline.parent.mkdir(parents=True)
+    baseline.touch()
     monkeypatch.setattr(storing, "ROOT", place)
     monkeypatch.setattr(storing, "BASELINES", place / "baselines")
-    monkeypatch.setattr(storing, "SCENARIOS", place / "quiet")
+    monkeypatch.setattr(storing, "is_shipped", lambda _: True)
 
 
 @pytest.mark.usefixtures("shelved")
 def test_describe_storing__the_command_follows_the_recordings(cases):
     found = describe_storing(cases[0], stock_shelf(cases[0], cases), cases[1:])
 
-    assert (found["scenario"], found["quiet"], found["injected"]) == ("quiet/scenario.toml", ["quiet"], ["slow"])
+    assert (found["scenario"], found["quiet"], found["injected"]) == ("unit", ["quiet"], ["slow"])
     assert found["baseline"].startswith("baselines/")
     assert (found["silenced"], found["silenced_by"]) == ([], [])
 
 
 @pytest.mark.usefixtures("shelved")
-def test_describe_storing__a_slow_down_that_silences_a_gate_is_not_stored(cases):
+def test_describe_storing__names_the_gate_that_a_slow_down_silences(cases):
     response = Response(injected_ratio=0.05, measured_ratio=0.001, low=-0.01, high=0.01)
     shelf = Shelf(quiet=cases[0].recordings, responses={cases[1].label: {"median_itl_ms": response}})
 
     found = describe_storing(cases[0], shelf, cases[1:])
 
-    assert (found["injected"], found["silenced"], found["silenced_by"]) == ([], ["median_itl_ms"], ["slow"])
+    assert (found["injected"], found["silenced"], found["silenced_by"]) == (["slow"], ["median_itl_ms"], ["slow"])
 
 
 def test_keep_first_storing__a_later_design_does_not_overwrite_the_file():
@@ -556,7 +560,7 @@ def test_keep_first_storing__a_later_design_does_not_overwrite_the_file():
     assert [one["storing"] for one in designs] == [{"baseline": "a"}, None, None, {"baseline": "b"}]
 
 
-def test_describe_storing__no_scenario_file_fits(cases):
+def test_describe_storing__the_scenario_does_not_ship(cases):
     assert describe_storing(cases[0], stock_shelf(cases[0], cases), cases[1:]) is None
 
 
@@ -582,9 +586,9 @@ def test_write_page__is_the_page_that_is_published():
 
 
 def test_published_page__its_commands_name_folders_that_are_there():
-    named = re.findall(r"--(?:from|injected) (\S+/results/\S+)", render.PAGE.read_text())
+    named = re.findall(r"--(?:from|injected) (\S+/routed/\S+)", render.PAGE.read_text())
 
-    assert len(named) >= 6
+    assert len(named) == 6
     assert [folder for folder in named if not (ROOT / folder / "session.json").exists()] == []
 
 
@@ -594,7 +598,7 @@ def test_injections_page__its_table_is_what_the_stored_baseline_says():
         (ROOT / "docs/reference/injections.md").read_text(),
         flags=re.MULTILINE,
     )
-    stored = load_baseline(ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-closed-c16.json")
+    stored = load_baseline(ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-mxfp4-mixed-c16.json")
     said = {
         (
             *(f"{100 * share:.2f}" for share in (one.injected_ratio, one.measured_ratio, one.low, one.high)),
@@ -603,5 +607,5 @@ def test_injections_page__its_table_is_what_the_stored_baseline_says():
         for one in stored.metrics["median_itl_ms"].sensitivity
     }
 
-    assert len(rows) == 4
+    assert len(rows) == 1
     assert set(rows) <= said

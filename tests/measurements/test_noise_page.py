@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from benchmarks.verdict.estimators import ESTIMATORS, TODAY, Found, judge
-from benchmarks.verdict.modes import find_shares
 from benchmarks.verdict.noise_page import PAGE, RESULTS, write_page
 from benchmarks.verdict.record import read_results
 from benchmarks.verdict.segments import list_steps, measure_segments, place_requests
@@ -60,17 +59,6 @@ def test_judge__by_scatter_answer_and_number(blocks, factor, answer, wins):
 
     assert {row["wins"] for row in rows if row["estimator"] != TODAY} == {wins}
     assert [row["wins"] for row in rows if row["estimator"] == TODAY] == [False]
-
-
-def test_find_shares__of_a_second_mode():
-    rng = np.random.default_rng(1)
-    fast = rng.normal(1.0, 0.005, (20, 30))
-    slow = np.where(rng.random((20, 30)) < 0.3, fast * 1.05, fast)
-
-    assert find_shares(list(fast)) == pytest.approx((0.0, 0.0), abs=0.01)
-    above, below = find_shares(list(slow))
-    assert above == pytest.approx(0.3, abs=0.05)
-    assert below == pytest.approx(0.0, abs=0.01)
 
 
 def make_windows(values):

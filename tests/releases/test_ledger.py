@@ -3,7 +3,6 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -24,11 +23,9 @@ from perfgate.releases.ledger import (
     write_ledger,
 )
 from perfgate.releases.suite import Tried
+from tests.fakes.recorded import SLOWER, VOID
 from tests.fakes.requests import Silent
 
-SERVING = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving"
-RECORDED = SERVING / "results" / "closed-gpu-3"
-REFUSED = SERVING / "routed" / "dummy-closed-c16"
 HARDWARE = "cpu-test-2c"
 SESSION = f"{SESSIONS}/sglang-0.5.22-0.5.23"
 
@@ -37,7 +34,7 @@ SESSION = f"{SESSIONS}/sglang-0.5.22-0.5.23"
 def row(tmp_path_factory):
     """What a session that was recorded on an H200 says: judging reads some megabytes, so it is done once."""
     folder = tmp_path_factory.mktemp("ledger") / "session"
-    shutil.copytree(RECORDED, folder)
+    shutil.copytree(SLOWER, folder)
     return read_row(folder)
 
 
@@ -70,7 +67,7 @@ def measured(monkeypatch, row):
 
     def run(job, _):
         jobs.append(job)
-        shutil.copytree(RECORDED, job.folder, dirs_exist_ok=True)
+        shutil.copytree(SLOWER, job.folder, dirs_exist_ok=True)
 
     monkeypatch.setattr(ledger, "list_versions", lambda _: ["0.5.22", "0.5.23"])
     monkeypatch.setattr(ledger, "install_release", lambda _, folder, __: folder / "python")
@@ -84,13 +81,13 @@ def test_read_row__of_a_session(row):
     assert (row.outcome, row.base, row.rule) == (Outcome.REGRESSION, "0.5.16", "2026-11.9")
     assert row.metrics["output_tok_per_s"].change < 0
     assert row.costs["ready_s"].keys() == set(Arm)
-    assert row.size_bytes == (RECORDED / "raw.tar.xz").stat().st_size
+    assert row.size_bytes == (SLOWER / "raw.tar.xz").stat().st_size
     assert row.elapsed_s > 60
 
 
 def test_read_row__of_one_that_is_no_evidence():
     with pytest.raises(EvidenceError, match=r"dummy-closed-c16: INVALID: .*; nothing was added: delete it, then measure again"):
-        read_row(REFUSED)
+        read_row(VOID)
 
 
 def test_store_row__is_small_and_read_back(row, tmp_path):
@@ -180,7 +177,7 @@ def test_add_release__that_was_cut_off_goes_on(measured, tmp_path, left, is_gone
 
 
 def test_add_release__whose_session_ended_is_not_measured_again(measured, tmp_path):
-    shutil.copytree(RECORDED, tmp_path / SESSION)
+    shutil.copytree(SLOWER, tmp_path / SESSION)
 
     add_release("0.5.23", tmp_path, tmp_path / "ledger", Silent())
 

@@ -16,6 +16,7 @@ from perfgate.cli import main
 from perfgate.history.store import Store
 from tests.fakes import folders
 from tests.fakes.history import draw_levels, make_entry
+from tests.fakes.recorded import AGAIN, EQUAL, PROFILED, SLOWER, UNDECIDED
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
 
@@ -44,7 +45,6 @@ ARGUMENTS = (
     "--disable-sync",
 )
 DESK, PHONE = {"width": 1180, "height": 900}, {"width": 390, "height": 844}
-RESULTS = Path(__file__).parents[2] / "benchmarks/h200/serving/results"
 MAKERS = {
     "profiled": folders.write_profiled,
     "faster": folders.write_faster,
@@ -55,10 +55,10 @@ MAKERS = {
 }
 # What an H200 measured: outcomes that the made ones lack, a window that was measured again, and a recorded profile.
 MEASURED = {
-    "passed": RESULTS / "closed-aa-2",
-    "undecided": RESULTS / "aa",
-    "again": RESULTS / "closed-plug-in",
-    "recorded": RESULTS / "closed-fused-sum-profiled",
+    "passed": EQUAL,
+    "undecided": UNDECIDED,
+    "again": AGAIN,
+    "recorded": PROFILED,
 }
 PAGES = (*MAKERS, *MEASURED, "history")
 
@@ -166,7 +166,7 @@ def write_history(home):
     store = str(home / "store")
     values = enumerate(draw_levels([1000, 950]))
     Store(store).append([make_entry(day, value, told={"runner": f"h20-{day % 2}"}) for day, value in values])
-    measured = [str(RESULTS / name) for name in ("closed-aa-2", "closed-aa-3", "closed-aa-4", "closed-gpu-3")]
+    measured = [str(folder) for folder in (EQUAL, AGAIN, UNDECIDED, SLOWER)]
     assert main(["history", "append", *measured, "--store", store]) == 0
     assert main(["history", "show", "--store", store, "--html", str(home / "history.html")]) == 0
 

@@ -25,6 +25,7 @@ from perfgate.results.readings import KV_CAPACITY
 from perfgate.results.records import read_record
 from perfgate.verdict.case import Case
 from tests.fakes import folders
+from tests.fakes.recorded import EQUAL, UNDECIDED
 from tests.fakes.sessions import change_window, make_baseline, make_scenario, make_session, write_folder
 
 VOID = {"meta", "link", "img", "br", "input"}
@@ -78,8 +79,8 @@ LATENCIES = ("itl", "itl-difference", "ttft", "ttft-difference")
         (folders.write_profiled, "REGRESSION", {"verdict", "timeline", *LATENCIES, "attribution"}),
         (folders.write_faster, "IMPROVED", {"verdict", "timeline"}),
         (folders.write_failed, "INVALID", {"timeline"}),
-        (lambda _: folders.MEASURED / "aa", "INCONCLUSIVE", {"verdict", "timeline", *LATENCIES}),
-        (lambda _: folders.MEASURED / "closed-aa", "PASS", {"verdict", "timeline", *LATENCIES}),
+        (lambda _: UNDECIDED, "INCONCLUSIVE", {"verdict", "timeline", *LATENCIES}),
+        (lambda _: EQUAL, "PASS", {"verdict", "timeline", *LATENCIES}),
         (folders.write_matrix, "Matrix", {"servers", "rounds"}),
         (lambda path: folders.write_timings(path, slower=0.05), "REGRESSION", {"layers-1"}),
         (folders.write_timings, "PASS", {"layers-1"}),
@@ -100,7 +101,7 @@ def test_report__says_the_answer_and_shows_each_metric(write, tmp_path):
     html = write(folders.write_profiled(tmp_path / "folder"))
     text = re.sub(r"<[^>]+>", " ", html).replace("\N{NO-BREAK SPACE}", " ")
 
-    for words in ("Output throughput", "-2.9 %", "3,519.8 tok/s", "PERFGATE_INJECT", "gpu:3", "fused_moe_kernel", "+118.0 us"):
+    for words in ("Output throughput", "-5.3 %", "1,595.8 tok/s", "PERFGATE_INJECT", "gpu:15", "fused_moe_kernel", "+118.0 us"):
         assert words in text
     assert f"perfgate check {tmp_path / 'folder'}" in text
 
@@ -119,7 +120,7 @@ def test_report__counters_that_the_scenario_can_move(write, tmp_path):
 
 
 def test_report__layers_beside_a_session(write):
-    html = write(folders.MEASURED / "closed-aa", "--layers", folders.SURVEY)
+    html = write(EQUAL, "--layers", folders.SURVEY)
 
     assert 'id="layers-1"' in html
     assert "share of the roofline reached" in html
@@ -152,7 +153,7 @@ def test_report__links_lead_to_the_raw_files(write, tmp_path):
 
 
 def test_report__same_folder_same_bytes(write):
-    assert write(folders.MEASURED / "aa") == write(folders.MEASURED / "aa")
+    assert write(UNDECIDED) == write(UNDECIDED)
 
 
 @pytest.mark.parametrize("make", [folders.write_hostile, folders.write_matrix, folders.write_timings])
@@ -200,7 +201,7 @@ def test_report__of_a_torn_folder(write, tmp_path, damage, words):
 def test_report__what_cannot_be_shown_is_one_line(tmp_path, capsys, arguments, words):
     (tmp_path / "logs").mkdir()
     bad, broken = tmp_path / "logs" / "bad.json", tmp_path / "logs" / "broken.json"
-    places = {"tmp": tmp_path, "pass": folders.MEASURED / "closed-aa", "survey": folders.SURVEY, "bad": bad, "broken": broken}
+    places = {"tmp": tmp_path, "pass": EQUAL, "survey": folders.SURVEY, "bad": bad, "broken": broken}
     if "{bad}" in arguments:
         bad.write_text('{"cells": [{"shape": "x", "tokens": 0, "samples_us": {"a": [1.0]}}]}')
     if "{broken}" in arguments:
@@ -236,7 +237,7 @@ def test_report__absurd_numbers_are_drawn_at_the_edge(write, tmp_path, seed):
 
 
 def test_report__with_output_writes_both(write, tmp_path):
-    write(folders.MEASURED / "closed-aa", "--output", tmp_path / "comment.md")
+    write(EQUAL, "--output", tmp_path / "comment.md")
 
     assert "PASS" in (tmp_path / "comment.md").read_text().splitlines()[0]
 

@@ -181,6 +181,15 @@ def test_judge__the_same_numbers_under_another_name_are_a_copy():
     assert "a copy is no second measurement" in _void(session)
 
 
+def test_judge__a_copy_is_one_whatever_the_server_held_beside_it():
+    run = SESSION.windows[CANDIDATE].run
+    values = {**run.values, "server_memory_mib": 4000.5}
+
+    session = change_window(SESSION, CANDIDATE + 1, values=values, duration_s=run.duration_s)
+
+    assert "a copy is no second measurement" in _void(session)
+
+
 def test_judge__more_windows_than_planned_would_be_choosing():
     extra = replace(SESSION.windows[-1], index=5, begun_s=900.0, ended_s=905.0)
     extra = replace(extra, run=replace(extra.run, source="extra", duration_s=4.0))

@@ -1,7 +1,6 @@
 """What recorded H200 profiles prove of SGLang's fused sum: a difference between the arms, and not a kernel that both run."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,7 @@ from perfgate.scenario.safeguards import Expect
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.proof import SUM_OPTION, find_expect
 from perfgate.verdict.validity.expectations import check_expectations
-
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving" / "results"
-FUSED, UNFUSED = RESULTS / "closed-fused-sum-profiled", RESULTS / "closed-gpu-10-long"
+from tests.fakes.recorded import PROFILED, SPINNING
 
 
 def expect_fused_sum():
@@ -28,11 +25,11 @@ def check(folder, expect):
 
 
 def test_check_expectations__recorded_fused_sum_is_seen():
-    assert check(FUSED, expect_fused_sum()) == []
+    assert check(PROFILED, expect_fused_sum()) == []
 
 
 def test_check_expectations__recorded_session_without_the_fused_sum_is_refused():
-    still, more = check(UNFUSED, expect_fused_sum())
+    still, more = check(SPINNING, expect_fused_sum())
 
     assert still.startswith("block 1, candidate, start 2: kernel triton_poi_fused_copy__mul_sum_0 still runs where")
     assert "ran 0.0 times a step, 0.0 times in the base" in more
@@ -40,24 +37,24 @@ def test_check_expectations__recorded_session_without_the_fused_sum_is_refused()
 
 def test_check_expectations__kernel_that_both_arms_run_proves_no_difference():
     """The kernel that was asked for before runs in the unfused session, too."""
-    assert check(UNFUSED, Expect(kernels=("fused_moe_kernel",))) == []
+    assert check(SPINNING, Expect(kernels=("fused_moe_kernel",))) == []
 
-    [problem] = check(UNFUSED, Expect(added=("fused_moe_kernel",)))
+    [problem] = check(SPINNING, Expect(added=("fused_moe_kernel",)))
     assert "ran 49.5 times a step, 49.5 times in the base" in problem
 
 
 def test_check_expectations__base_without_the_kernel_has_nothing_to_lose():
     """A model whose tokens visit two experts adds them up without a reduce kernel, whatever is asked for."""
-    [problem] = check(FUSED, Expect(removed=("no_such_sum",)))
+    [problem] = check(PROFILED, Expect(removed=("no_such_sum",)))
 
     assert problem.startswith("block 1, base, start 1: no kernel matches 'no_such_sum', which the candidate was to do without")
 
 
 @pytest.mark.parametrize("arm", list(Arm))
 def test_check_expectations__difference_needs_both_profiles(tmp_path, arm):
-    lines = (FUSED / PROFILES_FILE).read_text().splitlines()
+    lines = (PROFILED / PROFILES_FILE).read_text().splitlines()
     (tmp_path / PROFILES_FILE).write_text("\n".join(line for line in lines if f'"arm":"{arm.value}"' not in line) + "\n")
-    (tmp_path / "profiles").symlink_to(FUSED / "profiles")
+    (tmp_path / "profiles").symlink_to(PROFILED / "profiles")
 
     [problem] = check(tmp_path, expect_fused_sum())
 

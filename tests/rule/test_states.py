@@ -9,7 +9,7 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Arm
-from perfgate.scenario.schema import Blocks
+from perfgate.scenario.schema import Blocks, Gate
 from perfgate.verdict.states import DOUBT, compare_scatter, find_gap, find_shift
 from tests.fakes.sessions import make_baseline, make_scenario, make_session
 
@@ -123,6 +123,20 @@ def test_judge__names_stored_noise_of_a_quieter_day():
 
     assert ratio > 5
     assert words(make_two_states(), "stored noise", baseline=None) == []
+
+
+def test_judge__a_value_of_the_whole_start_has_no_windows_to_be_restless_against():
+    """Each window of a start carries its time to ready; the mean of five equal logarithms is off by rounding."""
+    scenario = make_scenario(blocks=Blocks(looks=(6,), windows=5), gates={**SCENARIO.gates, "ready_s": Gate()})
+    quiet = make_session(scenario, blocks=6)
+    windows = tuple(
+        replace(one, run=replace(one.run, values={**one.run.values, "ready_s": 51.0 + 0.37 * one.start}))
+        for one in quiet.windows
+    )
+
+    warnings = judge(replace(quiet, windows=windows), scenario, None).warnings
+
+    assert not any("Time to ready" in line for line in warnings if line.startswith("restless starts"))
 
 
 def test_judge__has_no_words_for_an_even_session():

@@ -1,7 +1,6 @@
 """Co-tenants beside recorded sessions: what is caught, what is wrongly void, and how sure that is."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import orjson
 import pytest
@@ -9,10 +8,9 @@ import pytest
 from benchmarks.error_rates.co_tenant_study import read_co_tenants, study_co_tenants
 from benchmarks.h200.serving.co_tenants import Share, count_controls, list_voided, main
 from perfgate.errors import InputError
+from tests.fakes.recorded import OTHERS, ROOT
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks/h200/serving/results"
 SCENARIO = make_scenario()
 
 
@@ -55,7 +53,7 @@ def test_count_controls__a_session_without_telemetry_counts_for_nothing():
 
 
 def test_main__of_the_recorded_process_on_the_gpu(capsys):
-    main(RESULTS / "closed-foreign", RESULTS / "foreign-bursts.json", [RESULTS / "closed-hostload"])
+    main(OTHERS / "closed-foreign", OTHERS / "foreign-bursts.json", [OTHERS / "closed-hostload"])
 
     told = capsys.readouterr().out
     assert "| during the window | 5 | 5 | at least 55% |" in told
@@ -65,7 +63,7 @@ def test_main__of_the_recorded_process_on_the_gpu(capsys):
 
 
 def test_main__of_the_recorded_load_on_the_host(capsys):
-    main(RESULTS / "closed-hostload", None, [])
+    main(OTHERS / "closed-hostload", None, [])
 
     told = capsys.readouterr().out
     assert "at most 52.4%; void above 75%" in told

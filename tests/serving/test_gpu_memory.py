@@ -3,7 +3,6 @@
 import json
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -25,10 +24,9 @@ from perfgate.serving.model.gpu_memory import (
     read_sizes,
     require_memory,
 )
+from tests.fakes.recorded import PROFILED, ROOT, SPINNING, VOID
 from tests.fakes.requests import Silent, build_request, use_fake_engine
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "results"
 QWEN3 = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "head_dim": 128,
@@ -123,11 +121,11 @@ def test_require_memory__what_this_repository_runs_fits_its_machines():
         require_memory(scenario, find_config(scenario), build_arms(scenario, card))
 
 
-@pytest.mark.parametrize("session", ["closed-aa-2", "closed-aa-7", "closed-gpu-15", "saturation-aa", "saturation-gpu-40"])
+@pytest.mark.parametrize("session", [VOID, PROFILED, SPINNING])
 def test_explain_misfit__agrees_with_what_was_measured(session):
     """The computed sum is no less than what two servers held at most, and no more than 5 % above."""
-    record = read_record(RESULTS / session)
-    lines = (RESULTS / session / "windows.jsonl").read_text().splitlines()
+    record = read_record(session)
+    lines = (session / "windows.jsonl").read_text().splitlines()
     held_gib = max(json.loads(line)["telemetry"]["gpu_memory_used_bytes"] for line in lines) / GIB
     arms = [serve(*arm.argv) for arm in record.arms.values()]
     card = read_card(next(iter(record.arms.values())).facts)

@@ -23,8 +23,8 @@ GIB = 2**30
 
 WORKSPACE_GIB = 4.0
 """What a server holds besides weights and tokens: the CUDA context, graphs, activations. Two servers of gpt-oss-20b in bf16
-held 90.8 to 91.5 GiB on an H200 with 65,536 tokens each and 97.3 GiB with 131,072 (`benchmarks/h200/serving/results`): 3.5 to
-3.8 GiB a server are left when weights and tokens are taken away."""
+held 90.8 to 91.5 GiB on an H200 with 65,536 tokens each and 97.3 GiB with 131,072: 3.5 to 3.8 GiB a server are left when
+weights and tokens are taken away. In MXFP4 (`benchmarks/h200/serving/routed`) it is 4.4 GiB."""
 
 DEFAULT_FRACTION = 0.88
 """The share of the card that SGLang gives weights and tokens where no option says it; it chooses 0.85 to 0.9 by the card."""

@@ -10,6 +10,7 @@ from math import isfinite
 
 from perfgate.core import Arm, Window
 from perfgate.evidence import Session
+from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.steady import is_steady
 from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe_curve, fix_rules, read_badness
@@ -40,8 +41,10 @@ def check_copies(session: Session) -> Iterator[str]:
     for window in sort_by_time(session.windows):
         run = window.run
         keys: list[object] = [(window.start, window.arm, window.index, window.role)]
-        if run.duration_s and len(run.values) > 1:
-            keys.append((run.duration_s, frozenset(run.values.items())))
+        # What the index tells of the server's memory is another number for the copy of a window.
+        seen = frozenset((name, value) for name, value in run.values.items() if METRICS[name].is_of_requests)
+        if run.duration_s and len(seen) > 1:
+            keys.append((run.duration_s, seen))
         if found := next((places[key] for key in keys if key in places), None):
             yield f"{window.name}: repeats {found.name}; a copy is no second measurement, remove it or measure again"
         places.update(dict.fromkeys(keys, window))

@@ -1,0 +1,28 @@
+"""Sessions measured on an H200 that tests read: gpt-oss-20b's shape with weights that route, unless a line says otherwise."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROUTED = ROOT / "benchmarks/h200/serving/routed"
+BASELINE = ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-mxfp4-mixed-c16.json"
+"""The stored noise that judges them, but for UNDECIDED and VOID, which have none."""
+
+EQUAL = ROUTED / "mxfp4-mixed-c16-graphs-aa-1"
+"""Equal arms, four blocks: PASS."""
+AGAIN = ROUTED / "mxfp4-mixed-c16-graphs-aa-2"
+"""The same: one of its windows was measured again."""
+SLOWER = ROUTED / "mxfp4-mixed-c16-graphs-gpu-15"
+"""The candidate was slowed on purpose, two blocks: REGRESSION."""
+UNDECIDED = ROUTED / "mxfp4-closed-c16-aa-2-m2"
+"""Equal arms, two blocks: INCONCLUSIVE."""
+CUT_OFF = ROUTED / "mxfp4-mixed-c16-graphs-aa-5"
+"""Equal arms that ended after one block of four."""
+VOID = ROUTED / "dummy-closed-c16"
+"""Plain dummy weights, which send every token to the same experts: INVALID."""
+
+OTHERS = ROOT / "benchmarks/h200/serving/results"
+"""Sessions of plain dummy weights, for what no session of a model that routes shows: profiles, and work beside a session."""
+PROFILED = OTHERS / "closed-fused-sum-profiled"
+"""The candidate ran SGLang's fused sum, and both arms were profiled: PASS."""
+SPINNING = OTHERS / "closed-gpu-10-long"
+"""The candidate was slowed on purpose, and both arms were profiled: REGRESSION."""
