@@ -13,7 +13,9 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -33,6 +35,9 @@ PACKAGES = (
 UNIFIED = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 DEVICES = ((1, 3, "null"), (1, 5, "zero"), (1, 7, "full"), (1, 8, "random"), (1, 9, "urandom"), (5, 0, "tty"), (5, 2, "ptmx"))
 NVIDIA = ((195, 0, "nvidia0"), (195, 1, "nvidia1"), (195, 255, "nvidiactl"), (510, 0, "nvidia-uvm"))
+OWN = "/dev/mqueue, /dev/shm, /tmp, /var/tmp"
+"""Folders that a job may write beside its slot's own; all four are the unit's, and go with it."""
+
 LINGER = "/var/lib/systemd/linger/ghr0"
 LEFT = "/run/lock/left"
 """What a job would like to leave behind: its wish to linger, and a file that the next one finds."""
@@ -44,7 +49,7 @@ mount -t proc proc proc && mount -t sysfs -o ro sysfs sys && mount -t cgroup2 cg
 mount -t tmpfs -o mode=755 tmpfs dev && mkdir dev/pts dev/shm && mount -t devpts devpts dev/pts && mount -t tmpfs tmpfs dev/shm
 DEVICES
 mount -t tmpfs -o mode=755 tmpfs run && mount --bind proc/sys proc/sys && mount -o remount,bind,ro proc/sys
-hostname perfgate-walk && mkdir -p mnt/old && pivot_root . mnt/old && cd / && umount -l mnt/old
+mkdir -p mnt/old && pivot_root . mnt/old && cd / && umount -l mnt/old
 exec env -i container=walk PATH=/usr/sbin:/usr/bin:/sbin:/bin /sbin/init
 """
 RUN_JOB = """#!/bin/bash
@@ -55,7 +60,7 @@ set -a; . ./.env; set +a
 WORKER = "/opt/perfgate/bin/python ./attacks.py\n"
 # A line an attack, `attack NAME: what came of it`, on standard output.
 ATTACKS = '''
-import ctypes, errno, os, pwd, socket, subprocess, sys
+import ctypes, errno, os, pwd, socket, subprocess, time
 user, uid = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
 def told(name, deed):
     try:
@@ -96,6 +101,11 @@ told("linger, by a file", lambda: touch(f"/var/lib/systemd/linger/{user}"))
 told("system bus", lambda: connect("/run/dbus/system_bus_socket"))
 told("systemd's own socket", lambda: connect("/run/systemd/private"))
 told("a unit of its own", lambda: call("systemd-run", "--quiet", "--no-ask-password", "true"))
+for _ in range(50):
+    # One that lingers takes a moment to begin.
+    if os.path.exists(f"/run/user/{uid}/systemd/private"):
+        break
+    time.sleep(0.2)
 told("a user manager of its own", lambda: connect(f"/run/user/{uid}/systemd/private"))
 told("a process in that manager", lambda: call("env", f"XDG_RUNTIME_DIR=/run/user/{uid}", "systemd-run", "--user", "--quiet",
      "sleep", "3600"))
@@ -110,6 +120,17 @@ told("a lock, removed", lambda: os.unlink("/run/perfgate/gate.lock"))
 told("a neighbour's mark", lambda: touch("/var/lib/perfgate/quarantine-1.json"))
 told("a file for later, in /run/lock", lambda: touch("/run/lock/left"))
 told("perfgate itself", lambda: touch("/opt/perfgate/bin/perfgate"))
+def find_writable():
+    """The folders that this user may write into, but for those of the kernel; not what is below one."""
+    found = []
+    for top, folders, _ in os.walk("/"):
+        if top.startswith(("/proc", "/sys", f"/var/lib/perfgate/slots/{user.removeprefix('ghr')}")) or top.count("/") > 6:
+            folders.clear()
+        elif os.access(top, os.W_OK):
+            found.append(top)
+            folders.clear()
+    return ", ".join(sorted(found))[:120]
+told("folders that it may write", find_writable)
 subprocess.Popen(["setsid", "--fork", "sleep", "3600"])
 '''
 
@@ -288,11 +309,15 @@ def require_held(job: dict[str, str], names: Sequence[str]) -> None:
     """Raise WalkError where one of the attacks came through."""
     if came := [name for name in names if job.get(name, "done") == "done"]:
         raise WalkError(f"came through in the slot's unit: {', '.join(came)}")
+    if (found := job["folders that it may write"]) != OWN:
+        raise WalkError(f"a job may write {found}, and should write {OWN}")
 
 
 def main() -> None:
     """Walk, attack, print both tables."""
     require_tools("git", "mmdebstrap", "unshare", "nsenter", "pivot_root")
+    # So that no machine is left where this is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="perfgate-machine-", dir="/var/tmp") as folder, run_fake_github() as github:
         walk = Walk(place=Path(folder))
         walk.step("1 packages, on an empty Debian", lambda: make_system(walk.place))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import orjson
 import pytest
+import yaml
 
 from perfgate.bisection.search import Ending
 from perfgate.cli import main
@@ -29,6 +32,7 @@ from tests.fakes.pull_requests import (
     zip_base64,
 )
 
+ROOT = Path(__file__).parents[2]
 REFS = {"heads/main": BASE, "heads/topic": HEAD, "tags/v0.5": LEFT_AT, NEW: NEW, HEAD: HEAD}
 TITLE = "perfgate measure #7 "
 
@@ -351,6 +355,32 @@ def test_command__cancel_ends_comparisons_and_searches_too(server, tmp_path):
 
     assert say(tmp_path, make_comment("/perfgate cancel")) == 0
     assert server.get()["cancelled"] == [21, 22, 23, 31, 34]
+
+
+DISPATCH = yaml.safe_load((ROOT / ".github" / "workflows" / "perfgate-dispatch.yml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("rules", "alive"),
+    [
+        (DISPATCH["concurrency"], ["in_progress", "queued", "queued"]),
+        ({**DISPATCH["concurrency"], "queue": None}, ["in_progress", "completed", "queued"]),
+    ],
+    ids=["as the file has it", "one pending, as GitHub does by default"],
+)
+def test_command__three_requests_wait_for_one_machine(server, tmp_path, rules, alive):
+    """By default the third would push the second out, and whoever asked for it would wait for ever."""
+    server.set(workflows={"perfgate-dispatch.yml": {"run-name": DISPATCH["run-name"], "concurrency": rules}}, refs=REFS)
+
+    for words in ("main topic", "v0.5 topic", "v0.5 main"):
+        assert say(tmp_path, make_comment(f"/perfgate compare {words} test-gpu")) == 0
+    runs = server.get()["run_facts"]
+    assert [run["status"] for run in runs.values()] == alive
+
+    assert say(tmp_path, make_comment("/perfgate cancel")) == 0
+    ended = server.get()
+    assert {run["status"] for run in ended["run_facts"].values()} == {"completed"}
+    assert ended["cancelled"] == [int(number) for number, run in runs.items() if run["status"] != "completed"]
 
 
 DONE = {"status": "completed", "conclusion": "success"}

@@ -2,8 +2,9 @@
 
 `python fake_github.py` prints its port. `POST /_control` replaces or adds state and faults, `GET /_control` returns everything.
 It holds what GitHub does that a client must bear: a limit of requests an hour ("limit": {"remaining", "reset"}), rights of a
-token ("rights": a mapping as `permissions:` has it), jobs of several attempts with their labels and runners, several pull
-requests of one head, artifacts in whatever order they were given.
+token ("rights": a mapping as `permissions:` has it), groups of concurrency ("workflows": by file the `run-name` and
+`concurrency` that it has, which what is dispatched then keeps to), jobs of several attempts with their labels and runners,
+several pull requests of one head, artifacts in whatever order they were given.
 A fault is {"method", "path" (a pattern), "status", "headers", "body", "times", "after"}: with "after" the request is carried
 out first and the answer is lost, as a gateway does. "drop" closes the connection without an answer.
 """
@@ -18,6 +19,8 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from concurrency import Group, fill
 
 LOCK = threading.Lock()
 STATE = {
@@ -52,9 +55,10 @@ STATE = {
     "cancelled": [],
     "issues": [],
     "labels": [],
-    "environments": [],
+    "workflows": {},
     "variables": {},
 }
+GROUPS = {}
 FREE = ("/app/", "/store/")
 """Paths that cost no request of the hour."""
 
@@ -113,6 +117,8 @@ class Handler(BaseHTTPRequestHandler):
         with LOCK:
             if method == "POST":
                 STATE.update(body)
+                if "workflows" in body:
+                    GROUPS.clear()
             self.reply(200, STATE, {})
 
     def reply(self, status, answer, headers):
@@ -277,7 +283,25 @@ class Handler(BaseHTTPRequestHandler):
 
     def dispatch(self, match, _query, body):
         STATE["dispatches"].append({"workflow": match["file"], **body})
+        if rules := STATE["workflows"].get(match["file"]):
+            self.begin(match["file"], rules, body["inputs"])
         return 204, None, {}
+
+    def begin(self, file, rules, inputs):
+        """A run takes its place in its group, and may push another one out."""
+        STATE["next"] += 1
+        number, group = STATE["next"], fill(rules["concurrency"]["group"], inputs)
+        facts = {"id": number, "event": "workflow_dispatch", "path": f".github/workflows/{file}", "group": group}
+        STATE["run_facts"][str(number)] = {**facts, "display_title": fill(rules["run-name"], inputs)}
+        queue = GROUPS.setdefault(group, Group(rules["concurrency"]))
+        queue.enter(number)
+        self.settle(queue)
+
+    def settle(self, queue):
+        for place, number in enumerate(queue.runs):
+            STATE["run_facts"][str(number)]["status"] = "queued" if place else "in_progress"
+        for number in queue.cancelled:
+            STATE["run_facts"][str(number)] |= {"status": "completed", "conclusion": "cancelled"}
 
     def get_artifact(self, match, _query, _body):
         location = STATE["artifacts"].get(match["id"])
@@ -315,6 +339,11 @@ class Handler(BaseHTTPRequestHandler):
         if STATE["run_facts"].get(match["run"], {}).get("status") == "completed":
             return 409, {"message": "Cannot cancel a workflow run that is completed."}, {}
         STATE["cancelled"].append(int(match["run"]))
+        queue = GROUPS.get(STATE["run_facts"].get(match["run"], {}).get("group"))
+        if queue is not None:
+            queue.leave(int(match["run"]))
+            queue.cancelled.append(int(match["run"]))
+            self.settle(queue)
         return 202, {}, {}
 
     def list_runs(self, match, query, _body):
@@ -358,11 +387,6 @@ class Handler(BaseHTTPRequestHandler):
         STATE["labels"].append(body)
         return 201, body, {}
 
-    def put_environment(self, match, _query, body):
-        STATE["environments"] = [found for found in STATE["environments"] if found["name"] != match["name"]]
-        STATE["environments"].append({"name": match["name"], **(body or {})})
-        return 200, STATE["environments"][-1], {}
-
     def create_runner(self, _match, _query, body):
         if "runner_group_id" not in body:
             return 422, {"message": 'Invalid request.\n\n"runner_group_id" wasn\'t supplied.'}, {}
@@ -399,7 +423,6 @@ ROUTES = [
     ("POST", REPO + r"/issues", Handler.create_issue, "issues", "write"),
     ("PATCH", REPO + r"/issues/(?P<number>\d+)", Handler.edit_issue, "issues", "write"),
     ("POST", REPO + r"/labels", Handler.create_label, "issues", "write"),
-    ("PUT", REPO + r"/environments/(?P<name>[^/]+)", Handler.put_environment, "administration", "write"),
     ("POST", REPO + r"/statuses/(?P<sha>[0-9a-f]{40})", Handler.set_status, "statuses", "write"),
     ("GET", REPO + r"/commits/(?P<sha>[0-9a-f]{40})/statuses", Handler.list_statuses, "statuses"),
     ("GET", REPO + r"/collaborators/(?P<user>[^/]+)/permission", Handler.get_permission),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -123,12 +125,39 @@ def test_attack__a_pod_that_asks_the_cloud_for_its_rights(values):
 
 
 def test_image__a_linter_reads_it():
-    """No daemon builds images here; the linter parses each instruction, and shellcheck its commands."""
+    """The linter parses each instruction, and shellcheck its commands; `python -m benchmarks.adoption.image` builds it."""
     beside = Path(sys.executable).with_name("hadolint")
     linter = beside if beside.exists() else shutil.which("hadolint") or pytest.skip("the test extra has hadolint")
     done = subprocess.run([linter, FOLDER.parent / "image" / "Dockerfile"], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_image__has_no_instruction_that_builders_of_oci_images_leave_out():
+    lines = (FOLDER.parent / "image" / "Dockerfile").read_text().splitlines()
+
+    assert [line for line in lines if re.match(r"(SHELL|HEALTHCHECK|ONBUILD|MAINTAINER)\b", line)] == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root starts a process as another user")
+def test_values__the_runner_starts_from_a_volume_that_is_root_s(values):
+    """An emptyDir is root's and everybody may write into it, but nobody else may set its times, as `cp -a` does."""
+    (container,) = values["template"]["spec"]["containers"]
+    shell, option, script = container["command"]
+    with tempfile.TemporaryDirectory() as place:
+        runner, home = Path(place) / "actions-runner", Path(place) / "home"
+        for folder in (runner / "bin", home):
+            folder.mkdir(parents=True)
+        (runner / "run.sh").write_text("#!/bin/sh\nreadlink $(dirname $0)/bin/latest\n")
+        (runner / "run.sh").chmod(0o755)
+        (runner / "bin" / "latest").symlink_to("2.329.0")
+        Path(place).chmod(0o755)
+        home.chmod(0o777)
+        local = script.replace("/opt/actions-runner", str(runner)).replace("/home/runner", str(home))
+        done = subprocess.run([shell, option, local], capture_output=True, text=True, check=False, user=65534, group=65534)
+
+        assert (done.returncode, done.stdout, done.stderr) == (0, "2.329.0\n", "")
+        assert os.access(home / "run.sh", os.X_OK)
 
 
 def test_image__holds_what_the_pods_run(values):

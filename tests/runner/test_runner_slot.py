@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -295,6 +296,9 @@ def test_attack__a_slot_that_reaches_beyond_its_unit(tmp_path):
     assert done.returncode == 0, done.stdout.splitlines()[-1]
     for path in ("/run/dbus", "/run/systemd/private", "/run/user"):
         assert f"-{path}" in text
+    # Seen by `python -m benchmarks.adoption.machine`: without it a job wrote into /run/lock.
+    assert re.search(r"^ProtectSystem=strict$", text, re.MULTILINE)
+    assert re.search(r"^ReadOnlyPaths=/run ", text, re.MULTILINE)
 
 
 def test_slot__its_jobs_find_the_machines_models(tmp_path):

@@ -23,6 +23,7 @@ from perfgate.github.runs.jobs import HEALTH_STEP, JOB, MEASURE_STEP
 from perfgate.github.settings import MatrixJob, load_settings
 from perfgate.resolution.table import LAST
 from perfgate.scenario.catalog import list_scenarios
+from tests.fakes.concurrency import Group
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github" / "workflows"
@@ -148,12 +149,12 @@ def list_concurrency():
 @pytest.mark.parametrize("rules", list(list_concurrency()))
 def test_concurrency__what_waits_is_not_pushed_out(rules):
     """By default one may wait and the next pushes it out: a verdict would be lost to an announcement."""
-    waiting = Queue(rules)
+    group = Group(rules)
     for number in range(4):
-        waiting.enter(number)
-    done = waiting.finish_all()
+        group.enter(number)
 
-    assert done == ([3] if rules["cancel-in-progress"] is True else [0, 1, 2, 3] if "queue" in rules else [0, 3])
+    assert group.runs == ([3] if rules["cancel-in-progress"] is True else [0, 1, 2, 3] if "queue" in rules else [0, 3])
+    assert sorted([*group.runs, *group.cancelled]) == [0, 1, 2, 3]
     assert "queue" in rules or rules["cancel-in-progress"] is True or "-say-" not in rules["group"]
 
 
@@ -170,24 +171,6 @@ def test_concurrency__a_comment_that_is_no_command_takes_no_place():
 
     assert "concurrency" not in command
     assert command["jobs"]["command"]["concurrency"]["queue"] == "max"
-
-
-class Queue:
-    """A concurrency group as GitHub runs one: one at work, and behind it one, or with `queue: max` a hundred."""
-
-    def __init__(self, rules):
-        self.most = 100 if rules.get("queue") == "max" else 1
-        self.cancels = rules["cancel-in-progress"] is True
-        self.at_work, self.waiting = None, []
-
-    def enter(self, run):
-        if self.at_work is None or self.cancels:
-            self.at_work = run
-        else:
-            self.waiting = [*self.waiting, run][-self.most :]
-
-    def finish_all(self):
-        return [self.at_work, *self.waiting]
 
 
 @pytest.mark.parametrize("name", [name for name, (_, data) in WORKFLOWS.items() if "pull_request" in data["on"]])
