@@ -2,7 +2,8 @@
 
 Usage: python -m benchmarks.museum.trial VARIANT [NAME ...] [--home build/museum]
 
-All that are named, or all of the CPU, run in one server, since a start takes most of the time. A run of an exhibit has one.
+All that are named, or all of the CPU, run in one server, since a start takes most of the time. A run of an exhibit has one. The
+two of evictions replace one function: of both broken ones the walk runs, and the heap is tried alone.
 """
 
 from __future__ import annotations
