@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from perfgate.engines.insides import EngineFact, Insides
 
-_INJECT, _EXPERTS, _ROUTED, _GSM8K = "--inject", "expert use", "routed weights", "GSM8K"
+PLUGINS, INJECT, MOE_PLUGIN = "every plug-in of perfgate", "--inject", "the MoE plug-in"
+LOAD_GENERATOR, GSM8K = "the load generator", "GSM8K"
+_EXPERTS, _ROUTED = "expert use", "routed weights"
 _HOOKS, _TOP_K = "sglang.srt.plugins.hook_registry:HookRegistry", "sglang.srt.layers.moe.topk:TopK"
+_MOE_LAYER = "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe"
+_ALLOCATOR = "sglang.srt.distributed.device_communicators.pynccl_allocator"
 _PREFILL_GRAPHS = "sglang.srt.model_executor.runner.prefill_cuda_graph_runner:PrefillCudaGraphRunner.can_run_graph"
 
 SGLANG_INSIDES = Insides(
@@ -14,19 +18,22 @@ SGLANG_INSIDES = Insides(
     arguments=("sglang/srt/server_args", "sglang/srt/arg_groups"),
     words="sglang/srt",
     facts=(
-        EngineFact(kind="name", place=f"{_HOOKS}.register(target, hook, hook_type)", use="every plug-in of perfgate"),
-        EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.forward", use=_INJECT),
-        EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.load_model", use=_INJECT),
-        EngineFact(kind="name", place="sglang.srt.managers.scheduler:Scheduler.run_batch(batch)", use=_INJECT),
-        EngineFact(kind="name", place="sglang.srt.layers.moe.fused_moe_triton.layer:FusedMoE.run_moe_core", use=_INJECT),
+        EngineFact(kind="name", place=f"{_HOOKS}.register(target, hook, hook_type)", use=PLUGINS),
+        EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.forward", use=INJECT),
+        EngineFact(kind="name", place="sglang.srt.model_executor.model_runner:ModelRunner.load_model", use=INJECT),
+        EngineFact(kind="name", place="sglang.srt.managers.scheduler:Scheduler.run_batch(batch)", use=INJECT),
+        EngineFact(kind="name", place="sglang.srt.layers.moe.fused_moe_triton.layer:FusedMoE.run_moe_core", use=INJECT),
         EngineFact(kind="name", place=f"{_TOP_K}.forward_native(hidden_states, router_logits)", use=_EXPERTS),
         EngineFact(kind="name", place=_PREFILL_GRAPHS, use=_EXPERTS),
         EngineFact(kind="name", place="sglang.srt.model_loader.loader:initialize_dummy_weights", use=_ROUTED),
         EngineFact(kind="name", place="sglang.srt.runtime_context:get_parallel", use=_ROUTED),
-        EngineFact(kind="name", place="sglang.benchmark.serving:run_benchmark", use="the load generator"),
-        EngineFact(kind="name", place="sglang.test.simple_eval_common:CompletionSampler", use=_GSM8K),
-        EngineFact(kind="name", place="sglang.test.simple_eval_gsm8k:GSM8KEval", use=_GSM8K, gone="0.5.16"),
-        EngineFact(kind="name", place="sglang.test.simple_eval_gsm8k:get_answer_value", use=_GSM8K, gone="0.5.16"),
+        EngineFact(kind="name", place=f"{_MOE_LAYER}:fused_experts_impl(hidden_states, w1, w2, topk_weights)", use=MOE_PLUGIN),
+        EngineFact(kind="name", place=f"{_MOE_LAYER}:_fused_moe_kernel_sequence(hidden_states, hooks)", use=MOE_PLUGIN),
+        EngineFact(kind="name", place=f"{_ALLOCATOR}:is_symmetric_memory_enabled", use=MOE_PLUGIN),
+        EngineFact(kind="name", place="sglang.benchmark.serving:run_benchmark", use=LOAD_GENERATOR),
+        EngineFact(kind="name", place="sglang.test.simple_eval_common:CompletionSampler", use=GSM8K),
+        # Defined there since 0.5.16; before, imported there from `sglang.test.simple_eval_gsm8k`.
+        EngineFact(kind="name", place="sglang.test.simple_eval_mixed_prefix_gsm8k:GSM8KEval", use=GSM8K),
         EngineFact(kind="option", place="--enable-metrics", use="readings of the engine"),
         EngineFact(kind="option", place="--mem-fraction-static", use="the share of memory"),
         EngineFact(kind="option", place="--max-total-tokens", use="the pool of tokens"),

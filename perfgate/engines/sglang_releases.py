@@ -65,17 +65,110 @@ class Limit:
 
 
 LIMITS = (
-    Limit(capability="GSM8K", since="0.5.16", why="the wheels no longer carry `sglang.test.simple_eval_gsm8k`"),
-    Limit(
-        capability="kernels",
-        since="0.5.17",
-        why="the functions that the plug-in replaces take other parameters; asked for, it ends the server at its start",
-    ),
     Limit(
         capability="structured output",
         since="0",
         last="0.5.17",
         why="the mask of a grammar is applied on GPUs and NPUs alone; on a CPU such a request ends the server",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What is different in a release against the one before: what its wheel pins, and what moved in its source.
+
+    Read in the wheels and sources, as far as perfgate, or what a MoE layer computes and how, depends on it.
+    """
+
+    version: str
+    torch: str
+    kernels: str
+    transformers: str
+    what: tuple[str, ...]
+
+
+MOVED = (
+    Moved(
+        version="0.5.16",
+        torch="2.11.0",
+        kernels="0.4.5",
+        transformers="5.12.1",
+        what=(
+            "the Triton kernels of the MoE layer lie in `sglang.kernels.ops.moe`",
+            "the layer's answer lies in symmetric memory where that is on",
+            "the evaluation of GSM8K moved to `sglang.test.simple_eval_mixed_prefix_gsm8k`",
+            "names are imported from `sgl_kernel` on a CPU",
+        ),
+    ),
+    Moved(
+        version="0.5.17",
+        torch="2.11.0",
+        kernels="0.4.5",
+        transformers="5.12.1",
+        what=(
+            "the layer takes activations that were rounded beforehand (`a1_q`)",
+            "it reads the server's settings in groups",
+            "with LoRA the second product does not load by tensor descriptors",
+        ),
+    ),
+    Moved(
+        version="0.5.18",
+        torch="2.13.0",
+        kernels="0.4.6.post1",
+        transformers="5.12.1",
+        what=(
+            "the first product loads by tensor descriptors where its table of tiles says so",
+            "SiLU can be applied in the first product, over rows interleaved at load (`fuse_swiglu_interleaved`)",
+            "the mask of a grammar is applied on a CPU, too",
+        ),
+    ),
+    Moved(
+        version="0.5.19",
+        torch="2.13.0",
+        kernels="0.4.6.post1",
+        transformers="5.12.1",
+        what=(
+            "a runner of one's own can be registered (`register_moe_runner_core`)",
+            "the sum over experts of up to 32 tokens is a Triton kernel on cards with dependent launches",
+        ),
+    ),
+    Moved(
+        version="0.5.20",
+        torch="2.13.0",
+        kernels="0.4.7",
+        transformers="5.12.1",
+        what=(
+            "`fused_moe` hands on activation, limits and routing scale, which it dropped before",
+            "the CPU seconds of the scheduler are a metric",
+        ),
+    ),
+    Moved(
+        version="0.5.21",
+        torch="2.13.0",
+        kernels="0.4.7",
+        transformers="5.12.1",
+        what=(
+            "activations `silu_rounded` and `gelu_tanh`",
+            "with one expert a token and a routing scale other than 1, the second product writes where the sum reads",
+        ),
+    ),
+    Moved(
+        version="0.5.22",
+        torch="2.14.1",
+        kernels="0.4.9",
+        transformers="5.19.0",
+        what=("activation and 8-bit rounding leave out rows that the second product does not read",),
+    ),
+    Moved(
+        version="0.5.23",
+        torch="2.14.1",
+        kernels="0.4.10",
+        transformers="5.19.0",
+        what=(
+            "the sum over experts can be left to the caller (`defer_sum`)",
+            "kernel plug-ins that replace the step of one model (`--enable-nvidia-megakernel`, `--enable-amd-monokernel`)",
+        ),
     ),
 )
 

@@ -13,6 +13,7 @@ import orjson
 
 from perfgate.core import Arm, Run
 from perfgate.engines.engine import Engine
+from perfgate.engines.sglang_insides import GSM8K
 from perfgate.errors import EngineError, EvidenceError
 from perfgate.evidence import Question
 from perfgate.machine.tools import Tool
@@ -36,7 +37,8 @@ from perfgate.serving.model.model_guard import read_vocabulary
 from perfgate.serving.model.tiny_model import vocabulary
 from perfgate.serving.profiling import profile_server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape
-from perfgate_moe.engines.switch import ON, VARIABLE
+from perfgate_moe.engines.switch import PROOF as KERNELS_PROOF
+from perfgate_moe.engines.switch import TRIAL, TRIAL_VARIABLES
 
 DELAY_US = 200
 """How long a batch is delayed by the plug-in on trial."""
@@ -47,9 +49,6 @@ POLL_S = 0.25
 SEED = 7
 CHOICES = vocabulary()[100:102]
 """Two words between which a constrained answer has to choose."""
-
-HOOK = "from perfgate_moe.engines.plugin import register; register()"
-"""What SGLang does with a plug-in at a server's start."""
 
 _PYTHON = Tool(timeout_s=300.0, missing=EngineError, failed=EngineError)
 
@@ -101,16 +100,16 @@ class Capability:
 
 def read_facts(stand: Stand) -> str:
     """The names, options and words that perfgate uses stand in the source, but for those of the GSM8K evaluation."""
-    lost = [fact.place for fact in list_lost(stand.engine, stand.server.launch.python) if fact.gone is None]
+    lost = [fact.place for fact in list_lost(stand.engine, stand.server.launch.python) if fact.use != GSM8K]
     if lost:
         raise EngineError(f"not in its source: {', '.join(lost)}")
     known = stand.engine.insides.facts if stand.engine.insides else ()
-    return f"{sum(fact.gone is None for fact in known)} facts hold"
+    return f"{sum(fact.use != GSM8K for fact in known)} facts hold"
 
 
 def read_evaluation(stand: Stand) -> str:
     """The evaluation of GSM8K lies in the wheel."""
-    lost = [fact.place for fact in list_lost(stand.engine, stand.server.launch.python) if fact.gone is not None]
+    lost = [fact.place for fact in list_lost(stand.engine, stand.server.launch.python) if fact.use == GSM8K]
     if lost:
         raise EngineError(f"not in its wheel: {', '.join(lost)}")
     return "in the wheel"
@@ -262,10 +261,12 @@ def slow_down(stand: Stand) -> str:
 
 
 def hook_kernels(stand: Stand) -> str:
-    """The kernels' plug-in finds the functions that it replaces, and knows their parameters. Nothing is computed."""
-    variables = [f"{name}={value}" for name, value in {**stand.engine.env, VARIABLE: ON[0]}.items()]
-    _PYTHON.call(["env", *variables, stand.server.launch.python, "-P", "-c", HOOK], name="the kernels' plug-in")
-    return "its functions are known"
+    """SGLang's runner hands a layer to the kernels' plug-in, which computes it, interpreted: no GPU is needed."""
+    variables = [f"{name}={value}" for name, value in {**stand.engine.env, **TRIAL_VARIABLES}.items()]
+    done = _PYTHON.call(["env", *variables, stand.server.launch.python, "-P", "-m", TRIAL], name="the kernels' plug-in")
+    if KERNELS_PROOF not in done.text:
+        raise EngineError(f"the kernels' plug-in: {KERNELS_PROOF!r} is not in what it said: {done.text.strip()[-200:]}")
+    return "one layer, as the reference"
 
 
 def constrain(stand: Stand) -> str:
@@ -349,10 +350,13 @@ CAPABILITIES = (
     Capability(name="log: phases", what="seconds of the start's phases, read", attempt=read_start_phases),
     Capability(name="plug-in", what="a delay is put into each batch and told", attempt=slow_down),
     Capability(name="recorder", what="which experts the tokens choose, read", attempt=record_experts),
-    Capability(name="kernels", what="perfgate's MoE plug-in knows the functions that it replaces", attempt=hook_kernels),
+    Capability(name="kernels", what="its runner hands a layer to perfgate's MoE plug-in, interpreted", attempt=hook_kernels),
     Capability(name="profile", what="a trace of one batch, read", attempt=profile),
     Capability(name="GSM8K", what="SGLang's evaluation lies in the wheel", attempt=read_evaluation),
     Capability(name="structured output", what="an answer follows a regular expression", attempt=constrain),
     Capability(name="stop", what="it ends and leaves no process", attempt=stop),
 )
 """In the order in which they are tried: each has what it needs of those before it, and what may end a server comes late."""
+
+STARTS = tuple(one for one in CAPABILITIES if one.name in {"source", "start", "ready", "serve", "stop"})
+"""Those that show whether a release serves at all, and leave no server."""

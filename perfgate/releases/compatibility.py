@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfgate.engines.insides import order_version
-from perfgate.engines.sglang_releases import find_limit
+from perfgate.engines.sglang_releases import MOVED, find_limit
 from perfgate.releases.capabilities import CAPABILITIES
 from perfgate.releases.suite import ReleaseRecord, Tried
 from perfgate.report.escape import markdown
 
 HEAD = """# Which releases work
 
-Made by `perfgate engine table benchmarks/engines/results`; each column is one run of `perfgate engine try`: a real server of a
-tiny mixture of experts on a CPU, started, asked, loaded and stopped. A cell says what works (yes), what does not (no, with the
-reason below) and what could not be tried after that.
+Made by `perfgate engine table benchmarks/engines/results`; each column is what `perfgate engine try` found that day: a real
+server of a tiny mixture of experts on a CPU, started, asked, loaded and stopped. A cell says what works (yes), what does not
+(no, with the reason below) and what could not be tried after that.
 
 """
+MOVED_HEAD = """
+## What moved
+
+Each release against the one before it: what its wheel pins, and what moved in its source that perfgate, or what a MoE layer
+computes and how, depends on. Read in the wheels and sources, and not in SGLang's own notes, to which the links lead.
+
+| release | torch | sglang-kernel | Transformers | what moved |
+|:--|:--|:--|:--|:--|
+"""
+RELEASE = "https://github.com/sgl-project/sglang/releases/tag/v"
 WORDS = {"works": "yes", "fails": "**no**", "untried": "untried"}
 
 
@@ -26,9 +36,13 @@ def list_unexplained(found: ReleaseRecord) -> list[Tried]:
 
 
 def write_compatibility(records: Sequence[ReleaseRecord]) -> str:
-    """The page: a row a capability, a column a release, the reason of each gap below."""
+    """The page: a row a capability, a column a release, the reason of each gap below, and what moved between releases."""
     releases = sorted(records, key=lambda one: order_version(one.version))
-    return HEAD + "\n".join(_list_lines(releases)) + "\n"
+    moved = (
+        _write_row(f"[{one.version}]({RELEASE}{one.version})", one.torch, one.kernels, one.transformers, "; ".join(one.what))
+        for one in MOVED
+    )
+    return HEAD + "\n".join(_list_lines(releases)) + "\n" + MOVED_HEAD + "\n".join(moved) + "\n"
 
 
 def _list_lines(releases: Sequence[ReleaseRecord]) -> Iterator[str]:

@@ -1,32 +1,51 @@
-"""The ledger of releases: each one against the one before it, as sessions that can be judged again, and as one table."""
+"""The ledger of releases: each against the one before it, measured by the gate, one small file a release."""
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Annotated, Literal
 
-from perfgate.core import Arm, Judgement, Verdict, Window
+import orjson
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked
+
+from perfgate.core import Arm, Outcome, Window
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_releases import ENGINE
+from perfgate.errors import EvidenceError, InputError
 from perfgate.gate.case import load_case
 from perfgate.gate.gate import GateJob, name_calibration, run_gate
+from perfgate.machine.fingerprint import read_fingerprint
 from perfgate.metrics import METRICS
 from perfgate.releases.registry import find_previous, list_versions
 from perfgate.releases.suite import SCENARIO
 from perfgate.report.escape import markdown
 from perfgate.report.words import wording
 from perfgate.results.footprint import read_starts
-from perfgate.results.recent import list_results
-from perfgate.results.records import EVENTS_FILE
+from perfgate.results.raw.pack import PACK_FILE
+from perfgate.results.raw.packer import pack_folder
+from perfgate.results.records import EVENTS_FILE, SESSION_FILE, read_record
+from perfgate.results.resumption import read_progressed
 from perfgate.results.server_info import compare_infos, load_infos
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_install import install_release
 from perfgate.serving.progress import Progress
-from perfgate.storage.journal import read_lines
+from perfgate.storage.journal import WINDOW_DIR, read_json, read_lines, write_atomically
+from perfgate.storage.rounding import format_interval
+from perfgate.storage.schema import dump
+
+SESSIONS = "sessions"
+"""Where sessions lie, below the folder of environments: a row is small, and what it was computed from is not."""
+
+HINT = "write it again with `perfgate ledger add`"
+_STRICT = ConfigDict(extra="forbid", defer_build=True)
 
 COLUMNS = ("output_tok_per_s", "median_itl_ms", "p99_itl_ms")
 """The metrics of the table that are judged: what a user feels."""
@@ -36,76 +55,148 @@ COSTS = ("ready_s", "server_memory_mib")
 
 HEAD = """# Releases of SGLang, each against the one before it
 
-Made by `perfgate ledger show`. A row is a session of `perfgate gate`, judged anew from its raw windows. On a CPU it tells of
-plumbing and of large relative changes, and nothing of a GPU.
+Made by `perfgate ledger show`. A row is the verdict of a session of `perfgate gate`, as `perfgate ledger add` wrote it. On a
+CPU it tells of plumbing and of large relative changes, and nothing of a GPU.
 
 | release | against | scenario | hardware | begun | verdict | {titles} | settings |
 |:--|:--|:--|:--|:--|:--|{rules}--:|
 """
 
 
+@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class MetricChange:
+    """Candidate over base minus one, and both ends of its interval (two-sided, 90 %); null where nothing could be said."""
+
+    change: float | None
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.change is None or self.low is None or self.high is None:
+            return wording.MISSING
+        return f"{wording.percent(self.change)} ({format_interval(self.low, self.high)})"
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class LedgerRow:
+    """One release against the one before it, on one kind of machine.
+
+    `settings` are those that resolved differently: name, base, candidate. `costs` are medians by the names in COSTS and by arm.
+    `sha256` and `size_bytes` are those of the session's packed raw windows, by which a kept session is known again;
+    `elapsed_s` is how long the session took.
+    """
+
+    schema_version: Literal[1] = 1
+    base: str
+    candidate: str
+    scenario: str
+    hardware: str
+    begun_utc: str
+    elapsed_s: Annotated[float, Field(ge=0)]
+    rule: str
+    outcome: Outcome
+    blocks: Annotated[int, Field(ge=0)]
+    metrics: Mapping[str, MetricChange]
+    costs: Mapping[str, Mapping[Arm, float]]
+    settings: tuple[tuple[str, str, str], ...]
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size_bytes: Annotated[int, Field(gt=0)]
+
+    @property
+    def name(self) -> str:
+        """What its file is called."""
+        return name_row(self.candidate, self.scenario, self.hardware)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """One release against the one before it. `settings` are those that resolved differently: name, base, candidate.
-
-    `costs` are medians by the names in COSTS and by arm.
-    """
+    """Two releases to compare: their versions and Pythons, and the session's folder."""
 
     base: str
     candidate: str
-    begun_utc: str
-    folder: Path
-    verdict: Verdict
-    settings: tuple[tuple[str, str, str], ...]
-    costs: Mapping[str, Mapping[Arm, float]]
-
-    def find(self, metric: str) -> Judgement | None:
-        """What was found of a metric; None where it was not measured."""
-        return next((one for one in self.verdict.judgements if one.metric == metric), None)
+    pythons: Mapping[Arm, Path]
+    session: Path
 
 
-def add_release(version: str, environments: Path, folder: Path, progress: Progress, torch_index: str | None = None) -> Path:
-    """Measure a release against the one before it into a folder below `folder`; return that folder.
+def name_row(version: str, scenario: str, hardware: str) -> str:
+    """What the file of a row is called."""
+    return f"{ENGINE}-{version}-{scenario}-{hardware}.json"
 
-    Both are installed below `environments`, where they are not there yet. One that was cut off is gone on with. Raise
-    InputError for a release that no registry has, EvidenceError for one that was measured already.
+
+def prepare_step(version: str, environments: Path, progress: Progress, torch_index: str | None = None) -> ReleaseStep:
+    """Install a release and the one before it below `environments`, where they are not there yet.
+
+    Raise InputError for a release that no registry has.
     """
     previous = find_previous(list_versions(ENGINE), version)
-    text, source = read_scenario_text(SCENARIO)
-    target = folder / f"{ENGINE}-{previous}-{version}"
-    is_begun = target.exists() or name_calibration(target).exists()
     pythons = {}
     for arm, release in ((Arm.BASE, previous), (Arm.CANDIDATE, version)):
         progress.step(f"{arm.value}: {ENGINE} {release}")
         pythons[arm] = install_release(release, environments / release, torch_index)
-    arms = {arm: ArmSpec(python=str(python)) for arm, python in pythons.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    job = GateJob(scenario=parse_scenario(text, source), text=text, arms=arms, folder=target, resume=is_begun)
+    session = environments / SESSIONS / f"{ENGINE}-{previous}-{version}"
+    return ReleaseStep(base=previous, candidate=version, pythons=pythons, session=session)
+
+
+def add_release(
+    version: str, environments: Path, folder: Path, progress: Progress, torch_index: str | None = None
+) -> LedgerRow:
+    """Measure a release against the one before it, and write its row into `folder`.
+
+    The session lies below `environments`; one that was cut off is gone on with, and one that ended is not measured again. Raise
+    InputError for a release that no registry has or whose row is there, EvidenceError for an INVALID session.
+    """
+    row = folder / name_row(version, SCENARIO, read_fingerprint(sys.executable).facts["hardware"])
+    if row.exists():
+        raise InputError(f"{row}: is there already; delete it to add the release again")
+    step = prepare_step(version, environments, progress, torch_index)
+    if not is_measured(step.session):
+        _measure(step, progress)
+    return store_row(read_row(step.session), folder)
+
+
+def is_measured(session: Path) -> bool:
+    """Whether a session has ended."""
+    return (session / SESSION_FILE).exists() and read_progressed(session).is_ended
+
+
+def _measure(step: ReleaseStep, progress: Progress) -> None:
+    text, source = read_scenario_text(SCENARIO)
+    arms = {arm: ArmSpec(python=str(python)) for arm, python in step.pythons.items()}
+    is_begun = step.session.exists() or name_calibration(step.session).exists()
+    step.session.parent.mkdir(parents=True, exist_ok=True)
+    job = GateJob(scenario=parse_scenario(text, source), text=text, arms=arms, folder=step.session, resume=is_begun)
     run_gate(job, progress)
-    return target
 
 
-def list_steps(folder: Path) -> list[ReleaseStep]:
-    """The ledger's sessions below `folder`, by release. Raise EvidenceError for a folder that is broken."""
-    found = [
-        _read_step(one.path, one.record.begun_utc)
-        for one in list_results(folder)
-        if one.is_ended and one.record.purpose == "ab"
-    ]
-    return sorted(found, key=lambda one: (order_version(one.candidate), one.verdict.scenario, one.begun_utc))
-
-
-def _read_step(folder: Path, begun_utc: str) -> ReleaseStep:
-    case = load_case(folder)
-    versions = {arm: found.facts.get(ENGINE, "absent") for arm, found in case.session.fingerprints.items()}
-    return ReleaseStep(
-        base=versions.get(Arm.BASE, "absent"),
-        candidate=versions.get(Arm.CANDIDATE, "absent"),
-        begun_utc=begun_utc,
-        folder=folder,
-        verdict=case.verdict,
-        settings=tuple(compare_infos(load_infos(folder))),
-        costs=_measure_costs(folder, case.session.windows),
+def read_row(session: Path) -> LedgerRow:
+    """What a session that has ended says, judged from its raw windows, which are packed. Raise EvidenceError for INVALID."""
+    case = load_case(session)
+    verdict, facts = case.verdict, case.session.fingerprints
+    if verdict.outcome is Outcome.INVALID:
+        raise EvidenceError(f"{session}: INVALID: {verdict.reasons[0]}; nothing was added: delete it, then measure again")
+    if any((session / WINDOW_DIR).glob("*.gz")):
+        pack_folder(session)
+    packed = (session / PACK_FILE).read_bytes()
+    found = {one.metric: MetricChange(change=one.change, low=one.low, high=one.high) for one in verdict.judgements}
+    return LedgerRow(
+        base=facts[Arm.BASE].facts[ENGINE],
+        candidate=facts[Arm.CANDIDATE].facts[ENGINE],
+        scenario=verdict.scenario,
+        hardware=verdict.hardware,
+        begun_utc=read_record(session).begun_utc,
+        elapsed_s=round(read_progressed(session).elapsed_s, 1),
+        rule=str(verdict.policy["rule"]),
+        outcome=verdict.outcome,
+        blocks=verdict.blocks,
+        metrics={metric: found[metric] for metric in COLUMNS if metric in found},
+        costs=_measure_costs(session, case.session.windows),
+        settings=tuple(compare_infos(load_infos(session))),
+        reasons=verdict.reasons,
+        warnings=verdict.warnings,
+        sha256=hashlib.sha256(packed).hexdigest(),
+        size_bytes=len(packed),
     )
 
 
@@ -123,32 +214,47 @@ def _measure_costs(folder: Path, windows: Sequence[Window]) -> dict[str, dict[Ar
     return found
 
 
-def write_ledger(steps: Sequence[ReleaseStep]) -> str:
+def store_row(row: LedgerRow, folder: Path) -> LedgerRow:
+    """Write a row into a ledger, whole or not at all, and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / row.name, orjson.dumps(dump(row), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return row
+
+
+def load_rows(folder: Path) -> list[LedgerRow]:
+    """The rows of a ledger, by release. Raise EvidenceError naming file and field, InputError where no folder is."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; `perfgate ledger add` writes into it")
+    rows = (read_json(path, LedgerRow, HINT) for path in sorted(folder.glob("*.json")))
+    return sorted(rows, key=lambda one: (order_version(one.candidate), one.scenario, one.hardware))
+
+
+def write_ledger(rows: Sequence[LedgerRow]) -> str:
     """The page: one row a release, then what each resolved differently."""
     head = HEAD.format(
         titles=" | ".join(METRICS[name].title for name in (*COLUMNS, *COSTS)), rules=":--|" * len((*COLUMNS, *COSTS))
     )
-    rows = "\n".join(f"| {' | '.join(markdown(cell) for cell in _list_cells(step))} |" for step in steps)
-    return head + (rows or "\nNo release was measured yet.") + "\n" + "".join(_list_sections(steps))
+    lines = "\n".join(f"| {' | '.join(markdown(cell) for cell in _list_cells(row))} |" for row in rows)
+    return head + (lines or "\nNo release was measured yet.") + "\n" + "".join(_list_sections(rows))
 
 
-def _list_cells(step: ReleaseStep) -> Iterator[str]:
-    verdict = step.verdict
-    yield from (step.candidate, step.base, verdict.scenario, verdict.hardware, step.begun_utc[:10], verdict.outcome.value)
+def _list_cells(row: LedgerRow) -> Iterator[str]:
+    yield from (row.candidate, row.base, row.scenario, row.hardware, row.begun_utc[:10], row.outcome.value)
     for metric in COLUMNS:
-        found = step.find(metric)
-        yield "-" if found is None or found.change is None else f"{wording.percent(found.change)} {wording.interval(found)}"
+        yield str(row.metrics.get(metric, wording.MISSING))
     for metric in COSTS:
-        costs = step.costs[metric]
-        yield " to ".join(wording.value(metric, costs.get(arm)) for arm in Arm) if costs else "-"
-    yield str(len(step.settings))
+        costs = row.costs.get(metric)
+        yield " to ".join(wording.value(metric, costs.get(arm)) for arm in Arm) if costs else wording.MISSING
+    yield str(len(row.settings))
 
 
-def _list_sections(steps: Sequence[ReleaseStep]) -> Iterator[str]:
-    for step in steps:
-        yield f"\n## {step.base} to {step.candidate}\n\n`perfgate check {step.folder}` judges it again.\n"
-        for reason in step.verdict.reasons:
-            yield f"\n- {markdown(reason)}"
-        yield "\n| setting | before | after |\n|:--|:--|:--|\n" if step.settings else "\nNo setting was resolved differently.\n"
-        for change in step.settings:
+def _list_sections(rows: Sequence[LedgerRow]) -> Iterator[str]:
+    for row in rows:
+        yield f"\n## {row.base} to {row.candidate}, {row.scenario} on {row.hardware}\n\n"
+        yield f"{row.blocks} blocks in {row.elapsed_s / 60:.0f} minutes, rule {row.rule}. Its packed raw windows take "
+        yield f"{row.size_bytes / 1e6:.2f} MB; their SHA-256 is `{row.sha256}`.\n"
+        told = "".join(f"- {markdown(one)}\n" for one in (*row.reasons, *row.warnings))
+        yield f"\n{told}" if told else ""
+        yield "\n| setting | before | after |\n|:--|:--|:--|\n" if row.settings else "\nNo setting was resolved differently.\n"
+        for change in row.settings:
             yield f"| {' | '.join(markdown(cell) for cell in change)} |\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -65,7 +65,9 @@ class ReleaseRecord:
         return f"{self.package}-{self.version}.json"
 
 
-def try_release(python: str, folder: Path, progress: Progress) -> ReleaseRecord:
+def try_release(
+    python: str, folder: Path, progress: Progress, capabilities: Sequence[Capability] = CAPABILITIES
+) -> ReleaseRecord:
     """Try the release that `python` runs; logs and raw outputs go into `folder`, which is new.
 
     Raise EngineError for a Python without SGLang, InputError for a folder that is there.
@@ -86,7 +88,7 @@ def try_release(python: str, folder: Path, progress: Progress) -> ReleaseRecord:
         server = Server(launch, folder / "server.log", reaper)
         stand = Stand(version=version, scenario=scenario, server=server, client=client, folder=folder)
         try:
-            rows = tuple(_try_all(stand, progress))
+            rows = tuple(_try_all(stand, progress, capabilities))
         finally:
             with suppress(PerfgateError):
                 server.stop()
@@ -95,9 +97,9 @@ def try_release(python: str, folder: Path, progress: Progress) -> ReleaseRecord:
     return ReleaseRecord(package=package, version=version, date=date, facts=told, rows=rows)
 
 
-def _try_all(stand: Stand, progress: Progress) -> Iterator[Tried]:
+def _try_all(stand: Stand, progress: Progress, capabilities: Sequence[Capability]) -> Iterator[Tried]:
     lost = ""
-    for capability in CAPABILITIES:
+    for capability in capabilities:
         progress.wait(f"{capability.name}: {capability.what}")
         row = Tried(name=capability.name, state="untried", said=f"needs {lost}") if lost else _try(capability, stand)
         if capability.is_vital and row.state == "fails":

@@ -39,7 +39,7 @@ class CostRule:
 
 
 _METERED = {
-    "instructions": CostRule(means="instructions", margin=MARGIN, told_from=MARGIN / 4, scatter=SCATTER),
+    "instructions": CostRule(means="instructions", margin=MARGIN, told_from=MARGIN / 2, scatter=SCATTER),
     "cpu_us": CostRule(means="us of CPU time", is_timed=True),
     "operators": CostRule(means="operators of torch", more=ONCE_IN_TWO),
     "host_reads": CostRule(means="reads and waits that stop for a device", more=ONCE_IN_TWO),

@@ -19,8 +19,10 @@ STOP = ["Question", "Assistant:", "<|separator|>"]
 def evaluate(asked: dict[str, Any]) -> dict[str, Any]:
     """Have the server at `url` answer the questions."""
     from sglang.test.simple_eval_common import CompletionSampler  # noqa: PLC0415 - heavy, and only in the arm's Python
-    from sglang.test.simple_eval_gsm8k import GSM8KEval, get_answer_value  # noqa: PLC0415
+    from sglang.test.simple_eval_mixed_prefix_gsm8k import GSM8KEval  # noqa: PLC0415
 
+    # Defined there since 0.5.16, imported there from a module of its own before; its reader of answers lies where it does.
+    get_answer_value = sys.modules[GSM8KEval.__module__].__dict__["get_answer_value"]
     evaluation = GSM8KEval(
         num_examples=asked["questions"], num_threads=asked["parallel"], num_shots=asked["shots"], data_path=asked["path"]
     )

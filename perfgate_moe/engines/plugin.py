@@ -8,7 +8,6 @@ ends the process.
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import os
 import threading
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perfgate_moe.engines.counters import Counters
+from perfgate_moe.engines.sglang_layer import ALLOCATOR, FIRST, LAST, MODULE, TAKEN, find_since, list_strange
 from perfgate_moe.engines.switch import OFF, ON, VARIABLE
 from perfgate_moe.errors import MoeInputError, NotApplicableError
 
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 
 COUNTERS_VARIABLE = "PERFGATE_MOE_COUNTERS"
 MODES = ("auto", "slots", "owner", "atomic32")
-MODULE = "sglang.srt.layers.moe.moe_runner.triton_utils.fused_moe"
-# Function -> hash of its parameters (see `signature_hash`) -> SGLang versions that have them. The first function is the whole
-# layer; the second is where LoRA and the split runner enter it, after alignment.
-LAYER, SEQUENCE = "fused_experts_impl", "_fused_moe_kernel_sequence"
-KNOWN: dict[str, dict[str, str]] = {
-    LAYER: {"37b8968f01e1b0eb": "0.5.15 to 0.5.16"},
-    SEQUENCE: {"87edbd2096a52989": "0.5.15 to 0.5.16"},
-}
 
 
 def register() -> None:
@@ -44,9 +36,11 @@ def register() -> None:
         mode = parse_mode(os.environ.get(VARIABLE, ""))
         if mode is None:
             return
-        module = import_module(MODULE)
-        versions = {name: require_known(name, getattr(module, name, None)) for name in KNOWN}
-    except (MoeInputError, ImportError) as error:
+        module = _import(MODULE)
+        _require(module, "is_batch_invariant_mode_enabled")
+        _require(_import(ALLOCATOR), "is_symmetric_memory_enabled")
+        versions = {name: require_known(name, getattr(module, name, None)) for name in TAKEN}
+    except MoeInputError as error:
         # SystemExit, because SGLang logs any Exception of a plug-in and serves without it.
         raise SystemExit(f"perfgate: {VARIABLE}: {error}") from error
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
@@ -54,9 +48,10 @@ def register() -> None:
     path = os.environ.get(COUNTERS_VARIABLE)
     counters = Counters(mode=mode, versions=versions, path=Path(path) if path else None)
     swap = Swap(module=module, counters=counters)
-    for name in KNOWN:
+    for name in TAKEN:
         HookRegistry.register(f"{MODULE}.{name}", swap.around(getattr(module, name)), HookType.AROUND)
-    print(f"perfgate moe: {mode}: hooking {', '.join(KNOWN)} of SGLang {_installed_version()}", flush=True)
+    told = ", ".join(f"{name} (as since {since})" for name, since in versions.items())
+    print(f"perfgate moe: {mode}: hooking {told} of SGLang {_installed_version()}", flush=True)
 
 
 def parse_mode(text: str) -> str | None:
@@ -70,25 +65,30 @@ def parse_mode(text: str) -> str | None:
     return text
 
 
-def signature_hash(function: Callable[..., Any]) -> str:
-    """A hash of the parameters' names, kinds and defaults, in order; annotations do not enter."""
-    parameters = inspect.signature(function).parameters.values()
-    text = ";".join(f"{each.name}:{each.kind.name}:{each.default!r}" for each in parameters)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def require_known(name: str, function: Any) -> str:
-    """The SGLang versions whose `name` has this signature. MoeInputError for one that is not in KNOWN."""
+    """The SGLang version since which `name` takes these parameters. MoeInputError where no version that was read does."""
     if not callable(function):
-        raise MoeInputError(f"SGLang {_installed_version()} has no {MODULE}.{name}: unset {VARIABLE}")
-    found = signature_hash(function)
-    if found not in KNOWN[name]:
-        known = ", ".join(f"{each} ({versions})" for each, versions in KNOWN[name].items())
-        raise MoeInputError(
-            f"SGLang {_installed_version()}: {name} has the unknown signature {found}, known are {known}; "
-            f"unset {VARIABLE} or use such a version"
-        )
-    return KNOWN[name][found]
+        raise MoeInputError(f"SGLang {_installed_version()} has no {MODULE}.{name}: {_ADVICE}")
+    taken = inspect.signature(function).parameters
+    since = find_since(name, taken)
+    if since is None:
+        raise MoeInputError(f"SGLang {_installed_version()}: {name} {list_strange(name, taken)}: {_ADVICE}")
+    return since
+
+
+_ADVICE = f"unset {VARIABLE} or use {FIRST} to {LAST}"
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MoeInputError(f"SGLang {_installed_version()}: {name}: {error}: {_ADVICE}") from error
+
+
+def _require(module: ModuleType, name: str) -> None:
+    if not callable(getattr(module, name, None)):
+        raise MoeInputError(f"SGLang {_installed_version()} has no {module.__name__}.{name}: {_ADVICE}")
 
 
 def _installed_version() -> str:
@@ -147,10 +147,10 @@ class Swap:
 
         from perfgate_moe.engines.swap import ServerState  # noqa: PLC0415 - loads torch
 
+        allocator = import_module(ALLOCATOR)
         return ServerState(
             is_deterministic=bool(self.module.is_batch_invariant_mode_enabled()),
-            # 0.5.15 has no symmetric memory in this place.
-            is_symmetric=hasattr(self.module, "use_symmetric_memory") and bool(self.module.get_server_args().enable_symm_mem),
+            is_symmetric=hasattr(self.module, "use_symmetric_memory") and bool(allocator.is_symmetric_memory_enabled()),
             is_interpreted=bool(triton.knobs.runtime.interpret),
         )
 

@@ -1,6 +1,6 @@
 """SGLang's fused_experts as an implementation, plain and with its sum fusion: the one place that knows its internals.
 
-Works on the layout of SGLang 0.5.16; another version that lacks a name used here is refused with that name.
+Written against the source of SGLang 0.5.15.post1 to 0.5.23; a version that lacks a name used here is refused with that name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perfgate_moe.engines.sglang_layer import FIRST, LAST
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.problem import SCALE_BLOCK, MicroScales, Problem
 from perfgate_moe.layer.reference import decode, scale_micro, unpack_pairs
@@ -40,7 +41,7 @@ def fused_experts(problem: Problem, *, is_sum_fused: bool, plan: TilePlan | None
     """Run SGLang's layer; with a plan, with its tiles instead of SGLang's own choice."""
     _require_covered(problem)
     modules = _modules()
-    modules.context.set_server_args(_server_args(is_sum_fused=is_sum_fused))
+    _publish(modules, is_sum_fused=is_sum_fused)
     topk_output = modules.topk(problem.topk_weights, problem.topk_ids, problem.topk_weights)
     with _tiles(modules, plan):
         answer: Tensor = modules.fused_experts(
@@ -89,28 +90,37 @@ def _modules() -> SimpleNamespace:
     """SGLang's names that are used here; NotApplicableError names the one that this installation lacks."""
     try:
         from sglang.srt.layers.moe.moe_runner import MoeRunnerConfig  # noqa: PLC0415 - optional dependency
-        from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe  # noqa: PLC0415
+        from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe, fused_moe_triton_config  # noqa: PLC0415
         from sglang.srt.layers.moe.topk import StandardTopKOutput  # noqa: PLC0415
         from sglang.srt.runtime_context import get_context  # noqa: PLC0415
     except ImportError as error:
-        raise NotApplicableError(f"SGLang 0.5.16 or a version like it is needed: {error}") from error
+        raise NotApplicableError(f"SGLang {FIRST} to {LAST} or a version like them is needed: {error}") from error
     # One process has no tensor-parallel group: give the allocator the answer it would get with one rank.
     fused_moe.get_tp_group = lambda: None
+    # Where the group is since 0.5.21.
+    fused_moe.get_parallel = lambda: SimpleNamespace(tp_group=None)
     fused_moe.is_allocation_symmetric = lambda: False
     return SimpleNamespace(
         fused_experts=fused_moe.fused_experts,
         fused_moe=fused_moe,
+        tables=fused_moe_triton_config,
         config=MoeRunnerConfig,
         topk=StandardTopKOutput,
         context=get_context(),
     )
 
 
-def _server_args(*, is_sum_fused: bool) -> SimpleNamespace:
-    """The server arguments that the layer reads."""
-    return SimpleNamespace(
-        enable_fused_moe_sum_all_reduce=is_sum_fused, enable_deterministic_inference=False, enable_symm_mem=False
-    )
+def _publish(modules: SimpleNamespace, *, is_sum_fused: bool) -> None:
+    """Tell the layer the server's arguments that it reads: as they are up to 0.5.16, in groups since."""
+    moe = {"enable_fused_moe_sum_all_reduce": is_sum_fused}
+    deterministic, communication = {"enable_deterministic_inference": False}, {"enable_symm_mem": False}
+    if not hasattr(modules.fused_moe, "get_exec"):
+        modules.context.set_server_args(SimpleNamespace(**moe, **deterministic, **communication))
+        return
+    groups = {"moe": moe, "deterministic": deterministic, "comm": communication}
+    settings = SimpleNamespace(**{name: SimpleNamespace(**group) for name, group in groups.items()})
+    for module in (modules.fused_moe, modules.tables):
+        module.get_exec = lambda: settings
 
 
 def _quantisation(problem: Problem) -> dict[str, Any]:
@@ -123,7 +133,9 @@ def _quantisation(problem: Problem) -> dict[str, Any]:
 
 def _runner_config(modules: SimpleNamespace, problem: Problem) -> Any:
     activation = problem.activation
-    is_local = not bool((problem.topk_ids < 0).any()) if not torch.cuda.is_current_stream_capturing() else True
+    # Ids cannot be read while a graph is recorded; those are all taken to be here.
+    is_recorded = problem.hidden.is_cuda and torch.cuda.is_current_stream_capturing()
+    is_local = is_recorded or not bool((problem.topk_ids < 0).any())
     return modules.config(
         num_experts=problem.experts if is_local else 2 * problem.experts,
         num_local_experts=problem.experts,

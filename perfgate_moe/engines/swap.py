@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perfgate_moe.engines.sglang_layer import ADDED
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.problem import SCALE_BLOCK, SILU, Activation, BlockScales, Problem, scale_blocks_of
 from perfgate_moe.layer.reference import FLOAT8
@@ -115,6 +116,7 @@ def _objections(call: Call, server: ServerState) -> Iterator[str]:
     yield from (f"quantisation ({name})" for name in SCALES if call[name] is not None and name not in covered)
     if call["no_combine"]:
         yield "no_combine"
+    yield from (each.asks for each in ADDED if each.asks is not None and not _is_plain(call.get(each.name)))
     read_activation(call)
     yield from _layout_objections(call)
     if not call["hidden_states"].shape[0]:
@@ -125,6 +127,10 @@ def _objections(call: Call, server: ServerState) -> Iterator[str]:
         yield "answer in symmetric memory"
     if not (call["hidden_states"].is_cuda or server.is_interpreted):
         yield f"device {call['hidden_states'].device.type}"
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or value is False
 
 
 def _layout_objections(call: Call) -> Iterator[str]:

@@ -13,3 +13,9 @@ ON = ("1", "true", "on")
 
 PROOF = "perfgate moe active"
 """Stands in the server's log once the plug-in has computed a layer, at the first one that it computes."""
+
+TRIAL = "perfgate_moe.exam.trial"
+"""The module that tries the plug-in in the SGLang of the Python that runs it."""
+
+TRIAL_VARIABLES = {VARIABLE: "slots", "SGLANG_PLUGINS": "perfgate_moe", "TRITON_INTERPRET": "1"}
+"""What has to be set for it: only our plug-in, its plainest mode, and kernels that run in Python."""

@@ -7,54 +7,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfgate.cli import main
 from perfgate.core import Arm
 from perfgate.engines.insides import order_version
-from perfgate.engines.sglang_insides import SGLANG_INSIDES
+from perfgate.engines.sglang_insides import GSM8K, SGLANG_INSIDES
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.engine_facts import PROBE, verify_facts
 from perfgate.serving.engine.source_probe import has_name
+from tests.fakes.engine_tree import write_engine
 from tests.fakes.requests import build_text
-
-CONTENT = {
-    "name": "class {first}:\n    def {second}(self, {takes}): ...\n",
-    "option": "parser.add_argument('{place}')\n",
-    "words": "text = {place!r}\n",
-}
-
-
-def write_engine(folder, *, without=(), renamed=()):
-    """The source of an SGLang that has every fact but those whose place begins with one of `without`.
-
-    Each parameter in `renamed` has another name there.
-    """
-    texts = {}
-    for fact in SGLANG_INSIDES.facts:
-        if fact.place.startswith(tuple(without) or "\0"):
-            continue
-        module, _, called = fact.place.partition(":")
-        qualified, _, takes = called.removesuffix(")").partition("(")
-        for name in renamed:
-            takes = takes.replace(name, f"new_{name}")
-        first, _, second = qualified.partition(".")
-        where = {"name": module, "option": "sglang.srt.server_args", "words": "sglang.srt.words"}[fact.kind]
-        text = CONTENT[fact.kind].format(place=fact.place, first=first, second=second or "run", takes=takes)
-        texts[where] = texts.get(where, "") + text
-    texts["sglang.__init__"] = "raise SystemExit('a probe imports nothing')\n"
-    for module, text in texts.items():
-        path = folder.joinpath(*module.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
 
 
 @pytest.fixture
 def verify(monkeypatch, tmp_path):
     """Verify a session of SGLang `version` whose source lacks some facts."""
 
-    def run(version, *, without=(), renamed=(), argv=("--model-path", "m"), gsm8k=None):
+    def run(version, *, without=(), renamed=(), argv=("--model-path", "m"), env=None, gsm8k=None):
         site = write_engine(tmp_path / "site", without=without, renamed=renamed)
         monkeypatch.setenv("PYTHONPATH", str(site))
         scenario = parse_scenario(build_text(), "x")
@@ -64,7 +33,7 @@ def verify(monkeypatch, tmp_path):
             server=replace(scenario.server, engine="sglang"),
             equivalence=replace(scenario.equivalence, gsm8k=asked),
         )
-        arm = SimpleNamespace(facts={"sglang": version}, argv=argv)
+        arm = SimpleNamespace(facts={"sglang": version}, argv=argv, env=env or {})
         return verify_facts(scenario, {Arm.BASE: arm, Arm.CANDIDATE: arm}, dict.fromkeys(Arm, sys.executable))
 
     return run
@@ -78,21 +47,20 @@ def test_verify_facts__of_a_version_that_was_read_there_is_nothing_to_say(verify
 def test_verify_facts__a_newer_version_where_all_holds_says_what_was_not_verified(verify):
     (line,) = verify("0.6.0")
 
-    assert line.startswith("sglang 0.6.0 is newer than 0.5.23, the last that perfgate knows: 34 of 34 facts hold in its source")
+    assert line.startswith("sglang 0.6.0 is newer than 0.5.23, the last that perfgate knows: 38 of 38 facts hold in its source")
     assert line.endswith("what its log lines and metrics mean was not verified")
 
 
 def test_verify_facts__a_version_from_the_future_gives_one_line_each(verify):
     step = "sglang.srt.managers.scheduler:Scheduler.run_batch"
 
-    gone = ("--mem-fraction-static", "sglang.benchmark.serving", step, "Decode batch")
+    gone = ("--mem-fraction-static", step, "Decode batch")
 
     _, *lines = verify("0.6.0.dev3+gabc", without=gone, renamed=("router_logits",))
 
     assert [line.partition(": ")[2].partition(" is not")[0] for line in lines] == [
         f"{step}(batch)",
         "sglang.srt.layers.moe.topk:TopK.forward_native(hidden_states, router_logits)",
-        "sglang.benchmark.serving:run_benchmark",
         "--mem-fraction-static",
         "Decode batch",
     ]
@@ -110,11 +78,50 @@ def test_verify_facts__an_option_of_this_session_that_was_renamed(verify):
     )
 
 
+@pytest.mark.parametrize(
+    ("without", "env", "words"),
+    [
+        ("sglang.benchmark.serving", {}, "sglang.benchmark.serving:run_benchmark, which the load generator needs"),
+        ("sglang.srt.managers", {"PERFGATE_INJECT": "host:200"}, "Scheduler.run_batch(batch), which --inject needs"),
+        ("sglang.srt.plugins", {"PERFGATE_INJECT": "host:200"}, "hook_type), which every plug-in of perfgate needs"),
+        ("sglang.srt.layers.moe.moe_runner", {"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": "1"}, "hooks), which the MoE plug-in needs"),
+    ],
+)
+def test_verify_facts__what_this_session_asks_for_is_gone(verify, without, env, words):
+    with pytest.raises(EngineError, match=r"^sglang 0\.6\.0 has no ") as caught:
+        verify("0.6.0", without=(without,), env=env)
+
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_verify_facts__hooks_that_this_session_does_not_ask_for_are_told(verify):
+    env = {"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": "0"}
+
+    _, *lines = verify("0.6.0", without=("sglang.srt.managers", "sglang.srt.layers.moe.moe_runner"), env=env)
+
+    assert [line.rpartition(", so ")[2] for line in lines] == [
+        "--inject may be missing or wrong",
+        "the MoE plug-in may be missing or wrong",
+        "the MoE plug-in may be missing or wrong",
+    ]
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """A known version lost the evaluation of GSM8K: its wheel did, and a working tree may have it."""
+    facts = tuple(replace(fact, gone="0.5.16") if fact.use == GSM8K else fact for fact in SGLANG_INSIDES.facts)
+    insides = replace(SGLANG_INSIDES, facts=facts)
+    monkeypatch.setitem(ENGINES, "sglang", replace(ENGINES["sglang"], insides=insides))
+
+
+@pytest.mark.usefixtures("lost")
 def test_verify_facts__an_evaluation_that_a_known_version_lost(verify):
-    with pytest.raises(EngineError, match=r"^sglang 0\.5\.16 has no .*simple_eval_gsm8k:GSM8KEval.*before 0\.5\.16"):
-        verify("0.5.16", without=("sglang.test.simple_eval_gsm8k",), gsm8k="questions.jsonl")
+    with pytest.raises(EngineError, match=r"^sglang 0\.5\.16 has no .*:GSM8KEval, .*; use a version before 0\.5\.16"):
+        verify("0.5.16", without=("sglang.test.simple_eval_mixed",), gsm8k="questions.jsonl")
 
 
+@pytest.mark.usefixtures("lost")
 def test_verify_facts__an_evaluation_is_looked_for_in_a_working_tree(verify):
     assert verify("0.5.16", gsm8k="questions.jsonl") == ()
 
@@ -136,21 +143,6 @@ def test_has_name__with_the_parameters_that_it_takes(tmp_path, source, place, is
     (tmp_path / "m.py").write_text(source)
 
     assert has_name(tmp_path, place) is is_there
-
-
-def test_run__with_a_version_from_the_future_measures_nothing(monkeypatch, tmp_path, capsys):
-    site = write_engine(tmp_path / "site", without=("--max-total-tokens",))
-    info = site / "sglang-0.6.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.6.0\n")
-    monkeypatch.setenv("PYTHONPATH", str(site))
-
-    code = main(["run", "cpu-moe", "--out", str(tmp_path / "out")])
-
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert (code, last.partition(" has no ")[0]) == (2, "perfgate: sglang 0.6.0")
-    assert "--max-total-tokens" in last
-    assert not (tmp_path / "out").exists()
 
 
 def test_source_probe__a_package_that_is_not_there():

@@ -28,7 +28,8 @@ MERGE_BASES = {f"main...{HEAD}": LEFT_AT}
 SCENARIO = "gpt-oss-20b-shape-mxfp4-mixed-c16"
 H20 = {**FACTS, "gpu": "NVIDIA H20", "gpu_memory_gib": "95.6", "hardware": "nvidia-h20-96gb"}
 
-# On a GPU machine: the doctor, the arms and the measurement are played, everything else is perfgate itself.
+# On a GPU machine the doctor, the arms and the measurement are played, on an ordinary one what both arms are asked; everything
+# else is perfgate itself.
 TOOL = """#!/bin/bash
 echo "$*" >> "$STORE/commands"
 case "$*" in
@@ -39,6 +40,8 @@ case "$*" in
   "runner clean"*) ;;
   "runner lock -- perfgate kernels prove"*) echo "{{}}" > proof.json; exit "${{PROVED:-0}}" ;;
   "runner lock -- perfgate bisect"*) cat "$FOUND"; exit "${{SEARCHED:-0}}" ;;
+  "engine install"*) mkdir -p "$4" ;;
+  "resolve "*) cat "$CHOICES"; exit "${{RESOLVED:-0}}" ;;
   "runner lock"*) words="$*" out="${{words#*--out }}"; cp -r "$MEASURED" "${{out%% *}}" ;;
   *) exec {python} -m perfgate "$@" ;;
 esac

@@ -8,18 +8,23 @@ import json
 import os
 import sys
 from dataclasses import replace
+from functools import cache, partial
 from typing import ClassVar
+from unittest import mock
 
 import torch
 from sglang.srt import plugins
 from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe
 
-from perfgate_moe.engines import plugin
+from perfgate_moe.engines import plugin, sglang_peer
+from perfgate_moe.engines import sglang_layer as plugin_data
 from perfgate_moe.engines.counters import Counters
+from perfgate_moe.exam import trial
 from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.data import build
 from perfgate_moe.layer.reference import oracle
+from perfgate_moe.layer.tiles import SMALL
 
 CASE = LayerCase(E=3, k=2, H=24, I=20, M=3, dtype="float16")
 CASES = {
@@ -84,6 +89,39 @@ def answer(name, *, inplace):
     return found
 
 
+@cache
+def serve_on_cpu():
+    """Once a process, as an operator takes one implementation."""
+    trial.serve_on_cpu()
+
+
+class LaunchedError(Exception):
+    """The second product was about to be launched: all that SGLang does in Python before it was done."""
+
+
+def launch_peer(is_sum_fused):
+    """What SGLang's layer hands to its launches when it runs as a peer; nothing is launched, which needs a GPU."""
+    launches = []
+
+    def catch(*args, **kwargs):
+        launches.append([list(args[3].shape), bool(kwargs.get("fuse_sum_all_reduce"))])
+        if len(launches) > 1:
+            raise LaunchedError
+
+    def align(ids, *_):
+        return ids.flatten(), ids.flatten(), ids.flatten()
+
+    serve_on_cpu()
+    (swap,) = KeptSwap.kept
+    problem = build(replace(CASE, k=3))
+    with mock.patch.multiple(fused_moe, invoke_fused_moe_kernel=catch, moe_align_block_size=align):
+        try:
+            swap._leave(partial(sglang_peer.fused_experts, problem, is_sum_fused=is_sum_fused, plan=SMALL))
+        except LaunchedError:
+            return launches
+    return "not launched"
+
+
 class KeptSwap(plugin.Swap):
     """The plug-in's hooks, within reach: another mode costs no other process, which would load SGLang again."""
 
@@ -124,15 +162,15 @@ def leave(name):
 
 
 def refusal():
-    """What the plug-in says of a version of SGLang whose layer has other parameters."""
-    known = plugin.KNOWN[plugin.SEQUENCE]
-    plugin.KNOWN[plugin.SEQUENCE] = {"0" * 16: "0.0"}
+    """What the plug-in says of a version of SGLang whose layer has another parameter than any that was read."""
+    known = plugin.TAKEN[plugin_data.SEQUENCE]
+    plugin.TAKEN[plugin_data.SEQUENCE] = known - {"hooks"}
     try:
         plugin.register()
     except SystemExit as refused:
         return str(refused.code)
     finally:
-        plugin.KNOWN[plugin.SEQUENCE] = known
+        plugin.TAKEN[plugin_data.SEQUENCE] = known
     return "accepted"
 
 
@@ -159,8 +197,10 @@ def main():
         kind, _, name = task.partition(":")
         if mode:
             found = answer_in(mode, kind, name)
+        elif kind == "peer":
+            found = launch_peer(name == "fused-sum")
         elif kind == "state":
-            found = [hasattr(getattr(fused_moe, target), "__wrapped__") for target in plugin.KNOWN]
+            found = [hasattr(getattr(fused_moe, target), "__wrapped__") for target in plugin.TAKEN]
         elif kind == "leave":
             found = leave(name)
         else:

@@ -1,4 +1,4 @@
-"""The SGLang plug-in against the installed SGLang: found, known or refused, computing or counted as left alone."""
+"""The plug-in and the peer in the installed SGLang: found, known or refused, computing or counted as left alone."""
 
 import json
 import os
@@ -13,11 +13,13 @@ pytest.importorskip("sglang", reason="the plug-in goes into SGLang: run `perfgat
 
 from perfgate_moe.build.site import write_site
 from perfgate_moe.engines import plugin
-from perfgate_moe.engines.plugin import COUNTERS_VARIABLE, parse_mode, require_known, signature_hash
+from perfgate_moe.engines.plugin import COUNTERS_VARIABLE, parse_mode, require_known
 from perfgate_moe.engines.switch import VARIABLE
 from perfgate_moe.errors import MoeInputError
 
 REPOSITORY = Path(plugin.__file__).parents[2]
+# What SGLang's own layer hands to its launches: the shape of each product's answer, and whether the second sums over experts.
+PEERS = {"peer:plain": [[[9, 40], False], [[3, 3, 24], False]], "peer:fused-sum": [[[9, 40], False], [[3, 24], True]]}
 COMPUTED = ["new:swiglu", "inplace:swiglu", "new:silu", "new:chunked", "new:fp8"]
 # What other modes than the server's compute; 8-bit weights are computed by slots only.
 IN_MODES = [f"{mode}/{job}" for mode in ("owner", "atomic32") for job in COMPUTED if job != "new:fp8"]
@@ -55,7 +57,7 @@ def site(tmp_path_factory):
 def served(site, tmp_path_factory):
     """Answers by job, the counters' file, and the log of one process with SGLang's layer and the plug-in in it."""
     counters = tmp_path_factory.mktemp("counters") / "moe.json"
-    jobs = ["state", *COMPUTED, *IN_MODES, *(f"leave:{name}" for name in LEFT)]
+    jobs = ["state", *PEERS, *COMPUTED, *IN_MODES, *(f"leave:{name}" for name in LEFT)]
     script = Path(__file__).with_name("plugged.py")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(script)], input="\n".join(jobs), env=environment(site, "slots", counters),
@@ -70,13 +72,20 @@ def test_register__hooks_both_functions_of_the_installed_sglang(served):
     answers, _, log = served
 
     assert answers["state"] == [True, True]
-    assert "perfgate moe: slots: hooking fused_experts_impl, _fused_moe_kernel_sequence of SGLang 0.5." in log
+    assert "perfgate moe: slots: hooking fused_experts_impl (as since 0.5." in log
 
 
-def test_register__unknown_signature_ends_the_process(served):
+def test_register__unknown_parameter_ends_the_process(served):
     answers, _, _ = served
 
-    assert "_fused_moe_kernel_sequence has the unknown signature 87edbd2096a52989, known are 0000" in answers["refusal"]
+    assert "_fused_moe_kernel_sequence takes the unknown hooks: unset SGLANG_MOE_FUSE" in answers["refusal"]
+
+
+@pytest.mark.parametrize("job", PEERS)
+def test_fused_experts__as_a_peer_reaches_sglang_s_launches(served, job):
+    answers, _, _ = served
+
+    assert answers[job] == PEERS[job]
 
 
 @pytest.mark.parametrize("job", COMPUTED)
@@ -141,14 +150,6 @@ def test_parse_mode__asked_for(text, mode):
 def test_parse_mode__other_words_are_refused(text):
     with pytest.raises(MoeInputError, match=f"'{text}' is no mode: choose one of auto, slots"):
         parse_mode(text)
-
-
-def test_signature_hash__changes_with_every_name_kind_and_default():
-    texts = ["a, b=1", "a, c=1", "a, *, b=1", "a, b=2", "b=1, a=1", "a, b"]
-    functions = [eval(f"lambda {text}: 0") for text in texts]  # noqa: S307 - the texts stand above
-
-    assert len({signature_hash(function) for function in functions}) == len(texts)
-    assert signature_hash(functions[0]) == signature_hash(lambda a, b=1: (a, b))
 
 
 def test_require_known__says_that_the_function_is_gone():

@@ -111,6 +111,9 @@ def test_read_call__gpt_oss_layer():
     ("changes", "server", "reason"),
     [
         ({}, ServerState(), "device cpu"),
+        ({"a1_q": build(CASE).hidden}, INTERPRETED, "activations rounded beforehand"),
+        ({"fuse_swiglu_interleaved": True}, INTERPRETED, "rows of gate and up interleaved at load"),
+        ({"defer_sum": True}, INTERPRETED, "the sum over experts left to the caller"),
         ({}, replace(INTERPRETED, is_deterministic=True), "deterministic inference"),
         ({}, replace(INTERPRETED, is_symmetric=True), "symmetric memory"),
         ({"hidden_states": build(replace(CASE, dtype="float32")).hidden}, INTERPRETED, "dtype float32"),
@@ -150,6 +153,12 @@ def test_read_call__8_bit_blocks():
 def test_read_call__other_8_bit_weights_are_left_to_sglang(changes, reason):
     with pytest.raises(NotApplicableError, match=reason):
         read_call(fp8_call() | changes, INTERPRETED)
+
+
+def test_read_call__of_a_newer_sglang_that_asks_for_nothing_new():
+    newer = {"a1_q": None, "fuse_swiglu_interleaved": False, "defer_sum": False, "up_moe_use_tma": True}
+
+    assert read_call(call(**newer), INTERPRETED).activation == build(CASE).activation
 
 
 def test_read_call__symmetric_memory_does_not_matter_in_place():

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from perfgate.engines.sglang_insides import GSM8K
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, PerfgateError, ServerError
 from perfgate.evidence import KernelTime, KernelTrace
@@ -18,6 +19,7 @@ from perfgate.releases.capabilities import CAPABILITIES, CHOICES, DELAY_US, MAY_
 from perfgate.results.expert_use import parse_raw
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.injection.injection_log import MEASURED
+from perfgate_moe.engines.switch import PROOF as KERNELS_PROOF
 from tests.fakes.local_server import run_server
 
 SCENARIO = load_scenario("cpu-moe")
@@ -162,8 +164,8 @@ def test_attempt__of_a_log_in_other_words(attempt, name, log):
     ],
 )
 def test_attempt__of_facts_that_are_gone(attempt, monkeypatch, name, lost, words):
-    gone = "0.5.16" if name == "GSM8K" else None
-    found = [SimpleNamespace(place=place, gone=gone) for place in lost]
+    use = GSM8K if name == "GSM8K" else "--inject"
+    found = [SimpleNamespace(place=place, use=use) for place in lost]
     monkeypatch.setattr(capabilities, "list_lost", lambda *_: found)
 
     with pytest.raises(EngineError, match=words):
@@ -263,16 +265,30 @@ def test_read_printed__without_a_load(tmp_path):
         capabilities.read_printed(make_stand(tmp_path))
 
 
-@pytest.mark.parametrize(("says", "code"), [("perfgate moe: 1: hooking", 0), ("perfgate: the unknown signature dae1", 1)])
-def test_hook_kernels__by_what_the_plug_in_says_at_a_start(tmp_path, says, code):
+def make_python(tmp_path, says, code):
+    """A Python whose trial of the plug-in says so and ends so, where it is asked as a server's plug-in is."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\ntest "$SGLANG_MOE_FUSE_DOWN_SUM_REDUCE" = 1 || exit 9\necho "{says}" >&2\nexit {code}\n')
+    asked = 'test "$SGLANG_MOE_FUSE_DOWN_SUM_REDUCE/$SGLANG_PLUGINS/$TRITON_INTERPRET" = slots/perfgate_moe/1 || exit 9'
+    python.write_text(f'#!/bin/sh\n{asked}\necho "$*"\necho "{says}"\nexit {code}\n')
     python.chmod(0o755)
     stand = make_stand(tmp_path)
     stand.server.launch.python = str(python)
+    return stand
 
-    if code:
-        with pytest.raises(EngineError, match=r"the kernels' plug-in: failed .*unknown signature dae1"):
-            capabilities.hook_kernels(stand)
-    else:
-        assert capabilities.hook_kernels(stand) == "its functions are known"
+
+def test_hook_kernels__a_layer_that_was_computed(tmp_path):
+    stand = make_python(tmp_path, f"{KERNELS_PROOF}: slots: slots/eager 1", 0)
+
+    assert capabilities.hook_kernels(stand) == "one layer, as the reference"
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "words"),
+    [
+        ("perfgate: fused_experts_impl takes the unknown next_q", 1, r"failed \(perfgate: .* takes the unknown next_q\)"),
+        ("perfgate moe: slots: hooking", 0, "'perfgate moe active' is not in what it said: -P -m perfgate_moe.exam.trial"),
+    ],
+)
+def test_hook_kernels__a_layer_that_was_not(tmp_path, says, code, words):
+    with pytest.raises(EngineError, match=words):
+        capabilities.hook_kernels(make_python(tmp_path, says, code))

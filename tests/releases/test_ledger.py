@@ -1,85 +1,165 @@
-"""The ledger: which sessions are its rows, what the page says of them, and what a new row measures."""
+"""The ledger: what a session leaves in it, what the page says of its rows, and when a release is measured."""
 
-import re
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from perfgate.cli import main
 from perfgate.cli.keeping import ledger as command
-from perfgate.core import Arm
-from perfgate.errors import InputError
+from perfgate.core import Arm, Outcome
+from perfgate.errors import EvidenceError, InputError
 from perfgate.releases import ledger
-from perfgate.releases.ledger import add_release, list_steps, write_ledger
+from perfgate.releases.ledger import (
+    SESSIONS,
+    LedgerRow,
+    MetricChange,
+    add_release,
+    load_rows,
+    read_row,
+    store_row,
+    write_ledger,
+)
+from perfgate.releases.suite import Tried
 from tests.fakes.requests import Silent
 
-RECORDED = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving" / "results" / "closed-gpu-3"
+SERVING = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving"
+RECORDED = SERVING / "results" / "closed-gpu-3"
+REFUSED = SERVING / "routed" / "dummy-closed-c16"
+HARDWARE = "cpu-test-2c"
+SESSION = f"{SESSIONS}/sglang-0.5.22-0.5.23"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A ledger with one session, recorded on an H200."""
-    ledger = tmp_path_factory.mktemp("ledger")
-    shutil.copytree(RECORDED, ledger / "one")
-    return ledger
+def row(tmp_path_factory):
+    """What a session that was recorded on an H200 says: judging reads some megabytes, so it is done once."""
+    folder = tmp_path_factory.mktemp("ledger") / "session"
+    shutil.copytree(RECORDED, folder)
+    return read_row(folder)
 
 
-@pytest.fixture(scope="module")
-def steps(folder):
-    """Its rows: judging reads some megabytes, so it is done once."""
-    return list_steps(folder)
+def make_row(version="0.5.23", **changes):
+    facts = {
+        "base": "0.5.22",
+        "candidate": version,
+        "scenario": "cpu-moe",
+        "hardware": HARDWARE,
+        "begun_utc": "2026-11-22T20:00:00Z",
+        "elapsed_s": 810.0,
+        "rule": "2026-11.9",
+        "outcome": Outcome.INCONCLUSIVE,
+        "blocks": 6,
+        "metrics": {"output_tok_per_s": MetricChange(change=-0.021, low=-0.05, high=0.01)},
+        "costs": {"ready_s": {Arm.BASE: 16.0, Arm.CANDIDATE: 17.5}, "server_memory_mib": {}},
+        "settings": (("max_running_requests", "64", "128 | 256"),),
+        "reasons": ("not enough evidence",),
+        "warnings": (),
+        "sha256": "a" * 64,
+        "size_bytes": 612_345,
+    }
+    return LedgerRow(**facts | changes)
 
 
 @pytest.fixture
-def measured(monkeypatch):
-    """What would be measured: the gate is handed its job and starts nothing."""
+def measured(monkeypatch, row):
+    """What would be measured: the gate is handed its job, and leaves the session that was recorded."""
     jobs = []
+
+    def run(job, _):
+        jobs.append(job)
+        shutil.copytree(RECORDED, job.folder, dirs_exist_ok=True)
+
     monkeypatch.setattr(ledger, "list_versions", lambda _: ["0.5.22", "0.5.23"])
     monkeypatch.setattr(ledger, "install_release", lambda _, folder, __: folder / "python")
-    monkeypatch.setattr(ledger, "run_gate", lambda job, _: jobs.append(job))
+    monkeypatch.setattr(ledger, "read_fingerprint", lambda _: SimpleNamespace(facts={"hardware": HARDWARE}))
+    monkeypatch.setattr(ledger, "run_gate", run)
+    monkeypatch.setattr(ledger, "read_row", lambda session: replace(row, candidate="0.5.23") if session.exists() else None)
     return jobs
 
 
-def test_list_steps__judges_each_session_again(steps):
-    [step] = steps
-
-    assert (step.verdict.outcome.value, step.folder.name) == ("REGRESSION", "one")
-    assert step.find("output_tok_per_s").change < 0
-    assert step.find("nothing") is None
-    assert step.costs["ready_s"].keys() == set(Arm)
-
-
-def test_write_ledger__a_row_and_a_section_a_session(folder, steps):
-    page = write_ledger(steps)
-
-    rows = [line for line in page.splitlines() if line.startswith("| 0.5")]
-    assert len(rows) == 1
-    assert "| REGRESSION |" in rows[0]
-    assert page.count("| REGRESSION |") == 1
-    assert re.search(r"\| [\d.]+ s to [\d.]+ s \|", rows[0])
-    assert f"`perfgate check {folder / 'one'}` judges it again." in page
+def test_read_row__of_a_session(row):
+    assert (row.outcome, row.base, row.rule) == (Outcome.REGRESSION, "0.5.16", "2026-11.9")
+    assert row.metrics["output_tok_per_s"].change < 0
+    assert row.costs["ready_s"].keys() == set(Arm)
+    assert row.size_bytes == (RECORDED / "raw.tar.xz").stat().st_size
+    assert row.elapsed_s > 60
 
 
-def test_write_ledger__without_a_session():
-    assert "No release was measured yet." in write_ledger([])
+def test_read_row__of_one_that_is_no_evidence():
+    with pytest.raises(EvidenceError, match=r"dummy-closed-c16: INVALID: .*; nothing was added: delete it, then measure again"):
+        read_row(REFUSED)
 
 
-def test_show__writes_the_page(steps, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "list_steps", lambda _: steps)
+def test_store_row__is_small_and_read_back(row, tmp_path):
+    store_row(row, tmp_path / "ledger")
 
-    assert main(["ledger", "show", str(folder), "--output", str(tmp_path / "ledger.md")]) == 0
-    assert "| REGRESSION |" in (tmp_path / "ledger.md").read_text()
+    [file] = (tmp_path / "ledger").iterdir()
+    assert file.stat().st_size < 20_000
+    assert load_rows(tmp_path / "ledger") == [row]
+
+
+def test_load_rows__of_a_file_that_is_none(tmp_path):
+    store_row(make_row(), tmp_path)
+    [file] = tmp_path.iterdir()
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"blocks": -1}))
+
+    with pytest.raises(EvidenceError, match=r"sglang-0\.5\.23-cpu-moe-cpu-test-2c\.json: blocks: .*perfgate ledger add"):
+        load_rows(tmp_path)
+
+
+def test_load_rows__where_none_is(tmp_path):
+    with pytest.raises(InputError, match="no such folder; `perfgate ledger add` writes into it"):
+        load_rows(tmp_path / "none")
+
+
+def test_write_ledger__without_a_row():
+    page = write_ledger([])
+
+    assert page.endswith("\nNo release was measured yet.\n")
+    assert "## " not in page
+
+
+def test_write_ledger__of_one():
+    page = write_ledger([make_row()])
+
+    assert (
+        "| 0.5.23 | 0.5.22 | cpu-moe | cpu-test-2c | 2026-11-22 | INCONCLUSIVE | -2.1 % (-5.0 to +1.0 %) | n/a | n/a "
+        "| 16.0 s to 17.5 s | n/a | 1 |" in page
+    )
+    assert "6 blocks in 14 minutes, rule 2026-11.9." in page
+    assert f"take 0.61 MB; their SHA-256 is `{'a' * 64}`" in page
+    assert "| max_running_requests | 64 | 128 \\| 256 |" in page
+
+
+def test_write_ledger__of_eight_in_their_order(tmp_path):
+    versions = ["0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23"]
+    for version in reversed(versions):
+        store_row(make_row(version, settings=()), tmp_path)
+
+    page = write_ledger(load_rows(tmp_path))
+
+    assert [line.split(" | ")[0][2:] for line in page.splitlines() if line.startswith("| 0.5")] == versions
+    assert page.count("\n## ") == page.count("No setting was resolved differently.") == len(versions)
+
+
+def test_show__writes_the_page(tmp_path):
+    store_row(make_row(), tmp_path / "rows")
+
+    assert main(["ledger", "show", str(tmp_path / "rows"), "--output", str(tmp_path / "ledger.md")]) == 0
+    assert (tmp_path / "ledger.md").read_text() == write_ledger([make_row()])
 
 
 def test_add_release__measures_it_against_the_one_before(measured, tmp_path):
-    target = add_release("0.5.23", tmp_path / "environments", tmp_path / "ledger", Silent())
+    found = add_release("0.5.23", tmp_path / "environments", tmp_path / "ledger", Silent())
 
     [job] = measured
     pythons = [job.arms[arm].python for arm in Arm]
     assert pythons == [str(tmp_path / "environments" / version / "python") for version in ("0.5.22", "0.5.23")]
-    assert (job.folder, job.scenario.name) == (target, "cpu-moe")
-    assert target.name == "sglang-0.5.22-0.5.23"
+    assert (job.folder, job.scenario.name, job.resume) == (tmp_path / "environments" / SESSION, "cpu-moe", False)
+    assert load_rows(tmp_path / "ledger") == [found]
 
 
 @pytest.mark.parametrize(("version", "words"), [("0.5.24", "no such release"), ("0.5.22", "the first release")])
@@ -90,15 +170,30 @@ def test_add_release__that_has_none_before_it(measured, tmp_path, version, words
     assert not (tmp_path / "ledger").exists()
 
 
-@pytest.mark.parametrize(
-    ("left", "is_gone_on_with"), [("sglang-0.5.22-0.5.23", True), ("sglang-0.5.22-0.5.23-calibration", True), ("other", False)]
-)
+@pytest.mark.parametrize(("left", "is_gone_on_with"), [(SESSION, True), (f"{SESSION}-calibration", True), ("other", False)])
 def test_add_release__that_was_cut_off_goes_on(measured, tmp_path, left, is_gone_on_with):
-    (tmp_path / "ledger" / left).mkdir(parents=True)
+    (tmp_path / left).mkdir(parents=True)
 
     add_release("0.5.23", tmp_path, tmp_path / "ledger", Silent())
 
     assert [job.resume for job in measured] == [is_gone_on_with]
+
+
+def test_add_release__whose_session_ended_is_not_measured_again(measured, tmp_path):
+    shutil.copytree(RECORDED, tmp_path / SESSION)
+
+    add_release("0.5.23", tmp_path, tmp_path / "ledger", Silent())
+
+    assert measured == []
+    assert len(load_rows(tmp_path / "ledger")) == 1
+
+
+def test_add_release__whose_row_is_there(measured, tmp_path):
+    store_row(make_row(), tmp_path)
+
+    with pytest.raises(InputError, match="is there already; delete it to add the release again"):
+        add_release("0.5.23", tmp_path, tmp_path, Silent())
+    assert measured == []
 
 
 def test_add__of_another_package(tmp_path, capsys):
@@ -108,3 +203,44 @@ def test_add__of_another_package(tmp_path, capsys):
         2,
         "perfgate: vllm==0.33: give a release as sglang==VERSION, for example sglang==0.5.23\n",
     )
+
+
+@pytest.mark.usefixtures("measured")
+def test_add__ends_as_the_verdict_does(tmp_path, capsys):
+    words = ["--environments", str(tmp_path / "environments"), "--to", str(tmp_path / "ledger")]
+
+    code = main(["ledger", "add", "sglang==0.5.23", *words])
+
+    assert code == 1
+    assert capsys.readouterr().out.startswith("0.5.16 -> 0.5.23: REGRESSION; ")
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """What would be tried; the Python of a release in `broken` serves nothing."""
+    names, broken = [], set()
+
+    def try_release(python, _folder, _progress, capabilities):
+        names.append([one.name for one in capabilities])
+        is_broken = any(version in python for version in broken)
+        return SimpleNamespace(failed=(Tried(name="ready", state="fails", said="ended"),) if is_broken else ())
+
+    monkeypatch.setattr(command, "try_release", try_release)
+    return SimpleNamespace(names=names, broken=broken)
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("broken", "ended"),
+    [([], (0, "0.5.22 -> 0.5.23: both serve\n")), (["0.5.23"], (3, "0.5.23: ready: ended\n0.5.22 -> 0.5.23: fails\n"))],
+)
+def test_add__check_starts_both_and_measures_nothing(tried, tmp_path, capsys, broken, ended):
+    tried.broken.update(broken)
+    words = ["--environments", str(tmp_path / "environments"), "--to", str(tmp_path / "ledger"), "--check"]
+
+    code = main(["ledger", "add", "sglang==0.5.23", *words])
+
+    assert (code, capsys.readouterr().out) == ended
+    assert tried.names == [["source", "start", "ready", "serve", "stop"]] * 2
+    assert not (tmp_path / "environments" / SESSIONS).exists()
+    assert not (tmp_path / "ledger").exists()

@@ -11,6 +11,7 @@ from perfgate.cli import main
 from perfgate.cli.machine import engine as command
 from perfgate.engines.insides import order_version
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
+from perfgate.engines.sglang_releases import MOVED
 from perfgate.errors import EngineError, EvidenceError, InputError, ServerError
 from perfgate.releases import suite
 from perfgate.releases.capabilities import CAPABILITIES, Capability
@@ -38,7 +39,7 @@ def pass_(_):
 
 
 @pytest.fixture
-def try_rows(monkeypatch):
+def try_rows():
     """Try rows of these names, of which those that begin with "bad" fail and those that end in "!" are vital."""
 
     def run(*names):
@@ -46,8 +47,7 @@ def try_rows(monkeypatch):
             Capability(name=name, what="", attempt=fail if name.startswith("bad") else pass_, is_vital=name.endswith("!"))
             for name in names
         )
-        monkeypatch.setattr(suite, "CAPABILITIES", rows)
-        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), Silent()))
+        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), Silent(), rows))
 
     return run
 
@@ -96,18 +96,18 @@ def test_load_releases__of_a_file_that_is_none(tmp_path):
 
 
 def test_list_unexplained__what_no_limit_explains():
-    found = make_record("0.5.23", GSM8K="fails", flush="fails", stop="untried")
+    found = make_record("0.5.17", **{"structured output": "fails"}, flush="fails", stop="untried")
 
     assert [row.name for row in list_unexplained(found)] == ["flush", "stop"]
 
 
 def test_write_compatibility__releases_in_their_order_and_reasons_below():
-    page = write_compatibility([make_record("0.5.9", flush="fails"), make_record("0.5.23", GSM8K="fails")])
+    page = write_compatibility([make_record("0.5.9", flush="fails"), make_record("0.5.17", **{"structured output": "fails"})])
 
-    assert "| 0.5.9 | 0.5.23 |" in page
+    assert "| 0.5.9 | 0.5.17 |" in page
     assert "| flush | a known prefix is unknown after the cache was emptied | **no** | yes |" in page
     assert "- 0.5.9, flush: not explained: 12 \\| 13.\n" in page
-    assert "- 0.5.23, GSM8K: the wheels no longer carry `sglang.test.simple_eval_gsm8k`.\n" in page
+    assert "- 0.5.17, structured output: the mask of a grammar is applied on GPUs and NPUs alone; " in page
 
 
 def test_write_compatibility__the_newest_record_of_an_older_suite():
@@ -123,6 +123,12 @@ def test_recorded__all_releases_without_a_gap_that_nobody_explained():
     assert versions[0] == SGLANG_INSIDES.first
     assert versions[-1] == SGLANG_INSIDES.last
     assert [(one.version, row.name) for one in records for row in list_unexplained(one)] == []
+
+
+def test_moved__has_each_release_but_the_first():
+    versions = sorted((one.version for one in load_releases(RECORDED)), key=order_version)
+
+    assert [one.version for one in MOVED] == versions[1:]
 
 
 def test_page__is_what_the_records_say():
@@ -144,12 +150,12 @@ def tried(monkeypatch):
 
 
 def test_try__says_what_fails_and_why_it_matters(tried, tmp_path, capsys):
-    tried(make_record("0.5.24", flush="fails", GSM8K="fails"))
+    tried(make_record("0.5.17", flush="fails", **{"structured output": "fails"}))
 
     code = main(["engine", "try", "--record", str(tmp_path)])
 
-    assert (code, capsys.readouterr().out) == (3, "flush: 12 | 13\nsglang 0.5.24: 20 of 22 work\n")
-    assert [one.version for one in load_releases(tmp_path)] == ["0.5.24"]
+    assert (code, capsys.readouterr().out) == (3, "flush: 12 | 13\nsglang 0.5.17: 20 of 22 work\n")
+    assert [one.version for one in load_releases(tmp_path)] == ["0.5.17"]
 
 
 def test_bump__tries_the_release_after_the_last(tried, tmp_path, capsys):

@@ -157,5 +157,5 @@ def test_read_extra__of_this_installation():
 
 def test_limits__are_of_capabilities_that_are_tried():
     assert {limit.capability for limit in LIMITS} <= {capability.name for capability in CAPABILITIES}
-    assert find_limit("GSM8K", "0.5.15.post1") is None
-    assert find_limit("GSM8K", "0.5.16") is not None
+    assert find_limit("structured output", "0.5.17") is not None
+    assert find_limit("structured output", "0.5.18") is None

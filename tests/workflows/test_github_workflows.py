@@ -127,6 +127,8 @@ def test_resolve__asks_by_the_last_release_that_is_known():
     for caller in ("perfgate-pr.yml", DISPATCH):
         gpu = WORKFLOWS[caller][1]["jobs"]["gpu"]
         assert "resolve" in gpu["needs"]
+        # A job that failed must keep nothing from being measured.
+        assert gpu["if"].startswith("${{ !cancelled() && ")
         assert gpu["with"]["choices"] == "${{ needs.resolve.outputs.choices }}"
 
 

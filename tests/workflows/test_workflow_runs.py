@@ -72,6 +72,42 @@ def test_pull_request__is_measured_and_passes(place, server):
     assert f"checkout ref={HEAD} into head" in outcome.output
 
 
+def ask_choices(place):
+    """The repository's settings ask for it."""
+    for tree in ("work", "tree"):
+        settings = place / tree / ".github" / "perfgate.toml"
+        settings.write_text(f"resolve = true\n{settings.read_text()}")
+
+
+@pytest.mark.parametrize(
+    ("releases", "code", "check"), [("0.5.17-0.5.18", "1", "failure"), ("0.5.15.post1-0.5.16", "0", "success")]
+)
+def test_pull_request__what_it_makes_the_engine_choose(place, server, releases, code, check):
+    """The job that asks both arms says it in an output, the measuring job hands it on, the check reads it there."""
+    measure(place)
+    ask_choices(place)
+    told = ROOT / "benchmarks" / "resolve" / "results" / f"{releases}.json"
+    outcome = open_pull(place, server, CHOICES=told, RESOLVED=code)
+
+    assert find_job(outcome, "resolve") == "success", outcome.output[-4000:]
+    assert find_job(outcome, "verdict") == check, outcome.output[-4000:]
+    packed = json.loads((place / "store" / f"perfgate-h20-{SCENARIO}-1" / f"handoff-{SCENARIO}.json").read_bytes())
+    assert len(packed["choices"]["differences"]) == len(json.loads(told.read_bytes())["differences"])
+    commands = (place / "store" / "commands").read_text().splitlines()
+    assert "resolve --base base --candidate head --python engine/bin/python --gpu h20 --format json" in commands
+    assert f"checkout ref={LEFT_AT} into base" in outcome.output
+
+
+def test_pull_request__what_could_not_be_asked_is_no_answer(place, server):
+    """Act ends a run with the called workflow that failed; that the machines measure all the same is GitHub's to show."""
+    measure(place)
+    ask_choices(place)
+    outcome = open_pull(place, server, CHOICES="/dev/null", RESOLVED="2")
+
+    assert find_job(outcome, "resolve") == "failure", outcome.output[-4000:]
+    assert outcome.steps.get("Reduce the answer to what may cross") != "success"
+
+
 def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server):
     measure(place)
     server.set(merge_bases={})

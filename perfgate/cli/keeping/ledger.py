@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import click
 
 from perfgate.cli.options import add_torch_index_option
 from perfgate.cli.output import add_format_option, print_result, write_output
+from perfgate.core import Arm, Outcome
 from perfgate.engines.sglang_releases import ENGINE
-from perfgate.releases.ledger import add_release, list_steps, write_ledger
+from perfgate.releases.capabilities import STARTS
+from perfgate.releases.ledger import ReleaseStep, add_release, load_rows, prepare_step, write_ledger
 from perfgate.releases.registry import parse_requirement
-from perfgate.serving.progress import show_progress
+from perfgate.releases.suite import try_release
+from perfgate.serving.progress import Progress, show_progress
 
 
 @click.group(name="ledger")
@@ -22,26 +26,44 @@ def command() -> None:
 @command.command()
 @click.argument("release", metavar="sglang==VERSION")
 @click.option("--environments", type=click.Path(path_type=Path), required=True, help="Folder for environments, one a release.")
-@click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="The ledger: a folder of result folders.")
+@click.option(
+    "--to", "folder", type=click.Path(path_type=Path), required=True, help="The ledger: a folder of rows, a file each."
+)
+@click.option("--check", "is_checked", is_flag=True, help="Only see whether both releases start and answer.")
 @add_torch_index_option
 @add_format_option
-def add(*, release: str, environments: Path, folder: Path, torch_index: str | None, style: str) -> int:
-    """Measure a release against the one before it on the registry, as `perfgate gate cpu-moe` does.
+def add(*, release: str, environments: Path, folder: Path, is_checked: bool, torch_index: str | None, style: str) -> int:
+    """Measure a release against the one before it on the registry, as `perfgate gate cpu-moe` does, and write its row.
 
-    Both are installed where they are not there yet. The exit code is the verdict's.
+    Both are installed where they are not there yet. A session that was cut off is gone on with: call it again. Sessions lie
+    below the folder of environments, rows of a few KB in the ledger. The exit code is the verdict's.
+
+    With --check nothing is measured: each release is started, asked for a few tokens and stopped.
     """
     version = parse_requirement(release, ENGINE)
     with show_progress() as progress:
-        target = add_release(version, environments, folder, progress, torch_index)
-    [step] = [one for one in list_steps(folder) if one.folder == target]
-    told = {"base": step.base, "candidate": step.candidate, "outcome": step.verdict.outcome, "folder": target}
-    print_result(style, told, f"{step.base} -> {step.candidate}: {step.verdict.outcome.value}; {target}")
-    return step.verdict.find_exit_code()
+        if is_checked:
+            return _check(prepare_step(version, environments, progress, torch_index), progress, style)
+        row = add_release(version, environments, folder, progress, torch_index)
+    told = {"base": row.base, "candidate": row.candidate, "outcome": row.outcome, "row": folder / row.name}
+    print_result(style, told, f"{row.base} -> {row.candidate}: {row.outcome.value}; {folder / row.name}")
+    return row.outcome.exit_code
+
+
+def _check(step: ReleaseStep, progress: Progress, style: str) -> int:
+    names = {Arm.BASE: step.base, Arm.CANDIDATE: step.candidate}
+    with tempfile.TemporaryDirectory(prefix="perfgate-ledger-") as folder:
+        found = {
+            arm: try_release(str(python), Path(folder) / arm.value, progress, STARTS) for arm, python in step.pythons.items()
+        }
+    failed = [f"{names[arm]}: {row.name}: {row.said}" for arm, one in found.items() for row in one.failed]
+    print_result(style, {"failed": failed}, *failed, f"{step.base} -> {step.candidate}: {'fails' if failed else 'both serve'}")
+    return Outcome.INVALID.exit_code if failed else 0
 
 
 @command.command()
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the page there.")
 def show(*, folder: Path, output: Path | None) -> None:
-    """Write the ledger in FOLDER as one page of markdown, each session judged anew from its raw windows."""
-    write_output(write_ledger(list_steps(folder)).encode(), output)
+    """Write the ledger in FOLDER as one page of markdown."""
+    write_output(write_ledger(load_rows(folder)).encode(), output)

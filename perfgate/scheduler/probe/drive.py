@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from inspect import signature
 from typing import Any
 
 from . import meters, seam
@@ -62,10 +63,14 @@ def build(request: dict[str, Any], clock: seam.StepClock, channels: seam.Channel
         args.resolve_once()
     ports = arguments.PortArgs.init_new(args)
     managers = "sglang.srt.managers"
+    publish(args, "tokenizer")
     manager = import_module(f"{managers}.tokenizer_manager").TokenizerManager(args, ports)
+    publish(args, "detokenizer")
     detokenizer = import_module(f"{managers}.detokenizer_manager").DetokenizerManager(args, ports)
-    ranks = [0] * 6
-    scheduler = import_module(f"{managers}.scheduler").Scheduler(args, ports, *ranks, None)
+    publish(args, "scheduler")
+    kind = import_module(f"{managers}.scheduler").Scheduler
+    ranks = [*[0] * 6, None] if "gpu_id" in signature(kind).parameters else []  # up to 0.5.20
+    scheduler = kind(args, ports, *ranks)
     seam.skip_forward(scheduler.tp_worker.model_runner)
     parts = EngineParts(
         scheduler=scheduler,
@@ -78,6 +83,16 @@ def build(request: dict[str, Any], clock: seam.StepClock, channels: seam.Channel
     )
     channels.by_address[ports.detokenizer_ipc_name].on_empty = _drain
     return parts
+
+
+def publish(args: Any, role: str) -> None:
+    """Make the arguments those of a process of this role, as each process of the engine does since 0.5.20."""
+    context = import_module("sglang.srt.runtime_context")
+    if not hasattr(context, "publish"):
+        return
+    is_placed = role == "scheduler" and "ranks" in signature(context.publish).parameters
+    placed = {"ranks": context.SpawnRanks(world_rank=0, gpu_id=0)} if is_placed else {}
+    context.publish(args, role=role, **placed)
 
 
 def _drain() -> None:

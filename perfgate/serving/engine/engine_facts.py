@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from perfgate.core import Arm
 from perfgate.engines.engine import Engine
 from perfgate.engines.insides import EngineFact, Insides, order_version
+from perfgate.engines.sglang_insides import GSM8K, INJECT, LOAD_GENERATOR, MOE_PLUGIN, PLUGINS
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError
 from perfgate.machine.tools import Tool
 from perfgate.results.records import ArmRecord
 from perfgate.scenario.schema import Scenario
+from perfgate.serving.injection.injection import VARIABLE as INJECTION
+from perfgate_moe.engines.switch import OFF
+from perfgate_moe.engines.switch import VARIABLE as MOE_VARIABLE
 
 PROBE = Path(__file__).with_name("source_probe.py")
-GSM8K = "GSM8K"
 _PYTHON = Tool(
     timeout_s=120.0, missing=EngineError, failed=EngineError, hint="give the Python of an environment with the engine"
 )
@@ -25,8 +28,8 @@ _PYTHON = Tool(
 def verify_facts(scenario: Scenario, arms: Mapping[Arm, ArmRecord], pythons: Mapping[Arm, str]) -> tuple[str, ...]:
     """What could not be verified of the versions that the arms run, a line each; none for versions whose source was read.
 
-    Raise EngineError for what a version lacks and the session needs: an option on its command line, or the evaluation that the
-    scenario asks for.
+    Raise EngineError for what a version lacks and the session needs: an option on its command line, the load generator, a hook
+    that an arm asks for, or the evaluation that the scenario asks for.
     """
     engine = ENGINES[scenario.server.engine]
     told = [_verify_arm(scenario, engine, record, pythons[arm]) for arm, record in arms.items()]
@@ -37,27 +40,35 @@ def _verify_arm(scenario: Scenario, engine: Engine, record: ArmRecord, python: s
     insides, version = engine.insides, record.facts.get(engine.package, "")
     if insides is None or not order_version(version):
         return ()
+    uses = set(_list_uses(scenario, engine, record))
     words = {word.partition("=")[0] for word in (*engine.args, *record.argv)}
     is_newer = insides.is_newer(version)
     # What a wheel of a known version lacks may stand in a working tree of it, so that is looked for as well.
-    known = [fact for fact in insides.find_gone(version) if _is_needed(fact, scenario, words)]
+    known = [fact for fact in insides.find_gone(version) if fact.use in uses]
     missing = _look(engine.package, insides, python, insides.facts if is_newer else known)
-    for fact in (fact for fact in missing if _is_needed(fact, scenario, words)):
-        versions = f"{insides.first} to {insides.last}" if fact.gone is None else f"a version before {fact.gone}"
-        raise EngineError(
-            f"{engine.package} {version} has no {fact.place}, which {fact.use} needs; use {versions}, or a newer perfgate"
-        )
+    if needed := [fact for fact in missing if fact.use in uses or (fact.kind == "option" and fact.place in words)]:
+        gone = next((fact.gone for fact in needed if fact.gone is not None), None)
+        versions = f"{insides.first} to {insides.last}" if gone is None else f"a version before {gone}"
+        lost = ", and no ".join(f"{fact.place}, which {fact.use} needs" for fact in needed)
+        raise EngineError(f"{engine.package} {version} has no {lost}; use {versions}, or a newer perfgate")
     return tuple(_tell(engine.package, insides, version, missing)) if is_newer else ()
+
+
+def _list_uses(scenario: Scenario, engine: Engine, record: ArmRecord) -> Iterator[str]:
+    """What this session asks of an arm that facts name as their use: without such a fact it would measure something else."""
+    if engine.has_client:
+        yield LOAD_GENERATOR
+    if scenario.equivalence.gsm8k.path is not None:
+        yield GSM8K
+    asked = {INJECT: INJECTION in record.env, MOE_PLUGIN: record.env.get(MOE_VARIABLE, "") not in OFF}
+    yield from (use for use, is_asked in asked.items() if is_asked)
+    if any(asked.values()):
+        yield PLUGINS
 
 
 def list_lost(engine: Engine, python: str) -> tuple[EngineFact, ...]:
     """The facts of an engine that the source installed beside `python` does not show, whatever its version."""
     return () if engine.insides is None else _look(engine.package, engine.insides, python, engine.insides.facts)
-
-
-def _is_needed(fact: EngineFact, scenario: Scenario, words: Container[str]) -> bool:
-    is_asked = fact.use == GSM8K and scenario.equivalence.gsm8k.path is not None
-    return is_asked or (fact.kind == "option" and fact.place in words)
 
 
 def _tell(package: str, insides: Insides, version: str, missing: Collection[EngineFact]) -> Iterator[str]:

@@ -1,0 +1,50 @@
+"""What the seeds of `perfgate scheduler` showed is what was predicted, and a wrong answer would be told as one."""
+
+import json
+
+import pytest
+
+from benchmarks.scheduler.run import RESULTS, SEEDS, compare_seed
+from perfgate.scheduler.rules import RULES
+
+KEY = "scheduler.decode_step.host_reads"
+
+
+def make_line(seed, kind, **changes):
+    keys = [key for key in RULES if key.endswith("instructions") is (kind == "instructions")]
+    return {"seed": seed, "kind": kind, "windows": {key: [100.0, 100.0] for key in keys} | changes}
+
+
+def test_results__each_comparison_is_as_predicted():
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["comparisons"]
+
+    assert {one["seed"] for one in found} >= {"sync", "log"}
+    assert [one for one in found if not one["as_predicted"]] == []
+    assert all(one["predicted"] == SEEDS[one["seed"]].key for one in found)
+
+
+@pytest.mark.parametrize(("reads", "is_right"), [([101.0, 101.0], True), ([100.0, 100.0], False), ([100.4, 100.4], False)])
+def test_compare_seed__a_sync_is_found_where_each_step_has_it(reads, is_right):
+    lines = [make_line(seed, kind) for seed in ("nothing", "sync") for kind in ("events", "instructions")]
+    lines[2]["windows"][KEY] = reads
+
+    (found,) = compare_seed(lines, "sync")
+
+    assert found["kinds"] == ["events", "instructions"]
+    assert found["as_predicted"] is is_right
+
+
+def test_compare_seed__unchanged_copies_are_compared_in_pairs():
+    lines = [make_line("nothing", kind) for kind in ("events", "instructions") for _ in range(5)]
+
+    found = list(compare_seed(lines, "nothing"))
+
+    assert [one["as_predicted"] for one in found] == [True, True]
+
+
+def test_compare_seed__without_callgrind_only_events_are_compared():
+    lines = [make_line("nothing", "events"), make_line("log", "events")]
+
+    (found,) = compare_seed(lines, "log")
+
+    assert (found["kinds"], found["lost"], found["as_predicted"]) == (["events"], {}, False)
