@@ -21,6 +21,7 @@ NOT_RUN = PLUMBING | {
     "ab",
     "bisect",
     "calibrate",
+    "deps",
     "engine",
     "ledger",
     "gate",
@@ -32,6 +33,7 @@ NOT_RUN = PLUMBING | {
     "profile",
     "resolve",
     "run",
+    "scheduler",
 }
 MANY = 10
 
