@@ -113,7 +113,7 @@ def test_command__pass(capsys, base, same):
     code, out, _ = run(capsys, "--base", base, "--candidate", same)
 
     assert code == 0
-    assert out.startswith("PASS: not slower")
+    assert out.startswith("PASS: a loss as large as the margin is excluded")
     assert "would settle it" not in out
 
 
