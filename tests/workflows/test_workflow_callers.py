@@ -103,9 +103,7 @@ def test_caller__is_measured_by_the_workflows_of_the_pinned_commit(tmp_path, wor
     ours = place / "perfgate"
     shutil.copytree(place / "work" / ".github" / "workflows", ours / ".github" / "workflows")
     inner = ours / ".github" / "workflows" / "perfgate-pr.yml"
-    inner.write_text(
-        inner.read_text().replace("uses: ./", "uses: perfgate/sglang-perfgate/").replace("gpu.yml #", f"gpu.yml@{COMMIT} #")
-    )
+    inner.write_text(re.sub(r"uses: \./(\S+\.yml)", rf"uses: perfgate/sglang-perfgate/\1@{COMMIT}", inner.read_text()))
     run_git(ours, "init", "--quiet")
     shutil.rmtree(place / "work" / ".github" / "workflows")
     (place / "work" / ".github" / "workflows").mkdir()
