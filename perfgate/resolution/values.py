@@ -28,6 +28,15 @@ class ResolveAnswer(StrEnum):
     SAME = "same"
 
 
+def decide(*, is_lost: bool, is_unverified: bool, is_changed: bool) -> ResolveAnswer:
+    """The verdict of a comparison that needs no statistics: what weighs most of what was found."""
+    if is_lost:
+        return ResolveAnswer.LOST
+    if is_unverified:
+        return ResolveAnswer.UNVERIFIED
+    return ResolveAnswer.CHANGED if is_changed else ResolveAnswer.SAME
+
+
 EXIT_CODES = {ResolveAnswer.LOST: 1, ResolveAnswer.UNVERIFIED: 3, ResolveAnswer.CHANGED: 0, ResolveAnswer.SAME: 0}
 
 
@@ -83,8 +92,4 @@ class ArmComparison:
     def answer(self) -> ResolveAnswer:
         """The verdict."""
         kinds = {one.kind for one in self.differences}
-        if Kind.LOST in kinds:
-            return ResolveAnswer.LOST
-        if self.unverified:
-            return ResolveAnswer.UNVERIFIED
-        return ResolveAnswer.CHANGED if kinds else ResolveAnswer.SAME
+        return decide(is_lost=Kind.LOST in kinds, is_unverified=bool(self.unverified), is_changed=bool(kinds))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from perfgate.resolution.values import Kind, ResolveAnswer
+from perfgate.resolution.values import Kind, ResolveAnswer, decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,4 @@ class CostComparison:
     def answer(self) -> ResolveAnswer:
         """The verdict."""
         kinds = {one.kind for one in self.differences}
-        if Kind.LOST in kinds:
-            return ResolveAnswer.LOST
-        if self.unverified:
-            return ResolveAnswer.UNVERIFIED
-        return ResolveAnswer.CHANGED if kinds else ResolveAnswer.SAME
+        return decide(is_lost=Kind.LOST in kinds, is_unverified=bool(self.unverified), is_changed=bool(kinds))

@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from perfgate.errors import HandoffError
 from perfgate.resolution.rules import GONE, NEW, RULES
 from perfgate.resolution.table import GPUS, MODELS
-from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer
+from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer, decide
 from perfgate.storage.journal import read_json
 from perfgate.storage.schema import adapt
 
@@ -83,11 +83,7 @@ class ChoicesEntry:
     @property
     def answer(self) -> ResolveAnswer:
         """The verdict, as `perfgate resolve` gives it."""
-        if self.lost:
-            return ResolveAnswer.LOST
-        if self.unverified:
-            return ResolveAnswer.UNVERIFIED
-        return ResolveAnswer.CHANGED if self.changed else ResolveAnswer.SAME
+        return decide(is_lost=bool(self.lost), is_unverified=bool(self.unverified), is_changed=bool(self.changed))
 
     @property
     def exit_code(self) -> int:
