@@ -20,7 +20,7 @@ from pathlib import Path
 
 from perfgate.serving.engine.arms import list_caches
 
-LIMIT_S = 500.0
+LIMIT_S = 240.0
 PACKAGES = ("sglang", "torch", "triton")
 
 
