@@ -37,7 +37,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """What the pair is called: MODEL-FORMAT-LOAD, since a model's name ends with its format."""
+        """What the pair is called: MODEL-FORMAT-LOAD; how a model is spread over GPUs, such as `tp2`, stands behind its format."""
         return f"{self.model}-{self.load}"
 
 

@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import orjson
 
-from perfgate.errors import ServerError, TelemetryError
+from perfgate.engines.arguments import read_layout
+from perfgate.errors import InputError, ServerError, TelemetryError
 from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
-from perfgate.machine.nvml import DeviceSample, GpuMonitor, find_uuids
+from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids
 from perfgate.machine.processes import measure_memory, read_session
 from perfgate.results.footprint import SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
@@ -248,12 +249,26 @@ def open_monitor(launches: Iterable[Launch]) -> GpuMonitor | None:
 def find_measured(launches: Iterable[Launch]) -> tuple[str, ...] | None:
     """The GPUs, by UUID, that a session of `launches` has to have for itself; None means the whole machine.
 
-    A CPU engine's cores are all of one machine, and so is what cannot be told apart.
+    A CPU engine's cores are all of one machine, and so is what cannot be told apart. Raise InputError where an arm takes more
+    GPUs than there are.
     """
     arms = tuple(launches)
     if not all(launch.engine.uses_gpu for launch in arms):
         return None
+    for launch in arms:
+        _require_gpus(launch)
     return find_uuids(tuple(dict.fromkeys(device for arm in arms for device in arm.devices)))
+
+
+def _require_gpus(launch: Launch) -> None:
+    layout, there = read_layout(launch.args), count_devices(launch.env)
+    wanted = layout.first_gpu + layout.gpus
+    if there is not None and wanted > there:
+        raise InputError(
+            f"gpus: the server's arguments spread the model over {layout.gpus} GPU(s) from number {layout.first_gpu} on "
+            f"(server.args: --tp-size, --pp-size, --dp-size, --base-gpu-id), and there are {there}; take a machine with "
+            f"{wanted}, a longer CUDA_VISIBLE_DEVICES, or another scenario (`perfgate scenarios`)"
+        )
 
 
 def describe_monitor(monitor: GpuMonitor | None) -> str:
