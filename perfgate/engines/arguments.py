@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How a server divides a model: the numbers of its tensor, pipeline and data parallel ranks, by SGLang's and vLLM's options.
+    """How a server divides a model: its tensor, pipeline and data parallel ranks, by the options of SGLang and vLLM.
 
     With DP attention (`is_attention_data`) the data ranks share the GPUs of the tensor ranks: each of them computes the
     attention of its own requests. Expert parallelism spreads whole experts over the tensor ranks and takes no further GPU.

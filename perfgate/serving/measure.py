@@ -79,10 +79,10 @@ def measure(request: Request, progress: Progress) -> None:
     """Measure `request` into its folder, or go on there if `resume` is asked for and a session was cut off.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, or the GPUs are too small or too few,
-    EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs, InterruptedRunError
-    when a signal stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
-    is left as it is.
+    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, or the GPUs are too small or
+    too few, EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs,
+    InterruptedRunError when a signal stopped it, EvidenceError when the folder cannot be written or holds another session. A
+    session that has ended is left as it is.
     """
     verify_files(request.scenario)
     model = prepare_model(request, progress)

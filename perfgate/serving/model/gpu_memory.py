@@ -37,7 +37,7 @@ _DATA_BYTES = {"none": 2.0, "fp8": 1.0, "modelopt_fp8": 1.0, "compressed-tensors
 class ModelNumbers:
     """How many numbers a model holds, in its experts and elsewhere, and how many of keys and values a token leaves in it.
 
-    `token_parts` are the tensor ranks among which those of a token can be divided: one a head, and one where they are compressed.
+    `token_parts` are the tensor ranks among which those of a token are divided at most: one a head, one in MLA.
     """
 
     expert_numbers: int
