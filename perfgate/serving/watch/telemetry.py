@@ -25,6 +25,7 @@ from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_
 from perfgate.machine.processes import measure_memory, read_session
 from perfgate.results.footprint import SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
+from perfgate.results.readings import FOREIGN_PROCESSES, name_on_gpu
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
@@ -179,8 +180,19 @@ class Telemetry:
             return {}
         visible = any(self._tenants.is_visible(_list_pids(tick.devices), tick.own) for tick in told)
         return {
-            "foreign_processes": float(max(tick.foreign for tick in told)),
+            FOREIGN_PROCESSES: float(max(tick.foreign for tick in told)),
             "gpu_processes_visible": float(visible),
+            **self._count_on_each(told),
+        }
+
+    def _count_on_each(self, told: Sequence[Tick]) -> dict[str, float]:
+        """The foreign processes that NVML shows on each of several GPUs."""
+        count = len(told[0].devices)
+        return {
+            name_on_gpu(FOREIGN_PROCESSES, number): float(
+                max(len(self._tenants.list_foreign(tick.devices[number].pids or (), tick.own)) for tick in told)
+            )
+            for number in range(count if count > 1 else 0)
         }
 
     def _find_loss(self, ticks: Ticker[Tick]) -> str | None:
@@ -276,7 +288,8 @@ def describe_monitor(monitor: GpuMonitor | None) -> str:
     if monitor is None:
         return "no GPU is watched"
     missing = f"; it cannot tell {', '.join(sorted(monitor.unsupported))}" if monitor.unsupported else ""
-    return f"NVML watches {monitor.count} GPU(s){missing}"
+    names = f": {', '.join(monitor.read_uuids())}" if monitor.count > 1 else ""
+    return f"NVML watches {monitor.count} GPU(s){names}{missing}"
 
 
 def _list_pids(devices: Sequence[DeviceSample]) -> tuple[int, ...]:
