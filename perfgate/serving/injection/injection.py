@@ -66,7 +66,8 @@ def parse_injection(text: str) -> Injection:
     if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
         raise ValueError(
             f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
-            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000, prefill: or decode: as host:, rank: or allreduce: as gpu:"
+            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000; prefill: and decode: as host:, rank: and "
+            "allreduce: as gpu:"
         )
     if not slash:
         return Injection(kind=kind, amount=amount, period=TAIL_PERIOD if kind == "tail" else 1)
