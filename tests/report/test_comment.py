@@ -36,7 +36,7 @@ def read_answers(comment):
 
 
 RATE = "False alarms: not counted on such machines."
-H200_RATE = "False alarms on such machines: 0 of 10, at most 25.9 %."
+H200_RATE = "False alarms on such machines: 0 of 14, at most 19.3 %."
 REPORT = f"Everything: [report]({LINK})."
 ANSWERS = {
     "pass": {
