@@ -110,7 +110,7 @@ def _list_diagnoses(
 ) -> Iterator[Command]:
     lost = next((one.judgement for one in families if one.judgement.outcome is Outcome.REGRESSION), None)
     if session.source and is_profiled:
-        yield Command(line=write_command("profile", session.source), purpose="which kernels take longer")
+        yield Command(line=write_command("profile", session.source), purpose="kernel by kernel")
     if session.source and lost is not None:
         yield Command(line=write_command("explain", session.source, lost.metric), purpose="why")
     words = ("--scenario", *search.scenario, "--budget", str(BISECT_MINUTES), "--out", "bisect")
