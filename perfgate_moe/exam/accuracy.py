@@ -56,7 +56,7 @@ class Tolerance:
 # d crosses to the next code with probability d / s, and is then off by s: its mean square is d * s, and the answer's relative
 # error sqrt(d * s), however small d is. Rows of gate and up that are stored in bfloat16 between two kernels, as SGLang's are and
 # the oracle's are not, move the product and the peak of its group by d = 0.26 % in the mean: 1.5 %, and more where few values
-# carry the answer. On an H200 SGLang's layer shows up to 2.2 % in 48 cases; the limit leaves a fifth. A scale for a whole token,
+# carry the answer. On an H200 SGLang's layer shows up to 2.2 % in 48 cases; the limit leaves a fifth. One scale for a token,
 # and activations that are not rounded at all, move it by 4.4 % and more. An angle is half the square of the relative error.
 # The worst element does not follow from the mean: a row that one value carries moves by 1/8 at most, when that crosses, and the
 # largest of its 7,168 elements is sqrt(2 ln 7168) = 4.2 times as far off, 0.53. The H200 shows 0.334 in 59 million elements.
