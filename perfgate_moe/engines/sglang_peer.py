@@ -82,7 +82,8 @@ def _require_covered(problem: Problem) -> None:
         raise NotApplicableError("SGLang's Triton layer computes in 16 bits only")
     if isinstance(problem.scales, MicroScales):
         raise NotApplicableError("SGLang's Triton layer has 4-bit weights widened when they are loaded")
-    if isinstance(problem.scales, BlockScales) and (problem.hidden_size % SCALE_BLOCK or problem.intermediate_size % SCALE_BLOCK):
+    is_whole = problem.hidden_size % SCALE_BLOCK == problem.intermediate_size % SCALE_BLOCK == 0
+    if isinstance(problem.scales, BlockScales) and not is_whole:
         raise NotApplicableError(f"SGLang rounds activations in whole groups of {SCALE_BLOCK} columns only")
     if not problem.tokens:
         raise NotApplicableError("SGLang does not launch the layer without tokens")
