@@ -1,4 +1,4 @@
-# Two commands for everybody: `make gate` runs the gate on this machine's CPU, `make test` runs the quick tests.
+# Two commands: `make gate` runs the gate on this machine's CPU, `make test` runs the quick tests.
 # Both set up what they need of one virtual environment first; stamp files keep that to once. Only the engine is large.
 
 PYTHON ?= python3

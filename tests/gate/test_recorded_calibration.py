@@ -141,7 +141,7 @@ def test_calibrate__equal_arms_of_two_hosts(place, capsys):
     assert "aa2: ran on another host than" in capsys.readouterr().err
 
 
-def test_calibrate__a_slow_down_that_nobody_measured(place, capsys):
+def test_calibrate__a_slow_down_without_a_measurement(place, capsys):
     change_arm(place / "slow", env={"OTHER": "1"})
 
     assert calibrate(place, "--from", place / "aa1", "--injected", place / "slow") == 2

@@ -55,11 +55,11 @@ def test_read_stored__every_session_is_judged_to_the_outcome_that_its_page_tells
         assert f"| `{name}` | {outcome.value} | {outcome.exit_code} | {stored[name].verdict.blocks} | " in text
 
 
-def test_write_tables__page_holds_what_the_script_prints():
+def test_write_tables__page_holds_what_the_script_prints(stored):
     _, headline, tables = PAGE.read_text(encoding="utf-8").partition(HEADLINE)
 
     assert headline == HEADLINE
-    assert tables == f"{write_tables()}\n", "run `python -m benchmarks.h200.serving.routed_noise`"
+    assert tables == f"{write_tables(list(stored.values()))}\n", "run `python -m benchmarks.h200.serving.routed_noise`"
 
 
 def test_dummy_weights__are_refused_as_no_mixture_of_experts(stored):

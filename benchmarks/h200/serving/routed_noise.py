@@ -57,15 +57,14 @@ def _read(folder: Path) -> Stored:
 
 def main() -> None:
     """Print all tables, and renew the page's last section."""
-    tables = write_tables()
+    tables = write_tables(read_stored())
     print(tables)
     text, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADLINE)
     PAGE.write_text(f"{text}{HEADLINE}{tables}\n", encoding="utf-8")
 
 
-def write_tables() -> str:
+def write_tables(stored: Sequence[Stored]) -> str:
     """The tables, each below its headline."""
-    stored = read_stored()
     measured = [one for one in stored if one.verdict.blocks]
     parts = (
         ("Verdicts", ("folder", "outcome", "exit code", "blocks", "moved"), _list_outcomes(stored)),
@@ -90,7 +89,7 @@ def write_tables() -> str:
 
 
 def _list_outcomes(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
-    return (tuple(list_outcome(ROUTED / one.name)) for one in stored)
+    return (tuple(list_outcome(one.name, one.verdict)) for one in stored)
 
 
 def draw(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
