@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 import pynvml
 
+from perfgate.engines.arguments import read_layout
 from perfgate.errors import TelemetryError
 
 # The board's power limit shapes the boost clock of healthy GPUs: an H200 reports it in a third of the samples of any window
@@ -32,8 +33,6 @@ _CANNOT_TELL = frozenset(
     }
 )
 _Answer = TypeVar("_Answer")
-_RANK_OPTIONS = ("--tp", "--tp-size", "-tp", "--tensor-parallel-size", "--pp-size", "-pp", "--pipeline-parallel-size")
-_DATA_OPTIONS = ("--dp", "--dp-size", "-dp", "--data-parallel-size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +174,22 @@ def list_devices(args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]
     One GPU for each tensor, pipeline and data parallel rank, from `--base-gpu-id` on; with DP attention the data ranks share
     the tensor ranks' GPUs.
     """
-    count = _product(args, _RANK_OPTIONS)
-    if "--enable-dp-attention" not in args:
-        count *= _product(args, _DATA_OPTIONS)
-    first = _number(args, "--base-gpu-id", 0)
-    names = read_visible({**os.environ, **env}) or tuple(str(index) for index in range(first + count))
-    return names[first : first + count]
+    layout = read_layout(args)
+    end = layout.first_gpu + layout.gpus
+    names = read_visible({**os.environ, **env}) or tuple(str(index) for index in range(end))
+    return names[layout.first_gpu : end]
+
+
+def count_devices(env: Mapping[str, str]) -> int | None:
+    """How many GPUs a server with the variables `env` may use; None where no NVIDIA driver can be asked."""
+    if visible := read_visible({**os.environ, **env}):
+        return len(visible)
+    try:
+        with open_nvml() as nvml:
+            return None if nvml is None else int(nvml.nvmlDeviceGetCount())
+    except TelemetryError:
+        # The session itself says later what is wrong with the driver.
+        return None
 
 
 def find_uuids(devices: Sequence[str]) -> tuple[str, ...] | None:
@@ -196,20 +205,6 @@ def find_uuids(devices: Sequence[str]) -> tuple[str, ...] | None:
         return monitor.read_uuids()
     finally:
         monitor.close()
-
-
-def _product(args: Sequence[str], options: Sequence[str]) -> int:
-    result = 1
-    for option in options:
-        result *= _number(args, option, 1)
-    return result
-
-
-def _number(args: Sequence[str], option: str, default: int) -> int:
-    """Read an option's number, given as two words or as one with an equals sign; the last one counts."""
-    words = [word for argument in args for word in argument.split("=", 1)]
-    places = [place for place, word in enumerate(words[:-1]) if word == option and words[place + 1].isdecimal()]
-    return int(words[places[-1] + 1]) if places else default
 
 
 def _find(nvml: Any, device: str) -> Any:

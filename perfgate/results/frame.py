@@ -12,7 +12,7 @@ from perfgate.core import Run, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
-from perfgate.results.readings import READINGS
+from perfgate.results.readings import find_kind
 
 # Columns in order, with the pandas type that also holds what is absent.
 COLUMNS = {
@@ -100,7 +100,8 @@ def _rows_of_window(session: Session, window: Window) -> Iterator[dict[str, Any]
     }
     yield from _rows_of_run(window.run, place)
     for name, value in sorted(window.telemetry.items()):
-        unit = READINGS[name].unit if name in READINGS else None
+        kind = find_kind(name)
+        unit = None if kind is None else kind.unit
         yield {**place, **_describe(window.run), "kind": "telemetry", "metric": name, "unit": unit, "value": value}
 
 

@@ -15,6 +15,9 @@ KV_CAPACITY, ACCEPT_LENGTH = "kv_capacity_tokens", "accept_length"
 DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE = "decode_graph_share", "prefill_graph_share"
 
 
+GPU_MARK = "_gpu_"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingKind:
     """One number about the machine while a window ran. `unit` is one for a share or a count."""
@@ -74,3 +77,14 @@ READINGS: dict[str, ReadingKind] = {
     "engine_scrapes": ReadingKind(unit="1", meaning="times that the engine's metrics were read while the window ran"),
     "engine_scrape_max_s": ReadingKind(unit="s", meaning="longest time that reading the engine's metrics took"),
 }
+
+
+def name_on_gpu(name: str, number: int) -> str:
+    """What a reading of one of several GPUs is called: `power_w_gpu_1` is that of the second one that is watched."""
+    return f"{name}{GPU_MARK}{number}"
+
+
+def find_kind(name: str) -> ReadingKind | None:
+    """The row of a reading, of all GPUs or of one of them; None for a name that the table lacks."""
+    plain, mark, number = name.rpartition(GPU_MARK)
+    return READINGS.get(plain if mark and number.isdecimal() else name)

@@ -37,7 +37,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """What the pair is called: MODEL-FORMAT-LOAD, since a model's name ends with its format."""
+        """What the pair is called: MODEL-FORMAT-LOAD; behind the format stands what spreads it over GPUs, such as `tp2`."""
         return f"{self.model}-{self.load}"
 
 

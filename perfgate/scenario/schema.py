@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, StrictBool
 
+from perfgate.engines.arguments import read_layout
 from perfgate.engines.table import ENGINES, find_backend
 from perfgate.metrics import METRICS
 from perfgate.scenario.load import Load, Positive, Seconds
@@ -74,6 +75,11 @@ class ServerOptions:
     ready_timeout_s: Seconds = 600.0
     stop_timeout_s: Seconds = 30.0
     __pydantic_config__ = _STRICT
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs one server takes, as its arguments say; 0 where its engine uses none."""
+        return read_layout(self.args).gpus if ENGINES[self.engine].uses_gpu else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

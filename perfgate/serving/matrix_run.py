@@ -71,9 +71,10 @@ def measure_matrix(request: MatrixRequest, progress: Progress) -> None:
     record = build_record(matrix, model)
     for name, scenario in scenarios.items():
         require_memory(scenario, read_config(model), {name: record.servers[name]})
+    measured = find_measured(launches.values())
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
-        machine = stack.enter_context(hold_machine(find_measured(launches.values()), find_lock_folder()))
+        machine = stack.enter_context(hold_machine(measured, find_lock_folder()))
         settled, found, writer = open_matrix(request, record, progress)
         telemetry = Telemetry(writer.folder, open_monitor(launches.values()))
         drive = stack.enter_context(open_drive(writer, telemetry, (lock, *machine), progress))

@@ -79,10 +79,10 @@ def measure(request: Request, progress: Progress) -> None:
     """Measure `request` into its folder, or go on there if `resume` is asked for and a session was cut off.
 
     A wrong model, a server that dies or a load generator that fails does not raise: it is evidence, stands in the folder, and
-    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart or do not fit the GPU,
-    EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs, InterruptedRunError
-    when a signal stopped it, EvidenceError when the folder cannot be written or holds another session. A session that has ended
-    is left as it is.
+    makes the verdict INVALID. Raise InputError when both arms inherit what is to set them apart, or the GPUs are too small or
+    too few, EngineError when an arm cannot serve at all, RunnerError when another measurement runs on the same GPUs,
+    InterruptedRunError when a signal stopped it, EvidenceError when the folder cannot be written or holds another session. A
+    session that has ended is left as it is.
     """
     verify_files(request.scenario)
     model = prepare_model(request, progress)
@@ -91,14 +91,15 @@ def measure(request: Request, progress: Progress) -> None:
     require_memory(request.scenario, read_config(model), record.arms)
     for line in verify_facts(request.scenario, record.arms, {arm: spec.python for arm, spec in request.arms.items()}):
         progress.step(line)
+    launches = [spec.build_launch(request.scenario, model) for spec in request.arms.values()]
+    measured = find_measured(launches)
     with ExitStack() as stack:
         lock = stack.enter_context(lock_folder(request.folder))
         found = find_progressed(request, record)
         if found.is_ended:
             progress.step(f"the session in {request.folder} has ended: nothing is measured")
             return
-        launches = [spec.build_launch(request.scenario, model) for spec in request.arms.values()]
-        machine = stack.enter_context(hold_machine(find_measured(launches), find_lock_folder()))
+        machine = stack.enter_context(hold_machine(measured, find_lock_folder()))
         writer = open_writer(request, record, found, progress)
         progress.step(describe_plan(request))
         plan = build_plan(request, model)

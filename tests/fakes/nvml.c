@@ -1,6 +1,7 @@
 /* A libnvidia-ml.so.1 whose GPU is as sick as a test wants it.
  *
  * The file that FAKE_NVML names is read again at every call: lines `key value`, with the keys below; `pids` takes several values.
+ * `KEY.N VALUE` is of the GPU number N alone, for pids, sm_clock, milliwatts, celsius, reasons and memory_used.
  * A key ending in _error makes that function return that code. Each living process whose number stands in the second file, whose
  * name ends in .holders, holds `memory_each` bytes of memory.
  */
@@ -30,6 +31,18 @@ static unsigned long long number(const char *key, unsigned long long otherwise) 
     return find(key, rest) ? strtoull(rest, NULL, 0) : otherwise;
 }
 
+/* What stands for this GPU alone, else for all of them. */
+static int find_of(void *device, const char *key, char *rest) {
+    char own[64];
+    snprintf(own, sizeof own, "%s.%zu", key, (size_t)device - 1);
+    return find(own, rest) || find(key, rest);
+}
+
+static unsigned long long number_of(void *device, const char *key, unsigned long long otherwise) {
+    char rest[512];
+    return find_of(device, key, rest) ? strtoull(rest, NULL, 0) : otherwise;
+}
+
 int nvmlInitWithFlags(unsigned int flags) { (void)flags; return number("init_error", 0); }
 int nvmlInit_v2(void) { return number("init_error", 0); }
 int nvmlShutdown(void) { return 0; }
@@ -51,8 +64,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return 0
 int nvmlDeviceGetClockInfo(void *device, int type, unsigned int *clock) {
     char name[512];
     FILE *file;
-    (void)device;
-    *clock = type == 1 ? number("sm_clock", 1980) : number("memory_clock", 3201);
+    *clock = type == 1 ? number_of(device, "sm_clock", 1980) : number("memory_clock", 3201);
     if (type == 1) { /* one byte a sample, so that a test can wait for samples instead of for time */
         snprintf(name, sizeof name, "%s.samples", getenv("FAKE_NVML"));
         if ((file = fopen(name, "a"))) { fputc('.', file); fclose(file); }
@@ -60,13 +72,13 @@ int nvmlDeviceGetClockInfo(void *device, int type, unsigned int *clock) {
     return number("clock_error", 0);
 }
 int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) {
-    (void)device; *milliwatts = number("milliwatts", 400000); return number("power_error", 0);
+    *milliwatts = number_of(device, "milliwatts", 400000); return number("power_error", 0);
 }
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius) {
-    (void)device; (void)sensor; *celsius = number("celsius", 60); return 0;
+    (void)sensor; *celsius = number_of(device, "celsius", 60); return 0;
 }
 int nvmlDeviceGetCurrentClocksEventReasons(void *device, unsigned long long *reasons) {
-    (void)device; *reasons = number("reasons", 0); return number("reasons_error", 0);
+    *reasons = number_of(device, "reasons", 0); return number("reasons_error", 0);
 }
 static unsigned count_holders(void) {
     char name[512], path[64], line[512];
@@ -85,18 +97,16 @@ static unsigned count_holders(void) {
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
-    (void)device;
     memory->total = number("memory_total", 150000000000ULL);
-    memory->used = number("memory_used", 0) + number("memory_each", 0) * count_holders();
+    memory->used = number_of(device, "memory_used", 0) + number("memory_each", 0) * count_holders();
     memory->free = memory->total - memory->used;
     return 0;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned int *count, process_t *processes) {
     char rest[512];
     unsigned int room = *count, seen = 0;
-    (void)device;
     if (number("pids_error", 0)) return number("pids_error", 0);
-    if (find("pids", rest))
+    if (find_of(device, "pids", rest))
         for (char *word = strtok(rest, " \n"); word; word = strtok(NULL, " \n")) {
             if (processes && seen < room) { memset(&processes[seen], 0, sizeof *processes); processes[seen].pid = atoi(word); }
             seen++;

@@ -7,7 +7,7 @@ ROUTED = ROOT / "benchmarks/h200/serving/routed"
 BASELINE = ROOT / "perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-mxfp4-mixed-c16.json"
 """The stored noise that judges them, but for UNDECIDED and VOID, which have none."""
 
-EQUAL = ROUTED / "mxfp4-mixed-c16-graphs-aa-1"
+EQUAL = ROUTED / "mxfp4-mixed-c16-graphs-aa-4"
 """Equal arms, four blocks: PASS."""
 AGAIN = ROUTED / "mxfp4-mixed-c16-graphs-aa-2"
 """The same: one of its windows was measured again."""

@@ -107,3 +107,34 @@ def test_list_devices__as_the_server_will_use_them(args, env, devices, monkeypat
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     assert list_devices(args, env) == devices
+
+
+def test_find_measured__all_gpus_that_an_arm_takes_and_no_more_than_there_are(library, tmp_path):
+    code = """
+from perfgate.engines.sglang import SGLANG
+from perfgate.errors import InputError
+from perfgate.serving.engine.launch import Launch
+from perfgate.serving.watch.telemetry import find_measured
+def find(*args, **env):
+    launch = Launch(engine=SGLANG, python="", model=Path(), args=args, env=env, ready_timeout_s=1, stop_timeout_s=1)
+    try:
+        return find_measured([launch, launch])
+    except InputError as error:
+        return str(error)
+set_gpu(count=1)
+alone = [find(), find("--tp-size", "2")]
+set_gpu(count=4)
+more = [find("--tp-size", "2", "--ep-size", "2", "--base-gpu-id", "1"), find("--tp-size", "4", "--base-gpu-id", "1")]
+hidden = find("--tp-size", "2", CUDA_VISIBLE_DEVICES="2")
+print(json.dumps([alone, more, hidden]))
+"""
+    done = run_with_gpu(library, tmp_path, code, CUDA_VISIBLE_DEVICES="")
+    [[one, refused], [two, beyond], hidden] = json.loads(done.stdout)
+
+    assert one == ["GPU-0000"]
+    assert two == ["GPU-0001", "GPU-0002"]
+    assert refused.startswith("gpus: the server's arguments spread the model over 2 GPU(s) from number 0 on")
+    assert "there are 1; take a machine with 2" in refused
+    assert "4 GPU(s) from number 1 on" in beyond
+    assert "there are 1;" in hidden
+    assert "a longer CUDA_VISIBLE_DEVICES" in hidden

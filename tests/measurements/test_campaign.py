@@ -292,6 +292,7 @@ def test_read_table__every_row_is_a_command_that_exists(table, place):
             assert find_spec(row.command[1]) if is_module else script.is_file()
         elif "{root}" not in row.scenario:
             assert load_scenario(row.scenario).blocks.windows >= 3
+            assert row.gpus == max(1, load_scenario(row.scenario).server.gpus)
         assert row.block_s <= row.first_s
 
 
@@ -322,6 +323,19 @@ def test_main__two_campaigns_share_the_rows(tmp_path, capsys):
     even, odd, every = shown
     assert len(even) - len(odd) in {0, 1}
     assert [even.pop(0) if number % 2 == 0 else odd.pop(0) for number in range(len(every))] == every
+
+
+def test_main__rows_of_two_gpus_are_measured_by_a_campaign_of_the_whole_machine_alone(tmp_path, capsys):
+    shown = {}
+    for gpus in ("1", "2", "3"):
+        folders = ["--out", str(tmp_path / "out"), "--home", str(tmp_path / "home")]
+        assert campaign.main(["--seconds", "1", *folders, "--gpus", gpus, "--dry-run"]) == 0
+        shown[gpus] = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line]
+
+    rows = read_table(HERE / "wanted.toml")
+    assert shown["1"] == [row.name for row in rows if row.gpus == 1]
+    assert shown["2"] == [row.name for row in rows if row.gpus == 2] != []
+    assert shown["3"] == []
 
 
 @pytest.mark.parametrize("share", ["2/2", "-1/2", "1", "0/0", "a/b"])

@@ -382,14 +382,21 @@ def test_list_scenarios__those_of_the_cpu_serve_what_cpu_moe_serves(name):
     assert any(explain_not_gating(metric, here, None) is None for metric in here.gates)
 
 
+SPREAD = {
+    "gpt-oss-20b-shape-mxfp4-tp2": ("--tp-size", "2", "--enforce-disable-flashinfer-allreduce-fusion"),
+    "gpt-oss-20b-shape-bf16-ep2": ("--tp-size", "2", "--ep-size", "2", "--enforce-disable-flashinfer-allreduce-fusion"),
+}
+
+
 def test_list_pairs__differ_in_the_model_alone():
     loads = {
         pair.model: {other.load for other in list_pairs().values() if other.model == pair.model}
         for pair in list_pairs().values()
     }
-    shapes = {name: name.replace("-shape", "") for name in loads if "-shape" in name and not name.startswith("deepseek")}
+    alone = {"deepseek-shape-fp8", *SPREAD}
+    shapes = {name: name.replace("-shape", "") for name in loads.keys() - alone if "-shape" in name}
 
-    assert set(loads) == {"deepseek-shape-fp8"} | shapes.keys() | set(shapes.values())
+    assert set(loads) == alone | shapes.keys() | set(shapes.values())
     for shape, real in shapes.items():
         assert loads[real] - loads[shape] == {"replay"} & loads[real]
         for load in loads[shape]:
@@ -399,6 +406,23 @@ def test_list_pairs__differ_in_the_model_alone():
             assert replace(here, name=there.name, title=there.title, model=model, server=server) == there
             assert (here.model.path, here.model.weights) == (f"generated:{shape}", "routed")
             assert here.server.args[:2] == ("--load-format", "dummy")
+
+
+@pytest.mark.parametrize("model", SPREAD)
+def test_list_pairs__what_takes_two_gpus_differs_in_how_it_is_spread_alone(model):
+    loads = [pair.load for pair in list_pairs().values() if pair.model == model]
+    plain = model.rpartition("-")[0]
+
+    assert loads == ["closed-c16", "mixed-c16"]
+    for load in loads:
+        one, two = load_scenario(f"{plain}-{load}"), load_scenario(f"{model}-{load}")
+        assert (one.server.gpus, two.server.gpus) == (1, 2)
+        server = replace(one.server, args=(*one.server.args, *SPREAD[model]), env=two.server.env, min_gpu_memory_gib=60.0)
+        assert replace(one, name=two.name, title=two.title, server=server) == two
+
+
+def test_gpus__an_engine_on_the_cpu_takes_none():
+    assert load_scenario("cpu-moe").server.gpus == 0
 
 
 def test_compose__is_a_complete_file_that_tells_its_reasons():

@@ -201,6 +201,38 @@ def test_measure_serving__weights_by_format(serving, weights_gib):
     assert measure_serving(read_sizes(GPT_OSS), serving, H200) - 3.0 / ranks - 4.0 == pytest.approx(weights_gib, abs=0.1)
 
 
+def measure_pool(config, *args):
+    """GiB that a pool of 65,536 more tokens takes of each GPU."""
+    sizes = read_sizes(config)
+    small, large = (serve("--max-total-tokens", str(tokens), *args, quantization="fp8") for tokens in (65536, 131072))
+    return measure_serving(sizes, large, H200) - measure_serving(sizes, small, H200)
+
+
+def test_measure_serving__heads_of_keys_and_values_are_divided_as_far_as_there_are_some():
+    assert measure_pool(QWEN3, "--tp", "4") == pytest.approx(measure_pool(QWEN3) / 4)
+    assert measure_pool(QWEN3, "--tp", "8") == pytest.approx(measure_pool(QWEN3) / 4)
+    assert measure_pool(QWEN3, "--tp", "4", "--dp", "2", "--enable-dp-attention") == pytest.approx(measure_pool(QWEN3) / 2)
+
+
+def test_measure_serving__compressed_keys_and_values_are_not_divided():
+    assert measure_pool(DEEPSEEK, "--tp", "8") == pytest.approx(measure_pool(DEEPSEEK))
+
+
+def test_measure_serving__expert_ranks_hold_as_much_as_tensor_ranks():
+    tensor, expert = (serve(*TOKENS, "--tp", "2", *more) for more in ((), ("--ep-size", "2")))
+
+    assert measure_serving(read_sizes(GPT_OSS), tensor, H200) == measure_serving(read_sizes(GPT_OSS), expert, H200)
+
+
+def test_measure_serving__with_dp_attention_each_data_rank_holds_the_attention():
+    sizes = read_sizes(DEEPSEEK)
+    args = (*TOKENS, "--tp", "8")
+    plain, shared = (serve(*args, *more, quantization="fp8") for more in ((), ("--dp", "8", "--enable-dp-attention")))
+    more_gib = measure_serving(sizes, shared, H200) - measure_serving(sizes, plain, H200)
+
+    assert more_gib == pytest.approx(sizes.other_numbers * (1 - 1 / 8) / GIB)
+
+
 def test_explain_misfit__what_cannot_be_counted_is_let_through():
     assert read_sizes({"architectures": ["BrandNewForCausalLM"]}) is None
     assert explain_misfit(None, [serve(*TOKENS)], H100, is_both=True) is None

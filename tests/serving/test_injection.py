@@ -35,6 +35,8 @@ from tests.fakes.sessions import make_scenario, make_session, write_folder
         ("host:500", "host", 500.0, 1, False),
         ("host:8000/50", "host", 8000.0, 50, False),
         ("gpu:1.5", "gpu", 1.5, 1, False),
+        ("rank:15", "rank", 15.0, 1, False),
+        ("allreduce:5", "allreduce", 5.0, 1, False),
         ("prefill:10000", "prefill", 10_000.0, 1, False),
         ("decode:500/20", "decode", 500.0, 20, False),
     ],
@@ -45,7 +47,18 @@ def test_parse_injection__every_kind(text, kind, amount, period, is_ratio):
 
 
 @pytest.mark.parametrize(
-    "text", ["gpu:10/50", "host:500/", "host:500/1", "host:500/10001", "host:5/1e3", "tail:4/-2", "host:5/²"]
+    "text",
+    [
+        "gpu:10/50",
+        "rank:10/50",
+        "allreduce:5/2",
+        "host:500/",
+        "host:500/1",
+        "host:500/10001",
+        "host:5/1e3",
+        "tail:4/-2",
+        "host:5/²",
+    ],
 )
 def test_parse_injection__one_step_in_so_many_refused(text):
     with pytest.raises(ValueError, match="in how many steps one is slowed, 2 to 10000"):
@@ -232,10 +245,10 @@ class FakeSpin:
 def test_spin_hooks__one_spin_behind_every_block(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "perfgate.serving.injection.spin", types.SimpleNamespace(Spin=FakeSpin))
     FakeSpin.made = 0
-    hooks = SpinHooks(microseconds=10.0)
+    hooks = SpinHooks(kind="gpu", microseconds=10.0)
     before = hooks.enqueue(lambda value: value, 3)
     for _ in range(2):  # a draft model loads too
-        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=0))
+        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=0, tp_rank=0, tp_size=1))
     answers = [hooks.enqueue(lambda value: value, number) for number in range(24)]
     hooks.count(lambda: None)
 
@@ -244,6 +257,34 @@ def test_spin_hooks__one_spin_behind_every_block(monkeypatch, capsys):
     assert answers == list(range(24))
     assert (hooks.spin.enqueued, hooks.spin.steps) == (24, 1)
     assert capsys.readouterr().out == f"{PROOF}: gpu:10\n"
+
+
+def slow_ranks(monkeypatch, kind, ranks):
+    """What each of so many tensor ranks, a process of its own in a server, enqueued behind three calls."""
+    monkeypatch.setitem(sys.modules, "perfgate.serving.injection.spin", types.SimpleNamespace(Spin=FakeSpin))
+    found = []
+    for rank in range(ranks):
+        hooks = SpinHooks(kind=kind, microseconds=5.0)
+        hooks.load(None, types.SimpleNamespace(device="cuda", gpu_id=rank, tp_rank=rank, tp_size=ranks))
+        found.append([hooks.enqueue(lambda value: value, number) for number in range(3)])
+        hooks.count(lambda: None)
+        found[-1] = (found[-1], hooks.spin.enqueued if hooks.spin else 0)
+    return found
+
+
+def test_spin_hooks__one_rank_or_every_one(monkeypatch, capsys):
+    answers = [0, 1, 2]
+
+    assert slow_ranks(monkeypatch, "rank", 2) == [(answers, 0), (answers, 3)]
+    assert capsys.readouterr().out == f"{PROOF}: rank:5\n"
+    assert slow_ranks(monkeypatch, "allreduce", 2) == [(answers, 3), (answers, 3)]
+    assert capsys.readouterr().out == f"{PROOF}: allreduce:5\n" * 2
+
+
+@pytest.mark.parametrize("kind", ["rank", "allreduce"])
+def test_spin_hooks__a_single_rank_has_none_to_wait_for(monkeypatch, kind):
+    with pytest.raises(ServerError, match=f"the {kind} injection needs two tensor ranks, this server has one"):
+        slow_ranks(monkeypatch, kind, 1)
 
 
 def run_register(monkeypatch, text):
@@ -264,11 +305,12 @@ def test_register__hooks_only_what_is_asked_for(monkeypatch):
     assert run_register(monkeypatch, "step:1") == [(module.FORWARD, "around")]
     for text in ("host:5", "prefill:5", "decode:5"):
         assert run_register(monkeypatch, text) == [(module.BATCH, "around")]
-    assert run_register(monkeypatch, "gpu:5") == [(module.LOAD, "after"), (module.MOE, "around"), (module.BATCH, "around")]
+    for text, target in (("gpu:5", module.MOE), ("rank:5", module.MOE), ("allreduce:5", module.ALL_REDUCE)):
+        assert run_register(monkeypatch, text) == [(module.LOAD, "after"), (target, "around"), (module.BATCH, "around")]
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("target", [module.FORWARD, module.BATCH, module.LOAD, module.MOE])
+@pytest.mark.parametrize("target", [module.FORWARD, module.BATCH, module.LOAD, *module.SPINS.values()])
 def test_targets__exist_in_the_installed_engine(target):
     root = pytest.importorskip("sglang", reason="needs the CPU engine").__path__[0]
     path, owner, method = re.fullmatch(r"sglang\.(.+)\.(\w+)\.(\w+)", target).groups()
@@ -283,7 +325,7 @@ def test_spin__needs_a_gpu():
     from perfgate.serving.injection.spin import Spin
 
     with pytest.raises(ServerError, match="needs a CUDA device, this server runs on cpu"):
-        Spin(device="cpu", index=0, microseconds=1.0)
+        Spin(kind="gpu", device="cpu", index=0, microseconds=1.0)
 
 
 def test_spin__compiles_to_a_loop_over_the_clock():
@@ -311,7 +353,7 @@ def test_spin__spends_what_is_asked_in_graphs(microseconds, capsys):
         pytest.skip("needs an NVIDIA GPU")
     from perfgate.serving.injection.spin import Spin
 
-    made = Spin(device="cuda", index=0, microseconds=microseconds)
+    made = Spin(kind="gpu", device="cuda", index=0, microseconds=microseconds)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(24):

@@ -166,6 +166,22 @@ def test_fill_model__mxfp4_codes_and_scales_have_the_spread_and_leave_the_paddin
     assert len(np.unique(scales.numpy()[:, : 2 * WIDTH])) == 2
 
 
+@pytest.mark.parametrize(("column", "own"), [(0, 64), (1, 32)])
+def test_fill_model__a_tensor_rank_fills_its_own_blocks_of_mxfp4_alone(column, own):
+    """Three blocks of 32 among two ranks: the first holds two, and the engine pads both to 128."""
+    packed = torch.full((EXPERTS, 2 * 128, 16), 255, dtype=torch.uint8)
+    down = torch.full((EXPERTS, 32, 64), 255, dtype=torch.uint8)
+    gate_up_name, down_name = f"{LAYER}.mlp.experts.w13_weight", f"{LAYER}.mlp.experts.w2_weight"
+    model = Model(**{gate_up_name.replace(".", "__"): packed, down_name.replace(".", "__"): down})
+
+    fill_model(model, RECIPE, {"hidden_size": 32, "intermediate_size": 96}, Place(column=column, columns=2))
+
+    assert packed[:, : 2 * own].any(dim=-1).all()
+    assert not packed[:, 2 * own :].any()
+    assert down[:, :, : own // 2].any(dim=-1).all()
+    assert not down[:, :, own // 2 :].any()
+
+
 def test_fill_model__fp8_blocks_have_the_spread_and_different_scales():
     weight, scale = f"{LAYER}.mlp.experts.w2_weight", f"{LAYER}.mlp.experts.w2_weight_scale_inv"
     numbers, scales = torch.empty(EXPERTS, 512, 512).to(torch.float8_e4m3fn), torch.ones(EXPERTS, 4, 4)

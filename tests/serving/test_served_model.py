@@ -12,7 +12,7 @@ from perfgate.results.results import load_results
 from perfgate.scenario.schema import Model
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
-from perfgate.serving.model.served_model import describe_model, digest_weights, read_option, verify_served
+from perfgate.serving.model.served_model import describe_model, digest_weights, verify_served
 from tests.fakes.hub import GPT_OSS
 from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
 
@@ -114,14 +114,6 @@ def test_digest_weights__names_sizes_and_both_ends_count(tmp_path):
 
     assert len(set(digests)) == 4
     assert digest_weights(tmp_path / "nowhere") == "none"
-
-
-def test_read_option__the_last_one_counts():
-    args = ["--quantization", "fp8", "--other", "--quantization=mxfp4", "--load-format"]
-
-    assert read_option(args, "--quantization") == "mxfp4"
-    assert read_option(args, "--load-format") == ""
-    assert read_option(args, "--model") is None
 
 
 def test_measure__candidate_that_would_serve_another_model_starts_nothing(tmp_path, monkeypatch):

@@ -8,7 +8,14 @@ import pytest
 
 from perfgate.engines.table import ENGINES
 from perfgate.machine.nvml import DeviceSample
-from perfgate.results.readings import ACCEPT_LENGTH, DECODE_GRAPH_SHARE, KV_CAPACITY, PREFILL_GRAPH_SHARE, READINGS
+from perfgate.results.readings import (
+    ACCEPT_LENGTH,
+    DECODE_GRAPH_SHARE,
+    KV_CAPACITY,
+    PREFILL_GRAPH_SHARE,
+    READINGS,
+    find_kind,
+)
 from perfgate.serving.watch.engine_metrics import Scrape, parse_metrics, read_batches, summarize_engine
 from perfgate.serving.watch.gpu_tenants import HIDDEN_BYTES, Tenants, summarize_gpu
 from tests.fakes.sick_gpu import ROOT, build_library, run_with_gpu
@@ -95,6 +102,39 @@ def body(server):
     assert readings["power_cap_share"] == 0
 
 
+def test_watch__foreign_process_on_the_second_gpu(library, tmp_path):
+    """Two GPUs of one server: what disturbs either disturbs the window, and each says what it did."""
+    ready = """
+def ready(server):
+    set_gpu(count=2, pids=server.leaders[0])
+"""
+    body = """
+def body(server):
+    wait_samples(4)
+    set_gpu(**{"count": 2, "pids": server.leaders[0], "pids.1": f"{server.leaders[0]} 4000001", "sm_clock.1": 1500,
+               "milliwatts.1": 300000, "celsius.1": 75, "memory_used.1": 7, "reasons.1": 0x40})
+    wait_samples(4)
+"""
+    call = "launch = replace(launch, args=('--tp-size', '2'))\nmeasure(body, before=lambda: set_gpu(count=2))"
+    readings = run(library, tmp_path, body, ready=ready, call=call)["readings"]
+
+    assert readings["foreign_processes"] == 1
+    assert (readings["foreign_processes_gpu_0"], readings["foreign_processes_gpu_1"]) == (0, 1)
+    assert (readings["sm_clock_min_mhz_gpu_0"], readings["sm_clock_min_mhz_gpu_1"]) == (1980, 1500)
+    assert (readings["temperature_c_gpu_0"], readings["temperature_c_gpu_1"]) == (60, 75)
+    assert (readings["gpu_memory_used_bytes_gpu_0"], readings["gpu_memory_used_bytes_gpu_1"]) == (0, 7)
+    assert readings["throttled_share_gpu_0"] == 0
+    assert readings["throttled_share_gpu_1"] == readings["throttled_share"] > 0
+    assert readings["power_max_w_gpu_0"] == 400
+    assert all(find_kind(name) for name in readings)
+
+
+def test_find_kind__of_one_gpu_and_of_none():
+    assert find_kind("power_w_gpu_1") is find_kind("power_w") is READINGS["power_w"]
+    assert find_kind("gpu_samples") is READINGS["gpu_samples"]
+    assert find_kind("power_w_gpu_one") is find_kind("noise_gpu_1") is None
+
+
 def test_watch__nvml_dies_midway(library, tmp_path):
     body = """
 def body(server):
@@ -176,7 +216,7 @@ def test_count_foreign__hidden_holder_of_memory():
     assert not tenants.is_visible([], own=[])
 
 
-def test_count_foreign__idle_driver_is_nobody():
+def test_count_foreign__idle_driver_does_not_count():
     tenants = Tenants()
     tenants.note_idle([], 600 * 2**20)
 
@@ -193,7 +233,7 @@ def test_summarize_gpu__two_devices():
     second = [build_sample(sm_clock_mhz=1700.0, power_w=100.0, reasons=reasons) for reasons in (0, 0x4, 0x20, 0x8)]
     told = summarize_gpu(list(zip(first, second, strict=True)))
 
-    assert told == {
+    assert {name: value for name, value in told.items() if "_gpu_" not in name} == {
         "sm_clock_mhz": 1700.0,
         "sm_clock_min_mhz": 1700.0,
         "power_w": 400.0,
@@ -202,6 +242,10 @@ def test_summarize_gpu__two_devices():
         "power_cap_share": 0.25,
         "thermal_share": 0.25,
     }
+    assert (told["sm_clock_mhz_gpu_0"], told["sm_clock_mhz_gpu_1"]) == (1980.0, 1700.0)
+    assert (told["power_w_gpu_0"], told["power_w_gpu_1"]) == (300.0, 100.0)
+    assert told["throttled_share_gpu_1"] == 0.5
+    assert summarize_gpu([(sample,) for sample in first]).keys() == {name for name in told if "_gpu_" not in name}
 
 
 @pytest.mark.parametrize("reasons", [0x0, 0x1, 0x2, 0x4, 0x10, 0x100])
@@ -310,7 +354,7 @@ def test_summarize_engine__the_log_goes_before_a_gauge_that_may_be_stale():
     assert summarize_engine(None, [stale], None, batches)["running_requests"] == 16.0
 
 
-def test_summarize_engine__counters_begin_when_somebody_increases_them():
+def test_summarize_engine__counters_begin_with_their_first_increase():
     told = summarize_engine(build_scrape(), [], build_scrape(prompts=200.0, hits=50.0, queued=4.0, queue_s=2.0))
 
     assert (told["cache_hit_rate"], told["queue_wait_s"]) == (0.25, 0.5)

@@ -11,6 +11,8 @@ On a machine with two GPUs, two campaigns measure side by side, each with its ow
 
     CUDA_VISIBLE_DEVICES=0 taskset -c 0-15 python3 .../campaign.py --share 0/2 --home /tmp/slot-0 --out /tmp/slot-0-out ...
     CUDA_VISIBLE_DEVICES=1 taskset -c 16-31 python3 .../campaign.py --share 1/2 --home /tmp/slot-1 --out /tmp/slot-1-out ...
+
+Rows with `gpus = 2` need both GPUs: one campaign with `--gpus 2` on the whole machine measures these rows and no others.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class Wanted:
     """One measurement. `command` is perfgate's, or a module's of this repository where `module` names one.
 
     `block_s` is what a block, or a module's whole run, is thought to take before one was seen, `first_s` what the first takes
-    with compile caches that are cold. `blocks` ends a session after so many, where its command would go on.
+    with compile caches that are cold. `blocks` ends a session after so many, where its command would go on. `gpus` are those
+    that a server of it takes.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Wanted:
     first_s: float
     module: str = ""
     blocks: int = 0
+    gpus: int = 1
 
     @property
     def total(self) -> int:
@@ -447,6 +451,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--share", type=parse_share, default=slice(None), help="I/N: every N-th row, from the I-th on (0 is first)"
     )
+    parser.add_argument("--gpus", type=int, default=1, help="measure the rows whose servers take so many GPUs, and no others")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--retry", action="store_true", help="try again what failed, on this machine or another")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
@@ -462,7 +467,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.retry:
         state["done"] = {name: done for name, done in state["done"].items() if done["is_whole"]}
     place = Place(home=home, number=state["machines"], python=options.python)
-    table = read_table(options.table)[options.share]
+    table = [row for row in read_table(options.table) if row.gpus == options.gpus][options.share]
     if options.dry_run:
         print(describe(table, place, state))
         return 0

@@ -6,7 +6,8 @@ The gate can be trusted only if it finds a loss of known size that was put there
 - `tail:4.0` does so after one step in 200, for four times that time;
 - `host:500` makes the scheduler sleep 500 microseconds before every batch, `host:8000/50` 8 milliseconds before one in 50;
 - `prefill:10000` and `decode:500` do so before batches that prefill, or that only decode;
-- `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too.
+- `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too;
+- `rank:15` does so on the last tensor rank alone, `allreduce:5` behind every all-reduce.
 
 What was asked for is never taken for what happened: the server's log says what was really spent.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfgate.errors import ServerError
 from perfgate.serving.injection.injection_log import Tally, announce
 
 if TYPE_CHECKING:
@@ -29,12 +31,13 @@ FORWARD = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
 BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
+ALL_REDUCE = "sglang.srt.distributed.parallel_state.GroupCoordinator.all_reduce"
 TAIL_PERIOD = 200
-MAX_AMOUNT = {"step": 100.0, "tail": 100.0, **dict.fromkeys(("host", "prefill", "decode", "gpu"), 100_000.0)}
+# Those that spin on the GPU, behind each call of what. `rank` does so on the last tensor rank alone.
+SPINS: Mapping[str, str] = {"gpu": MOE, "rank": MOE, "allreduce": ALL_REDUCE}
+MAX_AMOUNT = {"step": 100.0, "tail": 100.0, **dict.fromkeys(("host", "prefill", "decode", *SPINS), 100_000.0)}
 # Those that wait before a batch, and whether they do before one that prefills: None is either way.
 BATCHES: Mapping[str, bool | None] = {"host": None, "prefill": True, "decode": False}
-# A captured graph repeats its spins in every replay: the GPU cannot be slowed in one step of many.
-NEVER_RARE = "gpu"
 MAX_PERIOD = 10_000
 
 
@@ -63,14 +66,16 @@ def parse_injection(text: str) -> Injection:
     if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
         raise ValueError(
             f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
-            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000, or prefill: or decode: as host:"
+            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000; prefill: and decode: as host:, rank: and "
+            "allreduce: as gpu:"
         )
     if not slash:
         return Injection(kind=kind, amount=amount, period=TAIL_PERIOD if kind == "tail" else 1)
-    if kind == NEVER_RARE or not (steps.isascii() and steps.isdigit() and 2 <= int(steps[:6]) <= MAX_PERIOD):
+    # A captured graph repeats its spins in every replay: the GPU cannot be slowed in one step of many.
+    if kind in SPINS or not (steps.isascii() and steps.isdigit() and 2 <= int(steps[:6]) <= MAX_PERIOD):
         raise ValueError(
             f"{text!r} is no injection: after / give in how many steps one is slowed, 2 to {MAX_PERIOD}, as in "
-            "host:8000/50; gpu slows every step"
+            f"host:8000/50; {', '.join(SPINS)} slow every step"
         )
     return Injection(kind=kind, amount=amount, period=int(steps))
 
@@ -133,27 +138,42 @@ def _sleep(seconds: float) -> float:
 
 @dataclass(slots=True)
 class SpinHooks:
-    """The three hooks that together keep the GPU busy: load the kernel with the model, enqueue it, and tell what it spent."""
+    """The three hooks that together keep the GPU busy: load the kernel with the model, enqueue it, and tell what it spent.
 
+    Of a model over several GPUs each rank is a process with hooks of its own.
+    """
+
+    kind: str
     microseconds: float
     spin: Spin | None = None
     is_announced: bool = False
 
     def load(self, _result: Any, runner: Any, *_args: Any, **_kwargs: Any) -> None:
-        """AFTER hook: the model is on its device, and no graph has been captured yet."""
+        """AFTER hook: the model is on its device, and no graph has been captured yet.
+
+        Raise ServerError where there are no ranks between which the injection is to make a difference.
+        """
         from perfgate.serving.injection.spin import Spin  # noqa: PLC0415 - Triton, where there is a GPU
 
-        if self.spin is None:
-            self.spin = Spin(device=str(runner.device), index=int(runner.gpu_id), microseconds=self.microseconds)
+        if self.kind != "gpu" and runner.tp_size < 2:
+            raise ServerError(
+                f"perfgate: the {self.kind} injection needs two tensor ranks, this server has one; use gpu, or a scenario "
+                "that takes several GPUs"
+            )
+        is_slowed = self.kind != "rank" or runner.tp_rank == runner.tp_size - 1
+        if self.spin is None and is_slowed:
+            self.spin = Spin(
+                kind=self.kind, device=str(runner.device), index=int(runner.gpu_id), microseconds=self.microseconds
+            )
 
     def enqueue(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """AROUND hook of a MoE block: what is enqueued while a graph is captured runs in every replay."""
+        """AROUND hook of a MoE block or an all-reduce: what is enqueued while a graph is captured runs in every replay."""
         result = original(*args, **kwargs)
         if self.spin is not None:
             self.spin.enqueue()
             if not self.is_announced:
                 self.is_announced = True
-                announce("gpu", self.microseconds)
+                announce(self.kind, self.microseconds)
         return result
 
     def count(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -172,10 +192,10 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType  # noqa: PLC0415 - exists in a server only
 
     injection = parse_injection(text)
-    if injection.kind == "gpu":
-        hooks = SpinHooks(microseconds=injection.amount)
+    if injection.kind in SPINS:
+        hooks = SpinHooks(kind=injection.kind, microseconds=injection.amount)
         HookRegistry.register(LOAD, hooks.load, HookType.AFTER)
-        HookRegistry.register(MOE, hooks.enqueue, HookType.AROUND)
+        HookRegistry.register(SPINS[injection.kind], hooks.enqueue, HookType.AROUND)
         HookRegistry.register(BATCH, hooks.count, HookType.AROUND)
     elif injection.kind in BATCHES:
         HookRegistry.register(BATCH, delay_batches(injection), HookType.AROUND)

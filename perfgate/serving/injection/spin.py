@@ -35,16 +35,17 @@ TRIALS = 200
 
 
 class Spin:
-    """One device's spin. Everything on the device is made here, before SGLang captures its graphs."""
+    """One device's spin for an injection of this `kind`. Everything on it is made here, before SGLang captures its graphs."""
 
-    def __init__(self, *, device: str, index: int, microseconds: float) -> None:
+    def __init__(self, *, kind: str, device: str, index: int, microseconds: float) -> None:
         """Compile the kernel, measure what a call costs beside its length. Raise ServerError where there is no CUDA device."""
         import torch  # noqa: PLC0415 - a second, paid in a server only
 
         if device != "cuda":
             raise ServerError(
-                f"perfgate: the gpu injection needs a CUDA device, this server runs on {device}; use host or step"
+                f"perfgate: the {kind} injection needs a CUDA device, this server runs on {device}; use host or step"
             )
+        self._kind = kind
         self._torch = torch
         self._place = torch.device("cuda", index)
         with torch.cuda.device(self._place):
@@ -78,7 +79,7 @@ class Spin:
 
     def _tell(self, calls: int, spent_us: float) -> None:
         log_injected(
-            "gpu",
+            self._kind,
             steps=PERIOD,
             injected_us=spent_us + calls * self.overhead_us,
             calls=calls,

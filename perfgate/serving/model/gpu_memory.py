@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perfgate.engines.arguments import read_layout, read_option
 from perfgate.engines.table import ENGINES
 from perfgate.errors import InputError
 from perfgate.machine.nvml import list_devices
@@ -17,7 +18,6 @@ from perfgate.results.records import ArmRecord
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.model.dense_models import count_moe_layers
 from perfgate.serving.model.model_guard import EXPERT_KEYS, LAYER_KEYS, list_levels
-from perfgate.serving.model.served_model import read_option
 
 GIB = 2**30
 
@@ -35,12 +35,16 @@ _DATA_BYTES = {"none": 2.0, "fp8": 1.0, "modelopt_fp8": 1.0, "compressed-tensors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelNumbers:
-    """How many numbers a model holds, in its experts and elsewhere, and how many of keys and values a token leaves in it."""
+    """How many numbers a model holds, in its experts and elsewhere, and how many of keys and values a token leaves in it.
+
+    `token_parts` are the tensor ranks among which those of a token are divided at most: one a head, one in MLA.
+    """
 
     expert_numbers: int
     other_numbers: int
     embedding_numbers: int
     token_numbers: int
+    token_parts: int
 
 
 class Reader(Protocol):
@@ -126,25 +130,27 @@ def read_sizes(config: Mapping[str, object]) -> ModelNumbers | None:
     narrow = read("moe_intermediate_size", default=wide)
     with_experts = count_moe_layers(list(list_levels(config)), layers)
     shared = read("n_shared_experts", default=0) * narrow + read("shared_expert_intermediate_size", default=0)
-    attention, kept = _count_attention(read, hidden, heads)
+    attention, kept, parts = _count_attention(read, hidden, heads)
     return ModelNumbers(
         expert_numbers=with_experts * experts * 3 * hidden * narrow,
         other_numbers=layers * attention + 3 * hidden * (with_experts * shared + (layers - with_experts) * wide),
         embedding_numbers=vocabulary * hidden * (1 if known.get("tie_word_embeddings") is True else 2),
         token_numbers=layers * kept,
+        token_parts=parts,
     )
 
 
-def _count_attention(read: Reader, hidden: int, heads: int) -> tuple[int, int]:
-    """The numbers of one layer's attention, and those that a token leaves in it, which are compressed in MLA."""
+def _count_attention(read: Reader, hidden: int, heads: int) -> tuple[int, int, int]:
+    """The numbers of one layer's attention, those that a token leaves in it, compressed in MLA, and in how many parts."""
     if latent := read("kv_lora_rank", default=0):
         turned, plain = read("qk_rope_head_dim", default=64), read("qk_nope_head_dim", default=128)
         value, query = read("v_head_dim", default=128), read("q_lora_rank", default=0)
         asked = query * (hidden + heads * (plain + turned)) if query else hidden * heads * (plain + turned)
-        return asked + hidden * (latent + turned) + latent * heads * (plain + value) + heads * value * hidden, latent + turned
+        numbers = asked + hidden * (latent + turned) + latent * heads * (plain + value) + heads * value * hidden
+        return numbers, latent + turned, 1
     each = read("head_dim", default=hidden // heads)
     shared = read("num_key_value_heads", default=heads)
-    return 2 * hidden * each * (heads + shared), 2 * shared * each
+    return 2 * hidden * each * (heads + shared), 2 * shared * each, shared
 
 
 def explain_misfit(sizes: ModelNumbers | None, servings: Sequence[Serving], card: Card | None, *, is_both: bool) -> str | None:
@@ -181,20 +187,23 @@ def _advise(*, is_one_enough: bool) -> str:
 def measure_serving(sizes: ModelNumbers, serving: Serving, card: Card) -> float | None:
     """How many GiB one server holds on each of its GPUs; None for a format whose bytes are not known here.
 
-    Where an option gives the pool of tokens a size it has that one; else the engine fills its share of the card.
+    Where an option gives the pool of tokens a size it has that one; else the engine fills its share of the card. Tensor ranks
+    divide experts, attention and heads of keys and values; with DP attention each data rank holds the attention and its own
+    pool. Embeddings are divided by words.
     """
     bytes_each = find_expert_bytes(serving)
     if bytes_each is None:
         return None
     # What quantizes experts to four bits leaves attention as it was; fp8 takes both. Embeddings stay.
     other_bytes = 1.0 if bytes_each == 1.0 else 2.0
-    weights = sizes.expert_numbers * bytes_each + sizes.other_numbers * other_bytes + sizes.embedding_numbers * 2.0
-    ranks = _count_ranks(serving.args)
-    weights_gib = weights / ranks / GIB
+    layout = read_layout(serving.args)
+    shared = (sizes.expert_numbers * bytes_each + sizes.embedding_numbers * 2.0) / layout.weight_parts
+    weights_gib = (shared + sizes.other_numbers * other_bytes / layout.attention_ranks / layout.pipeline) / GIB
     options = ENGINES[serving.engine].memory
     tokens = read_option(serving.args, options.pool_option) if options.pool_option else None
     if tokens is not None and tokens.isdecimal():
-        return weights_gib + int(tokens) * sizes.token_numbers * 2.0 / ranks / GIB + WORKSPACE_GIB
+        parts = min(layout.attention_ranks, sizes.token_parts) * layout.pipeline
+        return weights_gib + int(tokens) * sizes.token_numbers * 2.0 / parts / GIB + WORKSPACE_GIB
     share = read_option(serving.args, options.share_option) or ""
     fraction = float(share) if share.replace(".", "", 1).isdecimal() else DEFAULT_FRACTION
     # An engine alone takes no more than there is.
@@ -209,15 +218,3 @@ def find_expert_bytes(serving: Serving) -> float | None:
     if kept == "mxfp4" and runner in ENGINES[serving.engine].memory.widening_runners:
         return 2.0
     return _DATA_BYTES.get(kept)
-
-
-def _count_ranks(args: Sequence[str]) -> int:
-    """Among how many GPUs the weights of one replica are divided."""
-    ranks = 1
-    for names in (
-        ("--tp", "--tp-size", "-tp", "--tensor-parallel-size"),
-        ("--pp", "--pp-size", "-pp", "--pipeline-parallel-size"),
-    ):
-        given = read_option(args, *names)
-        ranks *= int(given) if given is not None and given.isdecimal() and int(given) > 0 else 1
-    return ranks

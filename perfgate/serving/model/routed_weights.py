@@ -39,6 +39,7 @@ BYTES_MEAN, BYTES_DEVIATION = 510, math.sqrt(4 * (256**2 - 1) / 12)
 # MXFP4 (OCP Microscaling Formats 1.0): e2m1 codes, the upper eight negative, and one e8m0 scale for 32 of them.
 FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 FP4_SPREAD = 2.0
+FP4_BLOCK = 32
 E8M0_BIAS = 127
 FP8_MAX = 448.0
 # Scales of FP8 blocks differ, mean square 1: a kernel that takes another block's scale must give another answer.
@@ -56,16 +57,27 @@ class UnknownParameterError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where this process stands: its ranks among those that share the attention's heads, and the experts."""
+    """Where this process stands: its ranks among those that share the attention's heads, and the experts.
+
+    `column` of `columns` ranks hold the same experts and divide their width; ranks of expert parallelism hold other experts.
+    """
 
     attention_rank: int = 0
     expert_rank: int = 0
+    column: int = 0
+    columns: int = 1
 
     def find_rank(self, name: str, role: Role) -> int:
         """The rank that makes a shard of its own; 0 where every rank holds the whole parameter."""
         if role in REPLICATED or any(part in name for part in REPLICATED_NAMES):
             return 0
         return self.expert_rank if ".mlp." in name else self.attention_rank
+
+    def cut_width(self, width: int) -> int:
+        """How much of an expert's width this rank holds in MXFP4: whole blocks, as SGLang's loader deals them out."""
+        blocks = -(-width // FP4_BLOCK)
+        each = -(-blocks // self.columns) * FP4_BLOCK
+        return max(0, min(each, width - self.column * each))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +129,7 @@ def find_place() -> Place:
 
     ranks = get_parallel()
     experts = ranks.moe_ep_rank * ranks.moe_tp_size + ranks.moe_tp_rank
-    return Place(attention_rank=ranks.attn_tp_rank, expert_rank=experts)
+    return Place(attention_rank=ranks.attn_tp_rank, expert_rank=experts, column=ranks.moe_tp_rank, columns=ranks.moe_tp_size)
 
 
 def fill_model(model: Any, recipe: Recipe, config: Mapping[str, Any], place: Place) -> int:
@@ -138,7 +150,7 @@ def fill_model(model: Any, recipe: Recipe, config: Mapping[str, Any], place: Pla
     with torch.no_grad():
         for name, parameter in parameters.items():
             target = _aim(name, parameter.data, parameters, recipe, place)
-            _fill(_cut_padding(target, config), recipe, top_k)
+            _fill(_cut_padding(target, config, place), recipe, top_k)
     return len(parameters)
 
 
@@ -159,15 +171,15 @@ def _aim(name: str, values: Any, parameters: Mapping[str, Any], recipe: Recipe, 
     )
 
 
-def _cut_padding(target: Target, config: Mapping[str, Any]) -> Target:
+def _cut_padding(target: Target, config: Mapping[str, Any], place: Place) -> Target:
     """Leave out what an engine adds to MXFP4 experts to suit its kernels: a checkpoint's loader leaves it zero, too."""
     hidden, width = config.get("hidden_size"), config.get("intermediate_size")
     if "uint8" not in target.packed or not hidden or not width:
         return target
     target.values.zero_()
-    inner = 32 if target.packed.startswith("scale") else 2
-    # A shard's own width is a multiple of the block of 32; the whole width bounds it where nothing is sharded.
-    rows, columns = (2 * width, hidden) if target.role == "gate_up" else (hidden, width)
+    inner = FP4_BLOCK if target.packed.startswith("scale") else 2
+    own = place.cut_width(width)
+    rows, columns = (2 * own, hidden) if target.role == "gate_up" else (hidden, own)
     part = target.values[:, :rows, : columns // inner]
     return replace(target, values=part)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfgate.engines.arguments import read_option
 from perfgate.engines.table import ENGINES
 from perfgate.errors import InputError, ModelError, ServerError
 from perfgate.scenario import schema as scenario
@@ -105,16 +106,6 @@ def _check_weights(facts: ModelFacts, args: Sequence[str], folder: Path, expecte
         yield f"{folder} holds no weights ({', '.join(WEIGHTS)})"
     elif expected.weights_digest not in (None, found):
         yield f"weights_digest is {found}, the scenario wants {expected.weights_digest}"
-
-
-def read_option(args: Sequence[str], *names: str) -> str | None:
-    """The value of the last of `--name value` and `--name=value`: the one that an argument parser keeps."""
-    value = None
-    for place, argument in enumerate(args):
-        name, equals, given = argument.partition("=")
-        if name in names:
-            value = given if equals else next(iter(args[place + 1 : place + 2]), "")
-    return value
 
 
 def digest_weights(folder: Path) -> str:

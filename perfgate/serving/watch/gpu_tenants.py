@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 from perfgate.errors import TelemetryError
 from perfgate.machine.nvml import HEAT, POWER_CAP, THROTTLES, DeviceSample
+from perfgate.results.readings import name_on_gpu
 
 HIDDEN_BYTES = 2**30
 """Memory in use before any server started, beyond which a process that NVML hides must hold it; a driver alone takes less."""
@@ -44,9 +45,12 @@ class Tenants:
 
     def count_foreign(self, pids: Collection[int], own: Collection[int]) -> int:
         """Count the processes among `pids` that are not the session's; `own` are those that certainly are."""
-        known = set(own) if own else self.adopted
         hidden = 1 if self.hidden_bytes > HIDDEN_BYTES else 0
-        return max(len(set(pids) - known), hidden)
+        return max(len(self.list_foreign(pids, own)), hidden)
+
+    def list_foreign(self, pids: Collection[int], own: Collection[int]) -> frozenset[int]:
+        """The processes among `pids` that are not the session's, of those that NVML shows."""
+        return frozenset(pids) - (set(own) if own else self.adopted)
 
     def is_visible(self, pids: Collection[int], own: Collection[int]) -> bool:
         """Whether NVML shows the session's own processes at all, by their numbers or by having come with a server."""
@@ -57,7 +61,10 @@ Reduce = Callable[[Sequence[float]], float]
 
 
 def summarize_gpu(samples: Sequence[Sequence[DeviceSample]]) -> dict[str, float]:
-    """Reduce samples, each of all devices in one order. What no device told is absent, never zero."""
+    """Reduce samples, each of all devices in one order. What no device told is absent, never zero.
+
+    Several devices are told together and each by itself, under the names of `name_on_gpu`.
+    """
     if not samples:
         return {}
     tracks = [list(track) for track in zip(*samples, strict=True)]
@@ -73,7 +80,17 @@ def summarize_gpu(samples: Sequence[Sequence[DeviceSample]]) -> dict[str, float]
         "power_cap_share": _share(samples, POWER_CAP),
         "thermal_share": _share(samples, HEAT),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    together = {name: value for name, value in told.items() if value is not None}
+    return together | _summarize_each(tracks)
+
+
+def _summarize_each(tracks: Sequence[Sequence[DeviceSample]]) -> dict[str, float]:
+    """The same of each device, where there are several."""
+    return {
+        name_on_gpu(name, number): value
+        for number, track in enumerate(tracks if len(tracks) > 1 else ())
+        for name, value in summarize_gpu([(sample,) for sample in track]).items()
+    }
 
 
 def _across(tracks: Sequence[Sequence[DeviceSample]], name: str, over_time: Reduce, over_devices: Reduce) -> float | None:

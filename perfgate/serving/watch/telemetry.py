@@ -18,12 +18,14 @@ from typing import Any, Self
 
 import orjson
 
-from perfgate.errors import ServerError, TelemetryError
+from perfgate.engines.arguments import read_layout
+from perfgate.errors import InputError, ServerError, TelemetryError
 from perfgate.machine.host_load import HostTimes, compare_times, read_run_queue, read_times
-from perfgate.machine.nvml import DeviceSample, GpuMonitor, find_uuids
+from perfgate.machine.nvml import DeviceSample, GpuMonitor, count_devices, find_uuids
 from perfgate.machine.processes import measure_memory, read_session
 from perfgate.results.footprint import SERVER_MEMORY
 from perfgate.results.machine_samples import TELEMETRY_FILE
+from perfgate.results.readings import FOREIGN_PROCESSES, name_on_gpu
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 from perfgate.serving.watch.engine_metrics import Scrape, read_batches, scrape, summarize_engine
@@ -178,8 +180,19 @@ class Telemetry:
             return {}
         visible = any(self._tenants.is_visible(_list_pids(tick.devices), tick.own) for tick in told)
         return {
-            "foreign_processes": float(max(tick.foreign for tick in told)),
+            FOREIGN_PROCESSES: float(max(tick.foreign for tick in told)),
             "gpu_processes_visible": float(visible),
+            **self._count_on_each(told),
+        }
+
+    def _count_on_each(self, told: Sequence[Tick]) -> dict[str, float]:
+        """The foreign processes that NVML shows on each of several GPUs."""
+        count = len(told[0].devices)
+        return {
+            name_on_gpu(FOREIGN_PROCESSES, number): float(
+                max(len(self._tenants.list_foreign(tick.devices[number].pids or (), tick.own)) for tick in told)
+            )
+            for number in range(count if count > 1 else 0)
         }
 
     def _find_loss(self, ticks: Ticker[Tick]) -> str | None:
@@ -248,12 +261,26 @@ def open_monitor(launches: Iterable[Launch]) -> GpuMonitor | None:
 def find_measured(launches: Iterable[Launch]) -> tuple[str, ...] | None:
     """The GPUs, by UUID, that a session of `launches` has to have for itself; None means the whole machine.
 
-    A CPU engine's cores are all of one machine, and so is what cannot be told apart.
+    A CPU engine's cores are all of one machine, and so is what cannot be told apart. Raise InputError where an arm takes more
+    GPUs than there are.
     """
     arms = tuple(launches)
     if not all(launch.engine.uses_gpu for launch in arms):
         return None
+    for launch in arms:
+        _require_gpus(launch)
     return find_uuids(tuple(dict.fromkeys(device for arm in arms for device in arm.devices)))
+
+
+def _require_gpus(launch: Launch) -> None:
+    layout, there = read_layout(launch.args), count_devices(launch.env)
+    wanted = layout.first_gpu + layout.gpus
+    if there is not None and wanted > there:
+        raise InputError(
+            f"gpus: the server's arguments spread the model over {layout.gpus} GPU(s) from number {layout.first_gpu} on "
+            f"(server.args: --tp-size, --pp-size, --dp-size, --base-gpu-id), and there are {there}; take a machine with "
+            f"{wanted}, a longer CUDA_VISIBLE_DEVICES, or another scenario (`perfgate scenarios`)"
+        )
 
 
 def describe_monitor(monitor: GpuMonitor | None) -> str:
@@ -261,7 +288,8 @@ def describe_monitor(monitor: GpuMonitor | None) -> str:
     if monitor is None:
         return "no GPU is watched"
     missing = f"; it cannot tell {', '.join(sorted(monitor.unsupported))}" if monitor.unsupported else ""
-    return f"NVML watches {monitor.count} GPU(s){missing}"
+    names = f": {', '.join(monitor.read_uuids())}" if monitor.count > 1 else ""
+    return f"NVML watches {monitor.count} GPU(s){names}{missing}"
 
 
 def _list_pids(devices: Sequence[DeviceSample]) -> tuple[int, ...]:
