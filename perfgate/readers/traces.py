@@ -38,8 +38,11 @@ def read_traces(paths: Iterable[Path]) -> KernelTrace:
             times[name] += spent.time_us
             counts[name] += spent.count
         layers.update(trace.layers if trace.kind == kind else {})
-    spent = {name: KernelTime(time_us=times[name], count=counts[name]) for name in times}
-    return KernelTrace(kind=kind, spent=spent, layers=layers)
+    return KernelTrace(
+        kind=kind,
+        spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times},
+        layers=layers,
+    )
 
 
 def read_trace(path: Path) -> KernelTrace:
