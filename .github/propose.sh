@@ -19,5 +19,5 @@ git push --quiet --force "${GITHUB_SERVER_URL:-https://github.com}/${GITHUB_REPO
 open="repos/$GITHUB_REPOSITORY/pulls?state=open&head=${GITHUB_REPOSITORY%%/*}:$branch"
 if [ -z "$(gh api "$open" --jq '.[].number')" ]; then
   gh pr create --head "$branch" --base main --title "$title" \
-    --body "$body From run ${GITHUB_RUN_ID:?}. Checks of a pull request that a workflow opened start when somebody approves them; where no button asks for that, close and reopen it."
+    --body "$body From run ${GITHUB_RUN_ID:?}. Checks of a pull request that a workflow opened start when a person approves them; where no button asks for that, close and reopen it."
 fi

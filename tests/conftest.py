@@ -10,6 +10,8 @@ from hypothesis import Phase, settings
 from tests.fakes.github_server import run_fake_github
 from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, is_quick
 
+MAX_NAME = 120
+
 # How long an example takes says how busy the machine is, not whether the property holds.
 settings.register_profile("any machine", deadline=None)
 # `make mutants` asks only whether a test fails, and must get the same answer each time.
@@ -35,6 +37,11 @@ def fake_github():
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=[QUICK, REST, ALL], default=ALL, help="those of `make test`, the rest, or all")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the files, and the tests of each, in another order")
+
+
+def pytest_make_parametrize_id(val):
+    """Name a case by no more of a text than a line: each worker sends the names of all its tests, and one text has 16 MiB."""
+    return f"{ascii(val[:MAX_NAME])[1:-1]}..." if isinstance(val, str) and len(val) > MAX_NAME else None
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -84,7 +84,7 @@ def send(address):
 def touch(path):
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
 def device(path):
-    """A device file without a driver: ENXIO is the kernel's own word, said to whoever may open it."""
+    """A device file without a driver: ENXIO is the kernel's own word, said to each user who may open it."""
     try:
         os.close(os.open(path, os.O_RDWR))
     except OSError as error:

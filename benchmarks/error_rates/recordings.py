@@ -21,7 +21,7 @@ from typing import Any
 from perfgate.core import ABSENT, Arm, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
-from perfgate.gate.calibrate import find_step_ms
+from perfgate.gate.calibrate import PREFILL, find_step_ms
 from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
@@ -90,7 +90,12 @@ class Recording:
     @property
     def is_direct(self) -> bool:
         """Whether every step got longer by what was spent: not so for rare steps, nor where the GPU may hide a waiting host."""
-        return self.injection is None or (self.injection.kind not in {"host", "tail"} and self.injection.period == 1)
+        return self.injection is None or (self.injection.kind not in {"host", "tail", PREFILL} and self.injection.period == 1)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a calibration may store what metrics showed of it: what each step, or each step that prefills, spent."""
+        return self.is_direct or (self.injection is not None and self.injection.kind == PREFILL and self.injection.period == 1)
 
     @property
     def name(self) -> str:

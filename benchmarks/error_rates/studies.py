@@ -176,7 +176,7 @@ def find_responses(case: Case, shelf: Shelf) -> dict[str, Response]:
     baseline = shelf.take(rig=one.rig)
     if (
         case.kind != "injected"
-        or not one.is_direct
+        or not one.is_known
         or one.effect is None
         or baseline is None
         or len(one.blocks) < RESPONSE_BLOCKS

@@ -119,7 +119,7 @@ def read_cost(folder: Path) -> Cost | None:
 def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] | None = None) -> str:
     """The page as text; `live` was measured without a GPU, `gpu` with one."""
     files = {LIVE: live, **({GPU_LIVE: gpu} if gpu else {})}
-    # Of the machine that the sessions ran on, where somebody measured both ways there.
+    # Of the machine that the sessions ran on, where both ways were measured there.
     compared = next((one for one in (gpu, live) if one and "process_per_run" in one), {})
     extra_s = find_extra(compared)
     head = (
@@ -157,7 +157,7 @@ def build_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def find_extra(live: dict[str, Any]) -> float | None:
-    """How much longer the GPU waits for each window with one process a run, in seconds; None where nobody measured."""
+    """How much longer the GPU waits for each window with one process a run, in seconds; None where it was not measured."""
     if not {"worker", "process_per_run"} <= live.keys():
         return None
     alone, ours = (live[way]["idle"] for way in ("process_per_run", "worker"))

@@ -134,7 +134,7 @@ def _draw_table(files: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _draw_row(name: str, commit: str, counts: Mapping[str, Any]) -> str:
-    """What was not run counts as if nobody had noticed it."""
+    """What was not run counts as not noticed."""
     counts = {kind: count for kind, count in counts.items() if kind != "commit"}
     noticed, everything = counts["killed"] + counts["timeout"], sum(counts.values())
     kinds = " | ".join(str(counts[kind]) for kind in ("justified", "unexplained", "not_run"))

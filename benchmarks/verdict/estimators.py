@@ -37,7 +37,7 @@ from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.admission import admit
 
 ROUTED = Path(__file__).parents[1] / "h200" / "serving" / "routed"
-SEEN = ("mxfp4-closed-c16-aa-1", "mxfp4-closed-c16-aa-2-m2", "mxfp4-mixed-c16-gpu-15")
+SEEN = ("mxfp4-closed-c16-aa-1", "mxfp4-closed-c16-aa-2-m2")
 MIN_BLOCKS, MAX_RATIO, MIN_ANSWER = 6, 0.5, 0.8
 TODAY = "median ITL"
 

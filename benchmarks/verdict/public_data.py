@@ -1,4 +1,4 @@
-"""False alarms and power of all rules on public same-commit nights: real serving noise that nobody here chose.
+"""False alarms and power of all rules on public same-commit nights: real serving noise, not chosen here.
 
 Usage: python -m benchmarks.verdict.public_data --data DIR
 DIR holds nm_vllm_serving.csv.gz; see `public.py`. A night is one run, so each rule gets what nights can give it:

@@ -62,5 +62,5 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _hide_paths(argv: list[str]) -> list[str]:
-    """Keep options, not where somebody's files lie."""
+    """Keep options, not where a user's files lie."""
     return ["DIR" if "/" in one else one for one in argv]

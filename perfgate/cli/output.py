@@ -19,6 +19,7 @@ from perfgate.core import Outcome
 from perfgate.errors import InputError
 from perfgate.storage.journal import write_atomically
 
+FILE = click.Path(path_type=Path)
 STREAM = Path("-")
 """What names standard output, or standard input, in place of a file."""
 

@@ -34,6 +34,8 @@ from perfgate.verdict.validity.admission import find_problems
 RESPONSE_BLOCKS = 2
 # As long as a decode step: each gives every running request one token (without speculation).
 STEP = "median_itl_ms"
+# What a time in each prefill moves by a known share: the interval at the tail holds one.
+PREFILL, WITH_PREFILL = "prefill", ("p99_itl_ms",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,16 +180,31 @@ def read_responses(scenario: Scenario, folder: Path, baseline: Baseline, injecte
     if verdict.outcome is Outcome.INVALID:
         raise CalibrationError(f"{folder}: nothing is stored, the calibration is void: {verdict.reasons[0]}")
     levels = {judgement.metric: judgement.base for judgement in verdict.judgements}
-    share = dict.fromkeys(levels, injected) if _is_share(folder) else find_shares(injected, levels)
-    found = {judgement.metric: _respond(judgement, share[judgement.metric]) for judgement in verdict.judgements}
-    return {name: response for name, response in found.items() if response is not None and name in baseline.metrics}
+    share = _share_out(_read_injection(folder), injected, levels)
+    known = [
+        judgement for judgement in verdict.judgements if judgement.metric in share and judgement.metric in baseline.metrics
+    ]
+    found = {judgement.metric: _respond(judgement, share[judgement.metric]) for judgement in known}
+    return {name: response for name, response in found.items() if response is not None}
 
 
-def _is_share(folder: Path) -> bool:
-    """Whether every step was slowed by a share of itself, or by an unknown amount: else by a time, the same for all steps."""
+def _read_injection(folder: Path) -> Injection | None:
+    """What slowed the candidate; None where a ratio was given for a folder that tells of no injection."""
     record = read_record(folder).arms.get(Arm.CANDIDATE)
     text = record.env.get(VARIABLE) if record is not None else None
-    return text is None or parse_injection(text).is_ratio
+    return None if text is None else parse_injection(text)
+
+
+def _share_out(injection: Injection | None, injected: float, levels: Mapping[str, float | None]) -> Mapping[str, float]:
+    """What each metric must move by: as much as a step that was slowed by a share of itself, or by its share of a time.
+
+    A time that only steps with a prefill take longer is known of P99 ITL alone, whose intervals hold a prefill. Throughput and
+    the others answer by how often there is one, which no log tells.
+    """
+    if injection is None or injection.is_ratio:
+        return dict.fromkeys(levels, injected)
+    share = find_shares(injected, levels)
+    return share if injection.kind != PREFILL else {name: share[name] for name in WITH_PREFILL if name in share}
 
 
 def find_shares(injected: float, levels: Mapping[str, float | None]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,6 +60,13 @@ def list_waiting(app: App, repositories: Sequence[str]) -> tuple[tuple[str, ...]
                 jobs = github.list_all(f"/repos/{repository}/actions/runs/{run['id']}/jobs")
                 waiting += [tuple(map(str, job.get("labels") or ())) for job in jobs if job.get("status") == "queued"]
     return tuple(waiting)
+
+
+def read_runners(github: GitHub, repository: str, run_id: int, run_attempt: int) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """What GitHub says of a run, and the names of the runners that its jobs ran on."""
+    place = f"/repos/{repository}/actions/runs/{run_id}"
+    jobs = github.list_all(f"{place}/attempts/{run_attempt}/jobs")
+    return github.get(place), tuple(str(job.get("runner_name")) for job in jobs)
 
 
 def connect_app(app: App) -> GitHub:

@@ -1,6 +1,7 @@
 """One comment for several scenarios, in the room that a forge leaves.
 
-The worst scenario is open, the heading of each other stands over its fold. What is calm is left out first, a regression never.
+The worst scenario is open. Of the next ones the heading stands over a fold, as many as make ROWS_SHOWN rows with the metrics of
+the first; all others are counted in one line over a fold of their own. What is calm is left out first, a regression never.
 """
 
 from __future__ import annotations
@@ -11,7 +12,17 @@ from dataclasses import dataclass, replace
 
 from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report.escape import markdown
-from perfgate.report.render import FOLD_BEGIN, FOLD_END, Fold, ReportedCase, find_headline, lay_out_case, render_case
+from perfgate.report.render import (
+    FOLD_BEGIN,
+    FOLD_END,
+    ROWS_SHOWN,
+    Fold,
+    ReportedCase,
+    count_rows,
+    find_headline,
+    lay_out_case,
+    render_case,
+)
 from perfgate.report.words import wording
 from perfgate.report.words.families import count_margins
 from perfgate.report.words.headline import TOP, write_heading, write_several, write_shortened
@@ -64,8 +75,21 @@ def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
     words = write_several([find_headline(case) for case in cases], markdown)
     empty = Comment(outcome=cases[0].verdict.outcome, headline=words, body="")
-    texts = _unfold(cases, room - len(empty.render()) - 1)
-    return replace(empty, body="\n".join(("", *texts))) if texts else None
+    shown = 1 + max(ROWS_SHOWN - count_rows(cases[0], Fold.NOTHING), 0)
+    begin, end = _fold_rest(cases[shown:])
+    texts = _unfold(cases, room - len(empty.render()) - len(begin) - len(end) - 1)
+    if not texts:
+        return None
+    rest = "\n".join(texts[shown:]).strip()
+    return replace(empty, body="\n".join(("", *texts[:shown])) + begin + rest + end)
+
+
+def _fold_rest(cases: Sequence[ReportedCase]) -> tuple[str, str]:
+    """What stands around the scenarios that are only counted."""
+    if not cases:
+        return "", ""
+    noun = "scenario" if len(cases) == 1 else "scenarios"
+    return f"\n<details><summary>{len(cases)} more {noun}: {_count_outcomes(cases)}</summary>\n\n", f"{FOLD_END}\n"
 
 
 def _unfold(cases: Sequence[ReportedCase], room: int) -> list[str]:
@@ -88,10 +112,10 @@ def _lay_out(case: ReportedCase, fold: Fold, *, is_first: bool) -> str:
     if is_first:
         _, body = lay_out_case(case, fold, TOP + 1, is_brief=True)
         return f"{write_heading(case.verdict.outcome.icon, markdown(case.verdict.scenario), TOP + 1)}\n{body}"
-    text = render_case(case, fold, TOP + 1)
     if fold is Fold.ALL_BUT_ONE_LINE:
-        return text
-    heading, _, body = text.partition("\n")
+        return render_case(case, fold, TOP + 1)
+    heading = write_heading(case.verdict.outcome.icon, find_headline(case).write_gist(markdown), TOP + 1)
+    _, body = lay_out_case(case, fold, TOP + 1)
     return f"{heading}\n\n{FOLD_BEGIN}{body.strip()}{FOLD_END}\n"
 
 
@@ -100,12 +124,16 @@ def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
     lost = [(case, losses) for case in cases if (losses := list_losses(case))]
     lines = [f"- {markdown(case.verdict.scenario)}: REGRESSION in {', '.join(losses)}" for case, losses in lost]
-    left = Counter(case.verdict.outcome for case in cases if not list_losses(case))
-    counts = ", ".join(f"{left[one]} {one}" for one in sorted(left, key=lambda one: one.order))
+    counts = _count_outcomes([case for case in cases if not list_losses(case)])
     lines += [f"- without a regression: {counts}"] if counts else []
     body = "\n".join(["", *lines]) + "\n"
     words = write_shortened([find_headline(case) for case in cases])
     return Comment(outcome=outcome, headline=words, body=body)
+
+
+def _count_outcomes(cases: Sequence[ReportedCase]) -> str:
+    counts = Counter(case.verdict.outcome for case in cases)
+    return ", ".join(f"{counts[one]} {one}" for one in sorted(counts, key=lambda one: one.order))
 
 
 def list_losses(case: ReportedCase) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\
 """What stands around all below a heading where another scenario or machine has more to say."""
 
 ROWS_SHOWN = 5
-"""Metrics before the folds of a comment."""
+"""Rows before the folds of a comment: metrics of the one scenario that is open, then headings of others."""
 
 
 class Fold(IntEnum):
@@ -99,10 +99,8 @@ def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP, *, is_brief
 
 def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int, *, is_brief: bool) -> str:
     is_folded = fold >= Fold.CALM_METRICS
-    open_rows = [row for row in view.rows if row.is_gating and not (is_folded and row.is_calm)]
-    if is_brief and fold is Fold.NOTHING:
-        open_rows = [row for row in open_rows if not row.is_calm] or open_rows[:1]
-    shown, hidden = open_rows[:ROWS_SHOWN], [row for row in view.rows if row not in open_rows[:ROWS_SHOWN]]
+    shown = _list_shown(view, fold, is_brief=is_brief)
+    hidden = [row for row in view.rows if row not in shown]
     breakdown = build_breakdown(report.attribution, report.verdict.judgements)
     return (
         _environment(escape.markdown)
@@ -131,6 +129,18 @@ def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int, *, is
             fetch=report.fetch,
         )
     )
+
+
+def count_rows(report: ReportedCase, fold: Fold) -> int:
+    """How many metrics a brief report shows before its folds."""
+    return len(_list_shown(view_case(report), fold, is_brief=True))
+
+
+def _list_shown(view: View, fold: Fold, *, is_brief: bool) -> list[MetricRow]:
+    rows = [row for row in view.rows if row.is_gating and not (fold >= Fold.CALM_METRICS and row.is_calm)]
+    if is_brief and fold is Fold.NOTHING:
+        rows = [row for row in rows if not row.is_calm] or rows[:1]
+    return rows[:ROWS_SHOWN]
 
 
 def render_text(report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> str:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import zlib
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,23 +158,23 @@ def unpack(raw: RawTrace) -> Trace:
 def _unpack_text(text: RawText, raw: RawTrace, length: int, layers: int) -> Traced:
     if len(text.tokens) != length or len(text.layers) != layers:
         raise EvidenceError("expert use: texts of different lengths, or of different numbers of layers")
-    chosen = tuple(tuple(_unpack_layer(layer, raw, length)) for layer in text.layers)
+    chosen = tuple(_unpack_layer(layer, raw, length) for layer in text.layers)
     return Traced(tokens=tuple(text.tokens), chosen=chosen)
 
 
-def _unpack_layer(layer: str, raw: RawTrace, length: int) -> Iterator[frozenset[int]]:
+def _unpack_layer(layer: str, raw: RawTrace, length: int) -> tuple[frozenset[int], ...]:
     try:
         content = base64.b64decode(layer, validate=True)
     except binascii.Error:
         raise EvidenceError("expert use: layers: not base64") from None
     if len(content) != 2 * length * raw.top_k:
         raise EvidenceError(f"expert use: layers: {len(content)} bytes where {length} tokens choose {raw.top_k} experts each")
-    ids = array("H", content)
-    for first in range(0, len(ids), raw.top_k):
-        choice = frozenset(ids[first : first + raw.top_k])
+    ids = iter(array("H", content))
+    chosen = tuple(map(frozenset, zip(*(ids,) * raw.top_k, strict=True)))
+    for choice in dict.fromkeys(chosen):
         if len(choice) != raw.top_k or max(choice) >= raw.experts:
             raise EvidenceError(f"expert use: layers: {sorted(choice)} are not {raw.top_k} of {raw.experts} experts")
-        yield choice
+    return chosen
 
 
 def _read(folder: Path, record: UseRecord) -> tuple[RawTrace, Trace] | Damage:

@@ -231,17 +231,14 @@ def _count_distinct(trace: Trace, rows: Sequence[Sequence[Choice]]) -> float:
     return fmean(len(frozenset().union(*(row[step] for row in group))) for group in groups for step in steps)
 
 
-def _overlap(one: Choice, other: Choice, top_k: int) -> float:
-    return len(one & other) / top_k
-
-
 def _overlap_again(trace: Trace, layer: int) -> float:
     pairs = zip(trace.texts, trace.again, strict=False)
     return _mean_overlap(((first.chosen[layer], second.chosen[layer]) for first, second in pairs), trace.top_k)
 
 
 def _mean_overlap(pairs: Iterable[tuple[Sequence[Choice], Sequence[Choice]]], top_k: int) -> float:
-    return fmean(_overlap(one, other, top_k) for left, right in pairs for one, other in zip(left, right, strict=False))
+    # A list: of a generator fmean counts the values one by one.
+    return fmean([len(one & other) / top_k for left, right in pairs for one, other in zip(left, right, strict=False)])
 
 
 def _overlap_others(trace: Trace, layer: int) -> float:
@@ -249,9 +246,11 @@ def _overlap_others(trace: Trace, layer: int) -> float:
     # The last text's neighbour is the first: every text counts twice.
     pairs = [*pairwise(trace.texts), (trace.texts[-1], trace.texts[0])]
     found = [
-        _overlap(one.chosen[layer][at], other.chosen[layer][at], trace.top_k)
+        len(choice & its_choice) / trace.top_k
         for one, other in pairs
-        for at, (token, its) in enumerate(zip(one.tokens, other.tokens, strict=False))
+        for token, its, choice, its_choice in zip(
+            one.tokens, other.tokens, one.chosen[layer], other.chosen[layer], strict=False
+        )
         if token != its
     ]
     # Texts that are all alike cannot show that a router looks at them.

@@ -192,7 +192,7 @@ def describe_scatter(study: Study, metric: str) -> Scatter:
 def choose_designs(study: Study, effect: float, metric: str) -> DesignChoice:
     """Find the cheapest design for a loss of `effect`, a ratio, in `metric`, for each number of windows a start.
 
-    Where the stored sessions of equal arms leave too much doubt about offsets, it is the least number of them in
+    Where the stored sessions of equal arms leave offsets too uncertain, it is the least number of them in
     SESSION_CHOICES that makes a design possible, if they show no more offset than those that there are.
     """
     stored = study.baseline.metrics[metric].aa_sessions

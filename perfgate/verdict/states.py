@@ -20,7 +20,7 @@ from perfgate.verdict.policy import Design, Policy
 from perfgate.verdict.series import MetricSeries, read_blocks
 from perfgate.verdict.validity.pairing import measure_window_variance
 
-DOUBT = 0.01
+MAX_P_VALUE = 0.01
 """The chance of each kind of words where nothing is to be told, over all gating metrics together."""
 
 MIN_SHIFT_BLOCKS = 3
@@ -93,18 +93,18 @@ def describe_states(session: Session, policy: Policy, readings: Sequence[MetricS
     gating = [reading for reading in readings if reading.series.gating]
     if policy.design is not Design.PAIRED or not blocks or not gating:
         return
-    doubt = DOUBT / len(gating)
-    yield from _tell_shift(gating, policy, blocks, doubt)
-    yield from _tell_starts(gating, _explain_by_windows(session, policy, gating, blocks), blocks, doubt)
-    yield from _tell_stored(gating, policy, blocks, doubt)
+    max_p_value = MAX_P_VALUE / len(gating)
+    yield from _tell_shift(gating, policy, blocks, max_p_value)
+    yield from _tell_starts(gating, _explain_by_windows(session, policy, gating, blocks), blocks, max_p_value)
+    yield from _tell_stored(gating, policy, blocks, max_p_value)
 
 
-def _tell_shift(gating: Sequence[MetricSeries], policy: Policy, blocks: int, doubt: float) -> Iterator[str]:
+def _tell_shift(gating: Sequence[MetricSeries], policy: Policy, blocks: int, max_p_value: float) -> Iterator[str]:
     found = [(reading, find_shift(reading.base[:blocks], reading.candidate[:blocks])) for reading in gating]
     told = [
         (shift, reading.metric)
         for reading, shift in found
-        if shift is not None and shift.p_value < doubt and abs(shift.size) > policy.margin_log(reading.metric) / 2
+        if shift is not None and shift.p_value < max_p_value and abs(shift.size) > policy.margin_log(reading.metric) / 2
     ]
     if told:
         shift, metric = min(told, key=lambda one: one[0].p_value)
@@ -135,14 +135,14 @@ def _explain_by_windows(
 
 
 def _tell_starts(
-    gating: Sequence[MetricSeries], explained: dict[str, tuple[float, int]], blocks: int, doubt: float
+    gating: Sequence[MetricSeries], explained: dict[str, tuple[float, int]], blocks: int, max_p_value: float
 ) -> Iterator[str]:
     found = [
         (unrest, reading)
         for reading in gating
         if reading.metric in explained
         and (unrest := compare_scatter(reading.series.differences[:blocks], *explained[reading.metric])) is not None
-        and unrest.p_value < doubt
+        and unrest.p_value < max_p_value
     ]
     if not found:
         return
@@ -153,7 +153,7 @@ def _tell_starts(
     yield f"restless starts: {title} differs {unrest.ratio:.1f} times as much between starts as windows explain{apart}"
 
 
-def _tell_stored(gating: Sequence[MetricSeries], policy: Policy, blocks: int, doubt: float) -> Iterator[str]:
+def _tell_stored(gating: Sequence[MetricSeries], policy: Policy, blocks: int, max_p_value: float) -> Iterator[str]:
     """Today's starts against the stored ones; what the windows scatter is held against theirs elsewhere (phi)."""
     found = []
     for reading in gating:
@@ -161,7 +161,7 @@ def _tell_stored(gating: Sequence[MetricSeries], policy: Policy, blocks: int, do
         if noise is not None and noise.blocks:
             variance = policy.prior(reading.metric).variance
             unrest = compare_scatter(reading.series.differences[:blocks], variance, noise.blocks)
-            if unrest is not None and unrest.p_value < doubt:
+            if unrest is not None and unrest.p_value < max_p_value:
                 found.append((unrest, METRICS[reading.metric].title))
     if found:
         unrest, title = min(found, key=lambda one: one[0].p_value)

@@ -80,7 +80,7 @@ def test_read_line__a_changed_file(repo):
         read_line(repo, "main~2", "main")
 
 
-def test_read_line__files_that_git_does_not_know_are_nobodys_business(repo):
+def test_read_line__files_that_git_does_not_know_do_not_count(repo):
     (repo / "new").write_text("new")
 
     assert len(read_line(repo, "main~2", "main").commits) == 2

@@ -1,4 +1,4 @@
-"""What is said of a search, without one: merges, long sets, skipped commits, doubts."""
+"""What is said of a search, without one: merges, long sets, skipped commits, what is uncertain."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_add__a_second_time_grows_the_file(tmp_path, capsys, stored):
     assert {noise.anchor.release for noise in baseline.metrics.values()} == {"v1"}
 
 
-def test_add__slower_is_refused_until_somebody_says_why(tmp_path, capsys, stored):
+def test_add__slower_is_refused_without_a_reason(tmp_path, capsys, stored):
     target, path = stored
     before, folder = path.read_bytes(), _slow_folder(tmp_path, 3)
 

@@ -1,4 +1,4 @@
-"""What nobody foresaw must not end as a REGRESSION, whose exit code is the one that Python gives to a traceback."""
+"""An unforeseen error must not end as a REGRESSION, whose exit code is the one that Python gives to a traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from perfgate import cli
 
 def fail(**_):
-    raise ZeroDivisionError("nobody foresaw this")
+    raise ZeroDivisionError("an unforeseen error")
 
 cli.program.main = fail
 sys.argv = ["perfgate", "scenarios"]
@@ -22,7 +22,7 @@ def test_run__a_defect_is_no_regression():
     done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False)
 
     assert done.returncode == 70
-    assert "ZeroDivisionError: nobody foresaw this" in done.stderr
+    assert "ZeroDivisionError: an unforeseen error" in done.stderr
     assert done.stderr.endswith("perfgate: a defect of perfgate itself, please report it: ZeroDivisionError\n")
 
 

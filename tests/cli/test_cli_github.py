@@ -114,7 +114,7 @@ def test_publish__a_head_that_moved(server, tmp_path, capsys):
     assert server.get()["comments"] == server.get()["statuses"] == []
 
 
-def test_publish__jobs_and_artifacts_that_nobody_asked_for(server, tmp_path):
+def test_publish__jobs_and_artifacts_that_were_not_asked_for(server, tmp_path):
     set_run(server, pack(tmp_path))
     server.set(jobs={"11": [{"name": "bench test-gpu unit"}, {"name": "bench h20 unit"}, {"name": "bench test-gpu ../x"}]})
 
@@ -468,7 +468,7 @@ def test_plan__no_merge_base_no_measurement(server, tmp_path, capsys, fault, tol
 
 
 @pytest.mark.parametrize("branch", [None, "", "main...evil", 7, "release/1.0"])
-def test_attack__a_base_branch_that_nobody_gates(server, tmp_path, branch):
+def test_attack__a_base_branch_without_a_gate(server, tmp_path, branch):
     """A result against an easier branch would stand on the commit, and speak for its pull request into main too."""
     pull = make_pull()
     pull["base"]["ref"] = branch
@@ -503,7 +503,7 @@ def test_plan__a_branch_with_odd_characters(server, tmp_path):
         ("merge_group", {"merge_group": {"head_sha": HEAD, "base_sha": BASE}}),
     ],
 )
-def test_plan__asks_nobody_where_nothing_is_measured_or_the_queue_says_the_base(server, tmp_path, monkeypatch, event, payload):
+def test_plan__asks_no_one_where_nothing_is_measured_or_the_queue_says_the_base(server, tmp_path, monkeypatch, event, payload):
     monkeypatch.delenv("GITHUB_TOKEN")
 
     assert main(["github", "plan", *write_event(tmp_path, payload), "--event-name", event]) == 0
@@ -954,7 +954,7 @@ def test_command__cancel_ends_what_measures_the_head(server, tmp_path, words):
 
 @pytest.mark.parametrize("words", ["cancel", "cancel test-gpu"])
 def test_attack__a_status_that_names_another_s_run(server, tmp_path, words):
-    """Whoever may set a status chooses its address: a release of this repository, or text for the bot to repeat."""
+    """Who may set a status chooses its address: a release of this repository, or text for the bot to repeat."""
     release = make_measuring(99, path=".github/workflows/release.yml", event="push")
     set_measuring(server, release, make_measuring(98, event="merge_group"))
     server.set(statuses=[make_answer("pending", run=number) for number in (98, 99)])

@@ -79,7 +79,7 @@ def test_compare__two_commits_are_dispatched(server, tmp_path, words, base, cand
         ("main a..b", "is no branch, tag or commit"),
     ],
 )
-def test_attack__a_comparison_of_what_nobody_named(server, tmp_path, capsys, words, told):
+def test_attack__a_comparison_of_an_unnamed_commit(server, tmp_path, capsys, words, told):
     """A ref that GitHub makes for a pull request holds a fork's code, and half of a commit names two."""
     server.set(refs={**REFS, "refs/pull/7/head": NEW, "pull/7/head": NEW})
 
@@ -272,7 +272,7 @@ def test_answer__a_search_that_left_nothing(server, tmp_path, facts, told):
 
 @pytest.mark.parametrize("verb", ["run", "rerun", "compare main topic", "bisect", "cancel", "explain", 'accept "long enough"'])
 @pytest.mark.parametrize("login", ["eve", "nobody"])
-def test_attack__a_command_of_somebody_who_may_not_write(server, tmp_path, verb, login):
+def test_attack__a_command_without_write_access(server, tmp_path, verb, login):
     server.set(refs=REFS)
 
     assert say(tmp_path, make_comment(f"/perfgate {verb}", login)) == 2
@@ -369,7 +369,7 @@ DISPATCH = yaml.safe_load((ROOT / ".github" / "workflows" / "perfgate-dispatch.y
     ids=["as the file has it", "one pending, as GitHub does by default"],
 )
 def test_command__three_requests_wait_for_one_machine(server, tmp_path, rules, alive):
-    """By default the third would push the second out, and whoever asked for it would wait for ever."""
+    """By default the third would push the second out, and its author would wait for ever."""
     server.set(workflows={"perfgate-dispatch.yml": {"run-name": DISPATCH["run-name"], "concurrency": rules}}, refs=REFS)
 
     for words in ("main topic", "v0.5 topic", "v0.5 main"):
@@ -441,7 +441,7 @@ def test_report__a_job_that_measured_or_failed_is_never_tried_again(server, tmp_
     assert server.get()["rerun_runs"] == []
 
 
-def test_report__a_job_that_somebody_cancelled_is_not_tried_again(server, tmp_path):
+def test_report__a_cancelled_job_is_not_tried_again(server, tmp_path):
     set_failed(server, DIED["built"], conclusion="cancelled")
 
     assert report(tmp_path, make_run()) == 0

@@ -67,7 +67,7 @@ def test_status__each_slot_by_itself(tmp_path, settings):
 
 UNREADABLE = """
 import os, sys
-import perfgate.cli.machine.runner
+import perfgate.cli.machine.runner_health
 from perfgate.cli import main
 set_gpu(name="NVIDIA H20", memory_total=102625181696, memory_used=0, reasons=1, celsius=40)
 os.chmod(STATE, 0o644), os.setuid(65534)

@@ -14,7 +14,9 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 def list_documents():
     names = list_tracked("*.md") or [str(path.relative_to(ROOT)) for path in ROOT.rglob("docs/**/*.md")]
     return sorted(
-        name for name in names if not name.startswith(("tests/golden/", "benchmarks/ux/")) and (ROOT / name).is_file()
+        name
+        for name in names
+        if not name.startswith(("tests/golden/", "benchmarks/ux/before", "benchmarks/ux/after")) and (ROOT / name).is_file()
     )
 
 

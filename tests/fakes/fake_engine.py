@@ -15,7 +15,7 @@ are there; FAKE_START_AFTER names one that must be there before a server starts 
 servers come up, those that leave the first files in that folder. FAKE_LEAK_MIB is what it keeps of every window. FAKE_COMPILES
 are the numbers of the windows in which it compiles a kernel into TRITON_CACHE_DIR, such as 1,2, or `all`; FAKE_RETRACTS those
 in which it writes that it retracted two requests. Where FAKE_NVML names a fake GPU, the server holds memory of it while it
-lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that nobody else
+lives. Where TORCHINDUCTOR_CACHE_DIR names a folder, it goes by the choice that it finds there, or leaves one that no other
 makes.
 """
 

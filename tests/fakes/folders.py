@@ -30,7 +30,7 @@ KERNELS = {
 
 
 def write_profiled(folder: Path) -> Path:
-    """A regression that was measured on an H200, with profiles of both arms that nobody recorded."""
+    """A regression that was measured on an H200, with made profiles of both arms."""
     shutil.copytree(SLOWER, folder)
     unpack(folder)
     for start, (arm, kernels) in enumerate(KERNELS.items(), 5):

@@ -195,7 +195,7 @@ def load_serving():
 THREADED = {
     "perfgate.serving.measure.Reaper": InProcess,
     "perfgate.gate.fresh_profiles.Reaper": InProcess,
-    # A thread that ended is known to have ended at once, the kernel keeps no books of it, and nobody cuts its power.
+    # A thread that ended is known to have ended at once, the kernel keeps no record of it, and its power is not cut.
     "perfgate.serving.window.END_S": 0.1,
     "perfgate.serving.watch.telemetry.read_times": lambda _: None,
     "perfgate.serving.watch.telemetry.measure_memory": lambda _: 2**30,

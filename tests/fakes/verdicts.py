@@ -176,10 +176,10 @@ def case_regression():
 
 
 def case_inconclusive():
-    doubt = Outcome.INCONCLUSIVE
+    undecided = Outcome.INCONCLUSIVE
     verdict = make_verdict(
-        doubt,
-        [throughput(-0.11, 0.19, outcome=doubt), p99(0.27, 0.41, outcome=doubt), median(0.06, 0.12)],
+        undecided,
+        [throughput(-0.11, 0.19, outcome=undecided), p99(0.27, 0.41, outcome=undecided), median(0.06, 0.12)],
         reasons=("output throughput may be up to 30 % lower, which is beyond its limit, and may be unchanged",),
         blocks=4,
         windows=24,

@@ -201,7 +201,7 @@ def keep_baseline(**changes: Any) -> Edit:
 
 
 def edit_baseline(recording: Recording) -> None:
-    """Somebody widens the noise by hand."""
+    """The noise is made wider by hand."""
     path = write_baseline(recording.folder / "baselines")
     content = json.loads(path.read_text())
     metric = content["metrics"]["output_tok_per_s"]

@@ -69,7 +69,7 @@ def share_gpu(folder: Path) -> Answer:
 
 
 def take_port(folder: Path) -> Answer:
-    """Somebody binds the port after it was found free."""
+    """Another process binds the port after it was found free."""
     with socket.socket() as rival:
         rival.bind(("127.0.0.1", 0))
         port = rival.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Everything that reads what somebody else wrote, as functions of bytes: nothing but a PerfgateError may come out of one.
+"""Everything that reads what others wrote, as functions of bytes: nothing but a PerfgateError may come out of one.
 
 A program that is killed, a disk that is full, an editor or a stranger can put anything into such a file.
 """
@@ -99,7 +99,7 @@ def read_trace_files(content: bytes, folder: Path) -> None:
 
 
 def read_baseline(content: bytes, folder: Path) -> None:
-    """A baseline as it is, and signed anew, as by somebody who knows how."""
+    """A baseline as it is, and signed anew, as by a person who knows how."""
     path = write(folder, "unit.json", sign(content))
     judge(seeds.SESSION, SCENARIO, verify_baseline(path))
 
@@ -122,7 +122,7 @@ def make_handoff_seeds() -> list[bytes]:
 
 
 def read_handoff(content: bytes, folder: Path) -> None:
-    """A document from a job that nobody trusts, up to the verdict."""
+    """A document from a job that is not trusted, up to the verdict."""
     unpack_folder(parse_handoff(content, "handoff-unit.json"), SCENARIO_TEXT, folder / "unit")
     judge_folder(folder / "unit")
 

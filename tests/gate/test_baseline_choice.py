@@ -1,4 +1,4 @@
-"""Stored noise that was named or kept is used or refused, and never left out in silence."""
+"""Stored noise that was named or kept is used or refused, and never left out without a word."""
 
 from __future__ import annotations
 

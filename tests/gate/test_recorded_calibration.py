@@ -141,7 +141,7 @@ def test_calibrate__equal_arms_of_two_hosts(place, capsys):
     assert "aa2: ran on another host than" in capsys.readouterr().err
 
 
-def test_calibrate__a_slow_down_that_nobody_measured(place, capsys):
+def test_calibrate__a_slow_down_without_a_measurement(place, capsys):
     change_arm(place / "slow", env={"OTHER": "1"})
 
     assert calibrate(place, "--from", place / "aa1", "--injected", place / "slow") == 2
@@ -170,8 +170,9 @@ MIXED = "mxfp4-mixed-c16-graphs"
 
 
 def test_calibrate__the_shipped_baseline_is_what_the_raw_data_gives(tmp_path):
-    quiet = [word for number in range(1, 6) for word in ("--from", str(ROUTED / f"{MIXED}-aa-{number}"))]
-    given = [*quiet, "--injected", str(SLOWER), "--to", str(tmp_path)]
+    quiet = [word for number in range(1, 8) for word in ("--from", str(ROUTED / f"{MIXED}-aa-{number}"))]
+    slowed = ["--injected", str(SLOWER), "--injected", str(ROUTED / f"{MIXED}-prefill-10000")]
+    given = [*quiet, *slowed, "--to", str(tmp_path)]
 
     assert main(["calibrate", "gpt-oss-20b-shape-mxfp4-mixed-c16", *given]) == 0
 

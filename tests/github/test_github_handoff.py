@@ -764,7 +764,7 @@ def test_parse_handoff__any_json_is_refused_in_one_line(value):
     assert "\n" not in str(caught.value)
 
 
-def test_reduce_record__drops_what_nobody_reads():
+def test_reduce_record__drops_what_is_never_read():
     line = {"server_info": {"model_path": "/secret/models/tiny"}, "tag": "x", "completed": 3, "errors": ["", None, "a\nb"]}
     line["generated_texts"] = ["the secret of a prompt", "", None]
 

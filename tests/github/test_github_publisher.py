@@ -149,7 +149,7 @@ def test_upsert__every_length_fits(server, github, length):
 
 
 def test_upsert__a_comment_that_was_edited_by_hand_is_mended(server, github):
-    server.set(comments=[make_comment(5, f"{MARK}\nsomebody tidied up here")])
+    server.set(comments=[make_comment(5, f"{MARK}\ntidied up by hand")])
 
     upsert(github, TARGET, [make_section()])
 

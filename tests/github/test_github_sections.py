@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -224,6 +225,17 @@ def test_find_room__bodies_of_that_length_are_never_cut(count):
 @given(st.text(alphabet="ab\n`<details>/ ", max_size=2000), st.integers(min_value=200, max_value=1500))
 def test_cut__never_exceeds_its_room(body, most):
     assert len(cut(body, most)) <= most
+
+
+def test_cut__closes_every_fold_wherever_it_cuts():
+    """Folds lie in those of scenarios, which lie in that of the scenarios that are only counted."""
+    comment = (Path(__file__).parents[1] / "golden" / "several.md").read_text(encoding="utf-8")
+
+    for most in range(1_000, len(comment), 500):
+        shorter = cut(comment, most)
+        assert len(shorter) <= most
+        assert shorter.count("<details>") == shorter.count("</details>")
+        assert shorter.count("\n```") % 2 == 0
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_keep_issue__a_night_that_could_not_measure_says_nothing(server):
 
 
 def test_keep_issue__an_older_night_that_is_run_again_changes_nothing(server):
-    """Whoever may run workflows again could else close what a later night found."""
+    """Without this, who may run workflows again could close what a later night found."""
     keep(server, find(), run=2)
     before = server.get()["issues"]
 
@@ -115,7 +115,7 @@ def test_keep_issue__two_that_were_opened_at_once_become_one(server):
     ],
 )
 def test_attack__a_planted_issue_of_the_night(server, change):
-    """Nobody but the bot keeps it, and a pull request is none."""
+    """Only the bot keeps it, and a pull request is none."""
     keep(server, find())
     (first,) = server.get()["issues"]
     server.set(issues=[{**first, **change}])

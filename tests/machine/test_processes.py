@@ -7,7 +7,7 @@ import sys
 from perfgate.machine.processes import is_alive, list_ancestors, read_process, read_session
 
 
-def test_is_alive__a_process_that_nobody_waited_for_is_not():
+def test_is_alive__a_process_without_a_waiting_parent_is_not():
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
         ended.stdout.read()
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)

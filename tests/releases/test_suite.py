@@ -116,7 +116,7 @@ def test_write_compatibility__the_newest_record_of_an_older_suite():
     assert "| stop | it ends and leaves no process | untried |" in write_compatibility([replace(found, rows=found.rows[:-1])])
 
 
-def test_recorded__all_releases_without_a_gap_that_nobody_explained():
+def test_recorded__all_releases_and_each_gap_has_a_reason():
     records = load_releases(RECORDED)
 
     versions = sorted((one.version for one in records), key=order_version)

@@ -154,7 +154,7 @@ def test_render_case__hostile_text_changes_nothing_around_it(text):
 
 
 @pytest.mark.parametrize("text", ["@team", "see #12", "http://e.example", "www.e.example", "HTTPS://e.example"])
-def test_render_case__outside_text_notifies_nobody_and_links_nowhere(text):
+def test_render_case__outside_text_notifies_no_one_and_links_nowhere(text):
     comment = with_outside_text(f"value {text}")
 
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", comment, flags=re.DOTALL)

@@ -47,7 +47,7 @@ def test_add_footprint__memory_of_the_gpu_and_readiness_are_a_servers_own_only_w
     assert found.values == {"median_itl_ms": 3.0, "server_memory_mib": 3.0, **more}
 
 
-def test_add_footprint__what_nobody_read_is_absent():
+def test_add_footprint__what_was_not_read_is_absent():
     assert add_footprint(RUN, {}, {}, is_alone=True) == RUN
 
 

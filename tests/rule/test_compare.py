@@ -241,7 +241,7 @@ def test_compare_runs__tails_made_in_different_ways():
     )
 
 
-def test_compare_runs__metric_that_nobody_carries():
+def test_compare_runs__metric_that_no_run_carries():
     with pytest.raises(InputError, match="--metric es5_itl_ms: no run of base carries it"):
         compare_runs(make_arm("base"), make_arm("candidate"), Rule(metrics=("es5_itl_ms",)))
 

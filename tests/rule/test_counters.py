@@ -130,9 +130,9 @@ def test_list_counters__graphs_are_none_on_a_cpu():
     assert {row.name for row in list_counters(scenario)} == {KV_CAPACITY, ACCEPT_LENGTH}
 
 
-@pytest.mark.parametrize(("silent", "told"), [(Arm.CANDIDATE, "base"), (Arm.BASE, "candidate")])
-def test_judge__an_arm_that_tells_nothing_is_named_and_not_judged(silent, told):
-    session = count_in(make_session(SCENARIO), {KV_CAPACITY: 1000.0}, next(arm for arm in Arm if arm is not silent))
+@pytest.mark.parametrize(("missing", "told"), [(Arm.CANDIDATE, "base"), (Arm.BASE, "candidate")])
+def test_judge__an_arm_that_tells_nothing_is_named_and_not_judged(missing, told):
+    session = count_in(make_session(SCENARIO), {KV_CAPACITY: 1000.0}, next(arm for arm in Arm if arm is not missing))
     verdict = judge(session, SCENARIO, BASELINE)
     text = render_text(make_case(verdict, session))
 
@@ -172,10 +172,10 @@ def test_judge__a_void_session_counts_nothing():
 
 
 def test_needs_more__a_lost_counter_ends_the_session_at_the_look():
-    doubtful = {"blocks": 2, "worse": 0.0178}
+    undecided = {"blocks": 2, "worse": 0.0178}
 
-    assert needs_more(make_session(SCENARIO, **doubtful), SCENARIO, BASELINE)
-    assert not needs_more(make_counted(KV_CAPACITY, 1000.0, 900.0, **doubtful), SCENARIO, BASELINE)
+    assert needs_more(make_session(SCENARIO, **undecided), SCENARIO, BASELINE)
+    assert not needs_more(make_counted(KV_CAPACITY, 1000.0, 900.0, **undecided), SCENARIO, BASELINE)
 
 
 def test_verdict__a_lost_counter_is_not_only_reported_where_no_noise_is_stored():

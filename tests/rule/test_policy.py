@@ -55,7 +55,7 @@ def test_prior__of_a_lone_start_is_a_new_session_on_one_degree_less_than_session
     assert fix_policy(ALONE, SCENARIO, BASELINE).prior("median_itl_ms") == Prior(variance=NOISE.predicted_variance, df=11)
 
 
-def test_prior__of_a_metric_that_nobody_stored_knows_nothing():
+def test_prior__of_a_metric_without_stored_noise_knows_nothing():
     assert fix_policy(ALONE, SCENARIO, None).prior("median_itl_ms") == Prior()
 
 

@@ -13,7 +13,7 @@ ROW = re.compile(r"^\| `([^`]+)` \| ([A-Z]+) \| (\d) \|", flags=re.MULTILINE)
 
 
 @pytest.fixture(autouse=True)
-def nobodys_state(monkeypatch, tmp_path):
+def empty_state(monkeypatch, tmp_path):
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
 
 

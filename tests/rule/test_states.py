@@ -10,7 +10,7 @@ import pytest
 from perfgate.check import judge
 from perfgate.core import Arm
 from perfgate.scenario.schema import Blocks, Gate
-from perfgate.verdict.states import DOUBT, compare_scatter, find_gap, find_shift
+from perfgate.verdict.states import MAX_P_VALUE, compare_scatter, find_gap, find_shift
 from tests.fakes.sessions import make_baseline, make_scenario, make_session
 
 SCENARIO = make_scenario(blocks=Blocks(looks=(6,)))
@@ -65,9 +65,9 @@ def test_find_shift__where_nothing_scatters():
 def test_find_shift__seldom_in_chance():
     rng = np.random.default_rng(3)
     drawn = rng.normal(0, 0.01, (2000, 2, 6))
-    alarms = sum(find_shift(*arms).p_value < DOUBT for arms in drawn.tolist())
+    alarms = sum(find_shift(*arms).p_value < MAX_P_VALUE for arms in drawn.tolist())
 
-    assert alarms <= 2000 * 2 * DOUBT
+    assert alarms <= 2000 * 2 * MAX_P_VALUE
 
 
 @pytest.mark.parametrize(("differences", "variance", "df"), [((0.1,), 0.01, 5), ((0.1, 0.2), 0.0, 5), ((0.1, 0.2), 0.01, 0)])

@@ -78,9 +78,9 @@ def test_decide__a_noisier_session_weakens_the_stored_noise():
 
 def test_decide__a_gain_that_the_first_look_did_not_see_is_a_pass():
     hidden = _series(-0.03, -0.03, -0.03, prior=Prior(variance=0.01**2, df=6))
-    doubtful = _series(0.016, 0.018, -0.01)
+    undecided = _series(0.016, 0.018, -0.01)
 
-    decision = decide([hidden, doubtful], PLAN)
+    decision = decide([hidden, undecided], PLAN)
 
     assert (decision.outcome, decision.look) == (Outcome.PASS, 3)
     assert [finding.outcome for finding in decision.findings] == [Outcome.PASS, Outcome.PASS]

@@ -1,4 +1,4 @@
-"""How perfgate gets onto a machine: from a reviewed commit, by hash; and never by a name that somebody else may register."""
+"""How perfgate gets onto a machine: from a reviewed commit, by hash; and never by a name that others may register."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_requirements__one_exact_file_a_line(name):
 
 
 def test_attack__a_name_on_the_index_that_is_not_ours():
-    """The distribution is not on the index: whoever registers its name would be root on each machine that asks for it."""
+    """The distribution is not on the index: who registers its name would be root on each machine that asks for it."""
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*")]
     pages += [*(ROOT / "perfgate").rglob("*.py"), *(ROOT / ".github").rglob("*.yml")]
     asks = re.compile(r"(pip|pipx|uv|uvx)\b[^\n`]*\b(install|run|tool|add)\b[^\n`]*sglang-perfgate(?!\.git)[\['\" \n=]")

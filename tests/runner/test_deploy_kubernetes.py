@@ -141,7 +141,7 @@ def test_image__has_no_instruction_that_builders_of_oci_images_leave_out():
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root starts a process as another user")
 def test_values__the_runner_starts_from_a_volume_that_is_root_s(values):
-    """An emptyDir is root's and everybody may write into it, but nobody else may set its times, as `cp -a` does."""
+    """An emptyDir is root's and all users may write into it, but only root may set its times, as `cp -a` does."""
     (container,) = values["template"]["spec"]["containers"]
     shell, option, script = container["command"]
     with tempfile.TemporaryDirectory() as place:

@@ -47,7 +47,7 @@ def test_clean__ends_what_this_user_left(library, tmp_path):
     assert (done.returncode, done.stdout) == (0, "1 processes ended\nended\n"), done.stderr
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else too")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user too")
 def test_clean__leaves_other_people_alone(library, tmp_path):
     with subprocess.Popen(["/bin/sleep", "600"], user="nobody") as stranger:
         try:
@@ -60,7 +60,7 @@ def test_clean__leaves_other_people_alone(library, tmp_path):
             stranger.kill()
 
 
-def test_clean__memory_that_nobody_owns(library, tmp_path):
+def test_clean__memory_without_an_owner(library, tmp_path):
     done = run_with_gpu(library, tmp_path, STRANGER.format(state="memory_used=10**10"))
 
     assert (done.returncode, done.stderr) == (10, "perfgate: GPU 0: memory is in use though no process shows\n")

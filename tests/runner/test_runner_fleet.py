@@ -66,7 +66,7 @@ def test_settle__github_says_how_long():
         (None, (), "unknown", 90.0),
     ],
 )
-def test_attack__a_note_that_charges_somebody_else(note, jobs, user, minutes):
+def test_attack__a_note_that_charges_another_user(note, jobs, user, minutes):
     entry = settle("0", note, jobs, "mine", SPAN)
 
     assert (entry.user, entry.gpu_minutes, entry.is_verified) == (user, minutes, False)
@@ -167,7 +167,7 @@ def settings(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("settings")
 def test_cli__adds_and_shows(tmp_path, capsys):
-    """Of another repository's run GitHub is not asked: the minutes are on nobody's account."""
+    """Of another repository's run GitHub is not asked: the minutes are on no account."""
     assert main(["runner", "ledger", "add", "--slot", "0"]) == 0
     assert "no job was let in" in capsys.readouterr().out
     leave_note(tmp_path / "slots" / "0", Note(repository="mallory/r", run_id=1, run_attempt=1, event="push", user="mallory"))

@@ -81,7 +81,7 @@ def test_harvest__a_night_on_main_becomes_the_next_jobs_seed(machine, fake_githu
 
 @needs_root
 @needs_openssl
-def test_harvest__nothing_offered_asks_nobody(machine, fake_github):
+def test_harvest__nothing_offered_asks_no_one(machine, fake_github):
     prepare(machine, fake_github)
     before = len(fake_github.get()["log"])
 
@@ -132,7 +132,7 @@ def test_prepare__every_job_has_a_name_of_its_own(machine, fake_github):
 
 @needs_root
 @needs_openssl
-def test_attack__a_poisoned_copy_reaches_nobody(machine, fake_github):
+def test_attack__a_poisoned_copy_reaches_no_job(machine, fake_github):
     """A pull request's job lends, poisons, and offers under its own run; then under the run of a night on main."""
     registered = prepare(machine, fake_github)
     compile_and_offer(machine)

@@ -108,7 +108,7 @@ def test_attack__a_step_that_always_runs_after_a_refused_hook(tmp_path, settings
     assert "comes from a fork" in take_refusal(tmp_path)
 
 
-def test_attack__a_machine_without_rules_admits_nobody(tmp_path):
+def test_attack__a_machine_without_rules_admits_no_job(tmp_path):
     done = run_worker(tmp_path, tmp_path / "none.toml")
 
     assert done.returncode == -9
@@ -117,7 +117,7 @@ def test_attack__a_machine_without_rules_admits_nobody(tmp_path):
 
 
 @pytest.mark.parametrize("tool", ["/no/such/tool", "/bin/false"])
-def test_attack__a_hook_that_cannot_run_admits_nobody(tmp_path, settings, tool):
+def test_attack__a_hook_that_cannot_run_admits_no_job(tmp_path, settings, tool):
     done = run_worker(tmp_path, settings, tool=tool)
 
     assert done.returncode == -9

@@ -45,7 +45,7 @@ def test_seed__is_read_only_and_whole(source, cache):
     assert {oct(path.stat().st_mode & 0o222) for path in folder.rglob("*")} == {"0o0"}
 
 
-def test_lend__is_a_copy_that_nobody_else_sees(source, cache, tmp_path):
+def test_lend__is_a_copy_that_no_other_job_sees(source, cache, tmp_path):
     seed(source, cache, KEY)
     lend(cache, KEY, tmp_path / "job")
 

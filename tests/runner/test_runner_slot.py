@@ -86,7 +86,7 @@ def test_register__github_says_no(server, app, status):
 
 
 def test_register__a_gateway_that_broke_is_not_asked_twice(server, app):
-    """A second registration would leave a runner behind that nobody starts."""
+    """A second registration would leave a runner behind that is never started."""
     server.set(faults=[{"method": "POST", "path": "jitconfig", "status": 502, "after": True}])
 
     with pytest.raises(GitHubError, match="it may have been carried out"):

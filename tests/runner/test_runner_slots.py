@@ -72,7 +72,7 @@ def test_hold__several_gpus_or_none(tmp_path):
             assert held.devices == ("b",)
 
 
-def test_hold__a_quiet_host_has_nobody_beside(tmp_path):
+def test_hold__a_quiet_host_has_no_other_session(tmp_path):
     with another(tmp_path) as first:
         first.stdout.readline()
         with pytest.raises(RunnerError), hold(wish(exclusive=True), tmp_path):

@@ -174,7 +174,7 @@ def test_flush_cache__requests_still_running(tmp_path, reaper):
             server.flush_cache(timeout_s=0.6)
 
 
-def test_flush_cache__nobody_answers(tmp_path, reaper):
+def test_flush_cache__no_server_answers(tmp_path, reaper):
     server = build_server(tmp_path, reaper, "ok")
     server.port = find_free_port()
 
@@ -262,7 +262,7 @@ def test_find_free_port__gives_none_twice(monkeypatch):
     assert [find_free_port(), find_free_port()] == [20_046, 20_047]
 
 
-def test_is_free__somebody_listens():
+def test_is_free__another_process_listens():
     with socket.socket() as holder:
         holder.bind((HOST, 0))
         holder.listen()

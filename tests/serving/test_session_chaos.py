@@ -104,7 +104,7 @@ def test_run_gate__a_verdict_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_run_gate__an_engine_that_loses_its_port(tmp_path, monkeypatch):
-    """Somebody binds the port after it was found free; the engine says so and ends."""
+    """Another process binds the port after it was found free; the engine says so and ends."""
     with socket.socket() as rival:
         rival.bind((HOST, 0))
         rival.listen()

@@ -80,7 +80,7 @@ def test_measure__lost_answers_are_missed(tmp_path):
     assert problem == "block 2, base, start 4: measured but never asked the equivalence prompts; measure again"
 
 
-def test_measure__asks_nobody_where_the_scenario_says_so(tmp_path):
+def test_measure__asks_nothing_where_the_scenario_says_so(tmp_path):
     off = {"[warmup]": "[equivalence]\nenabled = false\n\n[warmup]"}
     scenario, session, _ = run(tmp_path / "out", "wrong", **off)
 

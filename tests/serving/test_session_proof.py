@@ -141,7 +141,7 @@ def test_measure__variable_of_the_moe_path_brings_its_expectation(tmp_path):
     assert told.startswith("the candidate asks for another MoE path, so it must show a line 'perfgate moe active' in its log;")
 
 
-def test_measure__variable_that_nobody_reads_is_found_before_the_windows_that_count(tmp_path):
+def test_measure__variable_that_is_never_read_is_found_before_the_windows_that_count(tmp_path):
     measure(build_request(tmp_path / "out", candidate=ArmSpec(env=ASKED)), Silent())
     scenario, session = load_results(tmp_path / "out")
     verdict = judge(session, scenario, None)

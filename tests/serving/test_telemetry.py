@@ -216,7 +216,7 @@ def test_count_foreign__hidden_holder_of_memory():
     assert not tenants.is_visible([], own=[])
 
 
-def test_count_foreign__idle_driver_is_nobody():
+def test_count_foreign__idle_driver_does_not_count():
     tenants = Tenants()
     tenants.note_idle([], 600 * 2**20)
 
@@ -354,7 +354,7 @@ def test_summarize_engine__the_log_goes_before_a_gauge_that_may_be_stale():
     assert summarize_engine(None, [stale], None, batches)["running_requests"] == 16.0
 
 
-def test_summarize_engine__counters_begin_when_somebody_increases_them():
+def test_summarize_engine__counters_begin_with_their_first_increase():
     told = summarize_engine(build_scrape(), [], build_scrape(prompts=200.0, hits=50.0, queued=4.0, queue_s=2.0))
 
     assert (told["cache_hit_rate"], told["queue_wait_s"]) == (0.25, 0.5)

@@ -439,7 +439,7 @@ def test_check_jsonschema__knows_every_key():
 
 
 def test_shellcheck__of_scripts():
-    folders = (".github", "deploy/hooks", "benchmarks/kernels")
+    folders = (".github", "deploy/hooks", "benchmarks/kernels", "benchmarks/ux")
     run_tool("shellcheck", ".ci/run", *(str(path) for name in folders for path in (ROOT / name).glob("*.sh")))
 
 

@@ -108,7 +108,7 @@ def test_pull_request__what_could_not_be_asked_is_no_answer(place, server):
     assert outcome.steps.get("Reduce the answer to what may cross") != "success"
 
 
-def test_pull_request__nobody_knows_where_it_left_the_main_branch(place, server):
+def test_pull_request__where_it_left_the_main_branch_is_unknown(place, server):
     measure(place)
     server.set(merge_bases={})
     outcome = open_pull(place, server)

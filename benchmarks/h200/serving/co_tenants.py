@@ -4,7 +4,7 @@
 
 BURSTS.json says when a process that did not belong to the session lived (`process_from`, `process_to`, seconds since 1970), as
 the program that started it noted. A session's clock starts in the second that `begun_utc` names, so windows that a process came
-within a second of are counted as neither touched nor clean. CONTROL_DIR are sessions that nobody was put beside: none of their
+within a second of are counted as neither touched nor clean. CONTROL_DIR are sessions without a co-tenant: none of their
 windows may be void for others. Shares come with their exact one-sided 95 % bounds (Clopper and Pearson).
 """
 
@@ -76,7 +76,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """The windows of sessions that nobody was put beside. `foreign` are those with a process that was not the session's."""
+    """The windows of sessions without a co-tenant. `foreign` are those with a process that was not the session's."""
 
     sessions: int
     foreign: Share
@@ -134,7 +134,7 @@ def count_host_load(folder: Path) -> HostLoad:
 
 
 def count_controls(found: Iterable[tuple[Scenario, Session]]) -> Controls:
-    """Count over all watched windows of sessions that nobody was put beside. A session without telemetry counts for nothing."""
+    """Count over all watched windows of sessions without a co-tenant. A session without telemetry counts for nothing."""
     pairs = [(scenario, session, list_voided(session, scenario)) for scenario, session in found]
     pairs = [one for one in pairs if one[2]]
     windows = [pair for _, _, voided in pairs for pair in voided]
@@ -187,7 +187,7 @@ def tell_bursts(folder: Path, bursts: Path) -> None:
 
 
 def tell_controls(folders: list[Path]) -> None:
-    """One line for all sessions that nobody was put beside."""
+    """One line for all sessions without a co-tenant."""
     found = count_controls(load_results(folder) for folder in folders)
     for words, share in (("with a foreign process", found.foreign), ("void", found.voided)):
         print(f"{words}: {share.count} of {share.windows} windows of {found.sessions} controls, at most {share.upper95:.2%}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfgate.core import Outcome
+from perfgate.core import Outcome, Verdict
 from perfgate.gate.case import load_case
 from perfgate.metrics import METRICS
 from perfgate.verdict.policy import RULE
@@ -39,14 +39,13 @@ def main() -> None:
 def build_section(results: Path) -> str:
     """The section, headline first."""
     folders = sorted(path.parent for path in results.glob("*/session.json"))
-    rows = "\n".join(f"| {' | '.join(list_outcome(folder))} |" for folder in folders)
+    rows = "\n".join(f"| {' | '.join(list_outcome(folder.name, load_case(folder).verdict))} |" for folder in folders)
     return HEADLINE + TEXT.format(rule=RULE, rows=rows)
 
 
-def list_outcome(folder: Path) -> Iterator[str]:
+def list_outcome(name: str, verdict: Verdict) -> Iterator[str]:
     """A row of the table."""
-    verdict = load_case(folder).verdict
-    yield f"`{folder.name}`"
+    yield f"`{name}`"
     yield verdict.outcome.value
     yield str(verdict.outcome.exit_code)
     yield str(verdict.blocks)

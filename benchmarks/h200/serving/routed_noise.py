@@ -1,4 +1,4 @@
-"""Print what the sessions of a model that routes say of noise: windows, scatter, differences of blocks, and where time goes.
+"""Print what the sessions of a model that routes say of noise: windows, scatter, and differences of blocks.
 
     python -m benchmarks.h200.serving.routed_noise
 
@@ -7,20 +7,17 @@ Everything comes from the windows in `routed/`; nothing is measured. The last se
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, expm1, log, pi, sqrt
 from pathlib import Path
-from statistics import NormalDist, correlation, mean, median, pvariance, stdev
+from statistics import NormalDist, mean, median, pvariance, stdev
 
 from benchmarks.h200.serving.outcomes import list_outcome
 from perfgate.core import Arm, Outcome, Role, Verdict, Window
 from perfgate.evidence import Session
 from perfgate.gate.case import load_case
-from perfgate.results.raw.raw_files import read_raw
-from perfgate.results.records import INDEX_FILE
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate
 from perfgate.verdict.policy import fix_policy
@@ -30,14 +27,7 @@ ROUTED = Path(__file__).with_name("routed")
 PAGE = ROUTED / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
-SLOW_S = 0.02
-"""A gap between tokens that is longer holds another request's prefill: decode steps take 6.6 to 9 ms here."""
-LAUNCHED = "--disable-prefill-cuda-graph"
-FIRST_WAVE = 16
-"""Requests that start together wait for each other's prefill; those that follow come one by one."""
-SHORT_TOKENS, LONG_TOKENS = 150, 400
 ALPHA, POWER = 0.01, 0.9
-COUNTERS = ("stolen_cpu_share", "foreign_cpu_share", "own_cpu_share", "power_w", "sm_clock_min_mhz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +45,6 @@ class Stored:
         return self.session.is_aa
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gaps:
-    """The gaps between tokens of one window that hold a prefill: how many, their median, and all gaps without them."""
-
-    count: int
-    median_s: float
-    others_s: float
-    telemetry: dict[str, float]
-    tok_per_s: float
-    short_ttfts_s: tuple[float, ...]
-    long_ttfts_s: tuple[float, ...]
-
-
 def read_stored() -> list[Stored]:
     """All sessions in `routed/`, by name."""
     return [_read(path.parent) for path in sorted(ROUTED.glob("*/session.json"))]
@@ -80,15 +57,14 @@ def _read(folder: Path) -> Stored:
 
 def main() -> None:
     """Print all tables, and renew the page's last section."""
-    tables = write_tables()
+    tables = write_tables(read_stored())
     print(tables)
     text, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADLINE)
     PAGE.write_text(f"{text}{HEADLINE}{tables}\n", encoding="utf-8")
 
 
-def write_tables() -> str:
+def write_tables(stored: Sequence[Stored]) -> str:
     """The tables, each below its headline."""
-    stored = read_stored()
     measured = [one for one in stored if one.verdict.blocks]
     parts = (
         ("Verdicts", ("folder", "outcome", "exit code", "blocks", "moved"), _list_outcomes(stored)),
@@ -109,12 +85,11 @@ def write_tables() -> str:
         ),
     )
     tables = "\n\n".join(f"### {title}\n\n{draw(head, rows)}" for title, head, rows in parts)
-    gaps = f"### Gaps that hold a prefill, launched from Python\n\n{tell_gaps(measured)}"
-    return f"{tables}\n\n{tell_scatter(measured)}\n\n{tell_false_alarms(stored)}\n\n{gaps}"
+    return f"{tables}\n\n{tell_scatter(measured)}\n\n{tell_false_alarms(stored)}"
 
 
 def _list_outcomes(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
-    return (tuple(list_outcome(ROUTED / one.name)) for one in stored)
+    return (tuple(list_outcome(one.name, one.verdict)) for one in stored)
 
 
 def draw(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -198,65 +173,6 @@ def tell_false_alarms(stored: Iterable[Stored]) -> str:
         f"Sessions of equal arms with a judged block: {len(equal)}, independent verdicts: {len(equal)}, "
         f"false alarms: {alarms}; with 95 % confidence at most {100 * bound:.0f} % of such sessions are (Clopper and Pearson)."
     )
-
-
-def tell_gaps(measured: Iterable[Stored]) -> str:
-    """What gaps between tokens that hold a prefill say, over all windows under mixed lengths where no graph served prefill."""
-    mixed = [one for one in measured if (one.scenario.load.range_ratio or 1.0) < 1.0 and LAUNCHED in one.scenario.server.args]
-    found = [gaps for one in mixed for gaps in read_gaps(ROUTED / one.name)]
-    slow = [one.median_s for one in found]
-    rows = [
-        ("windows that count", str(len(found))),
-        (f"gaps above {1000 * SLOW_S:.0f} ms in a window", show_range((one.count for one in found), "{:.0f}")),
-        ("their median in a window, ms", show_range((1000 * one for one in slow), "{:.1f}")),
-        ("all other gaps together, s", show_range((one.others_s for one in found), "{:.1f}")),
-        ("correlation of that median with throughput", f"{correlation(slow, [one.tok_per_s for one in found]):+.2f}"),
-        *(tell_counter(name, found) for name in COUNTERS),
-        *tell_first_tokens(found),
-    ]
-    return draw(("what", "value"), rows)
-
-
-def tell_counter(name: str, found: Sequence[Gaps]) -> Sequence[str]:
-    """A machine's counter beside the median gap, window by window."""
-    values = [one.telemetry[name] for one in found]
-    related = correlation([one.median_s for one in found], values)
-    return f"correlation with `{name}` ({show_range(values, '{:.4g}')})", f"{related:+.2f}"
-
-
-def tell_first_tokens(found: Sequence[Gaps]) -> Iterator[Sequence[str]]:
-    """Median TTFT of short and of long prompts that came one by one."""
-    short = [ttft_s for one in found for ttft_s in one.short_ttfts_s]
-    long = [ttft_s for one in found for ttft_s in one.long_ttfts_s]
-    yield f"median TTFT, prompts below {SHORT_TOKENS} tokens ({len(short)}), ms", f"{1000 * median(short):.0f}"
-    yield f"median TTFT, prompts above {LONG_TOKENS} tokens ({len(long)}), ms", f"{1000 * median(long):.0f}"
-
-
-def show_range(values: Iterable[float], form: str) -> str:
-    """The least and the largest."""
-    ordered = sorted(values)
-    return f"{form.format(ordered[0])} to {form.format(ordered[-1])}"
-
-
-def read_gaps(folder: Path) -> Iterator[Gaps]:
-    """The gaps of each window of a session whose requests are stored: thin.py keeps no request of a warm-up window."""
-    for text in (folder / INDEX_FILE).read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        run = json.loads(read_raw(folder / line["file"]).splitlines()[-1])
-        if "itls" not in run:
-            continue
-        gaps_s = [gap_s for one in run["itls"] for gap_s in one]
-        slow = [gap_s for gap_s in gaps_s if gap_s > SLOW_S]
-        later = list(zip(run["input_lens"], run["ttfts"], strict=True))[FIRST_WAVE:]
-        yield Gaps(
-            count=len(slow),
-            median_s=median(slow),
-            others_s=sum(gaps_s) - sum(slow),
-            telemetry=line["telemetry"],
-            tok_per_s=run["output_throughput"],
-            short_ttfts_s=tuple(ttft_s for tokens, ttft_s in later if tokens < SHORT_TOKENS),
-            long_ttfts_s=tuple(ttft_s for tokens, ttft_s in later if tokens > LONG_TOKENS),
-        )
 
 
 if __name__ == "__main__":

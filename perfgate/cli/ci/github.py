@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from perfgate.cli.ci.handoff import FILE, build_subject
+from perfgate.cli.ci.handoff import build_subject
 from perfgate.cli.ci.speaking import STEPS
 from perfgate.cli.ci.steps import EVENT, SETTINGS, add_judging_options, build_judging, left_option, print_outputs
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.cli.sections import SectionCommand, subject_option
 from perfgate.errors import InputError
 from perfgate.github.adoption import create_label, list_steps, plan_files, save_files

@@ -10,7 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from perfgate.cli.options import add_share_option
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, judging_option, subject_option
 from perfgate.errors import InputError
 from perfgate.github.handoff.artifact import open_artifact
@@ -23,7 +23,6 @@ from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.schema import adapt
 
-FILE = click.Path(path_type=Path)
 _OPTIONS = {"pull_request": "pr"}
 """The options that are not named as their field is."""
 add_subject_options = add_options(

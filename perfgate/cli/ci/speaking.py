@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from perfgate.cli.ci.handoff import FILE
 from perfgate.cli.ci.steps import (
     EVENT,
     PAGES,
@@ -21,7 +20,7 @@ from perfgate.cli.ci.steps import (
     print_outputs,
     read_clock,
 )
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.cli.sections import SectionCommand, judging_option, subject_option
 from perfgate.errors import InputError, PerfgateError
 from perfgate.github.asked.answers import fetch_search, post_comparison, post_search

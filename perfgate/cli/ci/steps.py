@@ -10,8 +10,7 @@ from typing import Any
 import click
 import orjson
 
-from perfgate.cli.ci.handoff import FILE
-from perfgate.cli.output import print_result
+from perfgate.cli.output import FILE, print_result
 from perfgate.cli.sections import add_options, judging_option, option_of
 from perfgate.github.judging import JudgingOptions
 from perfgate.github.outputs import write_outputs

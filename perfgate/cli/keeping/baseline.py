@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.errors import InputError
 from perfgate.gate.baseline_files import load_baseline, save_baseline, verify_baseline
 from perfgate.gate.baseline_growth import expire_baseline
@@ -21,7 +21,6 @@ from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
 from perfgate.verdict.baselines import Baseline
 
-FILE = click.Path(path_type=Path)
 # A day count that a date can hold.
 MAX_DAYS = 36500
 

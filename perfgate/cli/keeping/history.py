@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from perfgate.cli.keeping.history_import import COMMIT, FILE, RUNNER, STORE, import_past
-from perfgate.cli.output import add_format_option, print_result, write_file, write_output
+from perfgate.cli.keeping.history_import import COMMIT, RUNNER, STORE, import_past
+from perfgate.cli.output import FILE, add_format_option, print_result, write_file, write_output
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 from perfgate.history.dashboard import format_history, render_dashboard

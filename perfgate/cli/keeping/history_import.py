@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.history import require_extra
 
-FILE = click.Path(path_type=Path)
 STORE = click.option(
     "--store",
     required=True,

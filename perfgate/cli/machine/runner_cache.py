@@ -8,11 +8,10 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.machine.runner_slot import FILE, build_app
-from perfgate.cli.output import add_format_option, print_result
+from perfgate.cli.machine.runner_slot import build_app
+from perfgate.cli.output import FILE, add_format_option, print_result
 from perfgate.errors import RunnerError
-from perfgate.github.registration import connect_app
-from perfgate.github.runs.jobs import read_runners
+from perfgate.github.registration import connect_app, read_runners
 from perfgate.runner.harvest import Claim, Origin, build_claim, find_fault
 from perfgate.runner.harvest import harvest as take
 from perfgate.runner.harvest import offer as leave

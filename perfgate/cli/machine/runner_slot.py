@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json, print_result
+from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.errors import GitHubError, InputError, PerfgateError, RunnerError
 from perfgate.github.registration import App, list_waiting, register
 from perfgate.runner.cleaning import clean_gpus
@@ -24,8 +24,6 @@ from perfgate.runner.slot import find_slot, list_labels, require_fit
 from perfgate.runner.slot import prepare as make_ready
 from perfgate.runner.slot import run_once as become
 from perfgate.serving.engine.environments import build_arm
-
-FILE = click.Path(path_type=Path)
 
 
 @click.group()

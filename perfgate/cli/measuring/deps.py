@@ -12,9 +12,9 @@ import click
 from perfgate.bisection.guard import Guard
 from perfgate.bisection.packages import PackageStore, list_bumps, read_bumps, read_lock, require_base
 from perfgate.cli.measuring.bisect import COMMANDED, SEARCHED, SERVED, check_search, plan_search, run_search
+from perfgate.cli.output import FILE
 from perfgate.cli.sections import SectionCommand, add_options, option_of
 
-FILE = click.Path(path_type=Path)
 _search_option = option_of("The search")
 _SUBJECT = (
     _search_option("--engine", default=sys.executable, metavar="PYTHON", help="Python that BASE was installed into."),

@@ -1,6 +1,6 @@
 """Losses that a maintainer accepted: records on the pull request, each bound to a commit, a machine, a metric and a size.
 
-A record is a comment of perfgate's own, so GitHub keeps who wrote the command, when, and every edit. It excuses exactly what it
+A record is a comment of perfgate's own, so GitHub keeps who wrote the command, when, and every edit. It covers exactly what it
 names: the same loss of the same commit reads `accepted`, a larger one or one of another metric is a regression again.
 """
 

@@ -33,6 +33,9 @@ MAX_HISTORY = 10
 OVERHEAD = 4_700
 """Characters of a section at most that are neither its body nor the history that is shown: its state, heading and fold."""
 
+DEPTH_OF_FOLDS = 3
+"""A fold of a report, in that of its scenario, in that of the scenarios that are only counted."""
+
 CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
 _BEGIN = "<!-- perfgate:section -->"
 _SECTION = re.compile(r"\n(?P<body>.*?)^<!-- perfgate:end (?P<state>\{[^\n]*\}) -->$", re.DOTALL | re.MULTILINE)
@@ -194,10 +197,10 @@ def cut(body: str, most: int) -> str:
     """Shorten markdown to `most` characters at the end of a line, closing what is open there."""
     if len(body) <= most:
         return body
-    closers = "\n```\n\n</details>\n\n"
+    closers = "\n```\n\n" + "</details>\n\n" * DEPTH_OF_FOLDS
     kept = body[: max(most - len(CUT) - len(closers), 0)].rpartition("\n")[0]
     fence = "\n```" if len(re.findall(r"^```", kept, re.MULTILINE)) % 2 else ""
-    fold = "\n\n</details>" if kept.count("<details>") > kept.count("</details>") else ""
+    fold = "\n\n</details>" * (kept.count("<details>") - kept.count("</details>"))
     return f"{kept}{fence}{fold}\n\n{CUT}"
 
 

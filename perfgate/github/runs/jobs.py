@@ -21,13 +21,6 @@ RUNNER = "perfgate-"
 JOB = re.compile(rf"(?:.* / )?bench (?P<hardware>{NAME}) (?P<scenario>{NAME})")
 
 
-def read_runners(github: GitHub, repository: str, run_id: int, run_attempt: int) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """What GitHub says of a run, and the names of the runners that its jobs ran on."""
-    place = f"/repos/{repository}/actions/runs/{run_id}"
-    jobs = github.list_all(f"{place}/attempts/{run_attempt}/jobs")
-    return github.get(place), tuple(str(job.get("runner_name")) for job in jobs)
-
-
 Jobs = Mapping[str, Mapping[str, Any]]
 """A run's jobs by their names without the name of a calling job, each as its last attempt left it."""
 

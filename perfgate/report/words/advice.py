@@ -110,7 +110,7 @@ def _list_diagnoses(
 ) -> Iterator[Command]:
     lost = next((one.judgement for one in families if one.judgement.outcome is Outcome.REGRESSION), None)
     if session.source and is_profiled:
-        yield Command(line=write_command("profile", session.source), purpose="which kernels take longer")
+        yield Command(line=write_command("profile", session.source), purpose="kernel by kernel")
     if session.source and lost is not None:
         yield Command(line=write_command("explain", session.source, lost.metric), purpose="why")
     words = ("--scenario", *search.scenario, "--budget", str(BISECT_MINUTES), "--out", "bisect")
@@ -126,11 +126,11 @@ def _list_keeps(session: Session, purpose: str, *options: str) -> Iterator[Comma
 def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
     """Name the metric that blocks, and the cheapest thing that settles it."""
     commands = tuple(_list_outlooks(verdict, session))
-    doubtful = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
-    if not doubtful:
+    undecided = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]
+    if not undecided:
         return Advice(sentence="measure A/B blocks: this evidence decides nothing.", commands=commands)
     offset = float(verdict.policy.get("usual_offset_log", 0.0))
-    needs = [(_count_needed(one.judgement, verdict.blocks, offset), wording.title(one.judgement)) for one in doubtful]
+    needs = [(_count_needed(one.judgement, verdict.blocks, offset), wording.title(one.judgement)) for one in undecided]
     most, title = max(needs, key=lambda need: need[0] or AFFORDABLE_BLOCKS**2)
     if most is None or most > AFFORDABLE_BLOCKS:
         count = "no number of blocks settles" if most is None else f"only about {most} blocks settle"

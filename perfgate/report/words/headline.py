@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from perfgate.core import Judgement, Outcome, Verdict, combine_outcomes
 from perfgate.report.words import wording
 from perfgate.report.words.families import Family
-from perfgate.verdict.counters import describe_count
+from perfgate.verdict.counters import COUNTERS, describe_count
 
 TOP = 3
 """The depth of the heading of a comment on one scenario."""
@@ -25,6 +25,7 @@ class Headline:
     """What a verdict says in one line, in pieces that are not escaped yet.
 
     `finding` is the metric that decided, with its numbers and the line that it was held against, or why a session is void.
+    `gist` is that metric with its change alone; empty where no metric decided.
     `other_losses` are the other gating metrics that were lost, `shown_losses` those that do not gate. `slower_layers` counts
     the MoE layers timed beside the session that became slower, `lost_counts` are counters that were lost beside it.
     """
@@ -33,6 +34,7 @@ class Headline:
     scenario: str
     is_uncalibrated: bool
     finding: str
+    gist: str = ""
     other_losses: tuple[str, ...] = ()
     shown_losses: tuple[str, ...] = ()
     slower_layers: int = 0
@@ -50,6 +52,10 @@ class Headline:
         """
         named = f" {clean(self.scenario)}" if is_named else ""
         return f"{self.answer}{named}: {self.write_finding(clean, is_alone=is_alone)}"
+
+    def write_gist(self, clean: Callable[[str], str]) -> str:
+        """Write the outcome, the scenario and what decided in a few words, over a fold that has the rest."""
+        return ": ".join(filter(None, (f"{self.answer} {clean(self.scenario)}", clean(self.gist))))
 
     def write_finding(self, clean: Callable[[str], str], *, is_alone: bool) -> str:
         """Write what stands behind the outcome."""
@@ -77,6 +83,7 @@ def build_headline(verdict: Verdict, families: Sequence[Family]) -> Headline:
         scenario=verdict.scenario,
         is_uncalibrated=verdict.uncalibrated and verdict.outcome is not Outcome.INVALID and not verdict.lost_counts,
         finding=_say_finding(verdict, families),
+        gist=_say_gist(verdict, families),
         other_losses=tuple(family.finding for family in gating[1:]),
         shown_losses=tuple(family.finding for family in lost if not family.judgement.gating),
         lost_counts=tuple(counted if gating else counted[1:]),
@@ -104,15 +111,34 @@ def write_heading(icon: str, words: str, depth: int = TOP) -> str:
 def _say_finding(verdict: Verdict, families: Sequence[Family]) -> str:
     if verdict.outcome is Outcome.INVALID:
         return wording.shorten(verdict.reasons[0], REASON_SHOWN) if verdict.reasons else verdict.outcome.sentence
-    gating = [family for family in families if family.judgement.gating]
-    deciding = [family for family in gating if family.judgement.outcome is verdict.outcome]
+    deciding = _list_deciding(verdict, families)
     if verdict.lost_counts and not deciding:
         return describe_count(verdict.lost_counts[0])
-    measured = [family for family in deciding or gating if family.judgement.change is not None]
+    first = _find_first(verdict, families)
+    return verdict.outcome.sentence if first is None else _FINDINGS[verdict.outcome](first, len(deciding))
+
+
+def _say_gist(verdict: Verdict, families: Sequence[Family]) -> str:
+    if verdict.lost_counts and not _list_deciding(verdict, families):
+        return COUNTERS[verdict.lost_counts[0].counter].title
+    first = _find_first(verdict, families)
+    if first is None or verdict.outcome is Outcome.INVALID:
+        return ""
+    told = "undecided" if verdict.outcome is Outcome.INCONCLUSIVE else wording.percent(first.judgement.change)
+    return f"{wording.title(first.judgement)} {told}"
+
+
+def _list_deciding(verdict: Verdict, families: Sequence[Family]) -> list[Family]:
+    return [family for family in families if family.judgement.gating and family.judgement.outcome is verdict.outcome]
+
+
+def _find_first(verdict: Verdict, families: Sequence[Family]) -> Family | None:
+    """The metric that a line shows: the worst of those that decided, of gains the largest; None where nothing was measured."""
+    gating = [family for family in families if family.judgement.gating]
+    measured = [family for family in _list_deciding(verdict, families) or gating if family.judgement.change is not None]
     if not measured:
-        return verdict.outcome.sentence
-    first = measured[-1] if verdict.outcome is Outcome.IMPROVED else measured[0]
-    return _FINDINGS[verdict.outcome](first, len(deciding))
+        return None
+    return measured[-1] if verdict.outcome is Outcome.IMPROVED else measured[0]
 
 
 def _say_loss(family: Family, _count: int) -> str:

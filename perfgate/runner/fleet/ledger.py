@@ -1,4 +1,4 @@
-"""Who ran what for how many GPU-minutes: one line a job, written by root when the job has ended, readable by everybody.
+"""Who ran what for how many GPU-minutes: one line a job, written by root when the job has ended, readable by all.
 
 The hook notes in the slot's folder which run the job belongs to, and a job can change that note. So root asks GitHub which job
 ran on the runner that the slot had registered; what GitHub does not confirm is written as unverified, on no account but

@@ -1,0 +1,133 @@
+"""`perfgate runner doctor`, `status` and `lock`: whether a machine is fit, and who holds its GPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from perfgate.cli.output import FILE, add_format_option
+from perfgate.errors import InputError, RunnerError, TelemetryError
+from perfgate.machine.lock import find_lock_folder
+from perfgate.machine.tools import Tool
+from perfgate.results.results import load_results
+from perfgate.results.writer import ResultWriter
+from perfgate.runner.gpus import read_gpus, read_kernel_log
+from perfgate.runner.health import Finding, Severity, find_severity, judge_health
+from perfgate.runner.settings import load_runner
+from perfgate.runner.slots import Held, Wish, hold
+from perfgate.runner.status import format_json, format_metrics, read_status
+
+# Not `readable`, which click takes for a condition: a slot's user may not read the log, and the doctor says so.
+LOG = click.Path(path_type=Path, readable=False)
+KERNEL_LOG = click.option("--kernel-log", type=LOG, default=Path("/dev/kmsg"), show_default=True, help="Where XIDs are told.")
+_DCGM = Tool(timeout_s=1800.0, failed=RunnerError)
+
+
+@click.command()
+@click.option("--expect", metavar="LABEL", help="The machine that was asked for, for example h20.")
+@click.option("--deep", is_flag=True, help="Also run DCGM's diagnosis, some minutes.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@add_format_option
+@KERNEL_LOG
+@click.option("--note", type=FILE, metavar="RESULT_DIR", help="Write what is wrong into a result folder, which voids it.")
+def doctor(expect: str | None, *, deep: bool, as_json: bool, style: str, kernel_log: Path, note: Path | None) -> int:
+    """Say whether this machine is fit to measure.
+
+    Exit code: 0 fit, 10 busy, 20 degraded (heat, power brake, links), 30 broken (ECC, remapping, XID), 40 another machine.
+    """
+    log = read_kernel_log(kernel_log)
+    try:
+        readings = read_gpus()
+        findings = judge_health(readings, expected=expect, kernel_log=log or "")
+    except (RunnerError, TelemetryError) as error:
+        readings, findings = (), (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
+    findings = (*findings, *(diagnose() if deep else ()))
+    if as_json or style == "json":
+        click.echo(format_json({"severity": int(find_severity(findings)), "findings": findings, "readings": readings}))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.severity.name.lower()}: {finding.where}: {finding.message}")
+        labels = ", ".join(sorted({one.label for one in readings})) or "none"
+        unread = "" if log is not None else "; the kernel's log may not be read, so XID errors were not looked for"
+        click.echo(f"{len(readings)} GPU(s) ({labels}), {len(findings)} finding(s){unread}")
+    if note is not None:
+        add_note(note, findings)
+    return int(find_severity(findings))
+
+
+def diagnose() -> tuple[Finding, ...]:
+    """Run DCGM's second level, which loads every GPU for a moment; it must not run beside a measurement."""
+    try:
+        _DCGM.call(["dcgmi", "diag", "-r", "2"], name="DCGM's diagnosis")
+    except InputError:
+        message = "dcgmi is not installed, so nothing was looked at in depth; install datacenter-gpu-manager"
+        return (Finding(severity=Severity.DEGRADED, where="host", message=message),)
+    except RunnerError as error:
+        return (Finding(severity=Severity.BROKEN, where="host", message=str(error)),)
+    return ()
+
+
+def add_note(folder: Path, findings: tuple[Finding, ...]) -> None:
+    """Void the session in `folder` for each finding: what was measured on a sick machine says nothing of a change."""
+    _, session = load_results(folder)
+    last_s = max((window.ended_s for window in session.windows), default=0.0)
+    writer = ResultWriter(folder)
+    for finding in findings:
+        writer.add_problem(f"after the run, {finding.where}: {finding.message}", last_s)
+
+
+@click.command()
+@KERNEL_LOG
+@click.option("--json", "style", flag_value="json", default=True, help="One JSON object (default).")
+@click.option("--prometheus", "style", flag_value="prometheus", help="Prometheus's text format, for a textfile collector.")
+def status(kernel_log: Path, style: str) -> int:
+    """Say whether this machine would take a job, and why not."""
+    found = read_status(load_runner(), read_kernel_log(kernel_log) or "")
+    click.echo(format_metrics(found) if style == "prometheus" else format_json(found), nl=style == "json")
+    return 0
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--gpus", type=click.IntRange(min=1), default=1, show_default=True, help="How many GPUs the command needs.")
+@click.option("--exclusive", is_flag=True, help="The whole host, with no other job beside.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=3600.0, show_default=True, help="Seconds to wait."
+)
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+def lock(gpus: int, *, exclusive: bool, timeout_s: float, words: tuple[str, ...]) -> int:
+    """Run COMMAND while holding a GPU of this machine, which it finds in CUDA_VISIBLE_DEVICES. The exit code is its own.
+
+    Exit code 3 when nothing is free in time. The locks stay with the command when this process dies before it.
+    """
+    devices = tuple(reading.uuid for reading in read_gpus())
+    # Without a GPU a session measures on the cores, which are all of one machine.
+    wish = Wish(devices=devices, count=gpus, is_exclusive=exclusive or not devices, timeout_s=timeout_s)
+    with hold(wish, find_lock_folder()) as held:
+        return run_locked(words, replace(wish, devices=held.devices), held)
+
+
+def run_locked(words: tuple[str, ...], wish: Wish, held: Held) -> int:
+    """Run a command that inherits the locks, passing on the signals that ask it to end."""
+    environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": ",".join(wish.devices)} if wish.devices else {})}
+    try:
+        process = subprocess.Popen(words, env=environment, pass_fds=held.files)
+    except OSError as error:
+        raise InputError(f"{words[0]}: cannot be run ({error.strerror})") from None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        del frame
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code
