@@ -207,6 +207,11 @@ class Session:
     expert_use: Mapping[Arm, ExpertUse] = field(default_factory=dict)
     is_handed_over: bool = False
 
+    @property
+    def gpus(self) -> int:
+        """By how many its machine time is multiplied: the GPUs that it held, 1 on a CPU."""
+        return max((fingerprint.gpus for fingerprint in self.fingerprints.values()), default=1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellEvidence:
