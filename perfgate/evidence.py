@@ -65,6 +65,9 @@ class Answers:
 
 TraceKind = Literal["kernel", "operator"]
 
+TracedLayer = Literal["MoE", "attention", "norms", "dense products", "communication", "the rest"]
+"""What a step's time was spent in; "the rest" is sampling, copies and what no layer is known of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTime:
@@ -76,10 +79,14 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTrace:
-    """Time by name. `kind` is "kernel" where anything ran on a GPU: the operators that launched it are then left out."""
+    """Time by name. `kind` is "kernel" where anything ran on a GPU: the operators that launched it are then left out.
+
+    `layers` are the same microseconds by the kind of layer that they were spent in.
+    """
 
     kind: TraceKind
     spent: Mapping[str, KernelTime]
+    layers: Mapping[TracedLayer, float] = field(default_factory=dict)
 
     @property
     def total_us(self) -> float:
