@@ -95,7 +95,9 @@ def _run(task: Task, folder: Path) -> Done:
     begun = time.monotonic()
     environment = _build_environment(folder, task.width)
     code, said = (_run_on_terminal if task.width else _run_in_pipe)(task.command, folder, environment)
-    return Done(code=code, said=said.replace(str(folder.parent), "TMP"), took_s=time.monotonic() - begun)
+    return Done(
+        code=code, said=said.replace(str(folder.parent), "TMP").replace(str(ROOT), "CHECKOUT"), took_s=time.monotonic() - begun
+    )
 
 
 def _run_in_pipe(command: str, folder: Path, environment: dict[str, str]) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from perfgate_moe.engines.sglang_layer import FIRST, LAST
 from perfgate_moe.errors import NotApplicableError
-from perfgate_moe.layer.problem import SCALE_BLOCK, MicroScales, Problem
+from perfgate_moe.layer.problem import SCALE_BLOCK, BlockScales, MicroScales, Problem
 from perfgate_moe.layer.reference import decode, scale_micro, unpack_pairs
 from perfgate_moe.layer.tiles import TilePlan, Tiles
 
@@ -82,6 +82,9 @@ def _require_covered(problem: Problem) -> None:
         raise NotApplicableError("SGLang's Triton layer computes in 16 bits only")
     if isinstance(problem.scales, MicroScales):
         raise NotApplicableError("SGLang's Triton layer has 4-bit weights widened when they are loaded")
+    is_whole = problem.hidden_size % SCALE_BLOCK == problem.intermediate_size % SCALE_BLOCK == 0
+    if isinstance(problem.scales, BlockScales) and not is_whole:
+        raise NotApplicableError(f"SGLang rounds activations in whole groups of {SCALE_BLOCK} columns only")
     if not problem.tokens:
         raise NotApplicableError("SGLang does not launch the layer without tokens")
 

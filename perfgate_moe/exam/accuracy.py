@@ -52,10 +52,15 @@ class Tolerance:
 # Rounding to nearest costs 2^-9 (bf16) or 2^-12 (fp16) per stored intermediate at worst; three roundings on the way
 # (intermediate, slot, answer) add in quadrature. The limits sit between what the staged reference shows over the matrix and
 # what a kernel that accumulates in its storage type shows: tests/kernels/test_mutants.py holds them from both sides.
-# Rounding activations to 8 bits has steps of 6 %: a sum that is right to 2^-13 still moves an intermediate value over the edge
-# of one now and then, or the peak of its group, and every edge counts. Kernels that round the intermediate straight from
-# float32 differ from those that store it in 16 bits first by 0.7 to 1.5 %; both are sound. A scale taken from the wrong place,
-# or for a whole token instead of a group, moves the answer by 4 % and more.
+# An 8-bit code is 1/16 to 1/8 of its value away from the next, s = 0.09 in the mean. A value that a sound layer moves by a
+# share d crosses to the next code with probability d / s, and is then off by s: its mean square is d * s, and the answer's
+# relative error sqrt(d * s), however small d is. Rows of gate and up that are stored in bfloat16 between two kernels, as
+# SGLang's are and the oracle's are not, move the product and the peak of its group by d = 0.26 % in the mean: 1.5 %, and more
+# where few values carry the answer. On an H200 SGLang's layer shows up to 2.2 % in 48 cases; a fifth is left. One scale
+# for a token, and activations that are not rounded at all, move it by 4.4 % and more. An angle is half the square of the
+# relative error. The worst element does not follow from the mean: a row that one value carries moves by 1/8 at most, when that
+# value crosses, and the largest of its 7,168 elements is sqrt(2 ln 7168) = 4.2 times as far off: 0.53. The H200 shows 0.334 in
+# 59 million elements.
 # Gains are judged in layers of WIDE columns and ROWS tokens. There layers that round as separate kernels do, SGLang's places
 # included, show row gains up to 3.6e-4 and gains up to 9e-5 in bfloat16 over three seeds of three shapes and three kinds of
 # data; router weights rounded to bfloat16 show a row gain of 1.4e-3, and alpha in bfloat16 a gain of 5e-4 on data=flat.
@@ -64,7 +69,7 @@ TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
         "float32": Tolerance(relative=4e-6, angle=1e-11, worst_element=4e-5),
         "float16": Tolerance(relative=5e-4, angle=1.25e-7, worst_element=6e-3, row_gain=9e-5, gain=3.1e-5),
         "bfloat16": Tolerance(relative=4.2e-3, angle=8.9e-6, worst_element=4e-2, row_gain=7e-4, gain=2.5e-4),
-        "fp8": Tolerance(relative=2e-2, angle=2e-4, worst_element=0.25),
+        "fp8": Tolerance(relative=2.7e-2, angle=3.6e-4, worst_element=0.5),
     },
 )
 

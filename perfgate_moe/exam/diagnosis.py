@@ -18,6 +18,9 @@ from perfgate_moe.exam.mutants import MUTANTS, Mutant
 MOST_WRONG, MOST_RIGHT = 8, 4
 """How many wrong cases a mistake is compared in, the smallest first, and how many in which the kernel is right."""
 
+MOST_WEIGHTS = 1 << 24
+"""E * H * I of the largest layer that is compared along with others."""
+
 LEAST_EXPLAINED = 0.5
 """The share of the wrong answers that a mistake must give, to be named."""
 
@@ -46,8 +49,10 @@ def diagnose(implementation: Implementation, wrong: Sequence[LayerCase], right: 
 
 
 def _pick(cases: Sequence[LayerCase], most: int) -> list[LayerCase]:
-    """The cheapest cases."""
-    return sorted(cases, key=lambda case: case.E * case.H * case.I + case.M * case.k * case.H)[:most]
+    """The cheapest cases; of layers of real models, which take every mistake seconds, one where there is no other."""
+    ordered = sorted(cases, key=lambda case: case.E * case.H * case.I + case.M * case.k * case.H)
+    small = [case for case in ordered if case.E * case.H * case.I <= MOST_WEIGHTS]
+    return small[:most] or ordered[:1]
 
 
 def _answer(implementation: Implementation, exam: PreparedCase) -> Tensor | None:

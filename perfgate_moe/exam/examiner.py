@@ -2,7 +2,8 @@
 
 Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads one JSON request and prints one JSON line a case:
 its text as `case`, and `not_covered` or `problems` with `share`, the largest error as a share of what it may be, and
-`error`, the relative one, and `told`, the line for people. Needs torch alone.
+`error`, the relative one, and `told`, the line for people; `asked_s` is how long inputs and oracle took, `answered_s` the
+implementation with what it compiled and the comparison. Needs torch alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from time import monotonic
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ import torch
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.exam.accuracy import TOLERANCES
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.exam.conformance import CaseReport, check, prepare
+from perfgate_moe.exam.conformance import CaseReport, PreparedCase, check, prepare
 from perfgate_moe.exam.implementations import Implementation, find
 
 READY = {"ready": True}
@@ -31,15 +33,26 @@ BROKEN_DEVICE = 75
 
 def examine(implementation: Implementation, cases: Iterable[LayerCase], device: str) -> Iterator[dict[str, Any]]:
     """Answer each case, as a dictionary of JSON values."""
-    for case in cases:
-        try:
-            report = check(implementation, prepare(case, device))
-        except NotApplicableError as reason:
-            yield {"case": str(case), "not_covered": str(reason)}
-            continue
-        error = 0.0 if report.errors is None else report.errors.relative
-        known = {"problems": list(report.problems), "share": find_share(report), "error": error}
-        yield {"case": str(case), **known, "told": str(report)}
+    yield from (_ask(implementation, case, device) for case in cases)
+
+
+def _ask(implementation: Implementation, case: LayerCase, device: str) -> dict[str, Any]:
+    """One answer with its times; a case's tensors go before the next is built."""
+    begun = monotonic()
+    exam = prepare(case, device)
+    asked = monotonic()
+    answer = _answer(implementation, exam)
+    return {"case": str(case), **answer, "asked_s": asked - begun, "answered_s": monotonic() - asked}
+
+
+def _answer(implementation: Implementation, exam: PreparedCase) -> dict[str, Any]:
+    """What an implementation makes of a case."""
+    try:
+        report = check(implementation, exam)
+    except NotApplicableError as reason:
+        return {"not_covered": str(reason)}
+    error = 0.0 if report.errors is None else report.errors.relative
+    return {"problems": list(report.problems), "share": find_share(report), "error": error, "told": str(report)}
 
 
 def find_share(report: CaseReport) -> float:

@@ -7,7 +7,7 @@ import torch
 
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.conformance import prepare
-from perfgate_moe.exam.diagnosis import diagnose, locate
+from perfgate_moe.exam.diagnosis import _pick, diagnose, locate
 from perfgate_moe.exam.implementations import Implementation
 from perfgate_moe.layer import reference
 from perfgate_moe.layer.reference import Steps, layer
@@ -84,6 +84,13 @@ def test_diagnose__a_kernel_that_raises_everywhere(monkeypatch):
         raise RuntimeError(problem.tokens)
 
     assert diagnose(implement(monkeypatch, raising), CASES, (), "cpu") == ""
+
+
+def test_pick__of_large_layers_one_and_only_where_no_small_one_is():
+    large = [LayerCase(E=256, k=8, H=7168, I=256, M=count, dtype="bfloat16") for count in (8200, 64)]
+
+    assert _pick([*large, *CASES], 3) == [CASES[0], CASES[1], CASES[2]]
+    assert _pick(large, 3) == [large[1]]
 
 
 def test_locate__rows_that_do_not_follow_one_another():

@@ -120,6 +120,22 @@ def test_check_command__vllm_says_what_it_does_not_cover(case, reason):
     assert "0 of 0 cases sound, 1 not covered by vllm" in done.output
 
 
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("E=4,k=2,H=320,I=384,M=3,dtype=bfloat16,quant=fp8", "whole groups of 128 columns"),
+        ("E=4,k=2,H=256,I=200,M=3,dtype=bfloat16,quant=fp8", "whole groups of 128 columns"),
+        ("E=4,k=2,H=64,I=64,M=3", "16 bits only"),
+    ],
+)
+def test_check_command__sglang_says_what_it_does_not_cover(case, reason):
+    done = run("check", "--impl", "sglang", "--case", case)
+
+    assert done.return_value == 1
+    assert reason in done.output
+    assert "0 of 0 cases sound, 1 not covered by sglang" in done.output
+
+
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is here: there is nothing to say")
 def test_check_command__vllm_is_not_installed():
     done = run("check", "--impl", "vllm", "--case", "E=4,k=2,H=64,I=64,M=3,dtype=bfloat16")

@@ -42,6 +42,8 @@ def check_implementation(
 ) -> int:
     """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong.
 
+    A line begins with the seconds that inputs and oracle took, and the implementation with what it compiled.
+
     Wrong answers are compared with those of known mistakes, and the mistake that explains them is named.
     """
     require_torch()
@@ -56,7 +58,7 @@ def check_implementation(
     found = []
     for answer in examine(implementation, choose_cases(texts, matrix), device):
         found.append(read_answer(answer))
-        click.echo(f"{answer['case']}: {answer.get('told') or 'not covered: ' + answer['not_covered']}", err=is_quiet)
+        click.echo(describe_answer(answer), err=is_quiet)
     diagnosis = explain(implementation, found, device)
     report = KernelReport(implementation=implementation.name, device=device, cases=tuple(found), diagnosis=diagnosis)
     if page is not None:
@@ -64,6 +66,12 @@ def check_implementation(
         write_file(render_page(build_kernel_page(report)), page, "--page ")
     tell(report, style)
     return 1 if report.wrong or not report.sound else 0
+
+
+def describe_answer(answer: dict[str, Any]) -> str:
+    """One line: what came of a case, behind the seconds that its inputs and oracle took, and the implementation."""
+    told = answer.get("told") or f"not covered: {answer['not_covered']}"
+    return f"{answer['asked_s']:6.2f} + {answer['answered_s']:6.2f} s {answer['case']}: {told}"
 
 
 def read_answer(answer: dict[str, Any]) -> KernelCase:
