@@ -10,7 +10,7 @@ import pytest
 from perfgate.cli import main
 from perfgate.gate.baseline_files import save_baseline
 from perfgate.verdict.baselines import compute_checksum
-from tests.fakes.recorded import AGAIN, BASELINE, EQUAL, ROOT, SLOWER
+from tests.fakes.recorded import AGAIN, BASELINE, BESIDE, EQUAL, ROOT, SLOWER
 from tests.rule.test_power import make_baseline
 
 
@@ -163,7 +163,7 @@ def test_command__a_baseline_of_a_scenario_that_does_not_ship(capsys, tmp_path):
     assert run(capsys, "--baseline", stored, "--scenario", scenario)[0] == 0
 
 
-STORED = [str(EQUAL), str(AGAIN)]
+STORED = [str(BESIDE), str(AGAIN)]
 
 
 def test_command__designs_from_stored_sessions(capsys):

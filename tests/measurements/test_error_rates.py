@@ -588,7 +588,7 @@ def test_write_page__is_the_page_that_is_published():
 def test_published_page__its_commands_name_folders_that_are_there():
     named = re.findall(r"--(?:from|injected) (\S+/routed/\S+)", render.PAGE.read_text())
 
-    assert len(named) == 6
+    assert len(named) == 9
     assert [folder for folder in named if not (ROOT / folder / "session.json").exists()] == []
 
 

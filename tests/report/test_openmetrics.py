@@ -17,7 +17,7 @@ from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import FAMILIES, ExportedSession, format_openmetrics, read_begun
 from perfgate.results.readings import READINGS
 from perfgate.verdict.case import Case
-from tests.fakes.recorded import AGAIN, EQUAL
+from tests.fakes.recorded import AGAIN, BESIDE
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "perfgate.json").read_text())
@@ -192,7 +192,7 @@ def test_command__writes_openmetrics(tmp_path, capsys):
 
 def test_command__the_measured_sessions_of_one_host(tmp_path, capsys):
     """They began in the same second, each on a GPU of its own."""
-    folders = [EQUAL, AGAIN]
+    folders = [BESIDE, AGAIN]
     target = tmp_path / "perfgate.om"
 
     code = main(["export", *map(str, folders), "--openmetrics", str(target)])
