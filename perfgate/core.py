@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -171,6 +172,12 @@ class Fingerprint:
     def hardware(self) -> str:
         """The folder name under `baselines/` that holds baselines for this hardware."""
         return self.facts["hardware"]
+
+    @property
+    def gpus(self) -> int:
+        """Over how many GPUs the server was spread: the fact `gpus`, which is missing where it was one, or none."""
+        told = self.facts.get("gpus", "")
+        return int(told) if re.fullmatch(r"[1-9]\d{0,3}", told, re.ASCII) else 1
 
     def differences(self, other: Fingerprint) -> tuple[FactDifference, ...]:
         """Return each fact that differs, in the order of the keys; "absent" stands for a value that one of the two lacks."""

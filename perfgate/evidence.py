@@ -65,6 +65,9 @@ class Answers:
 
 TraceKind = Literal["kernel", "operator"]
 
+TracedLayer = Literal["MoE", "attention", "norms", "dense products", "communication", "the rest"]
+"""What a step's time was spent in; "the rest" is sampling, copies and what no layer is known of."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTime:
@@ -76,10 +79,14 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTrace:
-    """Time by name. `kind` is "kernel" where anything ran on a GPU: the operators that launched it are then left out."""
+    """Time by name. `kind` is "kernel" where anything ran on a GPU: the operators that launched it are then left out.
+
+    `layers` are the same microseconds by the kind of layer that they were spent in.
+    """
 
     kind: TraceKind
     spent: Mapping[str, KernelTime]
+    layers: Mapping[TracedLayer, float] = field(default_factory=dict)
 
     @property
     def total_us(self) -> float:
@@ -199,6 +206,11 @@ class Session:
     seen: Seen | None = None
     expert_use: Mapping[Arm, ExpertUse] = field(default_factory=dict)
     is_handed_over: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """By how many its machine time is multiplied: the GPUs that it held, 1 on a CPU."""
+        return max((fingerprint.gpus for fingerprint in self.fingerprints.values()), default=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

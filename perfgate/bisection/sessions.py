@@ -95,4 +95,4 @@ def read_result(folder: Path) -> TrialResult:
     }
     if not metrics:
         raise VoidError(f"{folder}: no whole block was measured")
-    return TrialResult(metrics=metrics, minutes=session.timing.took_s / 60 if session.timing else 0.0)
+    return TrialResult(metrics=metrics, minutes=session.timing.took_s * session.gpus / 60 if session.timing else 0.0)

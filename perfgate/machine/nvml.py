@@ -125,7 +125,7 @@ class GpuMonitor:
         """Ask each device once for everything, to learn what it cannot tell; `stack` holds NVML open."""
         self._nvml = nvml
         self._stack = stack
-        self._devices = tuple(_find(nvml, device) for device in devices)
+        self._devices = tuple(find_device(nvml, device) for device in devices)
         readers = {**_READERS, "reasons": _read_reasons, PROCESSES: _read_pids}
         self.unsupported = frozenset(name for name, read in readers.items() if not self._can(read))
 
@@ -207,7 +207,8 @@ def find_uuids(devices: Sequence[str]) -> tuple[str, ...] | None:
         monitor.close()
 
 
-def _find(nvml: Any, device: str) -> Any:
+def find_device(nvml: Any, device: str) -> Any:
+    """The device that an index or a UUID names."""
     return nvml.nvmlDeviceGetHandleByIndex(int(device)) if device.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(device)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelTime, KernelTrace, TraceKind
+from perfgate.evidence import KernelTime, KernelTrace, TracedLayer, TraceKind
+from perfgate.readers.traced_layers import sum_layers
 
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 _OPERATORS = {"cpu_op"}
@@ -31,11 +32,17 @@ def read_traces(paths: Iterable[Path]) -> KernelTrace:
     kind: TraceKind = "kernel" if any(trace.kind == "kernel" for trace in traces) else "operator"
     times: defaultdict[str, float] = defaultdict(float)
     counts: defaultdict[str, int] = defaultdict(int)
+    layers: Counter[TracedLayer] = Counter()
     for trace in traces:
         for name, spent in trace.spent.items() if trace.kind == kind else ():
             times[name] += spent.time_us
             counts[name] += spent.count
-    return KernelTrace(kind=kind, spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times})
+        layers.update(trace.layers if trace.kind == kind else {})
+    return KernelTrace(
+        kind=kind,
+        spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times},
+        layers=layers,
+    )
 
 
 def read_trace(path: Path) -> KernelTrace:
@@ -54,7 +61,18 @@ def read_trace(path: Path) -> KernelTrace:
     return KernelTrace(
         kind="kernel" if kernels else "operator",
         spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times},
+        layers=sum_layers(_list_streams(own)),
     )
+
+
+def _list_streams(own: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[str, float]]]:
+    """Names and times of each stream or thread, in the order in which they ran."""
+    streams: defaultdict[object, list[tuple[dict[str, Any], float]]] = defaultdict(list)
+    for event, time_us in own:
+        streams[str(event.get("pid")), str(event.get("tid"))].append((event, time_us))
+    for events in streams.values():
+        events.sort(key=lambda one: one[0]["ts"])
+        yield [(str(event.get("name")), time_us) for event, time_us in events]
 
 
 def _list_events(path: Path) -> Iterator[dict[str, Any]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from perfgate.errors import RunnerError
+from perfgate.machine.links import list_link_states
 from perfgate.machine.nvml import ask, open_nvml, read_visible
 from perfgate.runner.health import Reading
 from perfgate.runner.setup.host import Board
@@ -111,8 +111,7 @@ def _text(value: str | bytes) -> str:
 
 def _count_links_down(nvml: Any, device: Any) -> int | None:
     """Count inactive NVLinks. A board on which none is active has none, or stands alone; that is no fault."""
-    states = [ask(partial(nvml.nvmlDeviceGetNvLinkState, device, link)) for link in range(nvml.NVML_NVLINK_MAX_LINKS)]
-    known = [state == nvml.NVML_FEATURE_ENABLED for state in states if state is not None]
+    known = list_link_states(nvml, device)
     return known.count(False) if any(known) else None
 
 

@@ -91,13 +91,17 @@ class SelectionTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedScenario:
-    """A scenario that is to be measured: so many blocks of it, as the minutes allow, and why."""
+    """A scenario that is to be measured: so many blocks of it, as the minutes allow, and why.
+
+    `minutes` are those of the clock; `gpus` are held all the while, 0 on a CPU.
+    """
 
     scenario: str
     blocks: int
     minutes: float
     is_reckoned: bool
     reason: str
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,11 @@ class Selection:
     def total_minutes(self) -> float:
         """What all of it takes."""
         return sum(one.minutes for one in self.selected)
+
+    @property
+    def gpu_minutes(self) -> float:
+        """The same of each GPU that is held; 0 on a CPU."""
+        return sum(one.minutes * one.gpus for one in self.selected)
 
 
 def read_table(path: Path | None = None) -> SelectionTable:
@@ -236,6 +245,7 @@ def _describe_selected(table: SelectionTable, model: str, load: str, blocks: int
         minutes=round(price.block_s * blocks / 60, 1),
         is_reckoned=model not in price.measured,
         reason=reason,
+        gpus=load_scenario(name_scenario(model, load)).server.gpus,
     )
 
 

@@ -87,6 +87,7 @@ def read_cost(sessions: Sequence[Session]) -> Cost:
         start_s=median(rest) / len(Arm),
         window_s=median(window.ended_s - window.begun_s for window in measured),
         warmups=round(fmean(_count_warmups(sessions))),
+        gpus=max(session.gpus for session in sessions),
     )
 
 

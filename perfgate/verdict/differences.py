@@ -5,7 +5,10 @@ from __future__ import annotations
 from perfgate.core import ABSENT, FactDifference, Fingerprint
 from perfgate.engines.table import PACKAGES
 
-HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy")
+LINK_FACTS = ("gpus", "link")
+"""Facts of a server over several GPUs: how many, and how they are linked. One on a single GPU has none of them."""
+
+HARDWARE_FACTS = ("hardware", "gpu", "gpu_memory_gib", "clock_policy", *LINK_FACTS)
 """Facts of the machine. A stored baseline needs all of them to be equal; the two arms of a comparison too."""
 
 HOST_FACTS = ("cpu", "cores")
@@ -13,7 +16,7 @@ HOST_FACTS = ("cpu", "cores")
 what serves, and its facts are hardware.
 """
 
-SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", *PACKAGES, "transformers", "numpy", "os", "kernel", "python")
+SOFTWARE_FACTS = ("driver", "cuda", "torch", "triton", "nccl", *PACKAGES, "transformers", "numpy", "os", "kernel", "python")
 """Facts of what runs on it. The two arms may differ in them only where the pull request changes them."""
 
 
@@ -21,6 +24,11 @@ def hardware_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDi
     """Return each fact of what serves that differs, with both values: of the GPU, or of a machine that has none."""
     facts = HARDWARE_FACTS if _have_gpu(mine, theirs) else (*HARDWARE_FACTS, *HOST_FACTS)
     return _only(mine, facts).differences(_only(theirs, facts))
+
+
+def link_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:
+    """Return each fact that differs of how many GPUs a server is spread over and how they are linked, with both values."""
+    return _only(mine, LINK_FACTS).differences(_only(theirs, LINK_FACTS))
 
 
 def host_differences(mine: Fingerprint, theirs: Fingerprint) -> tuple[FactDifference, ...]:

@@ -61,7 +61,10 @@ class Design(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rule as it applies to one session. `not_gating` maps each metric that is shown without gating to the reason."""
+    """The rule as it applies to one session. `not_gating` maps each metric that is shown without gating to the reason.
+
+    `stored` is the machine of the baseline that lies there for it, whether its noise is used or not.
+    """
 
     scenario: Scenario
     plan: LookPlan
@@ -73,6 +76,7 @@ class Policy:
     not_gating: Mapping[str, str]
     warnings: tuple[str, ...]
     checksum: str
+    stored: Fingerprint | None = None
 
     @property
     def gated(self) -> tuple[str, ...]:
@@ -93,7 +97,7 @@ class Policy:
     def limits(self) -> AdmissionLimits:
         """What evidence must satisfy before it is judged."""
         deviations = {name: noise.components.window.variance**0.5 for name, noise in self.noise.items()}
-        return AdmissionLimits(scenario=self.scenario, gated=self.gated, noise=deviations)
+        return AdmissionLimits(scenario=self.scenario, gated=self.gated, noise=deviations, stored=self.stored)
 
     @property
     def calibrated_blocks(self) -> int:
@@ -208,6 +212,7 @@ def fix_policy(session: Session, scenario: Scenario, baseline: Baseline | None) 
             *(f"{name} is not in the baseline: judged by this session's own noise" for name in missing),
         ),
         checksum=(baseline.checksum or "unsaved") if baseline is not None and usable else "none",
+        stored=None if baseline is None else baseline.fingerprint,
     )
 
 

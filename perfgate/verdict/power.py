@@ -25,17 +25,18 @@ REQUEST_CHOICES = (0.5, 1.0, 2.0, 4.0)
 class Cost:
     """What a measurement takes: seconds for a start until it is warm, seconds for a window of the scenario's own length.
 
-    `warmups` windows of each start are measured and thrown away.
+    `warmups` windows of each start are measured and thrown away. A server takes `gpus`.
     """
 
     start_s: float = 45.0
     window_s: float = 9.0
     warmups: int = 2
+    gpus: int = 1
 
     def minutes(self, design: SampleSize) -> float:
         """GPU-minutes of all blocks of `design`, one arm after the other."""
         windows_s = (self.warmups + design.windows) * self.window_s * design.request_ratio
-        return design.blocks * 2 * (self.start_s + windows_s) / 60.0
+        return design.blocks * 2 * (self.start_s + windows_s) * self.gpus / 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from perfgate.github.comment.sections import build_section, render
 from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.settings import load_settings
+from tests.fakes.folders import add_profiles
 from tests.fakes.pull_requests import (
     BASE,
     HEAD,
@@ -209,6 +210,19 @@ def test_verdict__an_artifact_of_another_commit(tmp_path, capsys):
 
     assert run_verdict() == 3
     assert "subject.head_sha is" in capsys.readouterr().err
+
+
+def test_report__the_fold_names_kernel_and_layer_of_a_profile(server, tmp_path):
+    """Numbers cross with the names of the base's kernels and our words for layers; the candidate's own kernels are digests."""
+    set_run(server, pack(tmp_path, worse=0.08, change=add_profiles))
+    assert report(tmp_path, make_run()) == 0
+    (body,) = (one["body"] for one in server.get()["comments"])
+    _, fold = body.replace("\\", "").split("<summary>Where the time went</summary>")
+
+    assert "By layer, what differs most: MoE +112.0 us (306.0 to 418.0), dense products +2.0 us (0.0 to 2.0), attention" in fold
+    named = ("fused_moe_kernel", "moe_sum_reduce", "new kernel 2f4fd1be015d")
+    assert [name for name in named if f"| {name} |" not in fold] == []
+    assert "cutlass" not in body
 
 
 @pytest.mark.parametrize(("worse", "state"), [(0.0, "pass"), (0.2, "regression")])

@@ -28,6 +28,20 @@ def test_plan__reads_the_list_of_git_diff(capsys, monkeypatch):
     assert {one["scenario"] for one in found["unselected"] if one["is_wanted"]} >= {"gpt-oss-20b-shape-mxfp4-saturation"}
 
 
+def test_plan__what_takes_two_gpus_costs_twice_the_gpu_minutes(capsys):
+    model = ["--changed", PATH, "--model"]
+    assert main(["plan", *model, "gpt-oss-20b-shape-mxfp4-tp2", "--format", "json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["selected"]
+    said = []
+    for name in ("gpt-oss-20b-shape-mxfp4-tp2", "gpt-oss-20b-shape-mxfp4"):
+        assert main(["plan", *model, name]) == 0
+        said.append(capsys.readouterr().out)
+
+    assert (found["scenario"], found["gpus"]) == ("gpt-oss-20b-shape-mxfp4-tp2-mixed-c16", 2)
+    assert f"{found['minutes']:.1f} of 15 minutes, {2 * found['minutes']:.1f} GPU-minutes;" in said[0]
+    assert "GPU-minutes" not in said[1]
+
+
 def test_plan__table_of_ones_own_that_is_wrong(tmp_path, capsys):
     path = tmp_path / "mine.toml"
     path.write_text("always = 3\n")

@@ -33,6 +33,12 @@ def write_profiled(folder: Path) -> Path:
     """A regression that was measured on an H200, with made profiles of both arms."""
     shutil.copytree(SLOWER, folder)
     unpack(folder)
+    add_profiles(folder)
+    return folder
+
+
+def add_profiles(folder: Path) -> None:
+    """Profiles of both arms, taken in servers of their own after the verdict."""
     for start, (arm, kernels) in enumerate(KERNELS.items(), 5):
         trace = folder / "profiles" / f"start-{start:02d}" / "1.trace.json.gz"
         trace.parent.mkdir(parents=True)
@@ -43,7 +49,6 @@ def write_profiled(folder: Path) -> Path:
         ]
         trace.write_bytes(gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()))
         store_profile(folder, Profile(arm=arm, block=0, start=start, steps=4), [trace])
-    return folder
 
 
 def write_faster(folder: Path) -> Path:

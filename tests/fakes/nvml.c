@@ -51,7 +51,9 @@ int nvmlDeviceGetCount_v2(unsigned int *count) { *count = number("count", 1); re
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **device) { /* `only` is the one GPU that this user may see */
     *device = (void *)(size_t)(index + 1); return number("only", index) == index ? 0 : 4;
 }
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) { (void)uuid; *device = (void *)1; return 0; }
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+    *device = (void *)(size_t)((strncmp(uuid, "GPU-", 4) ? 0 : atoi(uuid + 4)) + 1); return 0;
+}
 int nvmlDeviceGetName(void *device, char *name, unsigned int length) {
     char rest[512];
     (void)device;
@@ -130,6 +132,12 @@ int nvmlDeviceGetTotalEccErrors(void *device, int type, int counter, unsigned lo
 int nvmlDeviceGetNvLinkState(void *device, unsigned int link, unsigned int *state) {
     unsigned int links = number("links", 18);
     (void)device; *state = link >= number("links_down", 0); return link < links ? 0 : 2;
+}
+int nvmlDeviceGetP2PStatus(void *one, void *other, int way, int *status) { /* 0 reads, 2 is NVLink; 0 is OK */
+    (void)one; (void)other; *status = number(way == 2 ? "p2p_nvlink" : "p2p_read", 0); return number("p2p_error", 0);
+}
+int nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, unsigned int *level) {
+    (void)one; (void)other; *level = number("topology", 50); return number("topology_error", 0);
 }
 int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = number("pcie_width", 16); return 0; }
 int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned int *width) { (void)device; *width = 16; return 0; }

@@ -315,12 +315,12 @@ WINDOWS = (
     row("re-run that no rule asked for", "a window measured again at will", check(rerun_unasked), "no rule asked for"),
     row("clock goes back", "a window begins before its neighbour ended", check(jump_back), "the clock went back"),
     row("clock jumps", "an hour inside one window", check(jump_forth), "s where 120 s are allowed"),
-    row("window shorter than its run", "1 s for a run of 3.5 s", check(too_fast), "its requests took 3.5 s, the window 1.0 s"),
+    row("window shorter than its run", "1 s for a run of 3.6 s", check(too_fast), "its requests took 3.6 s, the window 1.0 s"),
 )
 FILES = (
     row("partial session.json", "cut in the middle", check_raw(cut("session.json", 0.5)), "not valid JSON", REFUSED),
     row("partial index line", "the first line cut", check_raw(cut_first_line), "windows.jsonl:1: not valid JSON", REFUSED),
-    row("partial scenario", "cut in the middle", check_raw(cut("scenario.toml", 0.3)), "not valid TOML", REFUSED),
+    row("partial scenario", "cut in the middle", check_raw(cut("scenario.toml", 0.4)), "not valid TOML", REFUSED),
     row("no session.json", "deleted", check_raw(remove("session.json")), "no result folder", REFUSED),
     row(
         "no events",

@@ -13,11 +13,11 @@ from pathlib import Path
 from unittest import mock
 
 from perfgate.cli import main
-from tests.fakes.recorded import EQUAL, ROOT
+from tests.fakes.recorded import EARLY, ROOT
 from tests.faults.fault import Answer
 from tests.faults.recording import Recording, copy_recording
 
-HEALTHY = EQUAL.name
+HEALTHY = EARLY.name
 """Two blocks of this session pass: whatever a doctored copy is caught for, it is the doctoring."""
 
 Edit = Callable[[Recording], None]

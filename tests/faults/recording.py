@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgate.gate.case import KEPT
 from perfgate.results.raw.pack import PACK_FILE
 from perfgate.results.raw.raw_files import read_raw
 from tests.fakes.recorded import ROOT, ROUTED
@@ -162,8 +163,8 @@ def unpack(folder: Path) -> None:
 
 
 def copy_recording(name: str, folder: Path, blocks: tuple[int, ...] = (1, 2)) -> Recording:
-    """Copy blocks of a recorded session to `folder`."""
-    shutil.copytree(ROUTED / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles"))
+    """Copy blocks of a recorded session to `folder`, without the noise that it kept: the shipped noise judges the copy."""
+    shutil.copytree(ROUTED / name, folder, ignore=shutil.ignore_patterns("logs", "telemetry.jsonl.gz", "profiles", KEPT))
     unpack(folder)
     recording = Recording(folder)
     recording.keep_blocks(*blocks)

@@ -634,6 +634,11 @@ def test_handoff__profiles_cross_as_numbers_under_the_bases_own_names(profiled):
         ("moe_sum_reduce", 6.0, 0.0),
         ("attention", 20.0, 20.0),
     ]
+    assert profiled["profile"]["layers"] == [
+        {"layer": "MoE", "base_us": 306.0, "candidate_us": 418.0},
+        {"layer": "dense products", "base_us": 0.0, "candidate_us": 2.0},
+        {"layer": "attention", "base_us": 20.0, "candidate_us": 20.0},
+    ]
     assert "cutlass" not in orjson.dumps(profiled).decode()
 
 
@@ -651,6 +656,11 @@ def test_unpack_profile__a_new_kernel_is_named_by_its_digest(tmp_path, profiled)
         "attention",
     ]
     assert (found.base_us, found.candidate_us) == (326.0, 440.0)
+    assert [(one.layer, one.difference_us) for one in found.layers] == [
+        ("MoE", 112.0),
+        ("dense products", 2.0),
+        ("attention", 0.0),
+    ]
     calls = profiled["profile"]["base_calls"], profiled["profile"]["candidate_calls"]
     assert (found.base_calls, found.candidate_calls) == calls
     assert {part.name for part in list_ledger(found)} == {profiled["profile"]["parts"][1]["digest"], "moe_sum_reduce"}
@@ -672,6 +682,17 @@ def test_attack__a_profile_that_says_more_than_numbers(profiled, change, field):
     content = {**profiled, "profile": {**profiled["profile"], "parts": [{**first, **change}, *others]}}
 
     with pytest.raises(HandoffError, match=field):
+        parse_handoff(orjson.dumps(content), "test")
+
+
+@pytest.mark.parametrize(
+    "change", [{"layer": "merge this now"}, {"base_us": -1.0}, {"candidate_us": "slow"}, {"name": "fused_moe_kernel"}]
+)
+def test_attack__a_kind_of_layer_of_a_change_s_own(profiled, change):
+    first, *others = profiled["profile"]["layers"]
+    content = {**profiled, "profile": {**profiled["profile"], "layers": [{**first, **change}, *others]}}
+
+    with pytest.raises(HandoffError, match=rf"profile\.layers\.0\.{next(iter(change))}"):
         parse_handoff(orjson.dumps(content), "test")
 
 

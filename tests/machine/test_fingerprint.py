@@ -13,6 +13,7 @@ from perfgate.machine.fingerprint import cpu_key, gpu_key, read_cpu, read_finger
 from perfgate.verdict.differences import (
     HARDWARE_FACTS,
     HOST_FACTS,
+    LINK_FACTS,
     SOFTWARE_FACTS,
     hardware_differences,
     host_differences,
@@ -107,7 +108,8 @@ def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):
     assert facts["hardware"].endswith(f"-{facts['cores']}c")
     assert facts["gpu"] == ABSENT
     # An engine that is not installed is no fact of a machine that serves with another one.
-    assert set(facts) == {*HARDWARE_FACTS, *HOST_FACTS, *SOFTWARE_FACTS} - {"vllm"}
+    # What only several GPUs have comes with the arm that takes them.
+    assert set(facts) == {*HARDWARE_FACTS, *HOST_FACTS, *SOFTWARE_FACTS} - {"vllm", "nccl", *LINK_FACTS}
 
 
 def test_read_software__engine_that_is_installed_beside(monkeypatch):

@@ -136,7 +136,9 @@ def test_read_trace__kernels_leave_operators_out(tmp_path):
     )
 
     assert trace == KernelTrace(
-        kind="kernel", spent={"gemm": KernelTime(time_us=22, count=2), "Memcpy DtoD": KernelTime(time_us=2, count=1)}
+        kind="kernel",
+        spent={"gemm": KernelTime(time_us=22, count=2), "Memcpy DtoD": KernelTime(time_us=2, count=1)},
+        layers={"dense products": 22, "the rest": 2},
     )
 
 
@@ -145,7 +147,9 @@ def test_read_traces__sums_ranks_and_leaves_out_one_without_kernels(tmp_path):
     second = write(tmp_path / "TP-1.json.gz", event("gemm", 0, 14))
     idle = write(tmp_path / "TP-2.json.gz", event("aten::mm", 0, 14, "cpu_op"))
 
-    assert read_traces([first, second, idle]) == KernelTrace(kind="kernel", spent={"gemm": KernelTime(time_us=24, count=2)})
+    assert read_traces([first, second, idle]) == KernelTrace(
+        kind="kernel", spent={"gemm": KernelTime(time_us=24, count=2)}, layers={"dense products": 24}
+    )
     with pytest.raises(EvidenceError, match="the profiler wrote no trace"):
         read_traces([])
 

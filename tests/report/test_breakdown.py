@@ -17,7 +17,7 @@ from perfgate.report.words.breakdown import (
     describe_ledger,
     find_loss,
 )
-from perfgate.results.profiling.attribution import Attribution, KernelDifference
+from perfgate.results.profiling.attribution import Attribution, KernelDifference, LayerDifference
 from tests.fakes.verdicts import median
 
 
@@ -48,6 +48,24 @@ def count_calls(*parts):
     return replace(make_attribution(*parts), base_calls=base, candidate_calls=candidate)
 
 
+def test_build_breakdown__the_three_kinds_of_layer_that_differ_most():
+    layers = tuple(
+        LayerDifference(layer=layer, base_us=base_us, candidate_us=candidate_us)
+        for layer, base_us, candidate_us in (
+            ("MoE", 6290.3, 6649.7),
+            ("the rest", 130.6, 128.8),
+            ("norms", 226.2, 225.0),
+            ("attention", 1965.4, 1964.6),
+        )
+    )
+    found = replace(make_attribution(make_part("spin")), layers=layers)
+
+    assert (
+        "By layer, what differs most: MoE +359.4 us (6,290.3 to 6,649.7), the rest -1.8 us (130.6 to 128.8), "
+        "norms -1.2 us (226.2 to 225.0)."
+    ) in build_breakdown(found).sentence
+
+
 def test_describe_ledger__new_gone_and_more_often():
     parts = (
         make_part("moe_sum", base_count=24.0, candidate_count=0.0),
@@ -57,7 +75,7 @@ def test_describe_ledger__new_gone_and_more_often():
     )
 
     assert describe_ledger(count_calls(*parts)) == (
-        " Ledger, 51 calls a step in the base, 53.2 in the candidate: +24.8 spin (new), -24.0 moe_sum (gone), +1.0 copy; "
+        "Ledger, 51 calls a step in the base, 53.2 in the candidate: +24.8 spin (new), -24.0 moe_sum (gone), +1.0 copy; "
         "all others run as often."
     )
     assert build_breakdown(count_calls(*parts)).sentence.endswith("all others run as often.")
@@ -67,7 +85,7 @@ def test_describe_ledger__the_same_calls_and_none_that_were_summed_up():
     part = make_part("attention", base_count=24.0, candidate_count=24.0)
 
     assert describe_ledger(count_calls(part)) == (
-        " Both arms call the same kernels as often: 24 calls a step in the base, 24 in the candidate."
+        "Both arms call the same kernels as often: 24 calls a step in the base, 24 in the candidate."
     )
     assert describe_ledger(make_attribution(part)) == ""
 

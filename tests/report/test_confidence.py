@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.error_rates.render import count_apart
-from perfgate.core import Outcome
-from perfgate.report.words.confidence import COUNTED, describe_exclusion, describe_rate
+from perfgate.core import Arm, Fingerprint, Outcome
+from perfgate.evidence import Timing
+from perfgate.report.words.confidence import COUNTED, describe_exclusion, describe_rate, measure_minutes
 from perfgate.report.words.families import list_families
+from tests.fakes.sessions import FACTS, make_scenario, make_session
 from tests.fakes.verdicts import make_verdict, p99, throughput
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +41,11 @@ def test_describe_exclusion__names_what_a_pass_excludes_over_its_looks():
         "looks."
     )
     assert describe_exclusion(make_verdict(Outcome.INCONCLUSIVE, judgements), families) == ""
+
+
+def test_measure_minutes__of_each_gpu_that_a_session_held():
+    session = make_session(make_scenario(), timing=Timing(took_s=120.0, starting_s=0.0, warming_s=0.0, measuring_s=120.0))
+    facts = {**FACTS, "gpus": "2", "link": "NV18"}
+
+    assert measure_minutes(session) == "2.0 GPU-minutes"
+    assert measure_minutes(replace(session, fingerprints={Arm.BASE: Fingerprint(facts=facts)})) == "4.0 GPU-minutes on 2 GPUs"

@@ -228,6 +228,22 @@ def test_judge__a_baseline_that_does_not_fit_is_not_used(changes, reason):
     assert {judgement.band for judgement in verdict.judgements} == {None}
 
 
+def judge_spread(mine, theirs):
+    session = make_session(SCENARIO, fingerprints=dict.fromkeys(Arm, Fingerprint(facts={**FACTS, **mine})))
+    return judge(session, SCENARIO, replace(BASELINE, fingerprint=Fingerprint(facts={**FACTS, **theirs})))
+
+
+def test_judge__gpus_that_are_linked_otherwise_than_the_baselines_void_the_session():
+    linked = {"gpus": "2", "link": "NV18"}
+    verdict = judge_spread({"gpus": "2", "link": "PHB"}, linked)
+
+    assert verdict.outcome is Outcome.INVALID
+    [reason] = verdict.reasons
+    assert reason.startswith("its GPUs are linked otherwise than those of the baseline (link: PHB here, NV18 there)")
+    assert judge_spread(linked, linked).outcome is not Outcome.INVALID
+    assert "(gpus: 4 here, 2 there)" in judge_spread({**linked, "gpus": "4"}, linked).reasons[0]
+
+
 @pytest.mark.parametrize(
     ("fact", "words"),
     [

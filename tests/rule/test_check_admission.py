@@ -107,6 +107,10 @@ def test_judge__a_number_that_is_none_voids_the_session_wherever_it_stands(value
             {"fingerprints": {Arm.BASE: Fingerprint(facts=FACTS), Arm.CANDIDATE: Fingerprint(facts={**FACTS, "cores": "8"})}},
             "the arms ran on different hardware (cores: absent in base, 8 in candidate)",
         ),
+        (
+            {"fingerprints": {Arm.BASE: Fingerprint(facts=FACTS), Arm.CANDIDATE: Fingerprint(facts={**FACTS, "gpus": "2"})}},
+            "the arms ran on different hardware (gpus: absent in base, 2 in candidate)",
+        ),
     ],
 )
 def test_judge__the_session_is_wrong(changes, words):

@@ -83,7 +83,7 @@ def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -
 @click.argument("file", type=FILE)
 @add_format_option
 def choices(file: Path, style: str) -> int:
-    """Reduce what `perfgate resolve --format json` wrote to FILE to words of the base, numbers and digests, as an output.
+    """Reduce what `perfgate resolve --format json` wrote to FILE to words of our tables, numbers and digests, as an output.
 
     The hand-offs of the same run carry the line on (`pack --choices`).
     """

@@ -49,7 +49,9 @@ def _tell(selection: Selection) -> Iterator[str]:
         for one in selection.selected
     ]
     yield choose_layout()(Table(header=("measured", "blocks", "minutes", "why"), rows=rows, words=(0, 3)))
-    yield f"{selection.total_minutes:.1f} of {selection.minutes:g} minutes; ~ is reckoned, not measured"
+    several = selection.gpu_minutes > selection.total_minutes
+    held = f", {selection.gpu_minutes:.1f} GPU-minutes" if several else ""
+    yield f"{selection.total_minutes:.1f} of {selection.minutes:g} minutes{held}; ~ is reckoned, not measured"
     yield from (f"not measured: {left.scenario}: {left.reason}" for left in selection.unselected if left.is_wanted)
     if others := [left.scenario for left in selection.unselected if not left.is_wanted]:
         yield f"no touched path asks for {', '.join(others)}"

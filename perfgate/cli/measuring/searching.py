@@ -61,7 +61,9 @@ def plan_served(options: dict[str, Any]) -> SearchPlan:
             budget=options["budget"],
             metric=options["metric"],
             confidence=options["confidence"],
-            block_minutes=Cost().minutes(SampleSize(blocks=1, windows=scenario.blocks.windows)),
+            block_minutes=Cost(gpus=max(1, scenario.server.gpus)).minutes(
+                SampleSize(blocks=1, windows=scenario.blocks.windows)
+            ),
         ),
         build_checkouts=lambda guard: CheckoutStore(
             repo=options["repo"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ def _read_baseline(baseline_file: Path | None, folders: tuple[Path, ...], scenar
     baseline = load_baseline(baseline_file) if baseline_file else _find_only(folders, scenario_name)
     scenario = load_scenario(scenario_name or _name_shipped(baseline))
     _check_match(baseline, scenario)
-    return Study(baseline=baseline, scenario=scenario, cost=cost)
+    return Study(baseline=baseline, scenario=scenario, cost=replace(cost, gpus=max(1, scenario.server.gpus)))
 
 
 def _read_stored(folders: tuple[Path, ...], scenario_name: str | None) -> tuple[Study, list[Session]]:

@@ -46,7 +46,7 @@ def _list_lines(found: ChoicesEntry) -> Iterator[str]:
     if found.left_out:
         yield f"- and {found.left_out} more that changed"
     yield ""
-    yield "By `perfgate resolve`, without a GPU. A word that only the candidate has is shown as `new-` and its digest."
+    yield "By `perfgate resolve`, without a GPU. A word that perfgate's table lacks is shown as `word-` and its digest."
 
 
 def _describe(one: ChoiceEntry) -> str:

@@ -1,27 +1,29 @@
 """What a change makes the engine choose, on its way from the job that ran both arms' code to one that may speak.
 
-Words cross only where the base has them or perfgate itself writes them, beside numbers and names of the table of models and
-GPUs; any other word of the candidate crosses as a digest. Which differences are losses is the word of the job that compared,
-which ran a change's code: it can forge that as it can forge windows.
+Words cross only where perfgate's own tables have them, beside numbers; any other word crosses as a digest, and both sides hold
+every text to that. Which differences are losses is the word of the job that compared, which ran a change's code: it can forge
+that as it can forge windows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from perfgate.errors import HandoffError
-from perfgate.resolution.rules import GONE, NEW, RULES
+from perfgate.resolution.rules import FLAG, GONE, NEW, RULES
 from perfgate.resolution.table import GPUS, MODELS
 from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer, decide
+from perfgate.resolution.vocabulary import FLAGS, WORDS
 from perfgate.storage.journal import read_json
 from perfgate.storage.schema import adapt
 
@@ -39,8 +41,25 @@ if TYPE_CHECKING:
 else:
     ModelName, GpuName = Literal[tuple(MODELS)], Literal[tuple(GPUS)]
 
-Key = Annotated[str, Field(pattern=rf"^((flag )?[a-z0-9_]{{1,64}}|{NEW}|{GONE})$")]
-Choice = Annotated[str, Field(pattern=r"^[A-Za-z0-9 _.,:;=()\[\]+/@#~*%-]*$", max_length=160)]
+
+def _check_key(key: str) -> str:
+    name = key.removeprefix(FLAG)
+    is_flag = name != key and (name in FLAGS or re.fullmatch(DIGEST, name))
+    if not (is_flag or key in RULES or key in (NEW, GONE)):
+        raise ValueError("a key that perfgate does not know")
+    return key
+
+
+def _check_words(text: str) -> str:
+    if not all(map(_is_known, _PIECE.findall(text))):
+        raise ValueError("a word that is none of perfgate's table, no number and no digest")
+    return text
+
+
+DIGEST = r"word-[0-9a-f]{8}"
+MAX_CHOICE = 160
+Key = Annotated[str, AfterValidator(_check_key)]
+Choice = Annotated[str, Field(max_length=MAX_CHOICE), AfterValidator(_check_words)]
 Few = Annotated[int, Field(ge=0, lt=10_000)]
 
 
@@ -110,13 +129,7 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
-class _Arm:
-    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
 class _Document:
-    base: _Arm
     differences: tuple[_Told, ...]
     unverified: tuple[str, ...]
 
@@ -124,9 +137,8 @@ class _Document:
 def pack_choices(path: Path) -> str:
     """Reduce what `perfgate resolve` wrote to one line. Raise EvidenceError or HandoffError for a file of another kind."""
     document = read_json(path, _Document, _HINT)
-    known = frozenset(_list_words(document))
     try:
-        entries = [_pack(told, known) for told in document.differences]
+        entries = [_pack(told) for told in document.differences]
     except ValidationError as error:
         raise HandoffError(f"{path}: {error.errors(include_url=False, include_input=False)[0]['msg']}; {_HINT}") from None
     entries.sort(key=lambda entry: entry.kind != "lost")
@@ -153,67 +165,44 @@ def parse_choices(line: str) -> ChoicesEntry | None:
         raise HandoffError(f"--choices: {first['msg']}; give what `perfgate handoff choices` wrote") from None
 
 
-_WORDS = re.compile(r"[^\s,\[\]()]+")
-_NUMBER = re.compile(r"[-+]?\d[\d.]*%?")
-_NOT_CHOICE = re.compile(r"[^A-Za-z0-9 _.,:;=()\[\]+/@#~*%-]")
-_OWN = frozenset(
-    {"+", "-", "%", "...", "none", "none:", "on", "off", "to", "in", "another", "order", "first", "is", "shown", "the"}
-    | {
-        "for",
-        "of",
-        "its",
-        "own",
-        "Triton",
-        "disabled",
-        "triton",
-        "torch",
-        "pytorch",
-        "marlin",
-        "torch_native",
-        "flex_attention",
-    }
-    | {"UnquantizedFusedMoEMethod"}
-)
-"""Words of `perfgate resolve`, and the plain ways that fit everything."""
+_PIECE = re.compile(r"[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*|.", re.DOTALL)
+_PLAIN = re.compile(rf"[ ,.:;=+%()\[\]-]|[0-9]{{1,18}}|[0-9a-f]{{8}}|{DIGEST}")
 
 
-def _list_words(document: _Document) -> Iterator[str]:
-    """Every word that the base says."""
-    for choices in document.base.choices.values():
-        for value in choices.values():
-            yield from _WORDS.findall(str(value))
-    for told in document.differences:
-        if told.key != NEW:
-            yield from _WORDS.findall(told.base)
+def _is_known(piece: str) -> bool:
+    """Whether a word or a character may cross: one of perfgate's table, a number, a digest, or what stands between words."""
+    return piece in WORDS or _PLAIN.fullmatch(piece) is not None
 
 
-def _pack(told: _Told, known: frozenset[str]) -> ChoiceEntry:
-    is_new = told.key == NEW
-    candidate = f"{len(told.candidate.split(', '))} of them" if is_new else _filter(told.candidate, known)
+def _pack(told: _Told) -> ChoiceEntry:
+    base, candidate = (_count(text) if told.key in (NEW, GONE) else _reduce(text) for text in (told.base, told.candidate))
     return ChoiceEntry(
-        key=told.key,
+        key=_reduce_key(told.key),
         kind="lost" if told.kind is Kind.LOST else "changed",
-        base=_clean(told.base),
-        candidate=_clean(candidate),
+        base=base,
+        candidate=candidate,
         cases=told.cases,
     )
 
 
-def _filter(text: str, known: frozenset[str]) -> str:
-    """The text with each word that only the candidate has as a digest."""
-
-    def show(found: re.Match[str]) -> str:
-        word = found[0]
-        bare = word.rstrip(";:")
-        if {word, bare} & (known | _OWN) or _NUMBER.fullmatch(bare):
-            return word
-        return f"new-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
-
-    return _WORDS.sub(show, text)
+def _reduce_key(key: str) -> str:
+    name = key.removeprefix(FLAG)
+    return key if name == key or name in FLAGS else f"{FLAG}{_digest(name)}"
 
 
-def _clean(text: str) -> str:
-    return _NOT_CHOICE.sub("_", text)[:160]
+def _count(arguments: str) -> str:
+    return "none" if arguments == "none" else f"{len(arguments.split(', '))} of them"
+
+
+def _reduce(text: str) -> str:
+    """The text with each word that the table does not have as a digest, up to the last that finds room."""
+    words = [piece if _is_known(piece) else _digest(piece) if re.match(r"\w", piece) else " " for piece in _PIECE.findall(text)]
+    ends = accumulate(map(len, words))
+    return "".join(word for word, end in zip(words, ends, strict=True) if end <= MAX_CHOICE)
+
+
+def _digest(word: str) -> str:
+    return f"word-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
 
 
 def list_cases(cases: Iterable[tuple[str, str]]) -> str:

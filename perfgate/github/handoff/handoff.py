@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
+from perfgate.evidence import TracedLayer
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
@@ -141,8 +142,17 @@ class KernelEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class TracedLayerEntry:
+    """One kind of layer in both arms, a forward step: a word of ours and two numbers."""
+
+    layer: TracedLayer
+    base_us: Number
+    candidate_us: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ProfileEntry:
-    """What profiles of both arms said: sums over all kernels or operators, and those that differ most in time or calls."""
+    """What profiles of both arms said: sums over all kernels or operators, those that differ most, and kinds of layer."""
 
     kind: Literal["kernel", "operator"]
     base_us: Number
@@ -150,6 +160,7 @@ class ProfileEntry:
     parts: Annotated[tuple[KernelEntry, ...], Field(max_length=2 * TOP)]
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
+    layers: Annotated[tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer)))] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

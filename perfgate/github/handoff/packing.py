@@ -28,6 +28,7 @@ from perfgate.github.handoff.handoff import (
     ProfileEntry,
     ReplyEntry,
     TextEntry,
+    TracedLayerEntry,
     TraceEntry,
     UseEntry,
     WindowEntry,
@@ -39,7 +40,7 @@ from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
 from perfgate.results.expert_use import RawText, RawTrace, list_use, parse_raw, store_use
-from perfgate.results.profiling.attribution import Attribution, KernelDifference, rank, summarise
+from perfgate.results.profiling.attribution import Attribution, KernelDifference, LayerDifference, rank, rank_layer, summarise
 from perfgate.results.profiling.profiles import read_attribution, store_numbers
 from perfgate.results.records import ArmRecord, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
@@ -193,6 +194,7 @@ def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
             )
             for part in summarise(found).parts
         ),
+        layers=tuple(TracedLayerEntry(**asdict(layer)) for layer in found.layers),
     )
 
 
@@ -216,6 +218,7 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
         candidate_us=entry.candidate_us,
         base_calls=entry.base_calls,
         candidate_calls=entry.candidate_calls,
+        layers=tuple(sorted((LayerDifference(**asdict(layer)) for layer in entry.layers), key=rank_layer)),
     )
     store_numbers(folder, found)
 

@@ -11,7 +11,7 @@ from perfgate.report.words import wording
 from perfgate.results.profiling.attribution import Attribution, KernelDifference, list_ledger, shorten_name
 from perfgate.storage.rounding import format_percent
 
-SLOWER_SHOWN, FASTER_SHOWN, LEDGER_SHOWN = 8, 4, 8
+SLOWER_SHOWN, FASTER_SHOWN, LEDGER_SHOWN, LAYERS_SHOWN = 8, 4, 8, 3
 # Names of C++ templates fill pages; what tells them apart stands at their beginning.
 NAME_SHOWN = 72
 STEP_METRICS = ("median_itl_ms", "mean_itl_ms", "mean_tpot_ms")
@@ -27,8 +27,13 @@ class Breakdown:
     """What a report shows of two profiles: where the loss is, how that is known, and a table where both could be read."""
 
     where: str
-    sentence: str
+    sentences: tuple[str, ...]
     table: Table | None = None
+
+    @property
+    def sentence(self) -> str:
+        """How it is known, as one line. A comment writes each sentence by itself, since it cuts what is long."""
+        return " ".join(self.sentences)
 
 
 def build_breakdown(found: Attribution | str | None, judgements: Sequence[Judgement] = ()) -> Breakdown | None:
@@ -36,28 +41,39 @@ def build_breakdown(found: Attribution | str | None, judgements: Sequence[Judgem
     if found is None:
         return None
     if isinstance(found, str):
-        return Breakdown(where="", sentence=f"The arms were profiled, but that cannot be read: {found}.")
+        return Breakdown(where="", sentences=(f"The arms were profiled, but that cannot be read: {found}.",))
     change = wording.percent(found.candidate_us / found.base_us - 1) if found.base_us else wording.MISSING
     loss_us = find_loss(judgements)
-    sentence = (
-        f"{describe_where(found, loss_us)} All {found.kind}s of one forward step take {found.base_us:,.1f} us in the base and "
+    where = describe_where(found, loss_us)
+    sums = (
+        f"All {found.kind}s of one forward step take {found.base_us:,.1f} us in the base and "
         f"{found.candidate_us:,.1f} us in the candidate ({change}), by one small profiled window each: it tells where time "
-        f"goes, not how sure that is. Waiting, launching and the network are in no row.{describe_ledger(found)}"
+        f"goes, not how sure that is. Waiting, launching and the network are in no row."
     )
-    return Breakdown(where=describe_where(found, loss_us), sentence=sentence, table=tabulate_parts(found, loss_us))
+    told = (where, sums, describe_layers(found), describe_ledger(found))
+    return Breakdown(where=where, sentences=tuple(filter(None, told)), table=tabulate_parts(found, loss_us))
+
+
+def describe_layers(found: Attribution) -> str:
+    """Say in which kinds of layer a step differs most, as a sentence; empty where no layers were told apart."""
+    told = (
+        f"{one.layer} {one.difference_us:+,.1f} us ({one.base_us:,.1f} to {one.candidate_us:,.1f})"
+        for one in found.layers[:LAYERS_SHOWN]
+    )
+    return f"By layer, what differs most: {', '.join(told)}." if found.layers else ""
 
 
 def describe_ledger(found: Attribution) -> str:
-    """Say which kernels one arm calls more often, as a sentence behind others; empty where calls were not summed up."""
+    """Say which kernels one arm calls more often, as a sentence; empty where calls were not summed up."""
     if not found.base_calls:
         return ""
     ledger = list_ledger(found)
     calls = f"{_count(found.base_calls)} calls a step in the base, {_count(found.candidate_calls)} in the candidate"
     if not ledger:
-        return f" Both arms call the same {found.kind}s as often: {calls}."
+        return f"Both arms call the same {found.kind}s as often: {calls}."
     told = ", ".join(_tell_calls(part) for part in ledger[:LEDGER_SHOWN])
     more = f" and {len(ledger) - LEDGER_SHOWN} more" if len(ledger) > LEDGER_SHOWN else ""
-    return f" Ledger, {calls}: {told}{more}; all others run as often."
+    return f"Ledger, {calls}: {told}{more}; all others run as often."
 
 
 def _tell_calls(part: KernelDifference) -> str:

@@ -67,14 +67,15 @@ def describe_spent(session: Session) -> str:
 
 
 def measure_minutes(session: Session) -> str:
-    """The machine time of a session."""
+    """The machine time of a session, that of all its GPUs."""
     if not session.windows:
         return "no window finished"
     kind = "CPU" if _is_cpu(session) else "GPU"
+    where = f" on {session.gpus} GPUs" if session.gpus > 1 else ""
     if session.timing is not None:
-        return f"{session.timing.took_s / 60:.1f} {kind}-minutes"
+        return f"{session.timing.took_s * session.gpus / 60:.1f} {kind}-minutes{where}"
     seconds = sum(window.ended_s - window.begun_s for window in session.windows)
-    return f"{seconds / 60:.1f} {kind}-minutes in windows"
+    return f"{seconds * session.gpus / 60:.1f} {kind}-minutes in windows{where}"
 
 
 def _is_cpu(session: Session) -> bool:

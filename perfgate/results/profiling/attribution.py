@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelTime, KernelTrace, TraceKind
+from perfgate.evidence import KernelTime, KernelTrace, TracedLayer, TraceKind
 
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
@@ -34,12 +34,27 @@ class KernelDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerDifference:
+    """One kind of layer in both arms: microseconds per forward step, over all layers of that kind."""
+
+    layer: TracedLayer
+    base_us: float
+    candidate_us: float
+
+    @property
+    def difference_us(self) -> float:
+        """How much longer the candidate takes per forward step."""
+        return self.candidate_us - self.base_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
     """Both arms' profiled windows, kernel by kernel. Times are microseconds per forward step and rank.
 
     `parts` that got slower stand first, the most slower one at the head; then those that got faster, the fastest first.
     `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`; so are
     `base_calls` and `candidate_calls`, calls per forward step and rank, which are 0 where an older version summed none up.
+    `layers` are the same sums by kind of layer, what differs most first.
     """
 
     kind: TraceKind
@@ -48,6 +63,7 @@ class Attribution:
     candidate_us: float
     base_calls: float = 0.0
     candidate_calls: float = 0.0
+    layers: tuple[LayerDifference, ...] = ()
 
 
 def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int) -> Attribution:
@@ -78,7 +94,27 @@ def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, can
         candidate_us=candidate.total_us / candidate_steps,
         base_calls=sum(spent.count for spent in base.spent.values()) / base_steps,
         candidate_calls=sum(spent.count for spent in candidate.spent.values()) / candidate_steps,
+        layers=_compare_layers(base, candidate, base_steps=base_steps, candidate_steps=candidate_steps),
     )
+
+
+def _compare_layers(
+    base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int
+) -> tuple[LayerDifference, ...]:
+    found = (
+        LayerDifference(
+            layer=layer,
+            base_us=base.layers.get(layer, 0.0) / base_steps,
+            candidate_us=candidate.layers.get(layer, 0.0) / candidate_steps,
+        )
+        for layer in base.layers.keys() | candidate.layers.keys()
+    )
+    return tuple(sorted(found, key=rank_layer))
+
+
+def rank_layer(one: LayerDifference) -> tuple[float, str]:
+    """The place of a kind of layer: by how much it differs."""
+    return -abs(one.difference_us), one.layer
 
 
 TOP = 8

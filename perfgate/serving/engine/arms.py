@@ -10,6 +10,8 @@ from pathlib import Path
 from perfgate.core import Fingerprint
 from perfgate.engines.table import CACHE_PLACES, ENGINES
 from perfgate.errors import InputError
+from perfgate.machine.fingerprint import read_nccl
+from perfgate.machine.links import read_links
 from perfgate.results.records import ArmRecord
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.launch import Launch
@@ -43,10 +45,15 @@ class ArmSpec:
         )
 
     def build_record(self, scenario: Scenario, model: Path, fingerprint: Fingerprint, label: str) -> ArmRecord:
-        """Describe the arm for the result folder; the port is chosen at each start, so it stands as 0."""
+        """Describe the arm for the result folder; the port is chosen at each start, so it stands as 0.
+
+        An arm over several GPUs has facts of its own: how many, how they are linked, and NCCL's version.
+        """
         launch = replace(self, caches=None).build_launch(scenario, model)
         env = {**launch.engine.env, **launch.env}
-        return ArmRecord(label=label, python=self.python, argv=launch.argv(0), env=env, facts=fingerprint.facts)
+        links = read_links(launch.devices)
+        facts = {**fingerprint.facts, **links, **({"nccl": read_nccl(self.python)} if links else {})}
+        return ArmRecord(label=label, python=self.python, argv=launch.argv(0), env=env, facts=facts)
 
 
 def list_caches(folder: Path | None) -> dict[str, str]:

@@ -16,7 +16,13 @@ from perfgate.results.readings import CACHE_HIT_RATE, FOREIGN_CPU, FOREIGN_PROCE
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
-from perfgate.verdict.differences import describe_arms, hardware_differences, host_differences
+from perfgate.verdict.differences import (
+    describe_arms,
+    describe_difference,
+    hardware_differences,
+    host_differences,
+    link_differences,
+)
 from perfgate.verdict.validity.equivalence import check_answered, check_equivalence
 from perfgate.verdict.validity.expectations import check_expectations
 from perfgate.verdict.validity.gsm8k import check_gsm8k
@@ -109,6 +115,18 @@ def check_identity(session: Session, limits: AdmissionLimits) -> Iterator[str]:
         base, candidate = session.fingerprints[Arm.BASE], session.fingerprints[Arm.CANDIDATE]
         for difference in (*hardware_differences(base, candidate), *host_differences(base, candidate)):
             yield f"the arms ran on different hardware ({describe_arms(difference)})"
+    yield from _check_link(session, limits)
+
+
+def _check_link(session: Session, limits: AdmissionLimits) -> Iterator[str]:
+    """GPUs that are linked otherwise than when the noise was stored take another time for every all-reduce."""
+    machine = session.fingerprints.get(Arm.BASE) or session.fingerprints.get(Arm.CANDIDATE)
+    if machine is not None and limits.stored is not None:
+        for difference in link_differences(machine, limits.stored):
+            yield (
+                f"its GPUs are linked otherwise than those of the baseline ({describe_difference(difference)}): find out what "
+                "changed (`nvidia-smi topo -m`), or calibrate anew"
+            )
 
 
 def check_windows(session: Session, limits: AdmissionLimits) -> Iterator[str]:

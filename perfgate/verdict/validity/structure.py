@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 
-from perfgate.core import Arm, Window
+from perfgate.core import Arm, Fingerprint, Window
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
@@ -18,11 +18,15 @@ from perfgate.verdict.validity.pairing import ServerStart, WindowRules, describe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionLimits:
-    """What evidence must satisfy: the scenario, the metrics that may gate, and the stored noise of a window by metric."""
+    """What evidence must satisfy: the scenario, the metrics that may gate, and the stored noise of a window by metric.
+
+    `stored` is the machine of the baseline that the session would be judged by, even where its noise cannot be used.
+    """
 
     scenario: Scenario
     gated: tuple[str, ...]
     noise: Mapping[str, float] = field(default_factory=dict)
+    stored: Fingerprint | None = None
 
     @property
     def rules(self) -> WindowRules:
