@@ -1,6 +1,7 @@
 """SGLang's fused MoE sum writes outside its output for expert ids of -1. Needs a GPU, and SGLang 0.5.16 or a version like it.
 
-The layer works in place here, so that what lies behind its output is known: rows of ones. None of them may change.
+The layer works in place here, so that what lies behind its output is known: rows of ones. None of them may change: exit code 1
+if one does, so that `git bisect run` and a test take the script as it is.
 """
 
 from types import SimpleNamespace
@@ -30,7 +31,9 @@ def main() -> None:
     config = MoeRunnerConfig(num_experts=2 * EXPERTS, num_local_experts=EXPERTS, top_k=TOP_K, activation="silu", inplace=True)
     fused_moe.fused_experts(hidden, gate_up, down, StandardTopKOutput(weights, ids, weights), config)
     behind = memory[TOKENS:]
-    print(f"{int((behind != 1).any(dim=1).sum())} of {len(behind)} rows behind the output were written, 0 may be")
+    written = int((behind != 1).any(dim=1).sum())
+    print(f"{written} of {len(behind)} rows behind the output were written, 0 may be")
+    raise SystemExit(1 if written else 0)
 
 
 if __name__ == "__main__":

@@ -87,18 +87,6 @@ add_proof_options = add_options(
 )
 
 
-add_share_option = judging_option(
-    "--scenarios-in-pr",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    envvar="PERFGATE_SCENARIOS_IN_PR",
-    show_envvar=True,
-    help="How many scenarios judge this pull request; they share one error budget.",
-)
-"""Says how many scenarios share the error of one pull request."""
-
-
 add_profile_option = judging_option(
     "--profile",
     type=click.Choice(["auto", "always", "never"]),
@@ -107,18 +95,6 @@ add_profile_option = judging_option(
     help="Profile both arms: in fresh servers after a regression, after the first block always, or never.",
 )
 """Says when both arms are profiled."""
-
-
-add_uncalibrated_option = judging_option(
-    "--uncalibrated",
-    type=click.Choice(["fail", "report"]),
-    default="fail",
-    show_default=True,
-    envvar="PERFGATE_UNCALIBRATED",
-    show_envvar=True,
-    help="A REGRESSION on a machine with fewer than 20 stored A/A blocks fails (exit code 1), or is only reported (0).",
-)
-"""Says what a REGRESSION on an uncalibrated machine does."""
 
 
 add_torch_index_option = click.option(

@@ -1,4 +1,4 @@
-"""Sections in the help of a command that has many options: each option names its own."""
+"""Sections in the help of a command that has many options: each option names its own; and options of several commands."""
 
 from __future__ import annotations
 
@@ -59,3 +59,27 @@ proof_option = option_of("What must be seen of the candidate")
 folder_option = option_of("Results")
 subject_option = option_of("The pull request and its run")
 """Sections that several commands have."""
+
+
+add_share_option = judging_option(
+    "--scenarios-in-pr",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    envvar="PERFGATE_SCENARIOS_IN_PR",
+    show_envvar=True,
+    help="How many scenarios judge this pull request; they share one error budget.",
+)
+"""Says how many scenarios share the error of one pull request."""
+
+
+add_uncalibrated_option = judging_option(
+    "--uncalibrated",
+    type=click.Choice(["fail", "report"]),
+    default="fail",
+    show_default=True,
+    envvar="PERFGATE_UNCALIBRATED",
+    show_envvar=True,
+    help="A REGRESSION on a machine with fewer than 20 stored A/A blocks fails (exit code 1), or is only reported (0).",
+)
+"""Says what a REGRESSION on an uncalibrated machine does."""

@@ -163,5 +163,6 @@ def _check_gaps(details: Details) -> tuple[list[str], list[str]]:
         return [], []
     text = f"{details.itl_s.size} inter-token gaps for {total} due"
     if off > MAX_MISSING_ITL_RATIO * total:
-        return [f"{text}: requests broke off or the server batches its answers; stream every token, then measure again"], []
+        how = "requests broke off, or the server sent several tokens at once, as one without processor time does"
+        return [f"{text}: {how}; stream every token, quieten the machine, then measure again"], []
     return [], [f"{text}: some tokens shared an event"]

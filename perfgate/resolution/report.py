@@ -8,7 +8,7 @@ from typing import Any
 
 from perfgate.resolution.diff import describe_cases
 from perfgate.resolution.rules import FLAG, RULES
-from perfgate.resolution.values import ArmComparison, Difference, Kind, Resolution, ResolveAnswer
+from perfgate.resolution.values import ArmComparison, Difference, Resolution, ResolveAnswer
 
 _SENTENCES = {
     ResolveAnswer.LOST: "something was lost; accept it with --accept 'KEY: reason', or mend it",
@@ -24,8 +24,7 @@ def write_lines(comparison: ArmComparison) -> Iterator[str]:
     yield from (write_difference(one, comparison) for one in comparison.differences)
     yield from (f"unverified  {line}" for line in comparison.unverified)
     yield from (f"note  {line}" for arm in (comparison.base, comparison.candidate) for line in arm.notes)
-    counts = [f"{sum(one.kind is kind for one in comparison.differences)} {kind.value}" for kind in Kind]
-    yield f"{comparison.answer.value}: {', '.join(counts)}; {_SENTENCES[comparison.answer]}"
+    yield comparison.sum_up(_SENTENCES)
 
 
 def _name(arm: Resolution) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 Case = tuple[str, str]
 """A model on a GPU, by their names."""
@@ -78,14 +78,22 @@ class Difference:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmComparison:
-    """Two arms side by side: differences, losses first; what could not be compared, a line each."""
+class _HasKind(Protocol):
+    @property
+    def kind(self) -> Kind: ...
 
-    base: Resolution
-    candidate: Resolution
-    cases: tuple[Case, ...]
-    differences: tuple[Difference, ...]
+
+ArmFacts = TypeVar("ArmFacts")
+FoundDifference = TypeVar("FoundDifference", bound=_HasKind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactComparison(Generic[ArmFacts, FoundDifference]):
+    """Two arms side by side, without statistics: differences, losses first; what could not be compared, a line each."""
+
+    base: ArmFacts
+    candidate: ArmFacts
+    differences: tuple[FoundDifference, ...]
     unverified: tuple[str, ...]
 
     @property
@@ -93,3 +101,15 @@ class ArmComparison:
         """The verdict."""
         kinds = {one.kind for one in self.differences}
         return decide(is_lost=Kind.LOST in kinds, is_unverified=bool(self.unverified), is_changed=bool(kinds))
+
+    def sum_up(self, sentences: Mapping[ResolveAnswer, str]) -> str:
+        """The last line for people: the answer, how many differences there are of each kind, and what the answer means."""
+        counts = [f"{sum(one.kind is kind for one in self.differences)} {kind.value}" for kind in Kind]
+        return f"{self.answer.value}: {', '.join(counts)}; {sentences[self.answer]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmComparison(FactComparison[Resolution, Difference]):
+    """What two arms resolve to for the `cases` that were asked for."""
+
+    cases: tuple[Case, ...]

@@ -19,7 +19,7 @@ def compare_work(base: HostWork, candidate: HostWork, accepted: Mapping[str, str
     for key, rule in RULES.items():
         if rule.is_timed:
             continue
-        found = next(_list_doubts(key, rule, base, candidate), None)
+        found = next(_list_gaps(key, rule, base, candidate), None)
         if found is not None:
             unverified.append(found)
             continue
@@ -44,7 +44,7 @@ def subtract(base: Runs, candidate: Runs) -> list[float]:
     ]
 
 
-def _list_doubts(key: str, rule: CostRule, base: HostWork, candidate: HostWork) -> Iterator[str]:
+def _list_gaps(key: str, rule: CostRule, base: HostWork, candidate: HostWork) -> Iterator[str]:
     """Why nothing can be said of a key: it is missing, its windows are others, or they do not agree with each other."""
     for arm in (base, candidate):
         if not any(arm.runs.get(key, ())):

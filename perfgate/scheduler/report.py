@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from perfgate.resolution.values import Kind, ResolveAnswer
+from perfgate.resolution.values import ResolveAnswer
 from perfgate.scheduler.rules import PARTS, RULES, UNITS
 from perfgate.scheduler.values import CostComparison, CostDifference, HostWork
 from perfgate.storage.rounding import format_percent
@@ -28,8 +28,7 @@ def write_lines(comparison: CostComparison) -> Iterator[str]:
             yield f"  {name}, {words}: {_tell_cost(base, f'{part}.{unit}')} -> {_tell_cost(candidate, f'{part}.{unit}')}"
     yield from (_write_difference(one) for one in comparison.differences)
     yield from (f"unverified  {line}" for line in comparison.unverified)
-    counts = [f"{sum(one.kind is kind for one in comparison.differences)} {kind.value}" for kind in Kind]
-    yield f"{comparison.answer.value}: {', '.join(counts)}; {_SENTENCES[comparison.answer]}"
+    yield comparison.sum_up(_SENTENCES)
 
 
 def _tell_cost(arm: HostWork, key: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from perfgate.resolution.values import Kind, ResolveAnswer, decide
+from perfgate.resolution.values import FactComparison, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +34,5 @@ class CostDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostComparison:
-    """Two arms side by side: differences, losses first; what did not repeat, a line each."""
-
-    base: HostWork
-    candidate: HostWork
-    differences: tuple[CostDifference, ...]
-    unverified: tuple[str, ...]
-
-    @property
-    def answer(self) -> ResolveAnswer:
-        """The verdict."""
-        kinds = {one.kind for one in self.differences}
-        return decide(is_lost=Kind.LOST in kinds, is_unverified=bool(self.unverified), is_changed=bool(kinds))
+class CostComparison(FactComparison[HostWork, CostDifference]):
+    """What the host parts of two arms cost under the same load; unverified is what did not repeat."""

@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from perfgate.history.entries import SessionRows
-from perfgate.history.imports import ForeignNumber, PastRun, enter_past
+from perfgate.history.imports.past import ForeignNumber, PastRun, enter_past
 from perfgate.history.trends import Provenance, SeriesPoint
 
 BEGIN = datetime(2026, 1, 1, 3, tzinfo=UTC)

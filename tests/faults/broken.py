@@ -320,7 +320,7 @@ WINDOWS = (
 FILES = (
     row("partial session.json", "cut in the middle", check_raw(cut("session.json", 0.5)), "not valid JSON", REFUSED),
     row("partial index line", "the first line cut", check_raw(cut_first_line), "windows.jsonl:1: not valid JSON", REFUSED),
-    row("partial scenario", "cut in the middle", check_raw(cut("scenario.toml", 0.4)), "not valid TOML", REFUSED),
+    row("partial scenario", "cut in the middle", check_raw(cut("scenario.toml", 0.5)), "not valid TOML", REFUSED),
     row("no session.json", "deleted", check_raw(remove("session.json")), "no result folder", REFUSED),
     row(
         "no events",

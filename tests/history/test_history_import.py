@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from perfgate.errors import EvidenceError, InputError
-from perfgate.history.data_js import is_data_js, read_data_js
 from perfgate.history.database import HistoryQuestion
-from perfgate.history.imports import Past, enter_past, read_moment
-from perfgate.history.loose_runs import read_past_runs
+from perfgate.history.imports.data_js import is_data_js, read_data_js
+from perfgate.history.imports.loose_runs import read_past_runs
+from perfgate.history.imports.past import Past, enter_past, read_moment
 from perfgate.history.query import read_history
 from perfgate.history.store import Store
 from perfgate.history.trends import Provenance

@@ -9,9 +9,8 @@ import click
 import orjson
 from pydantic import ValidationError
 
-from perfgate.cli.options import add_share_option
 from perfgate.cli.output import FILE, add_format_option, print_json, print_result
-from perfgate.cli.sections import SectionCommand, add_options, folder_option, judging_option, subject_option
+from perfgate.cli.sections import SectionCommand, add_options, add_share_option, folder_option, judging_option, subject_option
 from perfgate.errors import InputError
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import pack_choices, parse_choices

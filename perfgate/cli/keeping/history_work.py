@@ -10,11 +10,11 @@ from typing import Any
 
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case
-from perfgate.history.data_js import is_data_js, read_data_js
 from perfgate.history.database import LAST, HistoryQuestion
 from perfgate.history.entries import enter_session
-from perfgate.history.imports import Past, PastRun, enter_past, read_moment
-from perfgate.history.loose_runs import read_past_runs
+from perfgate.history.imports.data_js import is_data_js, read_data_js
+from perfgate.history.imports.loose_runs import read_past_runs
+from perfgate.history.imports.past import Past, PastRun, enter_past, read_moment
 from perfgate.history.query import find_session, read_history
 from perfgate.history.schema import SCHEMA
 from perfgate.history.store import Store

@@ -16,12 +16,10 @@ from perfgate.cli.options import (
     add_profile_option,
     add_proof_options,
     add_scenario_argument,
-    add_share_option,
-    add_uncalibrated_option,
     build_arms,
 )
 from perfgate.cli.output import add_format_option
-from perfgate.cli.sections import SectionCommand, arm_option, judging_option
+from perfgate.cli.sections import SectionCommand, add_share_option, add_uncalibrated_option, arm_option, judging_option
 from perfgate.errors import InputError
 
 EXAMPLE = "--env SGLANG_MOE_FUSE_DOWN_SUM_REDUCE=1"

@@ -15,8 +15,6 @@ from perfgate.cli.options import (
     add_profile_option,
     add_proof_options,
     add_scenario_argument,
-    add_share_option,
-    add_uncalibrated_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -24,7 +22,7 @@ from perfgate.cli.options import (
     read_scenario,
 )
 from perfgate.cli.output import add_format_option, write_output
-from perfgate.cli.sections import SectionCommand, judging_option
+from perfgate.cli.sections import SectionCommand, add_share_option, add_uncalibrated_option, judging_option
 from perfgate.core import Arm
 from perfgate.gate.gate import GateJob, run_gate
 from perfgate.report.render import render_as

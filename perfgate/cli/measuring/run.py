@@ -12,7 +12,6 @@ from perfgate.cli.options import (
     add_folder_options,
     add_proof_options,
     add_scenario_argument,
-    add_share_option,
     build_arms,
     build_expect,
     choose_folder,
@@ -20,7 +19,7 @@ from perfgate.cli.options import (
     read_scenario,
 )
 from perfgate.cli.output import add_format_option, print_json
-from perfgate.cli.sections import SectionCommand, judging_option
+from perfgate.cli.sections import SectionCommand, add_share_option, judging_option
 from perfgate.gate.case import fix_noise, is_decided, load_case
 from perfgate.gate.fresh_profiles import is_profile_due, profile_arms
 from perfgate.results.results import load_results

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from perfgate.cli.options import add_uncalibrated_option
 from perfgate.cli.output import write_output
+from perfgate.cli.sections import add_uncalibrated_option
 from perfgate.core import Verdict
 from perfgate.errors import InputError
 from perfgate.gate.case import load_case

@@ -52,15 +52,21 @@ STYLES = {
 class Track:
     """One panel: a number of each window, and another that it reaches to, such as the lowest clock beside the usual one.
 
-    The first words of its `title`, before a comma, are its name.
+    `unit` is as it stands behind the name, empty for a plain count.
     """
 
-    title: str
+    name: str
+    unit: str = ""
     height: float
     read: Callable[[Window], float | None]
     reach: Callable[[Window], float | None] | None = None
     show: Callable[[float], str] = show_number
     has_levels: bool = False
+
+    @property
+    def title(self) -> str:
+        """Name and unit, over the panel."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
 
 
 def _read(reading: str, scale: float = 1.0) -> Callable[[Window], float | None]:
@@ -72,12 +78,12 @@ def _read(reading: str, scale: float = 1.0) -> Callable[[Window], float | None]:
 
 
 TELEMETRY = (
-    Track(title="GPU clock, MHz (whisker: lowest)", height=66, read=_read(SM_CLOCK_MHZ), reach=_read("sm_clock_min_mhz")),
-    Track(title="GPU power, W (whisker: highest)", height=66, read=_read("power_w"), reach=_read("power_max_w")),
-    Track(title="GPU temperature, \N{DEGREE SIGN}C", height=52, read=_read("temperature_c")),
-    Track(title="Clock held back by heat or supply, % of samples", height=52, read=_read(THROTTLED_SHARE, 100)),
-    Track(title="CPU time of other processes, %", height=52, read=_read("foreign_cpu_share", 100)),
-    Track(title="Requests waiting in the engine", height=52, read=_read("queued_requests")),
+    Track(name="GPU clock", unit="MHz (whisker: lowest)", height=66, read=_read(SM_CLOCK_MHZ), reach=_read("sm_clock_min_mhz")),
+    Track(name="GPU power", unit="W (whisker: highest)", height=66, read=_read("power_w"), reach=_read("power_max_w")),
+    Track(name="GPU temperature", unit="\N{DEGREE SIGN}C", height=52, read=_read("temperature_c")),
+    Track(name="Clock held back by heat or supply", unit="% of samples", height=52, read=_read(THROTTLED_SHARE, 100)),
+    Track(name="CPU time of other processes", unit="%", height=52, read=_read("foreign_cpu_share", 100)),
+    Track(name="Requests waiting in the engine", height=52, read=_read("queued_requests")),
 )
 
 
@@ -131,7 +137,8 @@ def _list_keys(placed: Iterable[Placed]) -> Iterator[LegendEntry]:
 def _track(name: str) -> Track:
     metric = METRICS[name]
     return Track(
-        title=f"{metric.title}, {metric.unit} ({metric.better.value} is better)",
+        name=metric.title,
+        unit=f"{metric.unit} ({metric.better.value} is better)",
         height=128,
         read=lambda window: window.run.values.get(name),
         show=lambda value: f"{value:,.{0 if value >= 100 else metric.decimals}f}",
@@ -162,9 +169,7 @@ def _draw(placed: Sequence[Placed], tracks: Sequence[Track], width: float) -> Dr
         y = _choose_scale(track, placed, top)
         panel = Panel(x=x, y=y, title=track.title, ticks_x=(), show_y=track.show)
         shapes = (*panel.frame(), *_draw_track(track, placed, panel, unit_s))
-        panels.append(
-            PanelGroup(name=track.title.partition(",")[0], height=more[track.title] + track.height + GAP, shapes=shapes)
-        )
+        panels.append(PanelGroup(name=track.name, height=more[track.title] + track.height + GAP, shapes=shapes))
         top += track.height + GAP
     foot = Panel(x=x, y=Scale(low=0, high=1, start=bottom, end=bottom), title="", x_title=f"{unit} since the session began")
     panels.append(PanelGroup(name="", height=BELOW, shapes=tuple(foot.draw_axis())))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfgate.core import Run
 from perfgate.errors import EvidenceError
-from perfgate.history.imports import Past, PastRun, name_hardware, read_moment, stagger
+from perfgate.history.imports.past import Past, PastRun, name_hardware, read_moment, stagger
 from perfgate.history.trends import Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import decode, read_bytes, read_runs

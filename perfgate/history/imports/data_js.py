@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Better
-from perfgate.history.imports import ForeignNumber, Past, PastRun, name_hardware
+from perfgate.history.imports.past import ForeignNumber, Past, PastRun, name_hardware
 from perfgate.history.trends import COMMIT, Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.readers.bench_serving import read_bytes
