@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 from perfgate_moe.engines import sglang_peer, vllm_peer
 from perfgate_moe.errors import MoeInputError, TuningError
-from perfgate_moe.exam.accuracy import TOLERANCES, Tolerance, measure
+from perfgate_moe.exam.accuracy import TOLERANCES, measure
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.layer import fused
 from perfgate_moe.layer.problem import Problem
@@ -26,7 +26,6 @@ from perfgate_moe.timing.timing import LayerFunction, interleave, quick_us, rati
 
 ROUNDS = 20
 OURS, UPSTREAM, VLLM = "ours-slots", "sglang", "vllm"
-PEER_SLACK = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,15 +149,8 @@ def summarise(tokens: int, found: dict[str, tuple[TilePlan, Searched]], samples:
 
 
 def require_right(subject: str, plan: TilePlan, problem: Problem, precision: str) -> None:
-    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `LayerCase.precision`.
-
-    SGLang's may be PEER_SLACK times as far: in 8 bits it rounds between the products in its own way and crosses the limits by
-    a tenth in places. Further off, it would be another layer, and no peer.
-    """
+    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `LayerCase.precision`."""
     poisoned = replace(problem, out=torch.full_like(problem.out, float("nan")))
-    limits = TOLERANCES[precision]
-    if subject.startswith(UPSTREAM):
-        limits = Tolerance(**{name: PEER_SLACK * value for name, value in asdict(limits).items()})
-    violations = limits.violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
+    violations = TOLERANCES[precision].violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
     if violations:
         raise TuningError(f"{subject} with {plan_to(plan)} at {problem.tokens} tokens is wrong: {'; '.join(violations)}")
