@@ -149,7 +149,7 @@ def summarise(tokens: int, found: dict[str, tuple[TilePlan, Searched]], samples:
 
 
 def require_right(subject: str, plan: TilePlan, problem: Problem, precision: str) -> None:
-    """TuningError if a plan's answer on a timed problem is further from the oracle than the suite allows `LayerCase.precision`."""
+    """TuningError if an answer on a timed problem is further from the oracle than the suite allows `LayerCase.precision`."""
     poisoned = replace(problem, out=torch.full_like(problem.out, float("nan")))
     violations = TOLERANCES[precision].violations(measure(runner(subject, plan)(poisoned), oracle(problem)))
     if violations:
