@@ -363,7 +363,7 @@ def read_profiles(folder):
 
 
 def test_run__resume_of_what_was_never_begun(tmp_path, scenario):
-    without_folder = run_perfgate(tmp_path / "state", "run", scenario, "--resume")
+    without_folder = run_perfgate(tmp_path / "state", "run", scenario, "--resume", "--parent", tmp_path / "perfgate-results")
     nothing = run_perfgate(tmp_path / "state", "run", scenario, "--resume", "--out", tmp_path / "none")
 
     assert (without_folder[0], nothing[0]) == (2, 2)
