@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from types import TracebackType
 
 import click
 
 from perfgate import __version__
-from perfgate.cli.examples import add_examples
+from perfgate.cli.lazy_group import LazyGroup
 from perfgate.errors import PerfgateError
 from perfgate_moe.errors import MoeError
 
@@ -81,21 +80,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
-class LazyGroup(click.Group):
-    """A click group that imports a sub-command's module when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name every sub-command, sorted."""
-        del ctx
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name` and give its help its examples; None for a name that is no command."""
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        command = import_module(f"perfgate.cli.{COMMANDS[cmd_name].module}").command
-        return add_examples(command, cmd_name) if isinstance(command, click.Command) else None
+class ProgramGroup(LazyGroup):
+    """All commands, in sections that `--help` lists without importing one."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; of a name that is none, say which are near."""
@@ -114,7 +100,11 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in section.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=ProgramGroup,
+    places={name: f"{entry.module}:command" for name, entry in COMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.version_option(__version__, prog_name="perfgate")
 def program() -> None:
     """Judge whether a change made LLM serving slower, and say how sure the answer is.

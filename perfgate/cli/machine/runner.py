@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 
-from perfgate.cli.examples import add_examples
+from perfgate.cli.lazy_group import LazyGroup
 
 PARTS = {
-    "arm": "runner_slot:arm",
-    "cache": "runner_cache:cache",
-    "clean": "runner_slot:clean",
-    "doctor": "runner_health:doctor",
-    "hook": "runner_slot:hook",
-    "init-host": "runner_host:init_host",
-    "ledger": "runner_ledger:ledger",
-    "lock": "runner_health:lock",
-    "prepare": "runner_slot:prepare",
-    "register": "runner_slot:enlist",
-    "run-once": "runner_slot:run_once",
-    "scrub": "runner_slot:scrub",
-    "status": "runner_health:status",
+    "arm": "machine.runner_slot:arm",
+    "cache": "machine.runner_cache:cache",
+    "clean": "machine.runner_slot:clean",
+    "doctor": "machine.runner_health:doctor",
+    "hook": "machine.runner_slot:hook",
+    "init-host": "machine.runner_host:init_host",
+    "ledger": "machine.runner_ledger:ledger",
+    "lock": "machine.runner_health:lock",
+    "prepare": "machine.runner_slot:prepare",
+    "register": "machine.runner_slot:enlist",
+    "run-once": "machine.runner_slot:run_once",
+    "scrub": "machine.runner_slot:scrub",
+    "status": "machine.runner_health:status",
 }
-"""The module of each sub-command, and its name there."""
+"""Where each sub-command lies: units and hooks start these before and after each job, some as root."""
 
 
-class RunnerGroup(click.Group):
-    """Imports a sub-command's module when it is called: units and hooks start these before and after each job, some as root."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name every sub-command, sorted."""
-        del ctx
-        return sorted(PARTS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name`; None for a name that is no command."""
-        del ctx
-        if cmd_name not in PARTS:
-            return None
-        module, _, name = PARTS[cmd_name].partition(":")
-        part = getattr(import_module(f"perfgate.cli.machine.{module}"), name)
-        return add_examples(part, f"runner {cmd_name}") if isinstance(part, click.Command) else None
-
-
-@click.group(name="runner", cls=RunnerGroup)
+@click.group(name="runner", cls=LazyGroup, places=PARTS, above="runner")
 def command() -> None:
     """Keep a machine fit, locked, closed to strangers and clean. Its settings are in /etc/perfgate/runner.toml."""
