@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,7 +14,7 @@ from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import RunnerError
 from perfgate.machine.links import read_links
 from perfgate.runner.gpus import read_gpus, read_kernel_log
-from perfgate.runner.health import judge_health
+from perfgate.runner.health import Reading, judge_health
 from perfgate.scenario.catalog import list_scenarios, load_scenario
 from perfgate.serving.engine.engine_install import read_version
 from perfgate.storage.state import find_machine_baselines
@@ -39,8 +39,14 @@ def command(style: str) -> int:
 def _list_findings() -> Iterator[tuple[str, str]]:
     memory_gib = psutil.virtual_memory().total / 2**30
     yield "machine", f"{len(os.sched_getaffinity(0))} cores, {memory_gib:.0f} GiB of memory"
-    yield "GPU", _describe_gpus()
-    if links := read_links(_list_gpus()):
+    readings: Sequence[Reading] = ()
+    try:
+        readings = read_gpus()
+    except RunnerError as error:
+        yield "GPU", f"not usable: {error}"
+    else:
+        yield "GPU", _describe_gpus(readings)
+    if links := read_links([one.uuid for one in readings]):
         spread = [name for name in list_scenarios() if load_scenario(name).server.gpus > 1]
         yield "GPU links", f"{links['gpus']} GPUs, {links['link']}; {', '.join(spread)} take two of them"
     yield "CPU engine", _describe_engine()
@@ -48,24 +54,13 @@ def _list_findings() -> Iterator[tuple[str, str]]:
     yield "without either", "`perfgate demo` and `perfgate compare A B` need no engine and no GPU"
 
 
-def _describe_gpus() -> str:
-    try:
-        readings = read_gpus()
-    except RunnerError as error:
-        return f"not usable: {error}"
+def _describe_gpus(readings: Sequence[Reading]) -> str:
     if not readings:
         return "none that a driver shows, so the GPU scenarios of `perfgate scenarios` cannot be measured here"
     faults = [finding.message for finding in judge_health(readings, kernel_log=read_kernel_log(Path("/dev/kmsg")) or "")]
     labels = ", ".join(one.label for one in readings)
     shipped = [name for name in list_scenarios() if "shape" in name]
     return f"{labels}: {'; '.join(faults) or 'no fault found'}; try `perfgate gate {shipped[0]}`, which needs no weights"
-
-
-def _list_gpus() -> list[str]:
-    try:
-        return [one.uuid for one in read_gpus()]
-    except RunnerError:
-        return []
 
 
 def _describe_engine() -> str:
