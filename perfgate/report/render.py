@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from perfgate.check import Case
 from perfgate.core import Outcome, Verdict
 from perfgate.report import escape
 from perfgate.report.escape import Safe
@@ -22,7 +23,6 @@ from perfgate.report.words.figure import LEGEND
 from perfgate.report.words.headline import TOP, Headline, write_heading
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
-from perfgate.verdict.case import Case
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\n\n", "\n\n</details>"
