@@ -19,6 +19,7 @@ from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
 from perfgate.evidence import TracedLayer
 from perfgate.github.handoff.choices import ChoicesEntry
+from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.scenario.schema import Name
@@ -200,6 +201,7 @@ class Handoff:
 
     `ended_s` is the last moment that its folder knows of, as `WindowEntry.ended_s` counts: servers stop after the last window.
     `choices` are not the session's: another job of the run asked both arms what they choose, and its words are handed on.
+    `packages` are those by which the arms' environments differ, None where the trees pin the same.
     """
 
     schema: Literal[1]
@@ -220,6 +222,7 @@ class Handoff:
     expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
     ended_s: Number = 0.0
     choices: ChoicesEntry | None = None
+    packages: PackagesEntry | None = None
 
 
 _NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}

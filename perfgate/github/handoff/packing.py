@@ -36,6 +36,7 @@ from perfgate.github.handoff.handoff import (
     dump_handoff,
     parse_handoff,
 )
+from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
@@ -136,13 +137,15 @@ _NOT_KERNEL = re.compile(r"[^A-Za-z0-9_:.~]")
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
 
 
-def pack_folder(folder: Path, subject: HandoffSubject, choices: ChoicesEntry | None = None) -> bytes:
-    """Turn a result folder into a hand-off, with what another job said of the arms' choices.
+def pack_folder(
+    folder: Path, subject: HandoffSubject, choices: ChoicesEntry | None = None, packages: PackagesEntry | None = None
+) -> bytes:
+    """Turn a result folder into a hand-off, with what another job said of the arms' choices and how their packages differ.
 
     Raise HandoffError when it holds more, or other, than a reader would accept.
     """
     try:
-        content = dump_handoff(replace(_build_handoff(folder, subject), choices=choices))
+        content = dump_handoff(replace(_build_handoff(folder, subject), choices=choices, packages=packages))
     except ValidationError as error:
         raise HandoffError(f"{folder}: {describe(error)}") from None
     parse_handoff(content, str(folder))
