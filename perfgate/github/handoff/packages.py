@@ -101,7 +101,7 @@ class PackagesEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_LOOSE)
-class _Told:
+class _ToldSearch:
     """What a search wrote: its places are sets of packages, each by a hash."""
 
     outcome: Ending
@@ -124,7 +124,7 @@ def pack_packages(base: Path, candidate: Path, search: Path | None) -> PackagesE
     bumps, unpinned = list_bumps(*locks), len(locks[0].loose ^ locks[1].loose)
     told = None
     if bumps and search is not None and search.is_file() and search.stat().st_size:
-        told = read_json(search, _Told, _HINT)
+        told = read_json(search, _ToldSearch, _HINT)
     places = _find_suspects(bumps, told, search)
     order = [*places, *(place for place in range(len(bumps)) if place not in places)]
     return PackagesEntry(
@@ -135,7 +135,7 @@ def pack_packages(base: Path, candidate: Path, search: Path | None) -> PackagesE
     )
 
 
-def _find_suspects(bumps: Sequence[Bump], told: _Told | None, source: Path | None) -> list[int]:
+def _find_suspects(bumps: Sequence[Bump], told: _ToldSearch | None, source: Path | None) -> list[int]:
     """Which packages a search names, by their place."""
     if told is None:
         return []
@@ -146,7 +146,7 @@ def _find_suspects(bumps: Sequence[Bump], told: _Told | None, source: Path | Non
     return sorted(places[sha] for sha in named)
 
 
-def _pack_search(told: _Told, suspects: int) -> PackageSearch:
+def _pack_search(told: _ToldSearch, suspects: int) -> PackageSearch:
     return PackageSearch(
         outcome=told.outcome, suspects=suspects, confidence=told.confidence, blocks=told.blocks, minutes=round(told.minutes, 1)
     )
