@@ -10,7 +10,15 @@ import orjson
 from pydantic import ValidationError
 
 from perfgate.cli.output import FILE, add_format_option, print_json, print_result
-from perfgate.cli.sections import SectionCommand, add_options, add_share_option, folder_option, judging_option, subject_option
+from perfgate.cli.sections import (
+    SectionCommand,
+    add_options,
+    add_share_option,
+    folder_option,
+    judging_option,
+    option_of,
+    subject_option,
+)
 from perfgate.errors import InputError
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import pack_choices, parse_choices
@@ -23,6 +31,7 @@ from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.schema import adapt
 
+_said_option = option_of("What else is known of the arms")
 _OPTIONS = {"pull_request": "pr"}
 """The options that are not named as their field is."""
 add_subject_options = add_options(
@@ -57,12 +66,12 @@ def command() -> None:
     """Carry a measured session across a border of trust: numbers only, and no verdict."""
 
 
-@command.command()
+@command.command(cls=SectionCommand)
 @click.argument("folder", metavar="RESULT_DIR", type=FILE)
-@click.option("-o", "--output", required=True, type=FILE, metavar="DIR", help="Folder for handoff-SCENARIO.json.")
-@click.option("--choices", default="", envvar="PERFGATE_CHOICES", metavar="JSON", help="What `perfgate handoff choices` wrote.")
-@click.option("--trees", type=FILE, nargs=2, metavar="BASE CANDIDATE", help="Say which packages these pin in other versions.")
-@click.option("--search", type=FILE, metavar="FILE", help="What `perfgate deps` wrote of them; empty for no search.")
+@folder_option("-o", "--output", required=True, type=FILE, metavar="DIR", help="Folder for handoff-SCENARIO.json.")
+@_said_option("--choices", default="", envvar="PERFGATE_CHOICES", metavar="JSON", help="What `perfgate handoff choices` wrote.")
+@_said_option("--trees", type=FILE, nargs=2, metavar="BASE CANDIDATE", help="Say which packages these pin in other versions.")
+@_said_option("--search", type=FILE, metavar="FILE", help="What `perfgate deps` wrote of them; empty for no search.")
 @add_subject_options
 @add_format_option
 def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -> int:
