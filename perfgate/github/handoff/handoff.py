@@ -41,6 +41,7 @@ MAX_TEXTS = 32
 MAX_TRACED = 128
 MAX_LAYERS = 128
 MAX_CHOICES = 4096
+MAX_LAUNCHES = 8
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -128,6 +129,25 @@ class AnswerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ShapeEntry:
+    """How a kernel was launched."""
+
+    grid: tuple[Count, Count, Count]
+    block: tuple[Count, Count, Count]
+    registers: Count
+    shared_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class LaunchEntry:
+    """One way to launch a kernel, calls a forward step in both arms."""
+
+    shape: ShapeEntry
+    base_count: Number
+    candidate_count: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class KernelEntry:
     """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
 
@@ -140,6 +160,7 @@ class KernelEntry:
     candidate_us: Number
     base_count: Number
     candidate_count: Number
+    launches: Annotated[tuple[LaunchEntry, ...], Field(max_length=MAX_LAUNCHES)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -158,10 +179,11 @@ class ProfileEntry:
     kind: Literal["kernel", "operator"]
     base_us: Number
     candidate_us: Number
-    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=2 * TOP)]
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=3 * TOP)]
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
     layers: Annotated[tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer)))] = ()
+    has_launches: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
