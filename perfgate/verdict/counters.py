@@ -72,7 +72,7 @@ _ROWS = (
         better=Better.HIGHER,
         allowed_ratio=SMALLER_POOL,
         moves=lambda _: True,
-        where="all; a pool of fixed size, as all that ship have, where the candidate cannot hold it; of a free one `resolve` tells",
+        where="all; a pool of fixed size, as all that ship have, where a candidate cannot hold it; of others `resolve` tells",
     ),
     Counter(
         name=REQUESTS_RETRACTED,
