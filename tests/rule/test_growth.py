@@ -77,7 +77,7 @@ def test_judge__without_the_number_that_grows_nothing_is_judged():
     verdict = judge(QUIET, SCENARIO, None)
 
     assert verdict.outcome is Outcome.INVALID
-    assert "server_memory_mib is missing although server_memory_growth gates" in verdict.reasons[0]
+    assert "server_memory_growth, told by server_memory_mib, is missing although it gates" in verdict.reasons[0]
 
 
 def test_judge__session_in_flight_is_judged_by_its_whole_blocks():

@@ -175,8 +175,8 @@ def _check_values(window: Window, limits: AdmissionLimits) -> Iterator[str]:
         name = METRICS[metric].of_window
         value = window.run.values.get(name)
         if value is None:
-            who = "it" if name == metric else metric
-            yield f"{name} is missing although {who} gates; measure with raw details or make it advisory in the scenario"
+            told = metric if name == metric else f"{metric}, told by {name},"
+            yield f"{told} is missing although it gates; measure with raw details or make it advisory in the scenario"
         elif not isfinite(value) or value <= 0:
             yield f"{name} is {value:g}, which no server can deliver; the window measured nothing, measure again"
 
