@@ -22,8 +22,8 @@ class Metric:
     `min_requests` is the number of requests that the windows of one start need together before the metric may gate: the
     start is the replicate, and its windows send the same requests. `closed_loop_only` marks a metric that
     echoes the load generator at a finite request rate. `headline` metrics come first in every output. `is_by_name` marks
-    one of a part of the requests, which is stored, and loose runs compared by, only where it is asked for. `growth_of` names the
-    metric whose growth over the windows of a start it is (`perfgate.stats.slope`), and which those carry; empty for all others.
+    one of a part of the requests: it is stored, and loose runs are compared by it, only where it is asked for. `growth_of`
+    names the metric, carried by the windows of a start, whose growth over them it is (`perfgate.stats.slope`); else empty.
     """
 
     name: str

@@ -105,8 +105,8 @@ def detail_values(details: Details) -> tuple[dict[str, float], dict[str, str]]:
     Means, medians and P95 are defined as the load generator defines them (linear interpolation). P99 is the Harrell-Davis
     estimate, a weighted mean of the order statistics near the quantile (Harrell & Davis 1982, Biometrika 69), which is steadier
     from run to run than the one or two order statistics that the load generator interpolates; it may differ from the printed
-    P99 by several percent, so the two are never compared. ES5 is the mean of the worst 5 % of the gaps. Short are the prompts of
-    at most the window's median length, where lengths differ.
+    P99 by several percent, so the two are never compared. ES5 is the mean of the worst 5 % of the gaps. Short prompts have the
+    window's median length at most, where lengths differ.
     """
     ttft_ms = details.ttft_s[details.ttft_s > 0] * MS_PER_S
     short_ms = details.ttft_s[_is_short(details) & (details.ttft_s > 0)] * MS_PER_S

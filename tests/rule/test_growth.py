@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from perfgate.check import judge
+from perfgate.cli.reading.designing import choose_all, format_design
 from perfgate.core import Arm, Fingerprint, Outcome, Role
 from perfgate.gate.baseline_growth import build_baseline
 from perfgate.scenario.schema import Blocks, Gate
 from perfgate.verdict.baselines import format_baseline, parse_baseline
+from perfgate.verdict.power import Cost, Study, draw_curves, find_all_cheapest
 from perfgate.verdict.validity.pairing import measure_window_variance, read_values
 from tests.fakes.sessions import FACTS, change_window, make_scenario, make_session, record
 
@@ -122,6 +124,17 @@ def test_build_baseline__keeps_one_growth_a_start():
     assert {len(values) for values in read.metrics["output_tok_per_s"].values} == {6}
     assert judge(keep(QUIET), SCENARIO, read).outcome is Outcome.PASS
     assert judge(keep(QUIET, 1.0, 40.0), SCENARIO, read).outcome is Outcome.REGRESSION
+
+
+def test_find_all_cheapest__sizes_no_other_design_for_a_slope():
+    past = [record(keep(make_session(SCENARIO, blocks=2, seed=seed, is_aa=True)), seed) for seed in range(1, 4)]
+    made = build_baseline(SCENARIO, Fingerprint(facts=FACTS), past)
+    study = Study(baseline=made, scenario=SCENARIO, cost=Cost(start_s=30.0, window_s=10.0, warmups=2))
+
+    assert {curve.metric for curve in draw_curves(study)} == set(SCENARIO.gates)
+    assert [found.metrics for found in find_all_cheapest(study, 0.1)] == [("output_tok_per_s",)]
+    told = format_design(study, choose_all(study, 0.1), 0.1, (), lambda table: " ".join(table.header))
+    assert "Growth of server memory: what a slope scatters by with other windows is not known from these" in told
 
 
 def test_read_scenario__a_growth_needs_windows():
