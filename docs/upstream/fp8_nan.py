@@ -4,7 +4,11 @@ A group of 128 ones with one NaN is rounded. Exit code 1 if nothing of it is NaN
 """
 
 import torch
-from sglang.srt.layers.quantization.fp8_kernel import sglang_per_token_group_quant_fp8
+
+try:
+    from sglang.kernels.ops.quantization.fp8_kernel import sglang_per_token_group_quant_fp8
+except ImportError:  # 0.5.15
+    from sglang.srt.layers.quantization.fp8_kernel import sglang_per_token_group_quant_fp8
 
 GROUP = 128
 

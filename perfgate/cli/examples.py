@@ -89,7 +89,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate plan --model cpu --changed - < changed.txt",
     ),
     "power": (
-        "perfgate power --scenario gpt-oss-20b-shape-mxfp4-mixed-c16 --effect 0.03",
+        "perfgate power --baseline perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-mxfp4-mixed-c16.json --effect 0.03",
         "perfgate power --design --from perfgate-demo/pass --effect 0.03",
     ),
     "profile": ("perfgate profile perfgate-demo/regression",),
