@@ -10,12 +10,13 @@ from perfgate.core import Outcome
 from perfgate.errors import GitHubError, HandoffError, InputError
 from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_accepted, list_losses
 from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, write_headline
+from perfgate.github.comment.packages import render_packages
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
 from perfgate.github.events import Action, EventPlan, fetch_branch_point, find, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.handoff.choices import ChoicesEntry
-from perfgate.github.judging import JudgingOptions, find_choices, judge_handoffs
+from perfgate.github.judging import JudgingOptions, find_choices, find_packages, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
 from perfgate.github.planning import choose_touched
 from perfgate.github.reporter import MachineReport, Reporter, announce, publish
@@ -190,7 +191,8 @@ def _judge_machine(
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
-    chosen = render_choices(choices) if choices else ""
+    packages = render_packages(find_packages(result.handoffs), is_slower=bool(lost))
+    chosen = "\n\n".join(filter(None, (render_choices(choices) if choices else "", packages)))
     unasked = _tell_unasked(result.unasked)
     if cases:
         room = find_room(options.machines) - len(lines) - len(chosen) - len(unasked) - 6

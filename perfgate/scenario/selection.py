@@ -27,7 +27,8 @@ _STRICT = ConfigDict(extra="forbid")
 class TouchRule:
     """A part of the engine: the patterns of its paths, and the loads, or whole CPU scenarios, that a change of it is seen by.
 
-    The first of the loads is the most wanted. `also` is a command that tells more of such a change.
+    The first of the loads is the most wanted. `also` is a command that tells more of such a change. `pins` are the files that
+    may say what the engine runs on: where the first of them that a tree has changed, the arms get packages of their own.
     """
 
     part: str
@@ -35,6 +36,7 @@ class TouchRule:
     loads: tuple[str, ...] = ()
     cpu: tuple[str, ...] = ()
     also: str = ""
+    pins: tuple[str, ...] = ()
     __pydantic_config__ = _STRICT
 
     def find_touched(self, changed: Sequence[str]) -> tuple[str, ...]:
@@ -72,6 +74,11 @@ class SelectionTable:
         for name in self.list_loads():
             if name not in known:
                 raise ValueError(f"prices: has no block_s of {name}; add it")
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """The files of all rules that may say what the engine runs on, in the order in which they are looked for."""
+        return tuple(dict.fromkeys(name for rule in self.rules for name in rule.pins))
 
     def list_loads(self) -> tuple[str, ...]:
         """Every load that may be chosen."""
