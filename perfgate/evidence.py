@@ -75,6 +75,10 @@ TracedLayer = Literal["MoE", "attention", "norms", "dense products", "communicat
 """What a step's time was spent in; "the rest" is sampling, copies and what no layer is known of."""
 
 
+CodeChange = Literal["", "same", "other"]
+"""Whether a kernel's machine code is the same in both arms; empty where no compiler left it on disk."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchShape:
     """How a kernel was launched: blocks of the grid and threads of a block along x, y and z, and what a block takes of a GPU.

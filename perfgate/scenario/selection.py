@@ -177,13 +177,39 @@ def select_scenarios(table: SelectionTable, asked: SelectionRequest) -> Selectio
     )
 
 
+def choose_listed(table: SelectionTable, listed: Sequence[str], changed: Sequence[str], minutes: float) -> tuple[str, ...]:
+    """Those of the `listed` scenarios that a change is measured under, in their order.
+
+    The first is always measured, and so is what no rule can name: a scenario of one's own. Of the others stay those that the
+    touched parts ask for, the most wanted first, as long as the minutes hold their first looks.
+    """
+    pairs, shipped, priced = list_pairs(), list_scenarios(), {price.load for price in table.prices}
+    places = {name: (pairs[name].model, pairs[name].load) if name in pairs else (CPU, name) for name in listed}
+    costs = {name: _price_first_look(table, *place) for name, place in places.items() if place[1] in priced and name in shipped}
+    ranks: dict[str, int] = {}
+    for model in dict.fromkeys(model for model, _ in places.values()):
+        reasons = _find_reasons(table, SelectionRequest(changed=tuple(changed), minutes=minutes, model=model))
+        ranks |= {name_scenario(model, load): rank for rank, load in enumerate(reasons)}
+    chosen = {name for name in listed if name == listed[0] or name not in costs}
+    left = minutes - sum(costs.get(name, 0.0) for name in chosen)
+    for name in sorted((name for name in costs if name in ranks and name not in chosen), key=lambda name: ranks[name]):
+        if costs[name] <= left:
+            chosen.add(name)
+            left -= costs[name]
+    return tuple(name for name in listed if name in chosen)
+
+
+def _list_models() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(pair.model for pair in list_pairs().values()))
+
+
 def name_scenario(model: str, load: str) -> str:
     """What the scenario of a model and a load is called."""
     return load if model == CPU else f"{model}-{load}"
 
 
 def _require_known(table: SelectionTable, asked: SelectionRequest) -> None:
-    models = (CPU, *dict.fromkeys(pair.model for pair in list_pairs().values()))
+    models = (CPU, *_list_models())
     if asked.model not in models:
         raise InputError(f"--model {asked.model}: no such model ships; {suggest(asked.model, models)}")
     for load in (*asked.added, *asked.skipped):

@@ -18,7 +18,7 @@ from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.differences import describe_difference, hardware_differences
 from perfgate.verdict.noise import NoiseModel, StoredStart
 from perfgate.verdict.validity.admission import admit
-from perfgate.verdict.validity.pairing import group_starts
+from perfgate.verdict.validity.pairing import group_starts, read_values
 from perfgate.verdict.validity.structure import AdmissionLimits
 
 
@@ -67,16 +67,18 @@ def _collect_session(scenario: Scenario, fingerprint: Fingerprint, one: Recorded
                 commit=one.commit,
                 environment=one.environment,
             ),
-            _read_values(start.pick_judged(limits.rules)),
+            _read_values(start.pick_judged(limits.rules), scenario),
         )
         for start in group_starts(session)
         if len(start.measured) == scenario.blocks.windows and (session.is_aa or start.arm is Arm.BASE)
     ]
 
 
-def _read_values(windows: Sequence[Window]) -> dict[str, tuple[float, ...]]:
+def _read_values(windows: Sequence[Window], scenario: Scenario) -> dict[str, tuple[float, ...]]:
     """Values of each metric that every window carries as a positive number, as they will be written."""
-    found = {name: tuple(round_number(window.run.values.get(name, 0.0)) or 0.0 for window in windows) for name in METRICS}
+    names = [name for name, metric in METRICS.items() if name in scenario.gates or not (metric.is_by_name or metric.growth_of)]
+    carried = [name for name in names if all(window.run.values.get(METRICS[name].of_window, 0.0) > 0 for window in windows)]
+    found = {name: tuple(round_number(value) or 0.0 for value in read_values(windows, name)) for name in carried}
     return {name: values for name, values in found.items() if min(values) > 0}
 
 

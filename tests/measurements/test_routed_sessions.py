@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from math import exp, log, sqrt
-from statistics import stdev
+from statistics import median, stdev
 
 import pytest
 
+from benchmarks.h200.serving.growth import list_blocks
 from benchmarks.h200.serving.routed_noise import (
     H100,
     H100_PAGE,
@@ -73,6 +74,16 @@ def test_write_tables__page_holds_what_the_script_prints(stored):
 
     assert headline == HEADLINE
     assert tables == f"{write_tables(list(stored.values()))}\n", "run `python -m benchmarks.h200.serving.routed_noise`"
+
+
+def test_list_blocks__memory_of_equal_arms_grows_alike_but_in_first_blocks(stored):
+    found = list(list_blocks(stored.values()))
+    apart = [one for one in found if abs(one.difference) > 0.005]
+
+    assert len(found) >= 20
+    assert 0.01 < median(value for one in found for value in (one.base, one.candidate)) < 0.02
+    assert len(apart) < len(found) / 4
+    assert {one.block for one in apart} == {1}
 
 
 def test_dummy_weights__are_refused_as_no_mixture_of_experts(stored):
