@@ -17,12 +17,12 @@ from pathlib import Path
 
 from pandas import DataFrame
 
+from perfgate.check import Case
 from perfgate.core import Judgement, Verdict
 from perfgate.gate.case import load_case
 from perfgate.gate.reports import build_report
 from perfgate.report.render import render_text
 from perfgate.results.frame import frame_of_sessions
-from perfgate.verdict.case import Case
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,15 +6,32 @@ Pure: the same session, scenario and baseline give the same verdict on any machi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from perfgate.core import Outcome, Verdict
 from perfgate.evidence import Session
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.looks import decide
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.conclusion import conclude, conclude_invalid
-from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.policy import Policy, fix_policy
 from perfgate.verdict.series import read_series
 from perfgate.verdict.validity.admission import admit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A judged session. `baseline` is the stored noise that it was judged by, if any."""
+
+    session: Session
+    scenario: Scenario
+    baseline: Baseline | None
+    verdict: Verdict
+
+    @property
+    def policy(self) -> Policy:
+        """The rule as it applied to the session."""
+        return fix_policy(self.session, self.scenario, self.baseline)
 
 
 def judge(session: Session, scenario: Scenario, baseline: Baseline | None) -> Verdict:

@@ -70,11 +70,25 @@ TracedLayer = Literal["MoE", "attention", "norms", "dense products", "communicat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchShape:
+    """How a kernel was launched: blocks of the grid and threads of a block along x, y and z, and what a block takes of a GPU.
+
+    `registers` are those of a thread. They and the shared memory follow from the machine code, which itself stands in no trace.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTime:
-    """What all calls under one name took together."""
+    """What all calls under one name took together, and how often each launch is among them, where the trace tells that."""
 
     time_us: float
     count: int
+    launches: Mapping[LaunchShape, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,9 @@ from math import log
 
 from perfgate.core import Better
 
+MIN_GROWTH_WINDOWS = 5
+"""Of fewer windows one that stalls could make a slope: the median slope of five stands one window that lies anywhere."""
+
 REQUEST_FAMILIES = frozenset({"throughput", "tail", "itl", "ttft", "e2e"})
 """Families of what the load generator saw of its requests; all others tell of the server that answered them."""
 
@@ -18,7 +21,9 @@ class Metric:
     `margin_ratio` is the practical margin Delta that a scenario may override: the smallest loss that is worth acting on.
     `min_requests` is the number of requests that the windows of one start need together before the metric may gate: the
     start is the replicate, and its windows send the same requests. `closed_loop_only` marks a metric that
-    echoes the load generator at a finite request rate. `headline` metrics come first in every output.
+    echoes the load generator at a finite request rate. `headline` metrics come first in every output. `is_by_name` marks
+    one of a part of the requests: it is stored, and loose runs are compared by it, only where it is asked for. `growth_of`
+    names the metric, carried by the windows of a start, whose growth over them it is (`perfgate.stats.slope`); else empty.
     """
 
     name: str
@@ -31,7 +36,19 @@ class Metric:
     min_requests: int = 1
     closed_loop_only: bool = False
     headline: bool = False
+    is_by_name: bool = False
     decimals: int = 2
+    growth_of: str = ""
+
+    @property
+    def min_windows(self) -> int:
+        """How many windows a start needs before it has the metric."""
+        return MIN_GROWTH_WINDOWS if self.growth_of else 1
+
+    @property
+    def of_window(self) -> str:
+        """The metric that each window of a start must carry: this one, or the one whose growth it is."""
+        return self.growth_of or self.name
 
     @property
     def sign(self) -> float:
@@ -85,6 +102,16 @@ _ROWS = (
     Metric(
         name="p99_ttft_ms", title="P99 TTFT", unit="ms", better=Better.LOWER, family="ttft", margin_ratio=0.10, min_requests=662
     ),
+    Metric(
+        name="p99_ttft_short_ms",
+        title="P99 TTFT of short prompts",
+        unit="ms",
+        better=Better.LOWER,
+        family="ttft",
+        margin_ratio=0.10,
+        min_requests=1324,
+        is_by_name=True,
+    ),
     Metric(name="mean_e2e_ms", title="Mean E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.03),
     Metric(name="p99_e2e_ms", title="P99 E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.05),
     Metric(name="ready_s", title="Time to ready", unit="s", better=Better.LOWER, family="start", margin_ratio=0.25, decimals=1),
@@ -126,6 +153,37 @@ _ROWS = (
         family="memory",
         margin_ratio=0.05,
         decimals=0,
+    ),
+    Metric(
+        name="throughput_growth",
+        title="Growth of output throughput",
+        unit="x in 10,000 requests",
+        better=Better.HIGHER,
+        family="growth",
+        margin_ratio=0.10,
+        closed_loop_only=True,
+        decimals=4,
+        growth_of="output_tok_per_s",
+    ),
+    Metric(
+        name="server_memory_growth",
+        title="Growth of server memory",
+        unit="x in 10,000 requests",
+        better=Better.LOWER,
+        family="growth",
+        margin_ratio=0.02,
+        decimals=4,
+        growth_of="server_memory_mib",
+    ),
+    Metric(
+        name="gpu_memory_growth",
+        title="Growth of GPU memory",
+        unit="x in 10,000 requests",
+        better=Better.LOWER,
+        family="growth",
+        margin_ratio=0.02,
+        decimals=4,
+        growth_of="gpu_memory_mib",
     ),
     Metric(
         name="mean_tpot_ms", title="Mean TPOT", unit="ms", better=Better.LOWER, family="itl", margin_ratio=0.03, gates=False

@@ -2,6 +2,7 @@
 
 The list is a TOML file of `[[session]]` tables (`co_tenant_study.py` reads its `[[co_tenant]]` tables):
 - `folder`: a result folder, relative to the file; `*` in its name takes every folder that matches;
+- `commit`: where the folder left the working tree for room, the commit that holds it;
 - `kind`: "aa" (equal arms), "injected" (candidate slowed on purpose) or "change" (a real change of unknown size);
 - `label`: what was done to the candidate, in a few words; an injected one is named by its injection, and needs none;
 - `effect` and `effect_from`: the slow-down as it was measured elsewhere, and where. Left out, it is read from what the slowed
@@ -18,6 +19,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from benchmarks.history import ROOT, restore
 from perfgate.core import ABSENT, Arm, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
@@ -34,7 +36,7 @@ from perfgate.verdict.validity.pairing import group_starts
 from perfgate.verdict.validity.structure import AdmissionLimits
 
 KINDS = ("aa", "injected", "change")
-KEYS = {"folder", "kind", "label", "effect", "effect_from"}
+KEYS = {"folder", "commit", "kind", "label", "effect", "effect_from"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +115,21 @@ class Recording:
         return next(iter(self.session.fingerprints.values())).facts.get("cores", ABSENT)
 
     @property
+    def hardware(self) -> str:
+        """The kind of machine, as its baseline's folder is called."""
+        return next(iter(self.session.fingerprints.values())).hardware
+
+    @property
     def rig(self) -> tuple[object, ...]:
         """What the blocks of one session share: the host, and what its load generator and perfgate tell of a window."""
         facts = next(iter(self.session.fingerprints.values())).facts
         return (*(facts.get(name, ABSENT) for name in HOST_FACTS), frozenset(self.session.windows[0].run.values))
 
     @property
-    def design(self) -> tuple[str, str, int, str]:
-        """What two recordings must share to be judged by one another's noise."""
+    def design(self) -> tuple[str, str, int, str, str]:
+        """What two recordings must share to be judged by one another's noise; the machine's kind is the last."""
         blocks = self.scenario.blocks
-        return self.scenario.name, self.scenario.workload_hash, blocks.windows, blocks.resident
+        return self.scenario.name, self.scenario.workload_hash, blocks.windows, blocks.resident, self.hardware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +178,15 @@ def _read_entry(row: Mapping[str, Any], parent: Path, where: str) -> Entry:
         raise InputError(f"{where}: effect: {effect!r} is no positive ratio")
     if ("effect" in row) != ("effect_from" in row):
         raise InputError(f"{where}: effect and effect_from belong together: a size, and where it was measured")
-    return Entry(**{**row, "folder": parent / row["folder"]})
+    told = {key: value for key, value in row.items() if key != "commit"}
+    return Entry(**{**told, "folder": _find_folder(parent / row["folder"], row.get("commit"))})
+
+
+def _find_folder(folder: Path, commit: str | None) -> Path:
+    """The folder in the working tree, or in the history where a commit is named."""
+    if commit is None:
+        return folder
+    return restore(commit, folder.parent.resolve().relative_to(ROOT).as_posix()) / folder.name
 
 
 def read_recordings(entries: tuple[Entry, ...]) -> tuple[list[Recording], list[Skipped]]:

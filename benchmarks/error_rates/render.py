@@ -66,24 +66,31 @@ def write_page(found: Mapping[str, Any]) -> str:
         stall_loss=STALL_LOSS,
         usual_ratio=USUAL_RATIO,
         calibrated_blocks=CALIBRATED_BLOCKS,
-        apart=count_apart(found),
+        apart=count_apart(found["designs"]),
+        by_hardware=count_by_hardware(found["designs"]),
     )
     # Blocks of the template leave a line too few around headings, or too many elsewhere.
     page = re.sub(r"\n(#+ .*)\n", r"\n\n\1\n\n", page)
     return re.sub(r"\n{3,}", "\n\n", page)
 
 
-def count_apart(found: Mapping[str, Any]) -> dict[str, float]:
-    """Verdicts on equal arms that share no block, over all designs: false alarms, verdicts, and the 95 % bound of the rate."""
-    goals = [design["goals"]["false_alarms"]["disjoint"] for design in found["designs"] if design["goals"] is not None]
+def count_apart(designs: Sequence[Row]) -> dict[str, float]:
+    """Verdicts on equal arms that share no block, over these designs: false alarms, verdicts, the 95 % bound of the rate."""
+    goals = [design["goals"]["false_alarms"]["disjoint"] for design in designs if design["goals"] is not None]
     counted = [one for one in goals if one is not None]
     alarms, verdicts = (sum(one[name] for one in counted) for name in ("count", "tries"))
     return {"alarms": alarms, "verdicts": verdicts, "upper95": bound_rate(alarms, verdicts) if verdicts else 1.0}
 
 
+def count_by_hardware(designs: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The same of each kind of machine."""
+    kinds = dict.fromkeys(design["hardware"] for design in designs)
+    return {kind: count_apart([design for design in designs if design["hardware"] == kind]) for kind in kinds}
+
+
 def list_cases(found: Mapping[str, Any], design: Row) -> list[Row]:
     """The cases of one design."""
-    key = ("scenario", "workload")
+    key = ("scenario", "workload", "hardware")
     return [case for case in found["cases"] if all(case[name] == design[name] for name in key)]
 
 

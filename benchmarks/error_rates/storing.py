@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks.error_rates.goals import NEAR
 from benchmarks.error_rates.recordings import Recording
 from benchmarks.error_rates.replays import Case, Composer, Shelf
+from benchmarks.history import PLACE
 from perfgate.core import Arm
 from perfgate.gate.baseline_files import find_path
 from perfgate.scenario.catalog import list_scenarios, load_scenario
@@ -44,6 +45,7 @@ def describe_storing(quiet: Case, shelf: Shelf, injected: Sequence[Case]) -> dic
         "baseline": str(baseline.relative_to(ROOT)),
         "quiet": [name_folder(one.entry.folder) for one in shelf.main],
         "injected": [name_folder(one.entry.folder) for case in chosen for one in case.recordings],
+        "restored": list_restored(shelf.main),
         "silenced": list(lost),
         "silenced_by": [one.name for case in answered for one in case.recordings] if lost else [],
     }
@@ -56,7 +58,7 @@ def keep_responses(shelf: Shelf, cases: Sequence[Case]) -> Shelf:
 
 def is_shipped(one: Recording) -> bool:
     """Whether the scenario that a recording was measured by ships."""
-    return one.scenario.name in list_scenarios() and _design(load_scenario(one.scenario.name)) == one.design
+    return one.scenario.name in list_scenarios() and _design(load_scenario(one.scenario.name)) == one.design[:-1]
 
 
 def _design(scenario: Scenario) -> tuple[str, str, int, str]:
@@ -67,6 +69,13 @@ def name_folder(folder: Path) -> str:
     """A folder as somebody in the repository's root would type it."""
     resolved = folder.resolve()
     return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else str(resolved)
+
+
+def list_restored(found: Sequence[Recording]) -> list[list[str]]:
+    """The commits, each with a folder, out of which `benchmarks.history` brings what left the working tree."""
+    parents = {one.entry.folder.resolve().parent for one in found}
+    parts = [parent.relative_to(PLACE).parts for parent in sorted(parents) if parent.is_relative_to(PLACE)]
+    return [[commit, "/".join(folder)] for commit, *folder in parts]
 
 
 def find_silenced(quiet: Case, shelf: Shelf) -> tuple[str, ...]:

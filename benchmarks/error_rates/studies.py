@@ -112,6 +112,7 @@ def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:
         "scenario": scenario.name,
         "title": scenario.title,
         "workload": scenario.workload_hash,
+        "hardware": cases[0].recordings[0].hardware,
         "cases": rows,
     }
     baseline = shelf.take() if shelf else None

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfgate.machine.processes import end_session
-from perfgate.serving.engine.interruption import INTERRUPTION
-from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.reaper import INTERRUPTION, Reaper
 
 GRACE_S = 2.0
 

@@ -32,6 +32,11 @@ MEANINGS = {
 }
 
 
+def name_meaning(ending: Ending, noun: str) -> str:
+    """What an ending means where the places of a line are commits, or packages."""
+    return MEANINGS[ending].replace("commit", noun)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """A search that has ended, with where it took place; without a repository its places are packages."""
@@ -57,7 +62,7 @@ def describe(found: Found) -> dict[str, Any]:
     culprit = found.line.find(answer.found) if answer.found else None
     return {
         "outcome": answer.ending.value,
-        "meaning": MEANINGS[answer.ending] if found.repo else MEANINGS[answer.ending].replace("commit", "package"),
+        "meaning": name_meaning(answer.ending, "commit" if found.repo else "package"),
         "reason": answer.reason,
         "culprit": culprit.sha if culprit else None,
         "command": _write_show(found.repo, culprit) if culprit and found.repo else None,

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("perfgate demo", "perfgate demo invalid", "perfgate demo regression --live"),
     "deps": (
         "perfgate deps base.lock candidate.lock --scenario cpu-moe --budget 60 --out search",
+        "perfgate deps main change --after results --scenario cpu-moe --budget 60 --out search",
         "perfgate deps base.lock candidate.lock --command '{python} measure.py' --budget 5 --out search",
     ),
     "doctor": ("perfgate doctor",),
@@ -89,7 +90,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate plan --model cpu --changed - < changed.txt",
     ),
     "power": (
-        "perfgate power --scenario gpt-oss-20b-shape-mxfp4-mixed-c16 --effect 0.03",
+        "perfgate power --baseline perfgate/baselines/nvidia-h200-141gb/gpt-oss-20b-shape-mxfp4-mixed-c16.json --effect 0.03",
         "perfgate power --design --from perfgate-demo/pass --effect 0.03",
     ),
     "profile": ("perfgate profile perfgate-demo/regression",),
@@ -102,7 +103,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate resolve --base 0.5.23 --base-triton 3.6.0 --candidate 0.5.23 --model qwen3-30b --gpu h200",
     ),
     "run": ("perfgate run cpu-moe --candidate-env OMP_NUM_THREADS=2 --blocks 4",),
-    "runner arm": ("perfgate runner arm head/python arms/head",),
+    "runner arm": (
+        "perfgate runner arm head/python arms/head",
+        "perfgate runner arm head/python arms/head --trees head base",
+    ),
     "runner cache harvest": ("perfgate runner cache harvest --slot 0",),
     "runner cache key": ("perfgate runner cache key",),
     "runner cache lend": ("perfgate runner cache lend caches/base",),

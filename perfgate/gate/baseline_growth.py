@@ -10,10 +10,9 @@ from perfgate.core import Fingerprint
 from perfgate.errors import BaselineError, SlowerError
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import round_number
-from perfgate.verdict.baseline_limits import find_slower, is_faster
 from perfgate.verdict.baselines import Baseline, Change
 from perfgate.verdict.noise import Anchor, NoiseModel, Response
-from perfgate.verdict.recorded import Recorded, Row, collect_rows
+from perfgate.verdict.recorded import Recorded, Row, collect_rows, find_slower, is_faster
 
 KEPT_STARTS = 60
 """So many starts of A/A blocks are kept, and as many of other sessions; older ones make way."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from perfgate.check import judge, needs_more
+from perfgate.check import Case, judge, needs_more
 from perfgate.core import Arm, Fingerprint, Role
 from perfgate.errors import BaselineError, InputError
 from perfgate.evidence import Session
@@ -20,7 +20,6 @@ from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import VERDICT_FILE
 from perfgate.storage.state import list_baseline_dirs
 from perfgate.verdict.baselines import Baseline
-from perfgate.verdict.case import Case
 from perfgate.verdict.policy import find_refusals, fix_policy
 
 KEPT = "baselines"

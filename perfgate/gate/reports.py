@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from perfgate.check import Case
 from perfgate.core import Verdict
 from perfgate.gate.case import load_case
 from perfgate.readers.layer_timings import find_timings, read_timings
@@ -11,7 +12,6 @@ from perfgate.report.render import ReportedCase, render_case
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.rounding import VERDICT_FILE, format_verdict
-from perfgate.verdict.case import Case
 from perfgate.verdict.layers import judge_layers
 
 LAYER_DIR = "layers"

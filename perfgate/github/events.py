@@ -18,6 +18,8 @@ from perfgate.github.handoff.handoff import Repository, Sha
 
 MAX_EVENT_BYTES = 8 * 2**20
 NO_SHA = "0" * 40
+MAX_LISTED = 300
+"""So many files of a comparison GitHub lists at most."""
 LABEL = "perfgate"
 """What a pull request must carry to be measured; the workflow files name it too."""
 
@@ -161,18 +163,45 @@ def find_merge_base(github: GitHub, pull: Mapping[str, Any]) -> str:
     Against the tip of the base branch a pull request that is behind would be charged with what the branch gained or lost since.
     The branch is asked for by name, because `base.sha` of an event may be older than what the pull request has merged.
     """
-    return fetch_merge_base(github, pull)[0]
+    return fetch_branch_point(github, pull).merge_base
 
 
-def fetch_merge_base(github: GitHub, pull: Mapping[str, Any]) -> tuple[str, int]:
-    """The merge base, as `find_merge_base` has it, and how many commits the pull request has since."""
-    repository, head = find_repository(pull, "base.repo.full_name"), find_sha(pull, "head.sha")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchPoint:
+    """Where a pull request left its base branch, and what it has since: how many commits, and which paths they touch.
+
+    `changed` is None where GitHub lists only some of the paths.
+    """
+
+    merge_base: str
+    commits: int
+    changed: tuple[str, ...] | None
+
+
+def fetch_branch_point(github: GitHub, pull: Mapping[str, Any], measured: str = "") -> BranchPoint:
+    """The merge base as `find_merge_base` has it, with what GitHub tells of the commits since.
+
+    They end with the commit that was `measured`, else with the head. Raise InputError as `find_merge_base` does.
+    """
+    repository, head = find_repository(pull, "base.repo.full_name"), measured or find_sha(pull, "head.sha")
     branch = find(pull, "base.ref")
     if not isinstance(branch, str) or not branch or ".." in branch:
         raise InputError("event: base.ref: missing or no branch")
     try:
         answer = github.get(f"/repos/{repository}/compare/{quote(branch, safe='')}...{head}", per_page=1)
         commits = find(answer, "ahead_by")
-        return find_sha(answer, "merge_base_commit.sha"), commits if isinstance(commits, int) else 0
+        return BranchPoint(
+            merge_base=find_sha(answer, "merge_base_commit.sha"),
+            commits=commits if isinstance(commits, int) else 0,
+            changed=_read_changed(find(answer, "files")),
+        )
     except (GitHubError, InputError) as error:
         raise InputError(f"nothing is measured: where {head} left {branch!r} cannot be known ({error})") from None
+
+
+def _read_changed(files: Any) -> tuple[str, ...] | None:
+    """The paths of a comparison, those that a rename left too; None where they are not told, or as many as GitHub lists."""
+    if not isinstance(files, list) or len(files) >= MAX_LISTED:
+        return None
+    told = [file.get(key) for file in files if isinstance(file, dict) for key in ("filename", "previous_filename")]
+    return tuple(dict.fromkeys(path for path in told if isinstance(path, str)))

@@ -12,10 +12,12 @@ from perfgate.core import Outcome
 from perfgate.errors import HandoffError
 from perfgate.gate.case import load_case
 from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, summarise_choices
+from perfgate.github.comment.packages import render_packages
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.handoff import Handoff, HandoffSubject
+from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.github.handoff.unpacking import find_scenario, unpack_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES, format_annotation
 from perfgate.github.runs.collecting import name_artifact
@@ -48,7 +50,8 @@ class JudgingOptions:
 class JobVerdict:
     """What one job of the matrix came to: judged cases, or the `problem` that left nothing to judge.
 
-    `choices` are the engine's, where its hand-off has them; where they are due and missing, `lacks_choices`.
+    `choices` are the engine's, where its hand-off has them; where they are due and missing, `lacks_choices`. `packages` are
+    those by which the arms differ.
     """
 
     job: MatrixJob
@@ -57,6 +60,7 @@ class JobVerdict:
     uncalibrated: str = "fail"
     choices: ChoicesEntry | None = None
     lacks_choices: bool = False
+    packages: PackagesEntry | None = None
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
@@ -77,7 +81,9 @@ class JobVerdict:
     def summary(self) -> str:
         """The markdown of the run's summary page."""
         told = render_choices(self.choices) if self.choices else ""
-        return "\n\n".join(filter(None, (render_comment(self.cases, MAX_SUMMARY_BYTES // 2), told)))
+        is_slower = any(case.verdict.outcome is Outcome.REGRESSION for case in self.cases)
+        packages = render_packages(self.packages, is_slower=is_slower)
+        return "\n\n".join(filter(None, (render_comment(self.cases, MAX_SUMMARY_BYTES // 2), told, packages)))
 
     def _annotate_choices(self) -> Iterator[str]:
         title = f"perfgate {self.job.hardware}: choices"
@@ -115,6 +121,7 @@ def judge_job(job: MatrixJob, artifacts: Path, reproduction: Reproduction, optio
             uncalibrated=options.uncalibrated,
             choices=choices,
             lacks_choices=is_due and choices is None,
+            packages=find_packages(handoffs),
         )
     except HandoffError as error:
         return JobVerdict(job=job, problem=str(error))
@@ -124,6 +131,12 @@ def find_choices(handoffs: Sequence[Handoff], hardware: str) -> ChoicesEntry | N
     """What hand-offs of one machine say of the engine's choices on its GPU; all of a run were told the same."""
     told = (handoff.choices.pick(hardware) for handoff in handoffs if handoff.choices is not None)
     return next(told, None)
+
+
+def find_packages(handoffs: Sequence[Handoff]) -> PackagesEntry | None:
+    """The packages by which the arms differ: those of the hand-off whose search named the fewest, else of any."""
+    told = [handoff.packages for handoff in handoffs if handoff.packages is not None]
+    return min(told, key=lambda found: len(found.suspects) or len(found.differences) + 1, default=None)
 
 
 def find_handoff(artifacts: Path, job: MatrixJob, subject: HandoffSubject) -> tuple[Path, HandoffSubject]:

@@ -9,10 +9,19 @@ from typing import Any
 from perfgate.errors import InputError
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget
-from perfgate.github.events import Action, find, find_base_fault, find_merge_base, is_fork, plan_event
+from perfgate.github.events import (
+    Action,
+    fetch_branch_point,
+    find,
+    find_base_fault,
+    find_merge_base,
+    is_fork,
+    plan_event,
+)
 from perfgate.github.runs.control import Task
 from perfgate.github.runs.run import WorkflowRun, fetch_run
 from perfgate.github.settings import MatrixJob, Settings, format_jobs
+from perfgate.scenario.selection import choose_listed, read_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +62,8 @@ def plan_measurement(
     jobs = settings.list_jobs(is_smoke=found.is_smoke)
     base = found.base_sha
     if found.action is Action.RUN and not found.is_smoke:
-        base = find_merge_base(connect(), payload["pull_request"])
+        point = fetch_branch_point(connect(), payload["pull_request"])
+        base, jobs = point.merge_base, choose_touched(settings, point.changed)
     measurement = Measurement(
         pull_request=found.pull_request,
         head_sha=found.head_sha,
@@ -64,6 +74,20 @@ def plan_measurement(
     )
     # A merge queue without a smoke suite measures nothing.
     return {"action": found.action.value if jobs else "skip", "reason": found.reason, **measurement.outputs}
+
+
+def choose_touched(settings: Settings, changed: Sequence[str] | None) -> tuple[MatrixJob, ...]:
+    """The jobs of a pull request that changes these paths: all without `minutes` in the settings, or where paths are unknown.
+
+    The planning job and the one that reports ask alike, so that no workflow file of a change decides what is left out.
+    """
+    if settings.minutes is None or changed is None:
+        return settings.list_jobs()
+    table = read_table()
+    chosen = {
+        name: choose_listed(table, machine.scenarios, changed, settings.minutes) for name, machine in settings.hardware.items()
+    }
+    return tuple(job for job in settings.list_jobs() if job.scenario in chosen[job.hardware])
 
 
 def choose_jobs(settings: Settings, hardware: str, scenarios: str, *, is_night: bool = False) -> tuple[MatrixJob, ...]:

@@ -10,19 +10,21 @@ from perfgate.core import Outcome
 from perfgate.errors import GitHubError, HandoffError, InputError
 from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_accepted, list_losses
 from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, write_headline
+from perfgate.github.comment.packages import render_packages
 from perfgate.github.comment.reproduction import Reproduction
 from perfgate.github.comment.sections import MachineSection, build_section, find_room
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
-from perfgate.github.events import Action, EventPlan, find, find_merge_base, find_sha, is_fork, plan_pull
+from perfgate.github.events import Action, EventPlan, fetch_branch_point, find, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.handoff.choices import ChoicesEntry
-from perfgate.github.judging import JudgingOptions, find_choices, judge_handoffs
+from perfgate.github.judging import JudgingOptions, find_choices, find_packages, judge_handoffs
 from perfgate.github.outputs import MAX_SUMMARY_BYTES
+from perfgate.github.planning import choose_touched
 from perfgate.github.reporter import MachineReport, Reporter, announce, publish
-from perfgate.github.runs.collecting import MachineResult, collect
+from perfgate.github.runs.collecting import MachineResult, collect, mark_unasked
 from perfgate.github.runs.control import cancel_overtaken, is_wanted, retry_died
 from perfgate.github.runs.jobs import Jobs, fetch_jobs, was_nothing_planned
 from perfgate.github.runs.run import is_dispatched
-from perfgate.github.settings import Settings
+from perfgate.github.settings import MatrixJob, Settings
 from perfgate.github.statuses import describe_skip, set_statuses
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
@@ -57,12 +59,25 @@ def report_run(
     elif was_nothing_planned(jobs := fetch_jobs(reporter.github, run), is_asked=plan.action is not Action.SKIP):
         yield from _report_unmeasured(reporter, plan, settings.hardware)
     else:
-        results = collect(reporter.github, run, settings.list_jobs(), jobs)
+        asked = _find_asked(reporter, settings)
+        results = mark_unasked(collect(reporter.github, run, asked, jobs), settings.list_jobs(), asked)
         again = {result.hardware for result in results if result.died} if _run_again(reporter, results, jobs) else set()
         sections = (_announce_again(reporter, result) for result in results if result.hardware in again)
         left = [result for result in results if result.hardware not in again]
         yield from publish(reporter, (*sections, *judge_machines(reporter, left, options)))
         reporter.keep(left)
+
+
+def _find_asked(reporter: Reporter, settings: Settings) -> tuple[MatrixJob, ...]:
+    """The jobs that the run was to have; all of them where the paths that it touches cannot be known."""
+    if settings.minutes is None or reporter.run.pull is None:
+        return settings.list_jobs()
+    try:
+        point = fetch_branch_point(reporter.github, reporter.run.pull, reporter.run.head_sha)
+    except InputError as error:
+        reporter.note(f"which paths the change touches is not known, so every scenario is expected: {error}")
+        return settings.list_jobs()
+    return choose_touched(settings, point.changed)
 
 
 def _cancel_overtaken(reporter: Reporter) -> None:
@@ -176,7 +191,8 @@ def _judge_machine(
     lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
     headline = body = ""
-    chosen = render_choices(choices) if choices else ""
+    packages = render_packages(find_packages(result.handoffs), is_slower=bool(lost))
+    chosen = "\n\n".join(filter(None, (render_choices(choices) if choices else "", packages)))
     unasked = _tell_unasked(result.unasked)
     if cases:
         room = find_room(options.machines) - len(lines) - len(chosen) - len(unasked) - 6

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from perfgate.check import Case
 from perfgate.core import Arm, Outcome, Window
 from perfgate.errors import EvidenceError, InputError
 from perfgate.evidence import Session
@@ -20,7 +21,6 @@ from perfgate.report.openmetrics import read_begun
 from perfgate.results.records import SESSION_FILE, SessionRecord, read_entries, read_record
 from perfgate.storage.journal import read_bytes
 from perfgate.storage.rounding import describe_judgement
-from perfgate.verdict.case import Case
 from perfgate.verdict.validity.pairing import group_starts
 
 PARTITION = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")

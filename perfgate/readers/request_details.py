@@ -16,7 +16,10 @@ from perfgate.stats.tails import average_worst, estimate_quantile
 # Tokens that arrive in one event leave one gap less. A few are normal; more means that the gaps are not the tokens' own.
 MAX_MISSING_ITL_RATIO = 0.05
 MS_PER_S = 1e3
+TAILS = ("p99_ttft_ms", "p99_ttft_short_ms", "p99_itl_ms")
 FIELDS = ("ttfts", "itls", "output_lens")
+INPUT_LENS = "input_lens"
+"""Not every version of the load generator writes them."""
 # As bench_serving tells an error: the whole traceback, of which the exception comes last.
 TRACEBACK = "Traceback (most recent call last):"
 MAX_ERROR = 200
@@ -27,13 +30,15 @@ class Details:
     """The requests of one run, in the order in which they were sent.
 
     `ttft_s` and `output_len` have shape (requests,), `itl_s` is flat over all requests, `itl_count` says how many of it belong
-    to each request. `errors` and `empty_texts` count requests.
+    to each request. `input_len` are the tokens of its prompt, None where they were not written. `errors` and `empty_texts`
+    count requests.
     """
 
     ttft_s: NDArray[np.float64]
     itl_s: NDArray[np.float64]
     itl_count: NDArray[np.int64]
     output_len: NDArray[np.int64]
+    input_len: NDArray[np.int64] | None
     errors: tuple[str, ...]
     empty_texts: int
 
@@ -48,7 +53,8 @@ def parse_details(record: Mapping[str, Any], where: str) -> Details | None:
     present = [name for name in FIELDS if record.get(name) is not None]
     if not present:
         return None
-    lists = {name: _as_list(record, name, where) for name in FIELDS}
+    told = [*FIELDS, *(name for name in (INPUT_LENS,) if record.get(name) is not None)]
+    lists = {name: _as_list(record, name, where) for name in told}
     requests = len(lists["ttfts"])
     errors = _as_list(record, "errors", where) if record.get("errors") is not None else []
     texts = _as_list(record, "generated_texts", where) if record.get("generated_texts") is not None else []
@@ -66,6 +72,7 @@ def parse_details(record: Mapping[str, Any], where: str) -> Details | None:
         itl_s=_as_array(chain.from_iterable(gaps), where, "itls", count=int(counts.sum())),
         itl_count=counts,
         output_len=_as_array(lists["output_lens"], where, "output_lens").astype(np.int64),
+        input_len=_as_array(lists[INPUT_LENS], where, INPUT_LENS).astype(np.int64) if INPUT_LENS in lists else None,
         errors=tuple(str(error) for error in errors if error),
         empty_texts=sum(not text for text in texts),
     )
@@ -98,9 +105,11 @@ def detail_values(details: Details) -> tuple[dict[str, float], dict[str, str]]:
     Means, medians and P95 are defined as the load generator defines them (linear interpolation). P99 is the Harrell-Davis
     estimate, a weighted mean of the order statistics near the quantile (Harrell & Davis 1982, Biometrika 69), which is steadier
     from run to run than the one or two order statistics that the load generator interpolates; it may differ from the printed
-    P99 by several percent, so the two are never compared. ES5 is the mean of the worst 5 % of the gaps.
+    P99 by several percent, so the two are never compared. ES5 is the mean of the worst 5 % of the gaps. Short prompts have the
+    window's median length at most, where lengths differ.
     """
     ttft_ms = details.ttft_s[details.ttft_s > 0] * MS_PER_S
+    short_ms = details.ttft_s[_is_short(details) & (details.ttft_s > 0)] * MS_PER_S
     itl_ms = details.itl_s * MS_PER_S
     values: dict[str, float] = {}
     if ttft_ms.size:
@@ -109,9 +118,20 @@ def detail_values(details: Details) -> tuple[dict[str, float], dict[str, str]]:
             "median_ttft_ms": float(np.median(ttft_ms)),
             "p99_ttft_ms": estimate_quantile(ttft_ms, 0.99),
         }
+    if short_ms.size:
+        values["p99_ttft_short_ms"] = estimate_quantile(short_ms, 0.99)
     if itl_ms.size:
         values |= _itl_values(itl_ms)
-    return values, {name: "harrell-davis" for name in ("p99_ttft_ms", "p99_itl_ms") if name in values}
+    return values, {name: "harrell-davis" for name in TAILS if name in values}
+
+
+def _is_short(details: Details) -> NDArray[np.bool_]:
+    """Which requests have a prompt of at most the median length; none where all prompts are equally long, or untold."""
+    lengths = details.input_len
+    if lengths is None or not lengths.size or lengths.min() == lengths.max():
+        return np.zeros(details.requests, dtype=np.bool_)
+    short: NDArray[np.bool_] = lengths <= np.median(lengths)
+    return short
 
 
 def _itl_values(itl_ms: NDArray[np.float64]) -> dict[str, float]:

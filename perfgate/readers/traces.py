@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelTime, KernelTrace, TracedLayer, TraceKind
+from perfgate.evidence import KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
 from perfgate.readers.traced_layers import sum_layers
 
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
@@ -30,19 +30,34 @@ def read_traces(paths: Iterable[Path]) -> KernelTrace:
         raise EvidenceError("the profiler wrote no trace")
     # A rank without a kernel among ranks with some launched nothing; its operators are another kind of time.
     kind: TraceKind = "kernel" if any(trace.kind == "kernel" for trace in traces) else "operator"
-    times: defaultdict[str, float] = defaultdict(float)
-    counts: defaultdict[str, int] = defaultdict(int)
-    layers: Counter[TracedLayer] = Counter()
-    for trace in traces:
-        for name, spent in trace.spent.items() if trace.kind == kind else ():
-            times[name] += spent.time_us
-            counts[name] += spent.count
-        layers.update(trace.layers if trace.kind == kind else {})
-    return KernelTrace(
-        kind=kind,
-        spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times},
-        layers=layers,
-    )
+    tally, layers = _Tally(), Counter[TracedLayer]()
+    for trace in (trace for trace in traces if trace.kind == kind):
+        for name, spent in trace.spent.items():
+            tally.add(name, spent)
+        layers.update(trace.layers)
+    return KernelTrace(kind=kind, spent=tally.sum_up(), layers=layers)
+
+
+class _Tally:
+    """Sums by name."""
+
+    def __init__(self) -> None:
+        self._times: defaultdict[str, float] = defaultdict(float)
+        self._counts: Counter[str] = Counter()
+        self._launches: defaultdict[str, Counter[LaunchShape]] = defaultdict(Counter)
+
+    def add(self, name: str, spent: KernelTime) -> None:
+        """Add calls under one name."""
+        self._times[name] += spent.time_us
+        self._counts[name] += spent.count
+        self._launches[name].update(spent.launches)
+
+    def sum_up(self) -> dict[str, KernelTime]:
+        """What was added, by name."""
+        return {
+            name: KernelTime(time_us=time_us, count=self._counts[name], launches=dict(self._launches[name]))
+            for name, time_us in self._times.items()
+        }
 
 
 def read_trace(path: Path) -> KernelTrace:
@@ -53,16 +68,34 @@ def read_trace(path: Path) -> KernelTrace:
     if not kernels and not operators:
         raise EvidenceError(f"{path}: holds neither kernels nor operators: nothing ran while it was recorded")
     own = [(event, event["dur"]) for event in kernels] if kernels else _find_own_times(operators)
-    times: defaultdict[str, float] = defaultdict(float)
-    counts: defaultdict[str, int] = defaultdict(int)
+    tally = _Tally()
     for event, time_us in own:
-        times[str(event.get("name"))] += time_us
-        counts[str(event.get("name"))] += 1
+        shape = _read_shape(event)
+        launches = {} if shape is None else {shape: 1}
+        tally.add(str(event.get("name")), KernelTime(time_us=time_us, count=1, launches=launches))
     return KernelTrace(
         kind="kernel" if kernels else "operator",
-        spent={name: KernelTime(time_us=times[name], count=counts[name]) for name in times},
+        spent=tally.sum_up(),
         layers=sum_layers(_list_streams(own)),
     )
+
+
+def _read_shape(event: Mapping[str, Any]) -> LaunchShape | None:
+    """How a kernel was launched; None for a copy, for an operator, and where the profiler did not write it down whole."""
+    told = event.get("args")
+    found = told if isinstance(told, dict) else {}
+    sides = [_read_sides(found.get(name)) for name in ("grid", "block")]
+    counts = [found.get(name) for name in ("registers per thread", "shared memory")]
+    match [*sides, *counts]:
+        case [(int(), _, _) as grid, (int(), _, _) as block, int(registers), int(shared)]:
+            return LaunchShape(grid=grid, block=block, registers=registers, shared_bytes=shared)
+    return None
+
+
+def _read_sides(told: Any) -> tuple[int, int, int] | None:
+    if isinstance(told, list) and len(told) == len("xyz") and all(isinstance(side, int) for side in told):
+        return told[0], told[1], told[2]
+    return None
 
 
 def _list_streams(own: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[str, float]]]:

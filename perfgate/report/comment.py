@@ -19,7 +19,6 @@ from perfgate.report.render import (
     Fold,
     ReportedCase,
     count_rows,
-    find_headline,
     lay_out_case,
     render_case,
 )
@@ -73,7 +72,7 @@ def _show_one(case: ReportedCase, room: int) -> Comment | None:
 
 def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
-    words = write_several([find_headline(case) for case in cases], markdown)
+    words = write_several([case.headline for case in cases], markdown)
     empty = Comment(outcome=cases[0].verdict.outcome, headline=words, body="")
     shown = 1 + max(ROWS_SHOWN - count_rows(cases[0], Fold.NOTHING), 0)
     begin, end = _fold_rest(cases[shown:])
@@ -114,7 +113,7 @@ def _lay_out(case: ReportedCase, fold: Fold, *, is_first: bool) -> str:
         return f"{write_heading(case.verdict.outcome.icon, markdown(case.verdict.scenario), TOP + 1)}\n{body}"
     if fold is Fold.ALL_BUT_ONE_LINE:
         return render_case(case, fold, TOP + 1)
-    heading = write_heading(case.verdict.outcome.icon, find_headline(case).write_gist(markdown), TOP + 1)
+    heading = write_heading(case.verdict.outcome.icon, case.headline.write_gist(markdown), TOP + 1)
     _, body = lay_out_case(case, fold, TOP + 1)
     return f"{heading}\n\n{FOLD_BEGIN}{body.strip()}{FOLD_END}\n"
 
@@ -127,7 +126,7 @@ def _list_losses(cases: Sequence[ReportedCase]) -> Comment:
     counts = _count_outcomes([case for case in cases if not list_losses(case)])
     lines += [f"- without a regression: {counts}"] if counts else []
     body = "\n".join(["", *lines]) + "\n"
-    words = write_shortened([find_headline(case) for case in cases])
+    words = write_shortened([case.headline for case in cases])
     return Comment(outcome=outcome, headline=words, body=body)
 
 

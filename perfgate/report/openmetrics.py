@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from perfgate.check import Case
 from perfgate.core import Arm, Outcome, Window
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.results.readings import READINGS
 from perfgate.stats.expert_use import ExpertUse
-from perfgate.verdict.case import Case
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from perfgate.check import Case
 from perfgate.core import Outcome, Verdict
 from perfgate.report import escape
 from perfgate.report.escape import Safe
@@ -22,7 +23,6 @@ from perfgate.report.words.figure import LEGEND
 from perfgate.report.words.headline import TOP, Headline, write_heading
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
-from perfgate.verdict.case import Case
 
 TEMPLATE_DIR = Path(__file__).parent / "templates"
 FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\n\n", "\n\n</details>"
@@ -41,7 +41,8 @@ class Fold(IntEnum):
     ALL_BUT_ONE_LINE = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# No slots: each form of a report asks for the words, which are made once.
+@dataclass(frozen=True, kw_only=True)
 class ReportedCase(Case):
     """A case with what else a report of it shows.
 
@@ -60,6 +61,18 @@ class ReportedCase(Case):
     fetch: str = ""
     span: tuple[str, str] | None = None
 
+    @cached_property
+    def view(self) -> View:
+        """The case in words."""
+        is_profiled = isinstance(self.attribution, Attribution)
+        return build_view(self.verdict, self.session, self.scenario, is_profiled=is_profiled, span=self.span)
+
+    @property
+    def headline(self) -> Headline:
+        """The first line of a report as a value: that of the view, with the layers that became slower."""
+        headline = self.view.headline
+        return replace(headline, slower_layers=len(summarise_layers(self.layers).losses)) if self.layers else headline
+
 
 def render_case(report: ReportedCase, fold: Fold = Fold.NOTHING, depth: int = TOP) -> str:
     """Return GitHub markdown whose first line is the verdict, as a heading of `depth`.
@@ -70,35 +83,17 @@ def render_case(report: ReportedCase, fold: Fold = Fold.NOTHING, depth: int = TO
     return f"{write_heading(report.verdict.outcome.icon, headline, depth)}\n{body}"
 
 
-def find_headline(report: ReportedCase) -> Headline:
-    """Return the first line of a report as a value."""
-    return _add_layers(report, view_case(report).headline)
-
-
-def view_case(report: ReportedCase) -> View:
-    """Put a case into words."""
-    is_profiled = isinstance(report.attribution, Attribution)
-    return build_view(report.verdict, report.session, report.scenario, is_profiled=is_profiled, span=report.span)
-
-
-def _add_layers(report: ReportedCase, headline: Headline) -> Headline:
-    return replace(headline, slower_layers=len(summarise_layers(report.layers).losses)) if report.layers else headline
-
-
 def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP, *, is_brief: bool = False) -> tuple[str, str]:
     """Return the words of the heading and the markdown below it.
 
     A brief one shows calm metrics in its table of all metrics alone, where there is one.
     """
-    view = view_case(report)
-    headline = _add_layers(report, view.headline).write(
-        escape.markdown, is_named=depth > TOP, is_alone=fold is Fold.ALL_BUT_ONE_LINE
-    )
-    return headline, _render_body(report, view, fold, depth, is_brief=is_brief)
+    headline = report.headline.write(escape.markdown, is_named=depth > TOP, is_alone=fold is Fold.ALL_BUT_ONE_LINE)
+    return headline, _render_body(report, fold, depth, is_brief=is_brief)
 
 
-def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int, *, is_brief: bool) -> str:
-    is_folded = fold >= Fold.CALM_METRICS
+def _render_body(report: ReportedCase, fold: Fold, depth: int, *, is_brief: bool) -> str:
+    view, is_folded = report.view, fold >= Fold.CALM_METRICS
     shown = _list_shown(view, fold, is_brief=is_brief)
     hidden = [row for row in view.rows if row not in shown]
     breakdown = build_breakdown(report.attribution, report.verdict.judgements)
@@ -133,7 +128,7 @@ def _render_body(report: ReportedCase, view: View, fold: Fold, depth: int, *, is
 
 def count_rows(report: ReportedCase, fold: Fold) -> int:
     """How many metrics a brief report shows before its folds."""
-    return len(_list_shown(view_case(report), fold, is_brief=True))
+    return len(_list_shown(report.view, fold, is_brief=True))
 
 
 def _list_shown(view: View, fold: Fold, *, is_brief: bool) -> list[MetricRow]:
@@ -145,7 +140,7 @@ def _list_shown(view: View, fold: Fold, *, is_brief: bool) -> list[MetricRow]:
 
 def render_text(report: ReportedCase, lay: Callable[[Table], str] = lay_out) -> str:
     """Return plain text whose first line is the verdict; `lay` lays out its table."""
-    view, verdict = view_case(report), report.verdict
+    view, verdict = report.view, report.verdict
     return (
         _environment(escape.plain)
         .get_template("verdict.txt.j2")

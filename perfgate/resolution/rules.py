@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-SMALLER_POOL = 0.01
-"""The share by which a pool may shrink without being a loss."""
+from perfgate.results.readings import SMALLER_POOL
+
 _PLAIN_METHOD = "UnquantizedFusedMoEMethod"
 
 

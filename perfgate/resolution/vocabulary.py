@@ -37,6 +37,22 @@ WORDS = frozenset(
 ) | {gpu.device.replace(" ", "_") + end for gpu in GPUS.values() for end in ("", "_down")}
 """Whole words. A choice in any other word is told by the word's digest."""
 
+PACKAGES = frozenset(
+    _split(
+        # What SGLang requires, and what that requires of a GPU.
+        "aiohttp anthropic apache-tvm-ffi av blobfile build compressed-tensors cuda-python datasets decord2 distro",
+        "easydict einops fastapi flash-attn-4 flashinfer-cubin flashinfer-python gguf interegular ipython kernels",
+        "llguidance mistral-common modelscope msgspec ninja numpy nvidia-cutlass-dsl nvidia-mathdx nvidia-ml-py openai",
+        "openai-harmony orjson outlines packaging partial-json-parser pillow prometheus-client psutil py-spy pybase64",
+        "pydantic python-multipart pyzmq quack-kernels requests scipy sentencepiece setproctitle sgl-deep-gemm sgl-kernel",
+        "sglang-kernel smg-grpc-servicer soundfile tiktoken tilelang timm tokenspeed-mla torch torch-memory-saver torchao",
+        "torchaudio torchcodec torchvision tqdm transformers triton uvicorn uvloop watchfiles xgrammar zstandard",
+        "nvidia-nccl-cu12 nvidia-nccl-cu13 nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-cublas nvidia-cublas-cu12",
+        "nvidia-cuda-runtime nvidia-cuda-runtime-cu12",
+    )
+)
+"""Packages that are told by name, normalised: those that the engine requires."""
+
 FLAGS = frozenset(
     _split(
         "attention_backend bf16_gemm_backend chunked_prefill_size cuda_graph_bs cuda_graph_bs_decode",

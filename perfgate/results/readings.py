@@ -14,6 +14,8 @@ KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED = "kernels_compiled", "gra
 KV_CAPACITY, ACCEPT_LENGTH = "kv_capacity_tokens", "accept_length"
 DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE = "decode_graph_share", "prefill_graph_share"
 
+SMALLER_POOL = 0.01
+"""The share by which a pool of tokens may shrink without being a loss, as measured and as estimated without a GPU."""
 
 GPU_MARK = "_gpu_"
 

@@ -154,6 +154,9 @@ class Scenario:
             raise ValueError("gates: is empty; name at least one metric")
         if unknown := name_unknown(self.gates, METRICS, "gates", "metric"):
             raise ValueError(unknown)
+        for name in self.gates:
+            if self.blocks.windows < (needed := METRICS[name].min_windows):
+                raise ValueError(f"gates.{name}: needs {needed} windows a start, and blocks.windows is {self.blocks.windows}")
         wanted = ENGINES[self.server.engine].backend
         if find_backend(self.load.backend) != wanted:
             raise ValueError(f"load.backend: {self.load.backend} does not speak to {self.server.engine}; write {wanted}")

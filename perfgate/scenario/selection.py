@@ -27,7 +27,8 @@ _STRICT = ConfigDict(extra="forbid")
 class TouchRule:
     """A part of the engine: the patterns of its paths, and the loads, or whole CPU scenarios, that a change of it is seen by.
 
-    The first of the loads is the most wanted. `also` is a command that tells more of such a change.
+    The first of the loads is the most wanted. `also` is a command that tells more of such a change. `pins` are the files that
+    may say what the engine runs on: where the first of them that a tree has changed, the arms get packages of their own.
     """
 
     part: str
@@ -35,6 +36,7 @@ class TouchRule:
     loads: tuple[str, ...] = ()
     cpu: tuple[str, ...] = ()
     also: str = ""
+    pins: tuple[str, ...] = ()
     __pydantic_config__ = _STRICT
 
     def find_touched(self, changed: Sequence[str]) -> tuple[str, ...]:
@@ -72,6 +74,11 @@ class SelectionTable:
         for name in self.list_loads():
             if name not in known:
                 raise ValueError(f"prices: has no block_s of {name}; add it")
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """The files of all rules that may say what the engine runs on, in the order in which they are looked for."""
+        return tuple(dict.fromkeys(name for rule in self.rules for name in rule.pins))
 
     def list_loads(self) -> tuple[str, ...]:
         """Every load that may be chosen."""
@@ -170,13 +177,39 @@ def select_scenarios(table: SelectionTable, asked: SelectionRequest) -> Selectio
     )
 
 
+def choose_listed(table: SelectionTable, listed: Sequence[str], changed: Sequence[str], minutes: float) -> tuple[str, ...]:
+    """Those of the `listed` scenarios that a change is measured under, in their order.
+
+    The first is always measured, and so is what no rule can name: a scenario of one's own. Of the others stay those that the
+    touched parts ask for, the most wanted first, as long as the minutes hold their first looks.
+    """
+    pairs, shipped, priced = list_pairs(), list_scenarios(), {price.load for price in table.prices}
+    places = {name: (pairs[name].model, pairs[name].load) if name in pairs else (CPU, name) for name in listed}
+    costs = {name: _price_first_look(table, *place) for name, place in places.items() if place[1] in priced and name in shipped}
+    ranks: dict[str, int] = {}
+    for model in dict.fromkeys(model for model, _ in places.values()):
+        reasons = _find_reasons(table, SelectionRequest(changed=tuple(changed), minutes=minutes, model=model))
+        ranks |= {name_scenario(model, load): rank for rank, load in enumerate(reasons)}
+    chosen = {name for name in listed if name == listed[0] or name not in costs}
+    left = minutes - sum(costs.get(name, 0.0) for name in chosen)
+    for name in sorted((name for name in costs if name in ranks and name not in chosen), key=lambda name: ranks[name]):
+        if costs[name] <= left:
+            chosen.add(name)
+            left -= costs[name]
+    return tuple(name for name in listed if name in chosen)
+
+
+def _list_models() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(pair.model for pair in list_pairs().values()))
+
+
 def name_scenario(model: str, load: str) -> str:
     """What the scenario of a model and a load is called."""
     return load if model == CPU else f"{model}-{load}"
 
 
 def _require_known(table: SelectionTable, asked: SelectionRequest) -> None:
-    models = (CPU, *dict.fromkeys(pair.model for pair in list_pairs().values()))
+    models = (CPU, *_list_models())
     if asked.model not in models:
         raise InputError(f"--model {asked.model}: no such model ships; {suggest(asked.model, models)}")
     for load in (*asked.added, *asked.skipped):

@@ -28,8 +28,7 @@ from perfgate.serving.client import Client, verify_files
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.engine_facts import verify_facts
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
-from perfgate.serving.engine.interruption import INTERRUPTION
-from perfgate.serving.engine.reaper import Reaper
+from perfgate.serving.engine.reaper import INTERRUPTION, Reaper
 from perfgate.serving.model.gpu_memory import require_memory
 from perfgate.serving.model.location import locate_model
 from perfgate.serving.model.model_guard import read_config, verify_model

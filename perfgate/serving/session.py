@@ -11,7 +11,7 @@ from perfgate.errors import ClientError, InterruptedRunError, ServerError, Telem
 from perfgate.results.answers import GSM8K_EVENT
 from perfgate.serving.client import Client
 from perfgate.serving.engine.server import wait_all_ready
-from perfgate.serving.gsm8k import Evaluator
+from perfgate.serving.equivalence import Evaluator
 from perfgate.serving.injection.injection import VARIABLE
 from perfgate.serving.injection.injection_log import INJECTED, PROOF, read_spent
 from perfgate.serving.proof import prove, prove_warm

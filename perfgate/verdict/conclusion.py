@@ -12,10 +12,10 @@ from perfgate.metrics import METRICS
 from perfgate.stats.looks import CONFIDENCE, SeriesDecision, SeriesFinding
 from perfgate.stats.moderated import Estimate
 from perfgate.storage.rounding import format_percent
-from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.counters import count_blocks, explain_count
 from perfgate.verdict.differences import describe_arms, software_differences
 from perfgate.verdict.policy import CALIBRATED_BLOCKS, USUAL_RATIO, Design, Policy, can_judge_alone
+from perfgate.verdict.recorded import MIN_SESSIONS
 from perfgate.verdict.series import MetricSeries, read_blocks
 from perfgate.verdict.states import describe_states
 from perfgate.verdict.validity.admission import name_disturbed

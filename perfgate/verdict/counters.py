@@ -19,6 +19,7 @@ from perfgate.results.readings import (
     KV_CAPACITY,
     PREFILL_GRAPH_SHARE,
     REQUESTS_RETRACTED,
+    SMALLER_POOL,
 )
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
@@ -69,9 +70,9 @@ _ROWS = (
         title="KV capacity",
         unit="tokens",
         better=Better.HIGHER,
-        allowed_ratio=0.01,
+        allowed_ratio=SMALLER_POOL,
         moves=lambda _: True,
-        where="all; a pool of fixed size moves only where the candidate cannot hold it or is given another",
+        where="all; a pool of fixed size, as all that ship have, where a candidate cannot hold it; of others `resolve` tells",
     ),
     Counter(
         name=REQUESTS_RETRACTED,

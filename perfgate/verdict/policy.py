@@ -13,10 +13,10 @@ from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.looks import CONFIDENCE, LookPlan
 from perfgate.stats.moderated import Prior
-from perfgate.verdict.baseline_limits import MIN_SESSIONS
 from perfgate.verdict.baselines import Baseline
 from perfgate.verdict.differences import describe_difference, hardware_differences, host_differences, software_differences
 from perfgate.verdict.noise import NoiseModel
+from perfgate.verdict.recorded import MIN_SESSIONS
 from perfgate.verdict.validity.structure import AdmissionLimits
 
 RULE = "2026-11.9"

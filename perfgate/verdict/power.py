@@ -100,6 +100,11 @@ class Study:
         return tuple(name for name, reason in reasons.items() if reason is None)
 
     @property
+    def sizable(self) -> tuple[str, ...]:
+        """Those of `metrics` whose noise is known for other numbers of windows and requests, too: a slope's is not."""
+        return tuple(name for name in self.metrics if not METRICS[name].growth_of)
+
+    @property
     def own_size(self) -> SampleSize:
         """What the scenario measures up to its last look."""
         return SampleSize(blocks=max(self.scenario.blocks.looks), windows=self.scenario.blocks.windows)
@@ -179,9 +184,10 @@ def find_cheapest(study: Study, effect: float, metrics: Iterable[str], *, wanted
 
 
 def find_all_cheapest(study: Study, effect: float) -> tuple[CheapestSize, ...]:
-    """`find_cheapest` for each metric by itself, then for all gating metrics at once."""
-    single = tuple(find_cheapest(study, effect, [metric]) for metric in study.metrics)
-    return (*single, find_cheapest(study, effect, study.gating)) if len(study.gating) > 1 else single
+    """`find_cheapest` for each metric by itself, then for all gating metrics at once, where all can be sized."""
+    single = tuple(find_cheapest(study, effect, [metric]) for metric in study.sizable)
+    is_whole = len(study.gating) > 1 and set(study.gating) <= set(study.sizable)
+    return (*single, find_cheapest(study, effect, study.gating)) if is_whole else single
 
 
 def describe(study: Study, curves: Iterable[Curve], cheapest: Iterable[CheapestSize], effect: float) -> Mapping[str, object]:

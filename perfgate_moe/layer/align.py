@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from perfgate_moe.layer.schedule import begin
+from perfgate_moe.layer.programs import begin
 
 CHUNK = 1024
 SEGMENT = 4096

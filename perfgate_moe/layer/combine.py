@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perfgate_moe.layer.problem import Problem
-from perfgate_moe.layer.schedule import begin
+from perfgate_moe.layer.programs import begin
 
 SUM_COLUMNS = 1024
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perfgate_moe.layer.epilogues import store_slots
-from perfgate_moe.layer.schedule import begin, tile_of
+from perfgate_moe.layer.programs import begin, store_slots, tile_of
 
 
 @triton.jit

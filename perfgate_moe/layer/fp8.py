@@ -20,11 +20,10 @@ from torch import Tensor
 from perfgate_moe.errors import MoeInputError, NotApplicableError
 from perfgate_moe.layer.align import Alignment, align
 from perfgate_moe.layer.combine import launch_sum
-from perfgate_moe.layer.epilogues import activated, activated_total, gate_up_rows, store_slots
 from perfgate_moe.layer.fp8_rounding import round_to_codes, rounded_groups
 from perfgate_moe.layer.problem import SCALE_BLOCK, BlockScales, Problem
+from perfgate_moe.layer.programs import activated, activated_total, begin, gate_up_rows, slots_of, store_slots, tile_of
 from perfgate_moe.layer.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
-from perfgate_moe.layer.schedule import begin, slots_of, tile_of
 from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WARPGROUP_ROWS = 64

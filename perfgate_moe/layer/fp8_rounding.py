@@ -10,8 +10,8 @@ from torch import Tensor
 
 from perfgate_moe.layer.align import Alignment
 from perfgate_moe.layer.problem import SCALE_BLOCK
+from perfgate_moe.layer.programs import begin
 from perfgate_moe.layer.reference import FLOAT8, FLOAT8_MAX, SMALLEST_PEAK
-from perfgate_moe.layer.schedule import begin
 
 TOGETHER = 8  # groups of one program, a thousand numbers
 

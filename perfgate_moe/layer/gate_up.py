@@ -6,8 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from perfgate_moe.layer.epilogues import gate_up_rows, store_activated
-from perfgate_moe.layer.schedule import begin, tile_of
+from perfgate_moe.layer.programs import begin, gate_up_rows, store_activated, tile_of
 
 
 @triton.jit

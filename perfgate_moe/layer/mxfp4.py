@@ -17,9 +17,8 @@ from torch import Tensor
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.align import align
 from perfgate_moe.layer.combine import launch_sum
-from perfgate_moe.layer.epilogues import gate_up_rows, store_activated, store_slots
 from perfgate_moe.layer.problem import MICRO_BLOCK, MicroScales, Problem
-from perfgate_moe.layer.schedule import begin, slots_of, tile_of
+from perfgate_moe.layer.programs import begin, gate_up_rows, slots_of, store_activated, store_slots, tile_of
 from perfgate_moe.layer.tiles import TilePlan, Tiles
 
 WARPGROUP_ROWS = 64

@@ -6,7 +6,8 @@ from importlib.metadata import version
 import pytest
 
 from perfgate.bisection.guard import Guard
-from perfgate.bisection.packages import PackageStore, list_bumps, read_bumps, read_lock, require_base
+from perfgate.bisection.locks import list_bumps, read_lock
+from perfgate.bisection.packages import PackageStore, read_bumps, require_base
 from perfgate.errors import InputError
 
 LOCK = """# made by pip-compile
@@ -34,7 +35,7 @@ def make_bumps(write, base, candidate):
 
 
 def test_read_lock__pins_by_normalised_name_with_their_hashes(write):
-    pins = read_lock(write("base.lock", LOCK))
+    pins = read_lock(write("base.lock", LOCK)).pins
 
     assert {name: pin.version for name, pin in pins.items()} == {
         "numpy": "2.3.5",
@@ -76,9 +77,9 @@ def test_list_bumps__what_is_another_version_or_new_and_not_what_is_gone(write):
     assert [bump.words for bump in bumps] == ["new absent -> 1", "numpy 2.3.5 -> 2.4.6", "torch 2.13.0 -> 2.14.1"]
 
 
-def test_list_bumps__equal_locks(write):
+def test_read_bumps__equal_locks(write):
     with pytest.raises(InputError, match="pin the same versions"):
-        make_bumps(write, "numpy==2.3.5\n", "NumPy==2.3.5\n")
+        read_bumps(make_bumps(write, "numpy==2.3.5\n", "NumPy==2.3.5\n"))
 
 
 def test_read_bumps__each_place_has_one_package_more_and_hashes_of_its_own(write):

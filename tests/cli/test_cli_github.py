@@ -509,6 +509,58 @@ def test_plan__a_branch_with_odd_characters(server, tmp_path):
     assert server.paths("GET") == [f"/repos/o/r/compare/release%2F1.0-a_b...{HEAD}"]
 
 
+TOUCHED = "minutes = 15.0\n" + SETTINGS.replace('["unit"]', '["unit", "gpt-oss-20b-shape-mxfp4-c1", "cpu-moe-pool"]')
+
+
+def test_plan__by_the_paths_that_the_change_touches(server, tmp_path):
+    """What no rule can name is measured always, the others where a touched part asks for them."""
+    (tmp_path / ".github" / "perfgate.toml").write_text(TOUCHED)
+    event = [*write_event(tmp_path, {"pull_request": make_pull()}), "--event-name", "pull_request"]
+
+    def plan(*changed):
+        server.set(changed=changed, log=[])
+        assert main(["github", "plan", *event]) == 0
+        matrix = re.findall("^matrix=(.*)$", (tmp_path / "output").read_text(), flags=re.MULTILINE)[-1]
+        assert len(server.get()["log"]) == 1
+        return [job["scenario"] for job in orjson.loads(matrix)]
+
+    assert plan("docs/a.md") == ["unit"]
+    assert plan("python/sglang/srt/layers/attention/x.py") == ["unit", "gpt-oss-20b-shape-mxfp4-c1"]
+    assert plan({"filename": "docs/a.md", "previous_filename": "python/sglang/srt/mem_cache/x.py"}) == ["unit", "cpu-moe-pool"]
+    assert plan(*(f"docs/{number}.md" for number in range(300))) == ["unit", "gpt-oss-20b-shape-mxfp4-c1", "cpu-moe-pool"]
+
+
+def test_report__names_what_no_touched_path_asked_for(server, tmp_path):
+    (tmp_path / ".github" / "perfgate.toml").write_text(TOUCHED)
+    server.set(changed=["docs/a.md"])
+    set_run(server, pack(tmp_path))
+
+    assert report(tmp_path, make_run()) == 0
+    (comment,) = server.get()["comments"]
+    assert "\nNot measured in this run, and not judged: `gpt-oss-20b-shape-mxfp4-c1`, `cpu-moe-pool`.\n" in comment["body"]
+    assert read_sections(server) == {"test-gpu": "pass"}
+
+
+def test_attack__a_workflow_that_leaves_out_what_the_change_touches(server, tmp_path):
+    """The paths are GitHub's word, asked again where the result is judged: a job that never ran is told."""
+    (tmp_path / ".github" / "perfgate.toml").write_text(TOUCHED)
+    server.set(changed=["python/sglang/srt/mem_cache/x.py"])
+    set_run(server, pack(tmp_path))
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+    assert "cpu-moe-pool: no job ran" in server.get()["comments"][0]["body"]
+
+
+def test_report__expects_all_where_the_paths_are_not_known(server, tmp_path):
+    (tmp_path / ".github" / "perfgate.toml").write_text(TOUCHED)
+    server.set(changed=["docs/a.md"], merge_bases={})
+    set_run(server, pack(tmp_path))
+
+    assert report(tmp_path, make_run()) == 0
+    assert read_sections(server) == {"test-gpu": "invalid"}
+
+
 @pytest.mark.parametrize(
     ("event", "payload"),
     [

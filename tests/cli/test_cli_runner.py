@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from benchmarks.deps.run import make_wheel, offer
 from perfgate.cli import main
 from perfgate.runner.quarantine import close_slot
 from perfgate.runner.settings import load_runner
@@ -174,6 +175,22 @@ def test_arm__runs_its_own_code_over_the_engines_packages(tmp_path, engine, caps
         for version in ("1.0", "2.0")
     ]
     assert told == ["1.0\n", "2.0\n"]
+
+
+def test_arm__has_the_packages_that_its_tree_pins_otherwise(tmp_path, engine, capsys):
+    (tmp_path / "wheels").mkdir()
+    for version in ("1", "2"):
+        make_wheel(tmp_path / "wheels", "toy_part", version, f"VERSION = {version!r}\n")
+        tree = make_project(tmp_path / version, version) / "pyproject.toml"
+        tree.write_text(tree.read_text().replace("[tool.", f'dependencies = ["toy_part=={version}", "other==1"]\n[tool.'))
+
+    with offer(tmp_path / "wheels"):
+        for own, other in (("1", "2"), ("2", "1")):
+            words = [str(tmp_path / own), str(tmp_path / f"arm-{own}"), "--engine", engine]
+            assert main(["runner", "arm", *words, "--trees", str(tmp_path / own), str(tmp_path / other)]) == 0
+            assert capsys.readouterr().out.splitlines()[1:] == [f"toy-part {own}"]
+            code = "import toy_engine, toy_part; assert toy_engine.VERSION == toy_part.VERSION"
+            subprocess.run([tmp_path / f"arm-{own}" / "bin" / "python", "-c", code], check=True)
 
 
 def test_arm__of_no_project(tmp_path, capsys):

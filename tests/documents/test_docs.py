@@ -35,8 +35,6 @@ EXPECTED = {
     "perfgate compare --base tests/fixtures/runs/fusion_off_*.txt --candidate tests/fixtures/runs/fusion_on_*.txt": 3,
     "perfgate check benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15": 1,
     "perfgate check benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15 --format json": 1,
-    "perfgate check benchmarks/vllm/results/aa": 3,
-    "perfgate check benchmarks/vllm/results/max-num-seqs-1": 1,
     "perfgate check perfgate-demo/regression --format junit --output verdict.xml": 1,
     "perfgate compare perfgate-demo/pass perfgate-demo/inconclusive": 3,
 }

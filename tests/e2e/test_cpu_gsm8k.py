@@ -16,7 +16,7 @@ from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.safeguards import Gsm8k
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
-from perfgate.serving.gsm8k import Evaluator
+from perfgate.serving.equivalence import Evaluator
 from perfgate.serving.gsm8k_worker import STOP
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.verdict.validity.gsm8k import check_gsm8k

@@ -39,11 +39,12 @@ case "$*" in
   "runner cache offer"*) mkdir -p "$STORE/offered" ;;
   "runner clean"*) ;;
   "runner lock -- perfgate kernels prove"*) echo "{{}}" > proof.json; exit "${{PROVED:-0}}" ;;
+  "runner lock -- perfgate deps"*) cat "${{PACKAGES:-/dev/null}}" ;;
   "runner lock -- perfgate bisect"*) cat "$FOUND"; exit "${{SEARCHED:-0}}" ;;
   "engine install"*) mkdir -p "$4" ;;
   "resolve "*) cat "$CHOICES"; exit "${{RESOLVED:-0}}" ;;
   "runner lock"*) words="$*" out="${{words#*--out }}"; cp -r "$MEASURED" "${{out%% *}}" ;;
-  *) exec {python} -m perfgate "$@" ;;
+  *) PYTHONPATH={root} exec {python} -m perfgate "$@" ;;
 esac
 """
 # Installing by hash needs the network and would change this environment.
@@ -63,7 +64,7 @@ def make_place(tmp_path, settings=""):
     for folder in ("bin", "store"):
         (tmp_path / folder).mkdir()
     for name, text in (("perfgate", TOOL), ("python", PYTHON)):
-        (tmp_path / "bin" / name).write_text(text.format(python=sys.executable))
+        (tmp_path / "bin" / name).write_text(text.format(python=sys.executable, root=ROOT))
         (tmp_path / "bin" / name).chmod(0o755)
     for command in (["init", "--quiet"], ["remote", "add", "origin", "https://github.com/o/r.git"], ["add", "."]):
         run_git(work, *command)

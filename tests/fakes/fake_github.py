@@ -52,6 +52,7 @@ STATE = {
     "refs": {},
     "commits": {},
     "ahead_by": 3,
+    "changed": [],
     "cancelled": [],
     "issues": [],
     "labels": [],
@@ -204,7 +205,8 @@ class Handler(BaseHTTPRequestHandler):
         found = STATE["merge_bases"].get(unquote(match["pair"]))
         commits = {"commits": [], "status": "ahead"}
         ahead = STATE["ahead_by"]
-        answer = {**commits, "ahead_by": ahead, "merge_base_commit": {"sha": found}}
+        files = [path if isinstance(path, dict) else {"filename": path} for path in STATE["changed"]]
+        answer = {**commits, "ahead_by": ahead, "merge_base_commit": {"sha": found}, "files": files}
         return (200, answer, {}) if found else (404, {"message": "Not Found"}, {})
 
     def get_commit(self, match, _query, _body):

@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfgate.serving.engine.loopback import open_http
+from perfgate.serving.engine.conversation import open_http
 
 
 class FakeGitHub:

@@ -32,7 +32,7 @@ def prepare_server(fake_github, monkeypatch, tmp_path):
     """A pull request of a branch, its people, and a job's surroundings."""
     fake_github.set(faults=[], log=[], comments=[], statuses=[], dispatches=[], jobs={}, runs={}, artifacts={}, files={})
     fake_github.set(limit=None, rights=None, rerun_runs=[], refs={}, commits={}, run_facts={}, issues=[], ahead_by=3)
-    fake_github.set(workflows={})
+    fake_github.set(workflows={}, changed=[])
     fake_github.set(
         pulls={"7": make_pull()},
         permissions={"ada": "write", "eve": "read", "mia": "maintain"},

@@ -52,9 +52,9 @@ python -m tests.faults.render build/faults.jsonl
 """
 
 NOTES = {
-    Kind.SLOW: """The time to ready and the server's memory gate in no shipped scenario: two servers of a block load side by
-side there, so that neither time is a server's own, and how much memory scatters between starts was not measured. The rows
-that seed a slow start or a growth of memory put that gate into their scenario, as a user would who wants it.
+    Kind.SLOW: """The time to ready gates in `cpu-moe-start`, the server's memory in `cpu-moe-memory`, its growth there and
+in `soak`. The rows that seed a slow start or a growth of memory put that gate into another scenario, as a user would who
+wants it.
 """,
     Kind.SAME: """The recorded A/A rows share blocks: 20 blocks make ten disjoint pairs, so these rows are ten independent
 draws and not as many as there are rows.

@@ -103,6 +103,18 @@ def count(reading: str, base: float, candidate: float, scenario: str = "") -> Ed
     return edit
 
 
+def leave_behind(request_bytes: int) -> Edit:
+    """Each request of the candidate leaves memory behind on the host, and the scenario gates its growth."""
+
+    def edit(recording: Recording) -> None:
+        for entry in recording.pick():
+            served = recording.read(entry)["completed"] * (entry["index"] + 1)
+            entry["telemetry"]["server_memory_bytes"] += request_bytes * served
+        recording.scenario += "[gates.server_memory_growth]\n"
+
+    return edit
+
+
 def row(
     name: str,
     made: str,
@@ -192,6 +204,13 @@ SLOW = (
         blocks=(1, 2, 3, 4),
     ),
     row("slower from window to window", "each window of a start 2 % slower than the one before", grow_slower),
+    row(
+        "40 KiB of each request kept",
+        "the candidate's host memory grows by 40 KiB a request, 0.3 % of it in a start; server_memory_growth gates",
+        leave_behind(40 * 1024),
+        "Growth of server memory is worse",
+        blocks=(1, 2, 3, 4),
+    ),
     row(
         "KV pool 3 % smaller",
         "the candidate's pool holds 63,570 tokens where the base's holds 65,536, and nothing is slower",

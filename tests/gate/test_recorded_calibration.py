@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from benchmarks.h200.serving.routed_noise import restore_h100
 from perfgate.cli import main
 from perfgate.core import Fingerprint
 from perfgate.errors import InputError
@@ -177,9 +178,21 @@ def test_calibrate__the_shipped_baseline_is_what_the_raw_data_gives(tmp_path):
     assert main(["calibrate", "gpt-oss-20b-shape-mxfp4-mixed-c16", *given]) == 0
 
     [built] = tmp_path.rglob("*.json")
-    [shipped] = SHIPPED_BASELINES.rglob("*.json")
-    assert built.relative_to(tmp_path) == shipped.relative_to(SHIPPED_BASELINES)
-    assert built.read_bytes() == shipped.read_bytes()
+    assert built.read_bytes() == (SHIPPED_BASELINES / built.relative_to(tmp_path)).read_bytes()
+
+
+def test_calibrate__the_shipped_baseline_of_h100_is_what_the_history_gives(tmp_path):
+    try:
+        folder = restore_h100()
+    except InputError as error:
+        pytest.skip(str(error))
+    quiet = [word for number in range(1, 5) for word in ("--from", str(folder / f"mxfp4-mixed-c16-aa-{number}"))]
+    slowed = [word for name in ("gpu-15", "rare-prefill") for word in ("--injected", str(folder / f"mxfp4-mixed-c16-{name}"))]
+
+    assert main(["calibrate", "gpt-oss-20b-shape-mxfp4-mixed-c16", *quiet, *slowed, "--to", str(tmp_path)]) == 0
+
+    [built] = tmp_path.rglob("*.json")
+    assert built.read_bytes() == (SHIPPED_BASELINES / built.relative_to(tmp_path)).read_bytes()
 
 
 def test_parse_slowed__folder_with_a_colon():

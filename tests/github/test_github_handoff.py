@@ -20,7 +20,8 @@ from perfgate.evidence import Answers, Question
 from perfgate.github.handoff import artifact
 from perfgate.github.handoff.artifact import read_documents
 from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
-from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record, unpack_profile
+from perfgate.github.handoff.packing import clean_text, pack_folder, reduce_record
+from perfgate.github.handoff.profiles import unpack_profile
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
 from perfgate.results.profiling.attribution import list_ledger
@@ -683,6 +684,45 @@ def test_attack__a_profile_that_says_more_than_numbers(profiled, change, field):
 
     with pytest.raises(HandoffError, match=field):
         parse_handoff(orjson.dumps(content), "test")
+
+
+LAUNCH = {
+    "shape": {"grid": [360, 1, 1], "block": [256, 1, 1], "registers": 16, "shared_bytes": 0},
+    "base_count": 24.0,
+    "candidate_count": 0.0,
+}
+
+
+def launch(profiled, changes=None, times=1):
+    """The hand-off with launches of its first kernel."""
+    first, *others = profiled["profile"]["parts"]
+    one = {**LAUNCH, "shape": {**LAUNCH["shape"], **(changes or {})}}
+    parts = [{**first, "launches": [one] * times}, *others]
+    return orjson.dumps({**profiled, "profile": {**profiled["profile"], "parts": parts, "has_launches": True}})
+
+
+def test_unpack_profile__how_kernels_were_launched(tmp_path, profiled):
+    unpack_profile(parse_handoff(launch(profiled), "test").profile, tmp_path)
+    found = read_attribution(tmp_path)
+
+    (one,) = found.parts[0].launches
+    assert (one.shape.grid, one.shape.registers, one.more, found.has_launches) == ((360, 1, 1), 16, -24.0, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "times", "field"),
+    [
+        ({"grid": ["merge", 1, 1]}, 1, "shape.grid.0"),
+        ({"grid": [1, 1]}, 1, "shape.grid"),
+        ({"block": [1.5, 1, 1]}, 1, "shape.block.0"),
+        ({"registers": -1}, 1, "shape.registers"),
+        ({"name": "merge this now"}, 1, "shape.name"),
+        ({}, 9, "launches"),
+    ],
+)
+def test_attack__a_launch_that_says_more_than_numbers(profiled, changes, times, field):
+    with pytest.raises(HandoffError, match=rf"profile\.parts\.0\.launches.*{field}" if times == 1 else field):
+        parse_handoff(launch(profiled, changes, times), "test")
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def test_bring_back__what_is_new_in_archives_that_may_travel(place, tmp_path, mo
     assert call.state["sent"].get("three") is None
 
 
-@pytest.mark.parametrize("table", ["wanted.toml", "wanted-cpu.toml"])
+@pytest.mark.parametrize("table", ["wanted.toml", "wanted-h100.toml", "wanted-cpu.toml"])
 def test_read_table__every_row_is_a_command_that_exists(table, place):
     rows = read_table(HERE / table)
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from math import exp, log, sqrt
-from statistics import stdev
+from statistics import median, stdev
 
 import pytest
 
+from benchmarks.h200.serving.growth import list_blocks
 from benchmarks.h200.serving.routed_noise import (
+    H100,
+    H100_PAGE,
     HEADLINE,
     PAGE,
     ROUTED,
     list_needs,
     measure_scatter,
     read_stored,
+    restore_h100,
     tell_false_alarms,
     write_tables,
 )
 from perfgate.core import Arm, Outcome, Role
+from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.results.raw.raw_files import read_raw
 from perfgate.storage.state import SHIPPED_BASELINES
@@ -48,6 +53,15 @@ def stored():
     return {one.name: one for one in read_stored()}
 
 
+@pytest.fixture(scope="module")
+def history():
+    """All sessions of H100s; a shallow clone has none."""
+    try:
+        return restore_h100()
+    except InputError as error:
+        pytest.skip(str(error))
+
+
 def test_read_stored__every_session_is_judged_to_the_outcome_that_its_page_tells(stored):
     assert {name: one.verdict.outcome for name, one in stored.items()} == OUTCOMES
     text = PAGE.read_text(encoding="utf-8")
@@ -60,6 +74,16 @@ def test_write_tables__page_holds_what_the_script_prints(stored):
 
     assert headline == HEADLINE
     assert tables == f"{write_tables(list(stored.values()))}\n", "run `python -m benchmarks.h200.serving.routed_noise`"
+
+
+def test_list_blocks__memory_of_equal_arms_grows_alike_but_in_first_blocks(stored):
+    found = list(list_blocks(stored.values()))
+    apart = [one for one in found if abs(one.difference) > 0.005]
+
+    assert len(found) >= 20
+    assert 0.01 < median(value for one in found for value in (one.base, one.candidate)) < 0.02
+    assert len(apart) < len(found) / 4
+    assert {one.block for one in apart} == {1}
 
 
 def test_dummy_weights__are_refused_as_no_mixture_of_experts(stored):
@@ -142,3 +166,35 @@ def test_shipped_noise__fails_what_was_slowed_and_passes_equal_twins(name, faile
     assert set(gates) == {"output_tok_per_s", "p99_itl_ms", "median_itl_ms"}
     assert verdict.outcome.exit_code == exit_code
     assert not verdict.uncalibrated
+
+
+def judge_h100(folder, name):
+    """Which gates fail by the shipped noise of H100s, and the exit code."""
+    verdict = load_case(folder / f"mxfp4-mixed-c16-{name}", (SHIPPED_BASELINES,)).verdict
+
+    assert {one.metric for one in verdict.judgements if one.gating} == {"output_tok_per_s", "p99_itl_ms", "median_itl_ms"}
+    failed = {one.metric for one in verdict.judgements if one.gating and one.outcome is Outcome.REGRESSION}
+    return failed, verdict.outcome.exit_code
+
+
+def test_shipped_noise__on_h100_p99_itl_fails_alone():
+    assert judge_h100(H100, "rare-prefill") == ({"p99_itl_ms"}, 1)
+
+
+@pytest.mark.parametrize(("name", "found"), [("gpu-15", ({"median_itl_ms"}, 1)), ("aa-2", (set(), 0)), ("aa-4", (set(), 0))])
+def test_shipped_noise__on_h100_fails_what_was_slowed_and_passes_equal_twins(history, name, found):
+    assert judge_h100(history, name) == found
+
+
+def test_write_tables__page_of_h100_holds_what_the_script_prints(history):
+    _, headline, tables = H100_PAGE.read_text(encoding="utf-8").partition(HEADLINE)
+
+    assert headline == HEADLINE
+    assert tables == f"{write_tables(read_stored(history))}\n", "run `python -m benchmarks.h200.serving.routed_noise`"
+
+
+def test_history__the_session_in_the_tree_is_that_of_the_history(history):
+    name = "mxfp4-mixed-c16-rare-prefill"
+
+    for path in (one for one in (history / name).rglob("*") if one.is_file()):
+        assert (H100 / name / path.relative_to(history / name)).read_bytes() == path.read_bytes()

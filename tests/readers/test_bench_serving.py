@@ -142,6 +142,34 @@ def test_read_runs__details_name_their_estimator(write):
     assert 17.0 < run.values["p99_itl_ms"] <= 18.0
 
 
+@pytest.mark.parametrize("lengths", [[16, 16, 400, 900], [16, 16, 16, 900], [900, 16, 400, 16]])
+def test_read_runs__short_prompts_have_a_tail_of_their_own(write, lengths):
+    """Large requests wait longer here, and the one that waits longest is large."""
+    ttfts = [0.01 * length for length in lengths]
+
+    (run,) = read_runs(write(make_record() | make_details(input_lens=lengths, ttfts=ttfts)))
+
+    assert run.values["p99_ttft_short_ms"] == pytest.approx(160.0)
+    assert run.values["p99_ttft_ms"] > 5000.0
+    assert run.estimators["p99_ttft_short_ms"] == "harrell-davis"
+
+
+@pytest.mark.parametrize("lengths", [[16] * REQUESTS, None])
+def test_read_runs__equal_or_untold_lengths_have_no_class(write, lengths):
+    (run,) = read_runs(write(make_record() | make_details(input_lens=lengths)))
+
+    assert "p99_ttft_short_ms" not in run.values
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [([16] * (REQUESTS - 1), "input_lens: 3 entries for 4 requests"), (["a"] * REQUESTS, "input_lens: expected numbers only")],
+)
+def test_read_runs__lengths_of_other_requests_are_refused(write, lengths, message):
+    with pytest.raises(EvidenceError, match=message):
+        read_runs(write(make_record() | make_details(input_lens=lengths)))
+
+
 # As bench_serving keeps an error: the cause's traceback, then that of the exception, then what it says.
 DROPPED = """Traceback (most recent call last):
   File "aiohttp/_http_parser.pyx", line 620, in aiohttp._http_parser.HttpParser.feed_eof

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelTime, KernelTrace
+from perfgate.evidence import KernelTime, KernelTrace, LaunchShape
 from perfgate.readers.traces import read_trace, read_traces
 from perfgate.results.profiling.attribution import attribute
 
@@ -140,6 +140,30 @@ def test_read_trace__kernels_leave_operators_out(tmp_path):
         spent={"gemm": KernelTime(time_us=22, count=2), "Memcpy DtoD": KernelTime(time_us=2, count=1)},
         layers={"dense products": 22, "the rest": 2},
     )
+
+
+def test_read_trace__how_each_kernel_was_launched(tmp_path):
+    args = {"grid": [360, 2, 1], "block": [256, 1, 1], "registers per thread": 45, "shared memory": 12288}
+    told = [
+        args,
+        args,
+        {**args, "grid": [1, 1, 1]},
+        {**args, "grid": [1, 1]},
+        {**args, "block": "256"},
+        {"grid": [1, 1, 1]},
+        None,
+        [],
+    ]
+    events = [{**event("moe", 10 * number, 5), "args": one} for number, one in enumerate(told)]
+
+    (spent,) = read_trace(write(tmp_path / "t.json", *events)).spent.values()
+
+    launches = {shape.grid: count for shape, count in spent.launches.items()}
+    assert (spent.count, launches) == (8, {(360, 2, 1): 2, (1, 1, 1): 1})
+    assert LaunchShape(grid=(360, 2, 1), block=(256, 1, 1), registers=45, shared_bytes=12288) in spent.launches
+    assert next(iter(read_traces([tmp_path / "t.json"] * 2).spent.values())).launches == {
+        shape: 2 * count for shape, count in spent.launches.items()
+    }
 
 
 def test_read_traces__sums_ranks_and_leaves_out_one_without_kernels(tmp_path):

@@ -8,16 +8,18 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfgate.core import Outcome
+from perfgate.evidence import LaunchShape
 from perfgate.report.table import lay_out, lay_out_markdown
 from perfgate.report.words.breakdown import (
     FASTER_SHOWN,
     LEDGER_SHOWN,
     SLOWER_SHOWN,
     build_breakdown,
+    describe_launches,
     describe_ledger,
     find_loss,
 )
-from perfgate.results.profiling.attribution import Attribution, KernelDifference, LayerDifference
+from perfgate.results.profiling.attribution import Attribution, KernelDifference, LaunchDifference, LayerDifference
 from tests.fakes.verdicts import median
 
 
@@ -88,6 +90,58 @@ def test_describe_ledger__the_same_calls_and_none_that_were_summed_up():
         "Both arms call the same kernels as often: 24 calls a step in the base, 24 in the candidate."
     )
     assert describe_ledger(make_attribution(part)) == ""
+
+
+def relaunch(less, more, calls=24.0):
+    """Launches of a kernel that the candidate takes less, and more."""
+    pairs = [(less, calls, 0.0), (more, 0.0, calls)]
+    return tuple(
+        LaunchDifference(
+            shape=LaunchShape(grid=found[0], block=found[1], registers=found[2], shared_bytes=found[3]),
+            base_count=base,
+            candidate_count=candidate,
+        )
+        for found, base, candidate in pairs
+        if found
+    )
+
+
+PLAIN = ((360, 1, 1), (256, 1, 1), 16, 0)
+
+
+@pytest.mark.parametrize(
+    ("launches", "words"),
+    [
+        (relaunch(PLAIN, ((180, 1, 1), (256, 1, 1), 31, 0)), "moe, 24 a step: grid 360 to 180, registers 16 to 31"),
+        (
+            relaunch(((12, 1, 64), (32, 12, 1), 16, 0), ((12, 1, 8), (32, 12, 1), 16, 12_288)),
+            "moe, 24 a step: grid 12x1x64 to 12x1x8, shared bytes 0 to 12,288",
+        ),
+        (relaunch(None, PLAIN, 0.7), "moe +0.7 a step with grid 360, block 256, registers 16, shared bytes 0"),
+        (relaunch(PLAIN, None), "moe -24.0 a step with grid 360, block 256, registers 16, shared bytes 0"),
+    ],
+)
+def test_describe_launches__what_differs_between_the_most_taken(launches, words):
+    found = replace(count_calls(make_part("moe", launches=launches)), has_launches=True)
+
+    assert describe_launches(found) == f"Launched otherwise, as often: {words}."
+    assert "Nothing on the device changed" not in describe_ledger(found)
+
+
+def test_describe_launches__a_long_list_is_cut_and_none_is_no_sentence():
+    parts = [make_part(f"moe{number}", launches=relaunch(PLAIN, ((1, 1, 1), *PLAIN[1:]))) for number in range(7)]
+
+    assert describe_launches(count_calls(*parts)).endswith("; and 3 more.")
+    assert describe_launches(count_calls(make_part("moe"))) == ""
+
+
+def test_describe_ledger__nothing_on_the_device_changed_where_launches_were_told():
+    same = count_calls(make_part("moe"))
+
+    assert "Nothing on the device changed" not in describe_ledger(same)
+    assert describe_ledger(replace(same, has_launches=True)).endswith(
+        "Nothing on the device changed, as far as names, grids, registers and shared memory tell; a trace has no machine code."
+    )
 
 
 def test_describe_ledger__a_long_one_is_cut():

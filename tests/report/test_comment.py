@@ -18,7 +18,7 @@ from perfgate.core import Outcome
 from perfgate.metrics import METRICS
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
-from perfgate.report.render import Fold, find_headline, render_case
+from perfgate.report.render import Fold, render_case
 from perfgate.report.words import wording
 from perfgate.results.profiling.attribution import Attribution, KernelDifference
 from tests.fakes.verdicts import ARTIFACT, BASE, HEAD, LINK, judge, make_case, make_layers, make_several, make_verdict
@@ -366,8 +366,8 @@ def test_build_comment__the_numbers_of_a_scenario_whose_name_looks_like_a_headin
     assert comment.headline.startswith("REGRESSION in 1 of 2 scenarios, a: b: Median ITL +4.8 % (11.13 to 11.66 ms)")
 
 
-def test_find_headline__its_pieces_are_values():
-    headline = find_headline(make_case("regression", layers=make_layers(0.031, 0.001)))
+def test_headline__its_pieces_are_values():
+    headline = make_case("regression", layers=make_layers(0.031, 0.001)).headline
 
     assert (headline.outcome, headline.answer, headline.slower_layers) == (Outcome.REGRESSION, "REGRESSION", 1)
     assert headline.finding == "Median ITL +4.8 % (11.13 to 11.66 ms), fails from +1.5 %"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfgate.check import judge
+from perfgate.check import Case, judge
 from perfgate.cli import main
 from perfgate.core import Arm, Role
 from perfgate.report.html.arms import group_arguments, tabulate_arguments, tabulate_differences
@@ -23,7 +23,6 @@ from perfgate.report.html.files import RawData
 from perfgate.report.html.places import Fate, pick_evidence, place_windows
 from perfgate.results.readings import KV_CAPACITY
 from perfgate.results.records import read_record
-from perfgate.verdict.case import Case
 from tests.fakes import folders
 from tests.fakes.recorded import EQUAL, UNDECIDED
 from tests.fakes.sessions import change_window, make_baseline, make_scenario, make_session, write_folder

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from perfgate.check import judge
+from perfgate.check import Case, judge
 from perfgate.cli import main
 from perfgate.core import Role
 from perfgate.errors import InputError
 from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import FAMILIES, ExportedSession, format_openmetrics, read_begun
 from perfgate.results.readings import READINGS
-from perfgate.verdict.case import Case
 from tests.fakes.recorded import AGAIN, BESIDE
 from tests.fakes.sessions import FACTS, make_baseline, make_scenario, make_session, write_folder
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfgate.evidence import KernelTime, KernelTrace
-from perfgate.results.profiling.attribution import TOP, attribute, list_ledger, shorten_name, summarise
+from perfgate.evidence import KernelTime, KernelTrace, LaunchShape
+from perfgate.results.profiling.attribution import TOP, attribute, list_ledger, list_relaunched, shorten_name, summarise
 
 
 def make_trace(**times_us):
@@ -62,6 +62,48 @@ def test_list_ledger__what_one_arm_calls_more_often_a_step():
     assert (found.base_calls, found.candidate_calls) == (73.75, 73.75)
     told = [(part.name, part.base_count, part.candidate_count) for part in list_ledger(found)]
     assert told == [("moe_sum", 24.0, 0.0), ("fused", 0.0, 23.0), ("attention", 24.0, 24.75)]
+
+
+def shape(grid, registers=16):
+    return LaunchShape(grid=(grid, 1, 1), block=(128, 1, 1), registers=registers, shared_bytes=0)
+
+
+def launch(**launches):
+    """A trace of kernels by their launches."""
+    spent = {name: KernelTime(time_us=8.0, count=sum(found.values()), launches=found) for name, found in launches.items()}
+    return KernelTrace(kind="kernel", spent=spent)
+
+
+def test_list_relaunched__what_runs_as_often_in_another_way():
+    """A launch in every second step or fewer is that of a prefill; what is called more often stands in the ledger."""
+    base = launch(
+        moe={shape(360): 96, shape(9000): 4},
+        same={shape(1): 96},
+        copy={shape(number): 1 for number in range(8)},
+        more={shape(1): 4},
+    )
+    candidate = launch(
+        moe={shape(180, 31): 96, shape(9000): 4},
+        same={shape(1): 96},
+        copy={shape(40 + number): 1 for number in range(8)},
+        more={shape(1): 96},
+    )
+    found = attribute(base, candidate, base_steps=4, candidate_steps=4)
+
+    (part,) = list_relaunched(found)
+    told = [(one.shape, one.base_count, one.candidate_count) for one in part.launches]
+    assert (part.name, told) == ("moe", [(shape(360), 24.0, 0.0), (shape(180, 31), 0.0, 24.0)])
+    assert [one.name for one in list_ledger(found)] == ["more"]
+    assert found.has_launches
+
+
+def test_list_relaunched__instances_of_one_template_that_took_each_other_s_place():
+    """Of one kernel under a short name each launch is counted over all instances."""
+    base = launch(**{"moe<1>": {shape(360): 96}, "moe<2>": {shape(180): 96}})
+    candidate = launch(**{"moe<1>": {shape(180): 96}, "moe<2>": {shape(360): 96}})
+
+    assert list_relaunched(attribute(base, candidate, base_steps=4, candidate_steps=4)) == ()
+    assert not attribute(base, count_calls(moe=2), base_steps=4, candidate_steps=4).has_launches
 
 
 def test_summarise__keeps_the_ledger_whatever_it_takes():

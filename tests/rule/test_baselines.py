@@ -14,9 +14,9 @@ from perfgate.errors import BaselineError
 from perfgate.gate.baseline_files import find_baseline, find_path, load_baseline, save_baseline, verify_baseline
 from perfgate.gate.baseline_growth import KEPT_STARTS, add_responses, build_baseline, expire_baseline, extend_baseline
 from perfgate.scenario.schema import Warmup
-from perfgate.verdict.baseline_limits import find_slower
 from perfgate.verdict.baselines import compute_checksum
 from perfgate.verdict.noise import Response, guard_variance
+from perfgate.verdict.recorded import find_slower
 from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scenario, make_session, record, slow_both
 
 SCENARIO = make_scenario()

@@ -1,5 +1,6 @@
 """Comparing runs of two arms without a session."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -297,3 +298,14 @@ def test_compare_runs__every_workload_is_a_group():
 
     assert [group.workload["request_rate"] for group in comparison.groups] == [50.0, "inf"]
     assert comparison.outcome is Outcome.REGRESSION
+
+
+def test_compare_runs__a_class_of_requests_is_judged_only_where_it_is_named():
+    def carry(runs):
+        return [replace(run, values={**run.values, "p99_ttft_short_ms": 100.0}, completed=2000) for run in runs]
+
+    base, candidate = carry(make_arm("base")), carry(make_arm("candidate"))
+    usual, named = (compare_runs(base, candidate, rule).groups[0] for rule in (Rule(), Rule(metrics=("p99_ttft_short_ms",))))
+
+    assert "p99_ttft_short_ms" not in {one.metric for one in usual.judgements}
+    assert [one.metric for one in named.judgements] == ["p99_ttft_short_ms"]

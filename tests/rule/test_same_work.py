@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from perfgate.check import judge
+from perfgate.check import Case, judge
 from perfgate.core import Outcome, Role
 from perfgate.report.html.places import Fate, place_windows
 from perfgate.report.words.explanation import explain_metric
 from perfgate.results.readings import GRAPHS_CAPTURED, KERNELS_COMPILED, REQUESTS_RETRACTED
-from perfgate.verdict.case import Case
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.pairing import WindowRules, fix_rules, group_starts

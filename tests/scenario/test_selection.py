@@ -4,7 +4,7 @@ import pytest
 
 from perfgate.errors import InputError
 from perfgate.scenario.catalog import list_pairs, list_scenarios
-from perfgate.scenario.selection import SelectionRequest, name_scenario, read_table, select_scenarios
+from perfgate.scenario.selection import SelectionRequest, choose_listed, name_scenario, read_table, select_scenarios
 
 MODEL = "gpt-oss-20b-shape-mxfp4"
 SCHEDULER = "python/sglang/srt/managers/scheduler.py"
@@ -167,3 +167,31 @@ def test_select__cpu_names_its_scenarios_whole():
 
     assert found.selected[0].scenario == "cpu-moe"
     assert name_scenario("cpu", "cpu-moe") == "cpu-moe"
+
+
+LISTED = tuple(f"{MODEL}-{load}" for load in ("mixed-c64", "mixed-c16", "decode", "c1"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "minutes", "chosen"),
+    [
+        ("README.md", 15.0, ["mixed-c64", "mixed-c16"]),
+        ("a/managers/scheduler.py", 15.0, ["mixed-c64", "mixed-c16", "c1"]),
+        ("b/moe/topk.py", 15.0, ["mixed-c64", "mixed-c16", "decode"]),
+        ("b/moe/topk.py", 16.0, ["mixed-c64", "mixed-c16", "decode", "c1"]),
+        ("b/moe/topk.py", 6.0, ["mixed-c64", "mixed-c16", "c1"]),
+        ("b/moe/topk.py", 0.5, ["mixed-c64"]),
+    ],
+)
+def test_choose_listed__the_first_then_what_is_wanted_most_within_the_minutes(table, changed, minutes, chosen):
+    # A first look is two minutes, that of decode ten.
+    found = choose_listed(table, LISTED, (changed,), minutes)
+
+    assert [one.removeprefix(f"{MODEL}-") for one in found] == chosen
+
+
+def test_choose_listed__what_no_rule_can_name_is_measured_always(table):
+    listed = (LISTED[1], LISTED[2], "own-scenario", "cpu-moe")
+
+    assert choose_listed(table, listed, ("README.md",), 15.0) == (LISTED[1], "own-scenario", "cpu-moe")
+    assert choose_listed(table, listed, ("README.md",), 3.0) == (LISTED[1], "own-scenario")

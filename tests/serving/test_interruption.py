@@ -1,7 +1,7 @@
 import pytest
 
 from perfgate.errors import InterruptedRunError
-from perfgate.serving.engine.interruption import Interruption
+from perfgate.serving.engine.reaper import Interruption
 
 
 def test_interrupt__at_once():

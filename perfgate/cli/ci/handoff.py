@@ -10,11 +10,20 @@ import orjson
 from pydantic import ValidationError
 
 from perfgate.cli.output import FILE, add_format_option, print_json, print_result
-from perfgate.cli.sections import SectionCommand, add_options, add_share_option, folder_option, judging_option, subject_option
+from perfgate.cli.sections import (
+    SectionCommand,
+    add_options,
+    add_share_option,
+    folder_option,
+    judging_option,
+    option_of,
+    subject_option,
+)
 from perfgate.errors import InputError
 from perfgate.github.handoff.artifact import open_artifact
 from perfgate.github.handoff.choices import pack_choices, parse_choices
 from perfgate.github.handoff.handoff import HandoffSubject, find_fault
+from perfgate.github.handoff.packages import pack_packages
 from perfgate.github.handoff.packing import pack_folder
 from perfgate.github.handoff.unpacking import unpack_handoffs
 from perfgate.github.outputs import write_outputs
@@ -22,6 +31,7 @@ from perfgate.results.records import read_record
 from perfgate.storage.journal import write_atomically
 from perfgate.storage.schema import adapt
 
+_said_option = option_of("What else is known of the arms")
 _OPTIONS = {"pull_request": "pr"}
 """The options that are not named as their field is."""
 add_subject_options = add_options(
@@ -56,15 +66,19 @@ def command() -> None:
     """Carry a measured session across a border of trust: numbers only, and no verdict."""
 
 
-@command.command()
+@command.command(cls=SectionCommand)
 @click.argument("folder", metavar="RESULT_DIR", type=FILE)
-@click.option("-o", "--output", required=True, type=FILE, metavar="DIR", help="Folder for handoff-SCENARIO.json.")
-@click.option("--choices", default="", envvar="PERFGATE_CHOICES", metavar="JSON", help="What `perfgate handoff choices` wrote.")
+@folder_option("-o", "--output", required=True, type=FILE, metavar="DIR", help="Folder for handoff-SCENARIO.json.")
+@_said_option("--choices", default="", envvar="PERFGATE_CHOICES", metavar="JSON", help="What `perfgate handoff choices` wrote.")
+@_said_option("--trees", type=FILE, nargs=2, metavar="BASE CANDIDATE", help="Say which packages these pin in other versions.")
+@_said_option("--search", type=FILE, metavar="FILE", help="What `perfgate deps` wrote of them; empty for no search.")
 @add_subject_options
 @add_format_option
 def pack(folder: Path, output: Path, choices: str, style: str, **options: Any) -> int:
     """Write the windows of RESULT_DIR as a hand-off, without texts, paths, settings or verdict."""
-    content = pack_folder(folder, build_subject(options), parse_choices(choices))
+    trees: tuple[Path, Path] | None = options["trees"]
+    packages = pack_packages(*trees, options["search"]) if trees else None
+    content = pack_folder(folder, build_subject(options), parse_choices(choices), packages)
     path = output / f"handoff-{read_record(folder).scenario}.json"
     try:
         output.mkdir(parents=True, exist_ok=True)

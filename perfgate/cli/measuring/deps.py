@@ -10,15 +10,20 @@ from typing import Any
 import click
 
 from perfgate.bisection.guard import Guard
-from perfgate.bisection.packages import PackageStore, list_bumps, read_bumps, read_lock, require_base
+from perfgate.bisection.locks import Lock, find_lock, list_bumps, read_lock, read_pair
+from perfgate.bisection.packages import PackageStore, read_bumps, require_base
 from perfgate.cli.measuring.bisect import COMMANDED, SEARCHED, SERVED, check_search, plan_search, run_search
 from perfgate.cli.output import FILE
 from perfgate.cli.sections import SectionCommand, add_options, option_of
+from perfgate.core import Outcome
+from perfgate.gate.case import load_case
+from perfgate.scenario.selection import read_table
 
 _search_option = option_of("The search")
 _SUBJECT = (
     _search_option("--engine", default=sys.executable, metavar="PYTHON", help="Python that BASE was installed into."),
     _search_option("--scenario", metavar="NAME|FILE", help="Serve the engine with each set of packages."),
+    _search_option("--after", type=FILE, metavar="RESULT_DIR", help="Search only where this session is a REGRESSION."),
     _search_option("--command", "shell", metavar="CMD", help="Run this with each set of packages: it prints a number or JSON."),
 )
 
@@ -30,20 +35,43 @@ _SUBJECT = (
 def command(base: Path, candidate: Path, **options: Any) -> int:
     """Find the package that made it slower, between two lock files.
 
-    BASE and CANDIDATE pin versions, as pip-compile writes them. CANDIDATE is measured against BASE as `perfgate gate` does it;
-    on a loss its packages are put back, half at a time, until one is sure enough. {python} in --command stands for the Python
-    that has the packages. Exit code 0 when a package was found, 3 when not. After a crash the same command with --resume goes
-    on.
+    BASE and CANDIDATE pin versions, as pip-compile writes them; of a working tree the lock file or pyproject.toml counts that
+    perfgate/scenarios/plan.toml names. CANDIDATE is measured against BASE as `perfgate gate` does it; on a loss its packages
+    are put back, half at a time, until one is sure enough. {python} in --command stands for the Python that has the packages.
+    Exit code 0 when a package was found, 3 when not. After a crash the same command with --resume goes on.
     """
     options |= {"python": options["engine"], "package": "", "build": "", "repo": None}
     check_search(options)
-    pins, wanted = read_lock(base), read_lock(candidate)
+    if reason := _find_no_search(base, candidate, options["after"]):
+        click.echo(f"not searched: {reason}", err=True)
+        return 0
+    pins, wanted = _read_locks(base, candidate)
     bumps = list_bumps(pins, wanted)
+    line = read_bumps(bumps)
     require_base(options["engine"], bumps)
-    for name in sorted(pins.keys() - wanted.keys()):
+    for name in sorted(pins.pins.keys() - wanted.pins.keys()):
         click.echo(f"warning: {name} is in {base} alone; it stays installed in all that is measured", err=True)
+    for requirement in sorted(pins.loose ^ wanted.loose):
+        click.echo(f"warning: {requirement} is in one of both and pins no version; it is not searched", err=True)
 
     def build_store(guard: Guard) -> PackageStore:
         return PackageStore(engine=Path(options["engine"]), folder=options["out"], guard=guard, bumps=bumps)
 
-    return run_search(read_bumps(bumps), options, replace(plan_search(options), build_checkouts=build_store))
+    return run_search(line, options, replace(plan_search(options), build_checkouts=build_store))
+
+
+def _read_locks(base: Path, candidate: Path) -> tuple[Lock, Lock]:
+    """What both pin. Raise InputError where one is no lock file and no tree with one."""
+    names = read_table().pins
+    return read_lock(find_lock(base, names)), read_lock(find_lock(candidate, names))
+
+
+def _find_no_search(base: Path, candidate: Path, session: Path | None) -> str:
+    """Why there is nothing to search after a session; empty where there is, or where none is named."""
+    if session is None:
+        return ""
+    locks = read_pair(base, candidate, read_table().pins)
+    if locks is None or not list_bumps(*locks):
+        return "the trees pin the same packages"
+    outcome = load_case(session).verdict.outcome
+    return "" if outcome is Outcome.REGRESSION else f"{session} is {outcome.value}"

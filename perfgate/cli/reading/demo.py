@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 import perfgate
-from perfgate.check import judge
+from perfgate.check import Case, judge
 from perfgate.cli.output import open_page, write_output
 from perfgate.cli.reading.report import PAGE
 from perfgate.core import Outcome, Role, Window
@@ -22,7 +22,6 @@ from perfgate.gate.reports import build_report
 from perfgate.report.render import render_text
 from perfgate.report.table import choose_layout
 from perfgate.results.records import SESSION_FILE
-from perfgate.verdict.case import Case
 
 SPEED = 60.0
 """How many times faster than it was measured `--live` plays a session."""

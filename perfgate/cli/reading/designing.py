@@ -15,7 +15,8 @@ from perfgate.verdict.power import Study
 
 def choose_all(study: Study, effect: float) -> tuple[DesignChoice, ...]:
     """The designs of each gating metric that may fail a loss of `effect` at all."""
-    return tuple(choose_designs(study, effect, metric) for metric in study.gating if not _is_below(study, metric, effect))
+    wanted = (metric for metric in study.gating if metric in study.sizable and not _is_below(study, metric, effect))
+    return tuple(choose_designs(study, effect, metric) for metric in wanted)
 
 
 def _is_below(study: Study, metric: str, effect: float) -> bool:
@@ -36,6 +37,11 @@ def format_design(
             f"{METRICS[metric].title}: such a loss is below half its margin, so it never fails whatever is measured"
             for metric in study.gating
             if _is_below(study, metric, effect)
+        ),
+        *(
+            f"{METRICS[metric].title}: what a slope scatters by with other windows is not known from these"
+            for metric in study.gating
+            if metric not in study.sizable
         ),
         _ASSUMED,
     ]

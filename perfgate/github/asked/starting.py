@@ -8,7 +8,7 @@ from urllib.parse import quote
 from perfgate.errors import GitHubNotFoundError, InputError
 from perfgate.github.asked.request import CommandRequest
 from perfgate.github.asked.words import is_sha
-from perfgate.github.events import fetch_merge_base, find_sha, is_fork
+from perfgate.github.events import fetch_branch_point, find_sha, is_fork
 from perfgate.github.planning import choose_jobs, require_searchable
 from perfgate.github.runs.control import DISPATCH, MOST_CANCELLED, Task, cancel_overtaken, cancel_runs, list_measuring, start
 
@@ -43,10 +43,11 @@ def bisect(request: CommandRequest) -> str:
     """
     command = request.command
     job = require_searchable(request.pull, choose_jobs(request.settings, command.hardware, command.scenario))
-    base, commits = fetch_merge_base(request.github, request.pull)
-    if commits < 2:
-        raise InputError(f"{request.head} is the only commit since {base}, so there is nothing to search")
-    said = f"Started a search of {commits} commits, from {base} to {request.head}, on {job.hardware}, {job.scenario}"
+    point = fetch_branch_point(request.github, request.pull)
+    if point.commits < 2:
+        raise InputError(f"{request.head} is the only commit since {point.merge_base}, so there is nothing to search")
+    commits = f"{point.commits} commits, from {point.merge_base} to {request.head}"
+    said = f"Started a search of {commits}, on {job.hardware}, {job.scenario}"
     return _start(request, Task.BISECT, request.head, said)
 
 

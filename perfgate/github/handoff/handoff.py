@@ -19,6 +19,7 @@ from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
 from perfgate.evidence import TracedLayer
 from perfgate.github.handoff.choices import ChoicesEntry
+from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
 from perfgate.scenario.schema import Name
@@ -40,6 +41,7 @@ MAX_TEXTS = 32
 MAX_TRACED = 128
 MAX_LAYERS = 128
 MAX_CHOICES = 4096
+MAX_LAUNCHES = 8
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
@@ -127,6 +129,25 @@ class AnswerEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ShapeEntry:
+    """How a kernel was launched."""
+
+    grid: tuple[Count, Count, Count]
+    block: tuple[Count, Count, Count]
+    registers: Count
+    shared_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class LaunchEntry:
+    """One way to launch a kernel, calls a forward step in both arms."""
+
+    shape: ShapeEntry
+    base_count: Number
+    candidate_count: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class KernelEntry:
     """One kernel in both arms, a forward step: `name` is the base's own, empty for one that only the candidate calls.
 
@@ -139,6 +160,7 @@ class KernelEntry:
     candidate_us: Number
     base_count: Number
     candidate_count: Number
+    launches: Annotated[tuple[LaunchEntry, ...], Field(max_length=MAX_LAUNCHES)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -157,10 +179,11 @@ class ProfileEntry:
     kind: Literal["kernel", "operator"]
     base_us: Number
     candidate_us: Number
-    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=2 * TOP)]
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=3 * TOP)]
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
     layers: Annotated[tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer)))] = ()
+    has_launches: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -200,6 +223,7 @@ class Handoff:
 
     `ended_s` is the last moment that its folder knows of, as `WindowEntry.ended_s` counts: servers stop after the last window.
     `choices` are not the session's: another job of the run asked both arms what they choose, and its words are handed on.
+    `packages` are those by which the arms' environments differ, None where the trees pin the same.
     """
 
     schema: Literal[1]
@@ -220,6 +244,7 @@ class Handoff:
     expert_use: Annotated[tuple[UseEntry, ...], Field(max_length=len(Arm))] = ()
     ended_s: Number = 0.0
     choices: ChoicesEntry | None = None
+    packages: PackagesEntry | None = None
 
 
 _NUMBERS = {name for names in VALUE_FIELDS.values() for name in names} | {"duration", "random_range_ratio"}

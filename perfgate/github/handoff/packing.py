@@ -24,11 +24,8 @@ from perfgate.github.handoff.handoff import (
     ArmFacts,
     Handoff,
     HandoffSubject,
-    KernelEntry,
-    ProfileEntry,
     ReplyEntry,
     TextEntry,
-    TracedLayerEntry,
     TraceEntry,
     UseEntry,
     WindowEntry,
@@ -36,12 +33,13 @@ from perfgate.github.handoff.handoff import (
     dump_handoff,
     parse_handoff,
 )
+from perfgate.github.handoff.packages import PackagesEntry
+from perfgate.github.handoff.profiles import pack_profile, unpack_profile
 from perfgate.readers.bench_serving import NOT_JSON, read_bytes
 from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
 from perfgate.results.expert_use import RawText, RawTrace, list_use, parse_raw, store_use
-from perfgate.results.profiling.attribution import Attribution, KernelDifference, LayerDifference, rank, rank_layer, summarise
-from perfgate.results.profiling.profiles import read_attribution, store_numbers
+from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.records import ArmRecord, SessionRecord, read_entries, read_record
 from perfgate.results.results import load_results
 from perfgate.results.writer import ResultWriter
@@ -132,17 +130,18 @@ def unpack_use(entry: UseEntry, folder: Path) -> None:
     store_use(folder, found, arm=entry.arm, block=entry.block, start=entry.start)
 
 
-_NOT_KERNEL = re.compile(r"[^A-Za-z0-9_:.~]")
 _NOT_FACT = re.compile(r"[^A-Za-z0-9 _.,:()+/@#~-]+")
 
 
-def pack_folder(folder: Path, subject: HandoffSubject, choices: ChoicesEntry | None = None) -> bytes:
-    """Turn a result folder into a hand-off, with what another job said of the arms' choices.
+def pack_folder(
+    folder: Path, subject: HandoffSubject, choices: ChoicesEntry | None = None, packages: PackagesEntry | None = None
+) -> bytes:
+    """Turn a result folder into a hand-off, with what another job said of the arms' choices and how their packages differ.
 
     Raise HandoffError when it holds more, or other, than a reader would accept.
     """
     try:
-        content = dump_handoff(replace(_build_handoff(folder, subject), choices=choices))
+        content = dump_handoff(replace(_build_handoff(folder, subject), choices=choices, packages=packages))
     except ValidationError as error:
         raise HandoffError(f"{folder}: {describe(error)}") from None
     parse_handoff(content, str(folder))
@@ -171,56 +170,6 @@ def _build_handoff(folder: Path, subject: HandoffSubject) -> Handoff:
         expert_use=tuple(pack_use(folder)),
         ended_s=session.timing.took_s if session.timing else 0.0,
     )
-
-
-def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
-    """Reduce profiles to numbers under the base's own names; None where both arms' cannot be read."""
-    if not isinstance(found, Attribution):
-        return None
-    return ProfileEntry(
-        kind=found.kind,
-        base_us=found.base_us,
-        candidate_us=found.candidate_us,
-        base_calls=found.base_calls,
-        candidate_calls=found.candidate_calls,
-        parts=tuple(
-            KernelEntry(
-                name=_NOT_KERNEL.sub("_", part.name)[:72] if part.base_count else "",
-                digest=hashlib.sha256(part.name.encode()).hexdigest()[:12],
-                base_us=part.base_us,
-                candidate_us=part.candidate_us,
-                base_count=part.base_count,
-                candidate_count=part.candidate_count,
-            )
-            for part in summarise(found).parts
-        ),
-        layers=tuple(TracedLayerEntry(**asdict(layer)) for layer in found.layers),
-    )
-
-
-def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
-    """Write the numbers into a result folder; a kernel that the base does not call is named by its digest."""
-    parts = tuple(
-        KernelDifference(
-            name=part.name or f"new {entry.kind} {part.digest}",
-            base_us=part.base_us,
-            candidate_us=part.candidate_us,
-            base_count=part.base_count,
-            candidate_count=part.candidate_count,
-            share=0.0,
-        )
-        for part in entry.parts
-    )
-    found = Attribution(
-        kind=entry.kind,
-        parts=tuple(sorted(parts, key=rank)),
-        base_us=entry.base_us,
-        candidate_us=entry.candidate_us,
-        base_calls=entry.base_calls,
-        candidate_calls=entry.candidate_calls,
-        layers=tuple(sorted((LayerDifference(**asdict(layer)) for layer in entry.layers), key=rank_layer)),
-    )
-    store_numbers(folder, found)
 
 
 def _readable(folder: Path, session: Session) -> list[Any]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from perfgate.check import Case
 from perfgate.core import Arm, Role, Window
-from perfgate.verdict.case import Case
 from perfgate.verdict.series import read_blocks
 from perfgate.verdict.validity.structure import sort_by_time
 

@@ -29,7 +29,7 @@ from perfgate.report.html.page import (
 from perfgate.report.html.places import Fate, Placed, pick_evidence, place_windows
 from perfgate.report.html.timeline import draw_timeline
 from perfgate.report.html.verdict_parts import draw_forest, list_shown, make_measures
-from perfgate.report.render import ReportedCase, view_case
+from perfgate.report.render import ReportedCase
 from perfgate.report.table import Table
 from perfgate.report.view import View
 from perfgate.report.words import wording
@@ -47,8 +47,7 @@ SHOWN = ("output_tok_per_s", "p99_itl_ms", "median_itl_ms", "mean_ttft_ms")
 
 def build_session_page(report: ReportedCase, record: SessionRecord, raw: RawData, layers: Sequence[PageSection] = ()) -> Page:
     """Put a judged session into a page; `layers` are sections on its kernels, where timings of them were given."""
-    verdict = report.verdict
-    view = view_case(report)
+    verdict, view = report.verdict, report.view
     placed = place_windows(report)
     is_void = verdict.outcome is Outcome.INVALID
     breakdown = build_breakdown(report.attribution, verdict.judgements)

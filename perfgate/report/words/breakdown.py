@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfgate.core import Judgement, Outcome
+from perfgate.evidence import LaunchShape
 from perfgate.report.table import Table
 from perfgate.report.words import wording
-from perfgate.results.profiling.attribution import Attribution, KernelDifference, list_ledger, shorten_name
+from perfgate.results.profiling.attribution import (
+    Attribution,
+    KernelDifference,
+    LaunchDifference,
+    list_ledger,
+    list_relaunched,
+    shorten_name,
+)
 from perfgate.storage.rounding import format_percent
 
-SLOWER_SHOWN, FASTER_SHOWN, LEDGER_SHOWN, LAYERS_SHOWN = 8, 4, 8, 3
+SLOWER_SHOWN, FASTER_SHOWN, LEDGER_SHOWN, LAYERS_SHOWN, RELAUNCHED_SHOWN = 8, 4, 8, 3, 4
 # Names of C++ templates fill pages; what tells them apart stands at their beginning.
 NAME_SHOWN = 72
 STEP_METRICS = ("median_itl_ms", "mean_itl_ms", "mean_tpot_ms")
@@ -50,7 +58,7 @@ def build_breakdown(found: Attribution | str | None, judgements: Sequence[Judgem
         f"{found.candidate_us:,.1f} us in the candidate ({change}), by one small profiled window each: it tells where time "
         f"goes, not how sure that is. Waiting, launching and the network are in no row."
     )
-    told = (where, sums, describe_layers(found), describe_ledger(found))
+    told = (where, sums, describe_layers(found), describe_ledger(found), describe_launches(found))
     return Breakdown(where=where, sentences=tuple(filter(None, told)), table=tabulate_parts(found, loss_us))
 
 
@@ -70,10 +78,49 @@ def describe_ledger(found: Attribution) -> str:
     ledger = list_ledger(found)
     calls = f"{_count(found.base_calls)} calls a step in the base, {_count(found.candidate_calls)} in the candidate"
     if not ledger:
-        return f"Both arms call the same {found.kind}s as often: {calls}."
+        return f"Both arms call the same {found.kind}s as often: {calls}.{_ALIKE if _is_alike(found) else ''}"
     told = ", ".join(_tell_calls(part) for part in ledger[:LEDGER_SHOWN])
     more = f" and {len(ledger) - LEDGER_SHOWN} more" if len(ledger) > LEDGER_SHOWN else ""
     return f"Ledger, {calls}: {told}{more}; all others run as often."
+
+
+_ALIKE = (
+    " Nothing on the device changed, as far as names, grids, registers and shared memory tell; a trace has no machine code."
+)
+
+
+def _is_alike(found: Attribution) -> bool:
+    """Whether both arms launch the same kernels in the same way; not where their traces do not tell."""
+    return found.has_launches and not list_relaunched(found)
+
+
+def describe_launches(found: Attribution) -> str:
+    """Say which kernels run as often as before and are launched otherwise, as a sentence; empty where none is."""
+    parts = list_relaunched(found)
+    told = "; ".join(_tell_launch(part) for part in parts[:RELAUNCHED_SHOWN])
+    more = f"; and {len(parts) - RELAUNCHED_SHOWN} more" if len(parts) > RELAUNCHED_SHOWN else ""
+    return f"Launched otherwise, as often: {told}{more}." if parts else ""
+
+
+def _tell_launch(part: KernelDifference) -> str:
+    """One kernel: "moe, 24 a step: grid 360 to 180, registers 16 to 31", by the launch that each arm has most more of."""
+    less, more = part.launches[0], part.launches[-1]
+    name = wording.shorten(part.name, NAME_SHOWN)
+    if less.more > 0 or more.more < 0:
+        return f"{name} {more.more if less.more > 0 else less.more:+.1f} a step with {_write_shape(more)}"
+    pairs = zip(_list_sides(less.shape), _list_sides(more.shape), strict=True)
+    told = ", ".join(f"{what} {one} to {other}" for (what, one), (_, other) in pairs if one != other)
+    return f"{name}, {_count(more.more)} a step: {told}"
+
+
+def _write_shape(one: LaunchDifference) -> str:
+    return ", ".join(f"{what} {size}" for what, size in _list_sides(one.shape))
+
+
+def _list_sides(shape: LaunchShape) -> tuple[tuple[str, str], ...]:
+    """What a launch takes, in words; sides of one stand only before larger ones."""
+    grid, block = ("x".join(map(str, sides)).removesuffix("x1").removesuffix("x1") for sides in (shape.grid, shape.block))
+    return ("grid", grid), ("block", block), ("registers", str(shape.registers)), ("shared bytes", f"{shape.shared_bytes:,}")
 
 
 def _tell_calls(part: KernelDifference) -> str:

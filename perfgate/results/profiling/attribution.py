@@ -7,9 +7,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelTime, KernelTrace, TracedLayer, TraceKind
+from perfgate.evidence import KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
 
 _NOTHING = KernelTime(time_us=0.0, count=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchDifference:
+    """One way to launch a kernel that an arm takes more often: calls per forward step."""
+
+    shape: LaunchShape
+    base_count: float
+    candidate_count: float
+
+    @property
+    def more(self) -> float:
+        """How many more calls a step the candidate launches so."""
+        return self.candidate_count - self.base_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +31,7 @@ class KernelDifference:
     """One kernel in both arms: microseconds and calls per forward step, and its share of the difference.
 
     `share` is its own difference divided by the sum of all absolute differences: positive where the candidate takes longer, and
-    of size one when nothing else changed.
+    of size one when nothing else changed. `launches` are those that one arm takes more often.
     """
 
     name: str
@@ -26,6 +40,7 @@ class KernelDifference:
     base_count: float
     candidate_count: float
     share: float
+    launches: tuple[LaunchDifference, ...] = ()
 
     @property
     def difference_us(self) -> float:
@@ -54,7 +69,7 @@ class Attribution:
     `parts` that got slower stand first, the most slower one at the head; then those that got faster, the fastest first.
     `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`; so are
     `base_calls` and `candidate_calls`, calls per forward step and rank, which are 0 where an older version summed none up.
-    `layers` are the same sums by kind of layer, what differs most first.
+    `layers` are the same sums by kind of layer, what differs most first. `has_launches` says that both traces tell grids.
     """
 
     kind: TraceKind
@@ -64,6 +79,7 @@ class Attribution:
     base_calls: float = 0.0
     candidate_calls: float = 0.0
     layers: tuple[LayerDifference, ...] = ()
+    has_launches: bool = False
 
 
 def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int) -> Attribution:
@@ -84,6 +100,7 @@ def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, can
             base_count=one.count / base_steps,
             candidate_count=other.count / candidate_steps,
             share=differences[name] / changed if changed else 0.0,
+            launches=_compare_launches(one, other, base_steps=base_steps, candidate_steps=candidate_steps),
         )
         for name, (one, other) in pairs.items()
     ]
@@ -95,7 +112,29 @@ def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, can
         base_calls=sum(spent.count for spent in base.spent.values()) / base_steps,
         candidate_calls=sum(spent.count for spent in candidate.spent.values()) / candidate_steps,
         layers=_compare_layers(base, candidate, base_steps=base_steps, candidate_steps=candidate_steps),
+        has_launches=all(any(spent.launches for spent in trace.spent.values()) for trace in (base, candidate)),
     )
+
+
+def _compare_launches(
+    base: KernelTime, candidate: KernelTime, *, base_steps: int, candidate_steps: int
+) -> tuple[LaunchDifference, ...]:
+    """The launches that differ, what the candidate takes less first."""
+    found = (
+        LaunchDifference(
+            shape=shape,
+            base_count=base.launches.get(shape, 0) / base_steps,
+            candidate_count=candidate.launches.get(shape, 0) / candidate_steps,
+        )
+        for shape in base.launches.keys() | candidate.launches.keys()
+    )
+    return _pick_launches(found)
+
+
+def _pick_launches(found: Iterable[LaunchDifference]) -> tuple[LaunchDifference, ...]:
+    """Those that differ by more than two profiles of one build do."""
+    told = (one for one in found if abs(one.more) > FEW_CALLS)
+    return tuple(sorted(told, key=lambda one: (one.more, one.shape.grid, one.shape.block, one.shape.registers)))
 
 
 def _compare_layers(
@@ -118,7 +157,8 @@ def rank_layer(one: LayerDifference) -> tuple[float, str]:
 
 
 TOP = 8
-"""Kernels that are handed over for their time, and as many more for their calls: those that a reader's eye goes to."""
+"""Kernels that are handed over for their time, as many more for their calls, and as many for how they are launched: those that
+a reader's eye goes to."""
 
 FEW_CALLS = 0.5
 """Calls a step by which two profiles of one build may differ: a prefill more or less in one small window. Those of two recorded
@@ -133,8 +173,9 @@ def summarise(found: Attribution) -> Attribution:
     parts = sorted(_merge_alike(found.parts), key=rank)
     slower = [part for part in parts if part.difference_us > 0][: TOP * 3 // 4]
     faster = [part for part in parts if part.difference_us <= 0][: TOP - len(slower)]
-    called = [part for part in list_ledger(found)[:TOP] if part not in slower and part not in faster]
-    return replace(found, parts=tuple(sorted((*slower, *faster, *called), key=rank)))
+    timed = [*slower, *faster]
+    others = [part for part in (*list_ledger(found)[:TOP], *list_relaunched(found)[:TOP]) if part not in timed]
+    return replace(found, parts=tuple(sorted((*timed, *others), key=rank)))
 
 
 def list_ledger(found: Attribution) -> tuple[KernelDifference, ...]:
@@ -142,6 +183,13 @@ def list_ledger(found: Attribution) -> tuple[KernelDifference, ...]:
     merged = _merge_alike(found.parts)
     told = (part for part in merged if abs(part.candidate_count - part.base_count) > FEW_CALLS)
     return tuple(sorted(told, key=lambda part: (-abs(part.candidate_count - part.base_count), part.name)))
+
+
+def list_relaunched(found: Attribution) -> tuple[KernelDifference, ...]:
+    """The kernels, under short names, that both arms call as often and launch otherwise, those with most such calls first."""
+    merged = _merge_alike(found.parts)
+    told = (part for part in merged if part.launches and abs(part.candidate_count - part.base_count) <= FEW_CALLS)
+    return tuple(sorted(told, key=lambda part: (-sum(abs(one.more) for one in part.launches), part.name)))
 
 
 def _merge_alike(parts: Iterable[KernelDifference]) -> list[KernelDifference]:
@@ -159,7 +207,18 @@ def _merge(name: str, alike: Sequence[KernelDifference]) -> KernelDifference:
         base_count=sum(part.base_count for part in alike),
         candidate_count=sum(part.candidate_count for part in alike),
         share=sum(part.share for part in alike),
+        launches=_merge_launches(one for part in alike for one in part.launches),
     )
+
+
+def _merge_launches(launches: Iterable[LaunchDifference]) -> tuple[LaunchDifference, ...]:
+    merged: dict[LaunchShape, LaunchDifference] = {}
+    for one in launches:
+        had = merged.get(one.shape, replace(one, base_count=0.0, candidate_count=0.0))
+        merged[one.shape] = replace(
+            one, base_count=had.base_count + one.base_count, candidate_count=had.candidate_count + one.candidate_count
+        )
+    return _pick_launches(merged.values())
 
 
 def rank(part: KernelDifference) -> tuple[bool, float, str]:

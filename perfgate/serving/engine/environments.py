@@ -14,7 +14,14 @@ from perfgate.errors import InputError, RunnerError
 from perfgate.machine.tools import Tool
 
 _PYTHON = Tool(timeout_s=1800.0, failed=RunnerError, hint="set engine in the runner's settings")
-_PATHS = "import json, sysconfig; print(json.dumps(sorted({sysconfig.get_path('purelib'), sysconfig.get_path('platlib')})))"
+_LAID = "engine.pth"
+_PATHS = f"""
+import json, sysconfig
+from pathlib import Path
+own = sorted({{sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}})
+below = [line for path in own for file in Path(path).glob({_LAID!r}) for line in file.read_text().split("\\n") if line]
+print(json.dumps(own + below))
+"""
 
 
 def build_arm(source: Path, target: Path, engine: Path) -> Path:
@@ -34,6 +41,7 @@ def build_arm(source: Path, target: Path, engine: Path) -> Path:
 def lay_over(target: Path, engine: Path) -> Path:
     """Make an empty environment at `target` that finds all that `engine`, a Python, finds; return its Python.
 
+    `engine` may be that of an environment that was laid over another one.
     Raise RunnerError with the last line of what failed.
     """
     _PYTHON.call([str(engine), "-m", "venv", "--without-pip", str(target)], name="venv")
@@ -41,7 +49,7 @@ def lay_over(target: Path, engine: Path) -> Path:
     paths = json.loads(_PYTHON.call([str(engine), "-c", _PATHS], name="engine").text)
     (own,) = json.loads(_PYTHON.call([str(python), "-c", _PATHS], name="arm").text)[:1]
     # Of two packages of one name the arm's own folder wins, as it comes first on the path.
-    (Path(own) / "engine.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
+    (Path(own) / _LAID).write_text("\n".join(paths) + "\n", encoding="utf-8")
     return python
 
 

@@ -13,17 +13,48 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
 
 from perfgate.machine.processes import end_session, list_marked, signal_session, wait_for_end
-from perfgate.serving.engine.interruption import INTERRUPTION
 
 VARIABLE = "PERFGATE_GATE"
 BYE = "close 0"
 BIRTH_S = 1.0
 """A process that was forked when the gate was killed carries the mark once its program runs: well within this time."""
+
+
+class Interruption:
+    """Raise what a signal handler wants raised, at once or, inside `defer`, at its end."""
+
+    def __init__(self) -> None:
+        """Nothing is deferred and nothing waits."""
+        self._depth = 0
+        self._pending: Exception | None = None
+
+    def interrupt(self, error: Exception) -> None:
+        """Raise `error` now, or keep it until the outermost `defer` ends."""
+        if not self._depth:
+            raise error
+        self._pending = error
+
+    @contextmanager
+    def defer(self) -> Iterator[None]:
+        """Let no interruption in until the block ends."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+        if not self._depth and self._pending is not None:
+            error, self._pending = self._pending, None
+            raise error
+
+
+INTERRUPTION = Interruption()
+"""The one of this process: signals are the process's, too."""
 
 
 class Reaper:

@@ -20,9 +20,9 @@ from typing import Any, Self
 import httpx
 
 from perfgate.errors import ServerError
+from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.inheritance import inherit
 from perfgate.serving.engine.launch import HOST, Launch, Service
-from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 

@@ -15,8 +15,8 @@ import httpx
 from perfgate.core import Arm
 from perfgate.results.server_info import ServerInfo, store_info
 from perfgate.results.writer import ResultWriter
+from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.launch import Launch
-from perfgate.serving.engine.loopback import open_http
 from perfgate.serving.engine.server import Server
 
 INFO_TIMEOUT_S = 30.0

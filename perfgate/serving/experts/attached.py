@@ -11,7 +11,7 @@ import orjson
 
 from perfgate.errors import InputError, ServerError
 from perfgate.results.expert_use import RawTrace
-from perfgate.serving.engine.loopback import open_http
+from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.experts.expert_probe import record
 from perfgate.serving.experts.expert_recorder import HOOKED
 from perfgate.serving.model.model_guard import read_vocabulary

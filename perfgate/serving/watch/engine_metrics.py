@@ -24,7 +24,7 @@ from perfgate.results.readings import (
     PREFILL_GRAPH_SHARE,
     REQUESTS_RETRACTED,
 )
-from perfgate.serving.engine.loopback import open_http
+from perfgate.serving.engine.conversation import open_http
 
 _SHARES = frozenset({"token_usage"})
 """Gauges that are shares: of several ranks the largest counts, of other gauges the sum."""

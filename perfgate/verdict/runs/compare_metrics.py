@@ -79,14 +79,15 @@ def judge_metrics(workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> l
 
 
 def _choose_metrics(arms: Mapping[Arm, ArmRuns], rule: Rule) -> list[str]:
-    """Return the wanted metrics, else every one that some run carries and that can gate at all."""
+    """Return the wanted metrics, else every one that some run carries, that can gate at all and need not be asked for."""
     carried = {arm: {name for run in runs.kept for name in run.values} for arm, runs in arms.items()}
     for name in rule.metrics:
         for arm, names in carried.items():
             if name not in names:
                 raise InputError(f"--metric {name}: no run of {arm} carries it; measure with --output-details, or leave it out")
     anywhere = set().union(*carried.values())
-    return [name for name, row in METRICS.items() if (name in rule.metrics if rule.metrics else row.gates and name in anywhere)]
+    usual = [name for name, row in METRICS.items() if row.gates and not row.is_by_name and name in anywhere]
+    return [name for name in METRICS if name in rule.metrics] if rule.metrics else usual
 
 
 def _find_advisory(row: Metric, workload: Facts, arms: Mapping[Arm, ArmRuns], rule: Rule) -> str | None:

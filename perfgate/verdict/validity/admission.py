@@ -12,6 +12,7 @@ from statistics import median
 
 from perfgate.core import Arm, Role, Window
 from perfgate.evidence import Session
+from perfgate.metrics import METRICS
 from perfgate.results.readings import CACHE_HIT_RATE, FOREIGN_CPU, FOREIGN_PROCESSES, SM_CLOCK_MHZ, STOLEN_CPU, THROTTLED_SHARE
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
@@ -171,11 +172,13 @@ def _check_requests(window: Window, limits: AdmissionLimits) -> Iterator[str]:
 
 def _check_values(window: Window, limits: AdmissionLimits) -> Iterator[str]:
     for metric in limits.gated:
-        value = window.run.values.get(metric)
+        name = METRICS[metric].of_window
+        value = window.run.values.get(name)
         if value is None:
-            yield f"{metric} is missing although it gates; measure with raw details or make it advisory in the scenario"
+            told = metric if name == metric else f"{metric}, told by {name},"
+            yield f"{told} is missing although it gates; measure with raw details or make it advisory in the scenario"
         elif not isfinite(value) or value <= 0:
-            yield f"{metric} is {value:g}, which no server can deliver; the window measured nothing, measure again"
+            yield f"{name} is {value:g}, which no server can deliver; the window measured nothing, measure again"
 
 
 def _check_length(window: Window, limits: AdmissionLimits) -> Iterator[str]:

@@ -12,6 +12,7 @@ from perfgate.evidence import Session
 from perfgate.metrics import METRICS
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.components import measure_variance
+from perfgate.stats.slope import find_growth
 from perfgate.stats.steady import SENTINEL_METRICS, STEADY_METRICS, find_stalled
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import advise, describe_other_work
@@ -125,7 +126,8 @@ class Block:
 
     def carries(self, metric: str) -> bool:
         """Whether every judged window has a number for `metric`."""
-        return all(0.0 < window.run.values.get(metric, 0.0) < inf for window in (*self.base, *self.candidate))
+        name = METRICS[metric].of_window
+        return all(0.0 < window.run.values.get(name, 0.0) < inf for window in (*self.base, *self.candidate))
 
 
 def group_starts(session: Session) -> tuple[ServerStart, ...]:
@@ -178,16 +180,23 @@ def _is_whole(start: ServerStart, windows: int, rules: WindowRules) -> bool:
     return len(start.measured) == windows and start.is_same_work(rules)
 
 
+def read_values(windows: Iterable[Window], metric: str) -> tuple[float, ...]:
+    """What a start's windows say of `metric`, in its unit: a number each, or of a growth the one of the whole start."""
+    row = METRICS[metric]
+    if not row.growth_of:
+        return tuple(window.run.values[metric] for window in windows)
+    # The index counts every window of the start, those that were discarded or measured again included.
+    return (find_growth([(window.index * window.run.completed, window.run.values[row.growth_of]) for window in windows]),)
+
+
 def summarise(windows: Iterable[Window], metric: str) -> float:
     """The median log badness of a start's windows; one stalled window of three cannot move it."""
-    badness = METRICS[metric].badness
-    return median(badness(window.run.values[metric]) for window in windows)
+    return median(map(METRICS[metric].badness, read_values(windows, metric)))
 
 
 def measure_window_variance(windows: Iterable[Window], metric: str) -> float | None:
-    """The variance of log values within one start; None for a single window."""
-    badness = METRICS[metric].badness
-    values = [badness(window.run.values[metric]) for window in windows]
+    """The variance of log values within one start; None for a single window, and for what is one number of the start."""
+    values = [*map(METRICS[metric].badness, read_values(windows, metric))]
     return measure_variance(values) if len(values) > 1 else None
 
 

@@ -1,0 +1,49 @@
+"""Bring back recorded sessions that left the working tree for room: they lie in this repository's history.
+
+    python -m benchmarks.history COMMIT FOLDER
+
+prints the folder's place under build/history/, where the files lie as that commit has them.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from perfgate.errors import InputError, PerfgateError
+
+ROOT = Path(__file__).parents[1]
+PLACE = ROOT / "build" / "history"
+
+
+def restore(commit: str, folder: str) -> Path:
+    """Unpack a folder of a commit, once, and return its place. Raise InputError where this clone's history lacks it."""
+    place = PLACE / commit / folder
+    if place.is_dir():
+        return place
+    git = ["git", "-C", str(ROOT), "archive", "--format=tar", commit, "--", folder]
+    found = subprocess.run(git, capture_output=True, check=False)
+    if found.returncode:
+        raise InputError(f"{folder}: lies in the history at {commit}, which this clone lacks; `git fetch --unshallow`")
+    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
+        archive.extractall(PLACE / commit, filter="data")
+    return place
+
+
+def main() -> int:
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        print(restore(*sys.argv[1:]))
+    except PerfgateError as error:
+        print(f"history: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
