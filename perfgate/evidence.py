@@ -47,26 +47,36 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """What one start answered. `problem` is what a reader found to be wrong with the answer; then there are no replies."""
+class OfStart:
+    """Evidence on one start of a server, besides its windows."""
 
     arm: Arm
     block: int
     start: int
-    question: Question
-    replies: tuple[Reply, ...] = ()
-    problem: str | None = None
 
     @property
     def name(self) -> str:
-        """Say whose answers these are."""
+        """Say which start it is of."""
         return f"block {self.block}, {self.arm.value}, start {self.start}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers(OfStart):
+    """What one start answered. `problem` is what a reader found to be wrong with the answer; then there are no replies."""
+
+    question: Question
+    replies: tuple[Reply, ...] = ()
+    problem: str | None = None
 
 
 TraceKind = Literal["kernel", "operator"]
 
 TracedLayer = Literal["MoE", "attention", "norms", "dense products", "communication", "the rest"]
 """What a step's time was spent in; "the rest" is sampling, copies and what no layer is known of."""
+
+
+CodeChange = Literal["", "same", "other"]
+"""Whether a kernel's machine code is the same in both arms; empty where no compiler left it on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,20 +119,12 @@ class KernelTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelProfile:
+class KernelProfile(OfStart):
     """Where the time of `steps` forward steps of one start went. `problem` says why there is no trace."""
 
-    arm: Arm
-    block: int
-    start: int
     steps: int
     trace: KernelTrace | None = None
     problem: str = ""
-
-    @property
-    def name(self) -> str:
-        """Say which start was profiled."""
-        return f"block {self.block}, {self.arm.value}, start {self.start}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

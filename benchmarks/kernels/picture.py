@@ -1,18 +1,17 @@
 """Draw time and ratio over the number of tokens, with the roofline, from results of layer.py.
 
-cd benchmarks/h200/kernels && python ../../kernels/picture.py ../../../docs/evidence/kernels-layers.svg *.json
+cd benchmarks/h200/kernels && python ../../kernels/picture.py ../../../docs/evidence/kernels-layers.svg *.json{,.xz}
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from table import OURS
+from table import OURS, read_survey
 
 from perfgate.report.chart.curves import Polyline, draw_polylines
 from perfgate.report.chart.picture import ABOVE, BELOW, place_fields, save_picture
@@ -126,7 +125,7 @@ def main() -> None:
     shapes: dict[str, list[Cell]] = {}
     for path in options.results:
         # Other files beside them, such as a tuner's, hold no cells.
-        for cell in json.loads(path.read_text()).get("cells", []):
+        for cell in read_survey(path).get("cells", []):
             shapes.setdefault(cell["shape"], []).append(cell)
     ordered = [sorted(cells, key=lambda cell: int(cell["tokens"])) for cells in shapes.values()]
     save_picture(options.picture, "Time of a layer over tokens, and the fastest SGLang's time over ours", draw(ordered), KEYS)

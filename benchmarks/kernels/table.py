@@ -1,13 +1,14 @@
 """Turn results of layer.py into the table of docs/evidence/kernels.md, and into the plans that the package ships.
 
-python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json
-python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json
+python benchmarks/kernels/table.py benchmarks/h200/kernels/*.json{,.xz}
+python benchmarks/kernels/table.py --plans perfgate_moe/layer/tuned/NVIDIA_H200.json benchmarks/h200/kernels/*.json{,.xz}
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +24,12 @@ HEAD = (
     "| M | ours, us | atomic32, us | SGLang, us | fused sum, us | stock, us "
     "| best SGLang / ours | A/A | floor, us | error ratio |"
 )
+
+
+def read_survey(path: Path) -> dict[str, Any]:
+    """A file of layer.py, packed with xz or not."""
+    content = path.read_bytes()
+    return dict(json.loads(lzma.decompress(content) if path.suffix == ".xz" else content))
 
 
 def row(cell: dict[str, Any]) -> str:
@@ -92,7 +99,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     # Other files beside them, such as a tuner's, hold no cells.
-    found = {path.name: json.loads(path.read_text()) for path in options.results}
+    found = {path.name.removesuffix(".xz"): read_survey(path) for path in options.results}
     contents = {name: content for name, content in found.items() if "cells" in content}
     cells = [cell for content in contents.values() for cell in content["cells"]]
     if options.plans:

@@ -16,6 +16,7 @@ from perfgate.readers.replies import draw_prompts
 from perfgate.results.profiling.profiles import Profile, store_profile
 from perfgate.scenario.load import Load
 from perfgate.serving.engine.conversation import post
+from perfgate.serving.engine.machine_code import combine, read_codes
 from perfgate.serving.engine.server import Server
 from perfgate.serving.equivalence import GENERATE_PATH
 from perfgate.serving.model.model_guard import read_vocabulary
@@ -56,7 +57,8 @@ def profile_server(server: Server, load: Load, folder: Path, place: Profile) -> 
     traces = sorted(target.glob(PATTERN))
     if not traces:
         raise ServerError(f"the server's profiler wrote no trace into {target} (log {server.log})")
-    return store_profile(folder, profile, traces)
+    codes = read_codes(server.launch.env) or {}
+    return store_profile(folder, replace(profile, code={name: combine(found) for name, found in codes.items()}), traces)
 
 
 def _generate(server: Server, load: Load, profile: Profile, vocabulary: int, seed: int) -> None:

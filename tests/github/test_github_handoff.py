@@ -693,12 +693,13 @@ LAUNCH = {
 }
 
 
-def launch(profiled, changes=None, times=1):
+def launch(profiled, changes=None, times=1, code="other"):
     """The hand-off with launches of its first kernel."""
     first, *others = profiled["profile"]["parts"]
     one = {**LAUNCH, "shape": {**LAUNCH["shape"], **(changes or {})}}
-    parts = [{**first, "launches": [one] * times}, *others]
-    return orjson.dumps({**profiled, "profile": {**profiled["profile"], "parts": parts, "has_launches": True}})
+    parts = [{**first, "launches": [one] * times, "code": code}, *others]
+    told = {"parts": parts, "has_launches": True, "same_code": 3}
+    return orjson.dumps({**profiled, "profile": {**profiled["profile"], **told}})
 
 
 def test_unpack_profile__how_kernels_were_launched(tmp_path, profiled):
@@ -707,6 +708,7 @@ def test_unpack_profile__how_kernels_were_launched(tmp_path, profiled):
 
     (one,) = found.parts[0].launches
     assert (one.shape.grid, one.shape.registers, one.more, found.has_launches) == ((360, 1, 1), 16, -24.0, True)
+    assert (found.parts[0].code, found.same_code) == ("other", 3)
 
 
 @pytest.mark.parametrize(
@@ -723,6 +725,8 @@ def test_unpack_profile__how_kernels_were_launched(tmp_path, profiled):
 def test_attack__a_launch_that_says_more_than_numbers(profiled, changes, times, field):
     with pytest.raises(HandoffError, match=rf"profile\.parts\.0\.launches.*{field}" if times == 1 else field):
         parse_handoff(launch(profiled, changes, times), "test")
+    with pytest.raises(HandoffError, match=r"profile\.parts\.0\.code"):
+        parse_handoff(launch(profiled, code="merge this now"), "test")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from perfgate.report.words.breakdown import (
     LEDGER_SHOWN,
     SLOWER_SHOWN,
     build_breakdown,
+    describe_code,
     describe_launches,
     describe_ledger,
     find_loss,
@@ -140,8 +141,22 @@ def test_describe_ledger__nothing_on_the_device_changed_where_launches_were_told
 
     assert "Nothing on the device changed" not in describe_ledger(same)
     assert describe_ledger(replace(same, has_launches=True)).endswith(
-        "Nothing on the device changed, as far as names, grids, registers and shared memory tell; a trace has no machine code."
+        "Nothing on the device changed, as far as names, grids, registers and shared memory tell."
     )
+    assert describe_ledger(replace(same, has_launches=True, same_code=3)).endswith(
+        "registers and shared memory and the machine code of 3 that Triton compiled tell."
+    )
+
+
+def test_describe_code__kernels_that_were_compiled_to_other_code():
+    parts = [make_part(f"moe{number}", code="other") for number in range(6)]
+    found = replace(count_calls(*parts, make_part("same", code="same")), has_launches=True, same_code=1)
+
+    assert describe_code(found) == (
+        "Other machine code: moe0, moe1, moe2, moe3 and 2 more; the same in 1 that Triton compiled."
+    )
+    assert describe_code(count_calls(make_part("moe"))) == ""
+    assert "Nothing on the device changed" not in describe_ledger(found)
 
 
 def test_describe_ledger__a_long_one_is_cut():

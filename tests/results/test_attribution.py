@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from perfgate.evidence import KernelTime, KernelTrace, LaunchShape
-from perfgate.results.profiling.attribution import TOP, attribute, list_ledger, list_relaunched, shorten_name, summarise
+from perfgate.results.profiling.attribution import (
+    TOP,
+    attribute,
+    compare_code,
+    list_ledger,
+    list_recompiled,
+    list_relaunched,
+    shorten_name,
+    summarise,
+)
 
 
 def make_trace(**times_us):
@@ -104,6 +113,30 @@ def test_list_relaunched__instances_of_one_template_that_took_each_other_s_place
 
     assert list_relaunched(attribute(base, candidate, base_steps=4, candidate_steps=4)) == ()
     assert not attribute(base, count_calls(moe=2), base_steps=4, candidate_steps=4).has_launches
+
+
+def test_compare_code__of_kernels_that_run_in_both_arms_and_are_known_in_both():
+    base = {"moe": "a" * 16, "same": "b" * 16, "gone": "c" * 16, "only": "d" * 16}
+    candidate = {"moe": "e" * 16, "same": "b" * 16, "gone": "c" * 16, "cached": "f" * 16}
+    times = {"moe": 9.0, "same": 8.0, "only": 7.0, "library": 6.0}
+    found = compare_code(attribute_steps({**times, "gone": 5.0}, times), base, candidate)
+
+    assert {part.name: part.code for part in found.parts} == {
+        "moe": "other",
+        "same": "same",
+        "gone": "",
+        "only": "",
+        "library": "",
+    }
+    assert (found.same_code, [part.name for part in list_recompiled(found)]) == (1, ["moe"])
+
+
+def test_summarise__keeps_a_kernel_of_other_code_whatever_it_takes():
+    names = {f"slow{number}": 100.0 for number in range(20)} | {"tiny": 0.1}
+    found = attribute_steps(names, {name: 2 * time_us for name, time_us in names.items()})
+    short = summarise(compare_code(found, {"tiny": "a" * 16}, {"tiny": "b" * 16}))
+
+    assert [part.name for part in list_recompiled(short)] == ["tiny"]
 
 
 def test_summarise__keeps_the_ledger_whatever_it_takes():

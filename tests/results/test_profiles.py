@@ -53,9 +53,15 @@ def test_profile_server__keeps_the_trace_of_one_batch(tmp_path, reaper):
 
 
 def test_attribute_profiles__kernel_that_got_slower_and_one_that_is_gone(tmp_path, reaper):
-    profile(tmp_path, reaper)
+    caches = {name: tmp_path / name for name in ("base", "candidate")}
+    for name, code in (("base", b"loop"), ("candidate", b"another loop")):
+        (caches[name] / "HASH").mkdir(parents=True)
+        (caches[name] / "HASH" / "fused_moe_kernel.cubin").write_bytes(code)
+        (caches[name] / "HASH" / "attention.cubin").write_bytes(b"attention")
+    profile(tmp_path, reaper, TRITON_CACHE_DIR=str(caches["base"]))
     before = attribute_profiles(load_profiles(tmp_path))
-    profile(tmp_path, reaper, arm=Arm.CANDIDATE, start=2, FAKE_KERNELS="fused_moe_kernel:48,attention:20")
+    slow = {"FAKE_KERNELS": "fused_moe_kernel:48,attention:20", "TRITON_CACHE_DIR": str(caches["candidate"])}
+    profile(tmp_path, reaper, arm=Arm.CANDIDATE, start=2, **slow)
     found = attribute_profiles(load_profiles(tmp_path))
 
     assert before is None
@@ -65,6 +71,7 @@ def test_attribute_profiles__kernel_that_got_slower_and_one_that_is_gone(tmp_pat
         ("attention", pytest.approx(0.0)),
     ]
     assert [part.share for part in found.parts] == pytest.approx([0.75, -0.25, 0.0])
+    assert [part.code for part in found.parts] == ["other", "", "same"]
 
 
 def test_profile_server__long_answers_are_cut_to_a_small_window(tmp_path, reaper):

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
 from perfgate.errors import HandoffError
-from perfgate.evidence import TracedLayer
+from perfgate.evidence import CodeChange, TracedLayer
 from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
@@ -161,6 +161,7 @@ class KernelEntry:
     base_count: Number
     candidate_count: Number
     launches: Annotated[tuple[LaunchEntry, ...], Field(max_length=MAX_LAUNCHES)] = ()
+    code: CodeChange = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -186,13 +187,14 @@ class ProfileEntry:
     kind: Literal["kernel", "operator"]
     base_us: Number
     candidate_us: Number
-    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=3 * TOP)]
+    parts: Annotated[tuple[KernelEntry, ...], Field(max_length=4 * TOP)]
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
     layers: Annotated[
         tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
     ] = ()
     has_launches: bool = False
+    same_code: SmallCount = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

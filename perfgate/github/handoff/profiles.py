@@ -50,11 +50,13 @@ def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
                 base_count=part.base_count,
                 candidate_count=part.candidate_count,
                 launches=tuple(_pack_launch(one) for one in _pick_ends(part.launches)),
+                code=part.code,
             )
             for part in summarise(found).parts
         ),
         layers=tuple(TracedLayerEntry(**asdict(layer)) for layer in found.layers),
         has_launches=found.has_launches,
+        same_code=found.same_code,
     )
 
 
@@ -79,6 +81,7 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
             candidate_count=part.candidate_count,
             share=0.0,
             launches=tuple(map(_unpack_launch, part.launches)),
+            code=part.code,
         )
         for part in entry.parts
     )
@@ -91,6 +94,7 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
         candidate_calls=entry.candidate_calls,
         layers=tuple(sorted((LayerDifference(**asdict(layer)) for layer in entry.layers), key=rank_layer)),
         has_launches=entry.has_launches,
+        same_code=entry.same_code,
     )
     store_numbers(folder, found)
 

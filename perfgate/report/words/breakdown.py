@@ -14,6 +14,7 @@ from perfgate.results.profiling.attribution import (
     KernelDifference,
     LaunchDifference,
     list_ledger,
+    list_recompiled,
     list_relaunched,
     shorten_name,
 )
@@ -58,7 +59,7 @@ def build_breakdown(found: Attribution | str | None, judgements: Sequence[Judgem
         f"{found.candidate_us:,.1f} us in the candidate ({change}), by one small profiled window each: it tells where time "
         f"goes, not how sure that is. Waiting, launching and the network are in no row."
     )
-    told = (where, sums, describe_layers(found), describe_ledger(found), describe_launches(found))
+    told = (where, sums, describe_layers(found), describe_ledger(found), describe_launches(found), describe_code(found))
     return Breakdown(where=where, sentences=tuple(filter(None, told)), table=tabulate_parts(found, loss_us))
 
 
@@ -78,20 +79,19 @@ def describe_ledger(found: Attribution) -> str:
     ledger = list_ledger(found)
     calls = f"{_count(found.base_calls)} calls a step in the base, {_count(found.candidate_calls)} in the candidate"
     if not ledger:
-        return f"Both arms call the same {found.kind}s as often: {calls}.{_ALIKE if _is_alike(found) else ''}"
+        return f"Both arms call the same {found.kind}s as often: {calls}.{_tell_alike(found)}"
     told = ", ".join(_tell_calls(part) for part in ledger[:LEDGER_SHOWN])
     more = f" and {len(ledger) - LEDGER_SHOWN} more" if len(ledger) > LEDGER_SHOWN else ""
     return f"Ledger, {calls}: {told}{more}; all others run as often."
 
 
-_ALIKE = (
-    " Nothing on the device changed, as far as names, grids, registers and shared memory tell; a trace has no machine code."
-)
-
-
-def _is_alike(found: Attribution) -> bool:
-    """Whether both arms launch the same kernels in the same way; not where their traces do not tell."""
-    return found.has_launches and not list_relaunched(found)
+def _tell_alike(found: Attribution) -> str:
+    """Say that both arms launch the same kernels in the same way; nothing where they do not, or where traces do not tell."""
+    if not found.has_launches or list_relaunched(found) or list_recompiled(found):
+        return ""
+    known = f"the machine code of {found.same_code} that Triton compiled" if found.same_code else ""
+    told = " and ".join(filter(None, ("names, grids, registers and shared memory", known)))
+    return f" Nothing on the device changed, as far as {told} tell."
 
 
 def describe_launches(found: Attribution) -> str:
@@ -100,6 +100,14 @@ def describe_launches(found: Attribution) -> str:
     told = "; ".join(_tell_launch(part) for part in parts[:RELAUNCHED_SHOWN])
     more = f"; and {len(parts) - RELAUNCHED_SHOWN} more" if len(parts) > RELAUNCHED_SHOWN else ""
     return f"Launched otherwise, as often: {told}{more}." if parts else ""
+
+
+def describe_code(found: Attribution) -> str:
+    """Say which kernels were compiled to other machine code, as a sentence; empty where none is known to be."""
+    parts = list_recompiled(found)
+    told = ", ".join(wording.shorten(part.name, NAME_SHOWN) for part in parts[:RELAUNCHED_SHOWN])
+    more = f" and {len(parts) - RELAUNCHED_SHOWN} more" if len(parts) > RELAUNCHED_SHOWN else ""
+    return f"Other machine code: {told}{more}; the same in {found.same_code} that Triton compiled." if parts else ""
 
 
 def _tell_launch(part: KernelDifference) -> str:

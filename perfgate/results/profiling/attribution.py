@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
+from perfgate.evidence import CodeChange, KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
 
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
@@ -27,20 +27,11 @@ class LaunchDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelDifference:
-    """One kernel in both arms: microseconds and calls per forward step, and its share of the difference.
+class TimeDifference:
+    """What both arms spend on the same, in microseconds per forward step."""
 
-    `share` is its own difference divided by the sum of all absolute differences: positive where the candidate takes longer, and
-    of size one when nothing else changed. `launches` are those that one arm takes more often.
-    """
-
-    name: str
     base_us: float
     candidate_us: float
-    base_count: float
-    candidate_count: float
-    share: float
-    launches: tuple[LaunchDifference, ...] = ()
 
     @property
     def difference_us(self) -> float:
@@ -49,17 +40,27 @@ class KernelDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerDifference:
+class KernelDifference(TimeDifference):
+    """One kernel in both arms: microseconds and calls per forward step, and its share of the difference.
+
+    `share` is its own difference divided by the sum of all absolute differences: positive where the candidate takes longer, and
+    of size one when nothing else changed. `launches` are those that one arm takes more often. `code` says whether its machine
+    code is the same in both arms; nothing where that is not known.
+    """
+
+    name: str
+    base_count: float
+    candidate_count: float
+    share: float
+    launches: tuple[LaunchDifference, ...] = ()
+    code: CodeChange = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerDifference(TimeDifference):
     """One kind of layer in both arms: microseconds per forward step, over all layers of that kind."""
 
     layer: TracedLayer
-    base_us: float
-    candidate_us: float
-
-    @property
-    def difference_us(self) -> float:
-        """How much longer the candidate takes per forward step."""
-        return self.candidate_us - self.base_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,8 @@ class Attribution:
     `parts` that got slower stand first, the most slower one at the head; then those that got faster, the fastest first.
     `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`; so are
     `base_calls` and `candidate_calls`, calls per forward step and rank, which are 0 where an older version summed none up.
-    `layers` are the same sums by kind of layer, what differs most first. `has_launches` says that both traces tell grids.
+    `layers` are the same sums by kind of layer, what differs most first. `has_launches` says that both traces tell grids,
+    `same_code` of how many kernels the machine code is known and the same.
     """
 
     kind: TraceKind
@@ -80,6 +82,21 @@ class Attribution:
     candidate_calls: float = 0.0
     layers: tuple[LayerDifference, ...] = ()
     has_launches: bool = False
+    same_code: int = 0
+
+
+def compare_code(found: Attribution, base: Mapping[str, str], candidate: Mapping[str, str]) -> Attribution:
+    """Say of each kernel that ran in both arms, and that both have a digest of, whether its machine code is the same."""
+    known = {name for name in base.keys() & candidate.keys() for part in found.parts if part.name == name and _is_in_both(part)}
+    parts = tuple(
+        replace(part, code="same" if base[part.name] == candidate[part.name] else "other") if part.name in known else part
+        for part in found.parts
+    )
+    return replace(found, parts=parts, same_code=sum(part.code == "same" for part in parts))
+
+
+def _is_in_both(part: KernelDifference) -> bool:
+    return part.base_count > 0 and part.candidate_count > 0
 
 
 def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int) -> Attribution:
@@ -157,8 +174,8 @@ def rank_layer(one: LayerDifference) -> tuple[float, str]:
 
 
 TOP = 8
-"""Kernels that are handed over for their time, as many more for their calls, and as many for how they are launched: those that
-a reader's eye goes to."""
+"""Kernels that are handed over for their time, as many more for their calls, for how they are launched and for their code:
+what a reader looks for."""
 
 FEW_CALLS = 0.5
 """Calls a step by which two profiles of one build may differ: a prefill more or less in one small window. Those of two recorded
@@ -174,7 +191,8 @@ def summarise(found: Attribution) -> Attribution:
     slower = [part for part in parts if part.difference_us > 0][: TOP * 3 // 4]
     faster = [part for part in parts if part.difference_us <= 0][: TOP - len(slower)]
     timed = [*slower, *faster]
-    others = [part for part in (*list_ledger(found)[:TOP], *list_relaunched(found)[:TOP]) if part not in timed]
+    lists = (list_ledger(found), list_relaunched(found), list_recompiled(found))
+    others = dict.fromkeys(part for listed in lists for part in listed[:TOP] if part not in timed)
     return replace(found, parts=tuple(sorted((*timed, *others), key=rank)))
 
 
@@ -192,11 +210,20 @@ def list_relaunched(found: Attribution) -> tuple[KernelDifference, ...]:
     return tuple(sorted(told, key=lambda part: (-sum(abs(one.more) for one in part.launches), part.name)))
 
 
+def list_recompiled(found: Attribution) -> tuple[KernelDifference, ...]:
+    """The kernels, under short names, whose machine code is another one in the candidate, by name."""
+    return tuple(sorted((part for part in _merge_alike(found.parts) if part.code == "other"), key=lambda part: part.name))
+
+
 def _merge_alike(parts: Iterable[KernelDifference]) -> list[KernelDifference]:
     merged: dict[str, list[KernelDifference]] = {}
     for part in parts:
         merged.setdefault(shorten_name(part.name), []).append(part)
     return [_merge(name, alike) for name, alike in merged.items()]
+
+
+_CODES: tuple[CodeChange, ...] = ("", "same", "other")
+"""Of several instances the last of these decides."""
 
 
 def _merge(name: str, alike: Sequence[KernelDifference]) -> KernelDifference:
@@ -208,6 +235,7 @@ def _merge(name: str, alike: Sequence[KernelDifference]) -> KernelDifference:
         candidate_count=sum(part.candidate_count for part in alike),
         share=sum(part.share for part in alike),
         launches=_merge_launches(one for part in alike for one in part.launches),
+        code=max((part.code for part in alike), key=_CODES.index),
     )
 
 

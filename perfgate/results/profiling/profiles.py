@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +14,9 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelProfile, KernelTrace, Seen
+from perfgate.evidence import KernelProfile, KernelTrace, OfStart, Seen
 from perfgate.readers.traces import read_traces
-from perfgate.results.profiling.attribution import Attribution, attribute
+from perfgate.results.profiling.attribution import Attribution, attribute, compare_code
 from perfgate.scenario.safeguards import Expect
 from perfgate.storage.journal import append_record, read_records, write_atomically
 from perfgate.storage.schema import adapt
@@ -32,6 +32,7 @@ KERNELS_FILE = "kernels.json"
 FRESH = 0
 
 Number = Annotated[int, Field(ge=1)]
+CodeDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid", defer_build=True))
@@ -44,7 +45,8 @@ class _TraceFile:
 class ProfileRecord:
     """One line of the index: which start was profiled for how many forward steps of how many requests.
 
-    Block 0 is none: the server was started for the profile alone.
+    Block 0 is none: the server was started for the profile alone. `code` has a digest of the machine code of each kernel in the
+    arm's own Triton cache, by name.
     """
 
     arm: Arm
@@ -53,23 +55,17 @@ class ProfileRecord:
     steps: Number
     prompts: Number
     traces: Annotated[tuple[_TraceFile, ...], Field(min_length=1)]
+    code: Mapping[str, CodeDigest] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """One profiled window of `steps` forward steps. `traces` are its files, one a rank."""
+class Profile(OfStart):
+    """One profiled window of `steps` forward steps. `traces` are its files, one a rank, `code` as in its record."""
 
-    arm: Arm
-    block: int
-    start: int
     steps: int = 1
     prompts: int = 1
     traces: tuple[Path, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Say which start was profiled."""
-        return f"block {self.block}, {self.arm.value}, start {self.start}"
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -92,6 +88,7 @@ def store_profile(folder: Path, profile: Profile, traces: Iterable[Path]) -> Pro
         steps=profile.steps,
         prompts=profile.prompts,
         traces=named,
+        code=profile.code,
     )
     append_record(folder / PROFILES_FILE, record)
     return replace(profile, traces=files)
@@ -118,6 +115,7 @@ def _load(folder: Path, record: ProfileRecord) -> Profile:
         steps=record.steps,
         prompts=record.prompts,
         traces=tuple(folder / trace.file for trace in record.traces),
+        code=record.code,
     )
 
 
@@ -178,7 +176,8 @@ def attribute_profiles(profiles: Sequence[Profile]) -> Attribution | None:
     base, candidate = last[Arm.BASE], last[Arm.CANDIDATE]
     # Ranks run side by side: a step's time is that of one of them.
     steps = {profile.arm: profile.steps * max(len(profile.traces), 1) for profile in (base, candidate)}
-    return attribute(base.read(), candidate.read(), base_steps=steps[Arm.BASE], candidate_steps=steps[Arm.CANDIDATE])
+    found = attribute(base.read(), candidate.read(), base_steps=steps[Arm.BASE], candidate_steps=steps[Arm.CANDIDATE])
+    return compare_code(found, base.code, candidate.code)
 
 
 def _digest(path: Path) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from perfgate.results.server_info import ServerInfo, store_info
 from perfgate.results.writer import ResultWriter
 from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.launch import Launch
+from perfgate.serving.engine.machine_code import VARIABLE, combine, read_codes
 from perfgate.serving.engine.server import Server
 
 INFO_TIMEOUT_S = 30.0
@@ -62,16 +61,13 @@ class Cache:
 def read_cache(launch: Launch) -> Cache | None:
     """What the arm's own Triton cache holds; None where the arm has none of its own.
 
-    Arms of one digest run the same kernels. A kernel that goes away while it is looked at counts as not there.
+    Arms of one digest run the same kernels.
     """
-    place = launch.env.get("TRITON_CACHE_DIR")
-    if place is None:
+    codes = read_codes(launch.env)
+    if codes is None:
         return None
-    digests = []
-    for path in Path(place).rglob("*.cubin"):
-        with suppress(FileNotFoundError):
-            digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
-    return Cache(kernels=len(digests), digest=hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16])
+    digests = [digest for found in codes.values() for digest in found]
+    return Cache(kernels=len(digests), digest=combine(digests))
 
 
 def count_cached(launch: Launch) -> dict[str, int]:
@@ -79,7 +75,7 @@ def count_cached(launch: Launch) -> dict[str, int]:
 
     None where the arm has no cache of its own: what it finds compiled is unknown then.
     """
-    place = launch.env.get("TRITON_CACHE_DIR")
+    place = launch.env.get(VARIABLE)
     return {} if place is None else {"cached_kernels": sum(1 for _ in Path(place).rglob("*.cubin"))}
 
 
