@@ -1,6 +1,7 @@
 """Pictures of pages as windows of four widths show them without scrolling: `python -m benchmarks.ux.screens OUT PAGE.html...`.
 
-`perfgate report DIR --html PAGE.html` writes such a page. A picture has the name of its page, with the width. Needs Chromium and the test extra.
+`perfgate report DIR --html PAGE.html` writes such a page. A picture has the name of its page, with the width.
+Needs Chromium and the test extra.
 """
 
 from __future__ import annotations
