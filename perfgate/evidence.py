@@ -47,20 +47,26 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """What one start answered. `problem` is what a reader found to be wrong with the answer; then there are no replies."""
+class OfStart:
+    """Evidence on one start of a server, besides its windows."""
 
     arm: Arm
     block: int
     start: int
-    question: Question
-    replies: tuple[Reply, ...] = ()
-    problem: str | None = None
 
     @property
     def name(self) -> str:
-        """Say whose answers these are."""
+        """Say which start it is of."""
         return f"block {self.block}, {self.arm.value}, start {self.start}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers(OfStart):
+    """What one start answered. `problem` is what a reader found to be wrong with the answer; then there are no replies."""
+
+    question: Question
+    replies: tuple[Reply, ...] = ()
+    problem: str | None = None
 
 
 TraceKind = Literal["kernel", "operator"]
@@ -113,20 +119,12 @@ class KernelTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelProfile:
+class KernelProfile(OfStart):
     """Where the time of `steps` forward steps of one start went. `problem` says why there is no trace."""
 
-    arm: Arm
-    block: int
-    start: int
     steps: int
     trace: KernelTrace | None = None
     problem: str = ""
-
-    @property
-    def name(self) -> str:
-        """Say which start was profiled."""
-        return f"block {self.block}, {self.arm.value}, start {self.start}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.adoption.system import Walk, WalkError
 from tests.fakes.act import (
     BASE,
     HEAD,
@@ -38,29 +38,16 @@ PAGE = ROOT / "docs" / "how-to" / "github.md"
 MAIN = {"full_name": "o/r", "default_branch": "main"}
 
 
-class WalkError(Exception):
-    """A step did not show what the page says."""
-
-
 @dataclass(kw_only=True)
-class Walk:
-    """An adopting repository, the fake GitHub that it lies at, and the rows so far: what was done, what showed, and seconds."""
+class AdoptingWalk(Walk):
+    """A walk in an adopting repository, with the fake GitHub that it lies at."""
 
-    place: Path
     server: FakeGitHub
-    rows: list[tuple[str, str, float]] = field(default_factory=list)
 
     @property
     def work(self) -> Path:
         """The checkout of the adopting repository."""
         return self.place / "work"
-
-    def step(self, what: str, deed: Callable[[], str]) -> None:
-        """Do one step and keep what it showed and how long it took."""
-        begun = time.monotonic()
-        shown = deed()
-        self.rows.append((what, shown, time.monotonic() - begun))
-        print(f"{what}: {shown}", file=sys.stderr)
 
     def act(self, workflow: str, event: str, payload: dict[str, object], job: str, result: str = "success") -> str:
         """Run a workflow of the repository, which calls perfgate's of the pinned commit; return how its job ended."""
@@ -93,7 +80,7 @@ def read_command() -> list[str]:
 
 
 @contextmanager
-def begin() -> Iterator[Walk]:
+def begin() -> Iterator[AdoptingWalk]:
     """A repository without a file of perfgate's, and perfgate's own at the pinned commit."""
     with tempfile.TemporaryDirectory(prefix="perfgate-adoption-") as folder, run_fake_github() as server:
         place = make_place(Path(folder))
@@ -107,10 +94,10 @@ def begin() -> Iterator[Walk]:
         shutil.rmtree(place / "work" / ".github")
         server.set(pulls={"7": make_pull()}, permissions={"ada": "write", "mia": "maintain"}, merge_bases=MERGE_BASES)
         server.set(refs={"heads/main": BASE, "heads/topic": HEAD}, rights=None)
-        yield Walk(place=place, server=server)
+        yield AdoptingWalk(place=place, server=server)
 
 
-def init(walk: Walk) -> str:
+def init(walk: AdoptingWalk) -> str:
     """Type the page's command with the repository's own names."""
     known = {"OWNER/NAME": "o/r", "COMMIT": COMMIT, "path/to/checkout": str(walk.work)}
     words = [known.get(word, word) for word in read_command()][1:]
@@ -126,7 +113,7 @@ def init(walk: Walk) -> str:
     return f"{files} files, {label[0] if label else 'no label'}, {len(left)} steps left for a person"
 
 
-def commit(walk: Walk) -> str:
+def commit(walk: AdoptingWalk) -> str:
     """Commit what was written, and copy it where the replaced checkout takes the default branch from."""
     run_git(walk.work, "add", ".github")
     run_git(walk.work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "measure pull requests")
@@ -134,7 +121,7 @@ def commit(walk: Walk) -> str:
     return "on the default branch"
 
 
-def measure_pull(walk: Walk, worse: float, result: str) -> str:
+def measure_pull(walk: AdoptingWalk, worse: float, result: str) -> str:
     """A pull request with the label; its measurement is a recorded session of that loss."""
     shutil.rmtree(walk.place / "measured", ignore_errors=True)
     for folder in (walk.place / "store").glob("perfgate-*"):
@@ -145,7 +132,7 @@ def measure_pull(walk: Walk, worse: float, result: str) -> str:
     return walk.act("perfgate-pr", "pull_request", payload, "verdict", result)
 
 
-def report(walk: Walk) -> str:
+def report(walk: AdoptingWalk) -> str:
     """The report of that run."""
     check = {"name": "perfgate / perfgate verdict", "conclusion": "failure", "id": 31}
     jobs = [{"name": f"perfgate / gpu / bench h20 {SCENARIO}"}, check]
@@ -166,7 +153,7 @@ def report(walk: Walk) -> str:
     return f"{status['context']}: {status['state']}; {heading[3:90]}"
 
 
-def dispatch(walk: Walk) -> str:
+def dispatch(walk: AdoptingWalk) -> str:
     """What the last command dispatched, run."""
     walk.server.set(runs={}, artifacts={}, files={})
     inputs = walk.server.get()["dispatches"][-1]["inputs"]
@@ -174,7 +161,7 @@ def dispatch(walk: Walk) -> str:
     return shorten(walk.server.get()["comments"][-1]["body"])
 
 
-def walk_through(walk: Walk) -> None:
+def walk_through(walk: AdoptingWalk) -> None:
     """Every step, in the order of the page."""
     walk.step("`perfgate github init ...`, as the page has it", lambda: init(walk))
     walk.step("commit the files", lambda: commit(walk))

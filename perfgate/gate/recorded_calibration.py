@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
-from perfgate.core import Arm, Fingerprint
+from perfgate.core import Arm, FactDifference, Fingerprint
 from perfgate.errors import CalibrationError, InputError
 from perfgate.evidence import Session
 from perfgate.gate.baseline_growth import add_responses
@@ -22,6 +22,7 @@ from perfgate.verdict.noise import Response
 from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
 
 MAX_RATIO = 100.0
+Compare = Callable[[Fingerprint, Fingerprint], tuple[FactDifference, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +62,9 @@ def calibrate_from(scenario: Scenario, quiet: Sequence[Path], slowed: Sequence[S
             raise InputError(f"--injected {session.source}: its arms are equal, nothing was injected; give it with --from")
         if count_blocks(scenario, session) < RESPONSE_BLOCKS:
             raise InputError(f"--injected {session.source}: has fewer than {RESPONSE_BLOCKS} whole blocks; leave it out")
-    _require_one_machine(sessions)
-    _require_one_host(sessions[: len(quiet)])
+    _require_one("other hardware", sessions, hardware_differences)
+    # What answers a slow-down may come from another host; blocks of two hosts around the same GPU scatter like neither.
+    _require_one("another host", sessions[: len(quiet)], host_differences)
     _require_names(quiet)
     baseline = build_from_sessions(scenario, quiet)
     responses = find_responses(scenario, baseline, slowed)
@@ -113,25 +115,13 @@ def _read_same(scenario: Scenario, folder: Path) -> Session:
     return session
 
 
-def _require_one_machine(sessions: Sequence[Session]) -> None:
-    """Noise of one machine says nothing of another."""
+def _require_one(what: str, sessions: Sequence[Session], compare: Compare) -> None:
+    """Raise InputError naming the first session on another machine, or around the same GPU in another host, than the first."""
     first = _find_machine(sessions[0])
     for session in sessions[1:]:
-        if differences := hardware_differences(_find_machine(session), first):
-            raise InputError(
-                f"{session.source}: ran on other hardware than {sessions[0].source} ({describe_difference(differences[0])})"
-            )
-
-
-def _require_one_host(sessions: Sequence[Session]) -> None:
-    """Blocks of two hosts around the same GPU scatter like neither; what answers a slow-down may come from another one."""
-    first = _find_machine(sessions[0])
-    for session in sessions[1:]:
-        if differences := host_differences(_find_machine(session), first):
-            raise InputError(
-                f"--from {session.source}: ran on another host than {sessions[0].source} "
-                f"({describe_difference(differences[0])}); leave one out"
-            )
+        if differences := compare(_find_machine(session), first):
+            found = describe_difference(differences[0])
+            raise InputError(f"{session.source}: ran on {what} than {sessions[0].source} ({found}); leave one out")
 
 
 def _find_machine(session: Session) -> Fingerprint:

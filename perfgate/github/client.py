@@ -59,8 +59,8 @@ class GitHub:
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, is_repeatable: bool = True) -> Any:
         """Change something; return GitHub's answer, None for an empty one.
 
-        A request that is not repeatable is not sent again after an error that may have come after the deed: it raises
-        GitHubUnavailableError, and the caller looks first.
+        A request that is not repeatable is not sent again after an error, which may have come after the change: it
+        raises GitHubUnavailableError, and the caller looks first.
         """
         answer = self._request(_ApiCall(method=method, path=path, body=body, is_repeatable=is_repeatable))
         return _read_json(answer, path) if answer.content else None

@@ -30,7 +30,7 @@ from perfgate.serving.client import Client, verify_dataset
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.inheritance import inherit, read_steering
 from perfgate.serving.engine.launch import Launch
-from perfgate.serving.measure import open_drive, require_engine, write_utc
+from perfgate.serving.measure import open_drive, require_engine
 from perfgate.serving.model.gpu_memory import require_memory
 from perfgate.serving.model.location import locate_model
 from perfgate.serving.model.model_guard import read_config, verify_model
@@ -38,7 +38,7 @@ from perfgate.serving.model.served_model import verify_served
 from perfgate.serving.progress import Progress
 from perfgate.serving.starts import Start, StartDriver
 from perfgate.serving.watch.telemetry import Telemetry, find_measured, open_monitor
-from perfgate.storage.journal import explain_stop
+from perfgate.storage.journal import explain_stop, write_utc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

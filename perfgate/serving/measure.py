@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -39,6 +38,7 @@ from perfgate.serving.session import Driver
 from perfgate.serving.starts import StartDriver
 from perfgate.serving.watch.telemetry import Telemetry, describe_monitor, find_measured, open_monitor
 from perfgate.serving.window import Plan
+from perfgate.storage.journal import write_utc
 from perfgate.verdict.policy import RULE
 from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.proof.values import KernelProof
@@ -177,11 +177,6 @@ def read_expect(request: Request) -> Expect:
 def read_given_expect(request: Request) -> Expect:
     """What the scenario and the user say that must be seen of the candidate."""
     return request.scenario.expect.extend(request.expect)
-
-
-def write_utc() -> str:
-    """The time as session files write it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def find_progressed(request: Request, record: SessionRecord) -> Progressed:

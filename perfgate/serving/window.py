@@ -85,14 +85,14 @@ class Bench:
                     raise
                 # A server that died broke the connection: the cause stands in its log, not in the load generator's.
                 server.raise_if_dead(END_S)
-                raise blame(error, server, known) from error
+                raise explain_error(error, server, known) from error
             ended_s = self.read_clock()
         server.raise_if_dead()
         times = {"begun_s": round(begun_s, 6), "ended_s": round(ended_s, 6)}
         return Taken(raw=raw, facts={**times, "telemetry": watch.readings}, watch=watch)
 
 
-def blame(error: ClientError, server: Server, known: int) -> ClientError:
+def explain_error(error: ClientError, server: Server, known: int) -> ClientError:
     """Add what a living server's log says of a fault behind its first `known` bytes, for that may be the cause."""
     if server.log_bytes <= known:
         return error

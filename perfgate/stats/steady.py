@@ -1,4 +1,4 @@
-"""When a fresh server may be believed, and when a single window may not."""
+"""When the windows of a fresh server count, and when a single window does not."""
 
 from __future__ import annotations
 

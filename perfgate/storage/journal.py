@@ -7,6 +7,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,11 @@ DAMAGED = "the folder was damaged, measure again"
 """What is to be done about a file of a result folder that is not as perfgate writes it."""
 
 WINDOW_DIR = "windows"
+
+
+def write_utc(moment: datetime | None = None) -> str:
+    """A time in UTC as our files and comments have it, so that the order of texts is that of times; without one, now."""
+    return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -67,7 +67,8 @@ def prepare(folder):
         shutil.copy(RUNS / source.replace("1", "2"), folder / f"{name}_1.jsonl")
     for name in ("baseline", "old", "new"):
         shutil.copy(BASELINE, folder / f"{name}.json")
-    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    for name in ("benchmarks", "perfgate"):
+        (folder / name).symlink_to(ROOT / name)
     (folder / "perfgate-results").mkdir()
 
 

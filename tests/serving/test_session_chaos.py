@@ -18,7 +18,7 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.launch import HOST
 from perfgate.serving.engine.server import Server
-from perfgate.serving.window import blame
+from perfgate.serving.window import explain_error
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import read_lines, run_perfgate, start_perfgate, wait_for_lines
 from tests.fakes.requests import Silent, build_fake_engine, build_text, list_problems, use_fake_engine, use_fake_processes
@@ -79,14 +79,14 @@ def test_run_gate__an_engine_that_does_not_serve(tmp_path, behaviour, words):
     assert find_leftovers(tmp_path / "state") == []
 
 
-def test_blame__a_server_that_lives_on(tmp_path):
+def test_explain_error__a_server_that_lives_on(tmp_path):
     log = tmp_path / "server.log"
     log.write_text("ValueError: at the start\nRuntimeError: in the window\n")
     server = Server(SimpleNamespace(engine=build_fake_engine()), log, None)
     error = ClientError("no answer")
 
-    assert str(blame(error, server, 25)) == "no answer; the server says: RuntimeError: in the window"
-    assert blame(error, server, log.stat().st_size) is error
+    assert str(explain_error(error, server, 25)) == "no answer; the server says: RuntimeError: in the window"
+    assert explain_error(error, server, log.stat().st_size) is error
 
 
 def test_run_gate__a_verdict_that_cannot_be_written(tmp_path, monkeypatch):

@@ -18,7 +18,6 @@ from perfgate.cli.ci.steps import (
     build_judging,
     left_option,
     print_outputs,
-    read_clock,
 )
 from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.cli.sections import SectionCommand, judging_option, subject_option
@@ -42,6 +41,7 @@ from perfgate.github.runs.control import Task
 from perfgate.github.runs.jobs import fetch_jobs
 from perfgate.github.runs.run import WorkflowRun, fetch_run, identify
 from perfgate.github.settings import MatrixJob, Settings, load_settings, parse_jobs
+from perfgate.storage.journal import write_utc
 
 MAIN = "refs/heads/main"
 
@@ -93,7 +93,7 @@ def admit(settings: Path, style: str, **options: Any) -> int:
 def handle_comment(event: Path, settings: Path, style: str) -> int:
     """Do what a comment asks for, if its author may, and answer on the pull request."""
     try:
-        said = answer_comment(connect(), read_event(event), load_settings(settings), now=read_clock())
+        said = answer_comment(connect(), read_event(event), load_settings(settings), now=write_utc())
     except PerfgateError as error:
         click.echo(format_annotation("error", "perfgate: the command was refused", str(error)), err=style == "json")
         raise InputError(f"nothing was started: {error}") from None
@@ -213,7 +213,7 @@ def report(event: Path, settings: Path, pages: Path | None, run_id: int, style: 
 def umbrella(repository: str, lessons: Path, run_id: int, style: str, **options: str) -> int:
     """Open, update or close the one issue for what became slower on the main branch, by what a night learnt."""
     target = find_target(find_repository({"repository": repository}, "repository"), 0)
-    night = Night(at=read_clock(), head_sha=find_sha(options, "head_sha"), run_id=run_id, findings=read_findings(lessons))
+    night = Night(at=write_utc(), head_sha=find_sha(options, "head_sha"), run_id=run_id, findings=read_findings(lessons))
     said = keep_issue(connect(), target, night)
     print_result(style, {"said": said}, said)
     return 0
@@ -243,7 +243,7 @@ def build_reporter(github: GitHub, run: WorkflowRun, link: str = "") -> Reporter
         target=target,
         read_comments=cache(lambda: tuple(github.list_all(target.comments))),
         summarise=add_summary,
-        now=read_clock,
+        now=write_utc,
         note=lambda line: click.echo(line, err=True),
         keep=lambda _: None,
         link=link,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,3 @@ def print_outputs(values: Mapping[str, str], style: str, **more: Any) -> None:
     write_outputs(values)
     content = {**values, "matrix": orjson.loads(values["matrix"]), **more}
     print_result(style, content, *(f"{name}={value}" for name, value in values.items()))
-
-
-def read_clock() -> str:
-    """The time in UTC as a hand-off and a comment write it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

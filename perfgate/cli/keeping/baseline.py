@@ -17,6 +17,7 @@ from perfgate.gate.baseline_files import load_baseline, save_baseline, verify_ba
 from perfgate.gate.baseline_growth import expire_baseline
 from perfgate.gate.recorded_sessions import add_sessions
 from perfgate.metrics import METRICS
+from perfgate.storage.journal import write_utc
 from perfgate.storage.rounding import format_percent
 from perfgate.storage.state import list_baseline_dirs
 from perfgate.verdict.baselines import Baseline
@@ -147,7 +148,7 @@ def expire(file: Path, days: int, style: str) -> int:
     """Drop values older than DAYS from a baseline."""
     now = datetime.now(UTC)
     baseline = load_baseline(file)
-    kept = expire_baseline(baseline, write_time(now - timedelta(days=days)), write_time(now))
+    kept = expire_baseline(baseline, write_utc(now - timedelta(days=days)), write_utc(now))
     dropped = len(baseline.starts) - len(kept.starts)
     if dropped:
         save_baseline(kept, file)
@@ -156,11 +157,6 @@ def expire(file: Path, days: int, style: str) -> int:
     else:
         click.echo(f"{file}: {dropped} of {len(baseline.starts)} starts dropped")
     return 0
-
-
-def write_time(moment: datetime) -> str:
-    """Write a time as sessions write theirs, so that text order is the order of time."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @command.command()

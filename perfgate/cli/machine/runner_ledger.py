@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from perfgate.runner.fleet.ledger import LEDGER, NOTE, Note, Span, append, read_
 from perfgate.runner.fleet.limits import DAY_S
 from perfgate.runner.settings import Runner, load_runner
 from perfgate.runner.slot import find_name_file, find_registered, find_slot
+from perfgate.storage.journal import write_utc
 
 
 @click.group()
@@ -72,7 +74,7 @@ def show(days: float, style: str) -> int:
         for whom in (entry.user, entry.repository):
             sums[whom] = round(sums.get(whom, 0.0) + entry.gpu_minutes, 2)
     lines = [
-        f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(entry.began_s))} {entry.slot} {entry.gpu_minutes:8.2f} min "
+        f"{write_utc(datetime.fromtimestamp(entry.began_s, UTC))} {entry.slot} {entry.gpu_minutes:8.2f} min "
         f"{entry.event} {entry.user} {entry.repository} run {entry.run_id}{'' if entry.is_verified else ' (unverified)'}"
         for entry in entries
     ]

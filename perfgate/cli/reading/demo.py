@@ -34,25 +34,25 @@ class Recording:
     """A recorded session that ships: where a checkout keeps it, and in a sentence what was measured."""
 
     folder: str
-    story: str
+    about: str
 
 
 RECORDINGS = {
     "regression": Recording(
         folder="benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
-        story=f"One NVIDIA H200, {ROUTED}. The candidate's GPU was slowed down on purpose, by 6.0 % of a decode step.",
+        about=f"One NVIDIA H200, {ROUTED}. The candidate's GPU was slowed down on purpose, by 6.0 % of a decode step.",
     ),
     "pass": Recording(
         folder="benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-1",
-        story=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build.",
+        about=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build.",
     ),
     "inconclusive": Recording(
         folder="benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
-        story=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build; two blocks were too few on this machine.",
+        about=f"One NVIDIA H200, {ROUTED}. Base and candidate are the same build; two blocks were too few on this machine.",
     ),
     "invalid": Recording(
         folder="benchmarks/h200/serving/routed/dummy-closed-c16",
-        story=f"One NVIDIA H200, {DUMMY}. perfgate asked the router, and refused to measure a MoE kernel on it.",
+        about=f"One NVIDIA H200, {DUMMY}. perfgate asked the router, and refused to measure a MoE kernel on it.",
     ),
 }
 
@@ -73,7 +73,7 @@ def command(*, outcome: str, live: bool, out: Path | None, is_opened: bool) -> i
     """
     recording = RECORDINGS[outcome]
     folder = copy_recording(outcome, out or Path("perfgate-demo") / outcome)
-    click.echo(f"{recording.story}\n")
+    click.echo(f"{recording.about}\n")
     case = load_case(folder)
     if live:
         for pause_s, line in play(case):

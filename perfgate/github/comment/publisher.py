@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +77,7 @@ def upsert(github: GitHub, target: CommentTarget, sections: Sequence[MachineSect
         try:
             _write(github, target, sections, found, known)
         except (GitHubConflictError, GitHubNotFoundError, GitHubUnavailableError):
-            # The comment was edited or deleted meanwhile, or the gateway broke after the deed: look again.
+            # The comment was edited or deleted meanwhile, or the gateway failed after it was sent: look again.
             github.sleep(target.settle_s)
             continue
         # Two writers that keep pace would overwrite each other for ever.
@@ -128,11 +129,5 @@ def _write(
         return
     github.send("PATCH", target.comment(found[0]["id"]), body)
     for extra in found[1:]:
-        _ignore_missing(lambda extra=extra: github.send("DELETE", target.comment(extra["id"])))  # type: ignore[misc]
-
-
-def _ignore_missing(deed: Callable[[], object]) -> None:
-    try:
-        deed()
-    except GitHubNotFoundError:
-        return
+        with suppress(GitHubNotFoundError):
+            github.send("DELETE", target.comment(extra["id"]))

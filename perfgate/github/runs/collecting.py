@@ -85,7 +85,7 @@ def _read_job(
     jobs: Jobs,
     artifacts: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> tuple[Handoff, ...] | _Missing:
-    """Only a job that GitHub saw on a runner of the machine speaks for it: a workflow file that names another is no proof."""
+    """Only a job that GitHub saw on a runner of the machine counts for it: that a workflow file names it is no proof."""
     job = jobs.get(f"bench {wanted.hardware} {wanted.scenario}")
     if job is None:
         return _Missing(reason="no job ran")

@@ -62,7 +62,7 @@ def was_nothing_planned(jobs: Jobs, *, is_asked: bool) -> bool:
 
 
 def find_runner_fault(job: Mapping[str, Any], wanted: MatrixJob) -> str:
-    """Why a job speaks for no machine of `wanted`, by its labels and its runner; empty where it does."""
+    """Why a job counts for no machine of `wanted`, by its labels and its runner; empty where it counts."""
     labels = {str(label) for label in job.get("labels") or ()}
     if not labels and job.get("conclusion") in {"skipped", "cancelled"}:
         return ""

@@ -65,7 +65,7 @@ def advise(
             for_maintainers=tuple(_list_keeps(session, "keep the gain as the new baseline")),
         )
     if verdict.outcome is Outcome.INCONCLUSIVE:
-        return _advise_doubt(verdict, session, families)
+        return _advise_undecided(verdict, session, families)
     if verdict.outcome is Outcome.INVALID:
         return Advice(sentence="mend the cause that is named first, then measure again; the rest often follows from it.")
     return Advice(sentence="no performance objection.")
@@ -123,7 +123,7 @@ def _list_keeps(session: Session, purpose: str, *options: str) -> Iterator[Comma
         yield Command(line=write_command(*words), purpose=purpose)
 
 
-def _advise_doubt(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
+def _advise_undecided(verdict: Verdict, session: Session, families: Sequence[Family]) -> Advice:
     """Name the metric that blocks, and the cheapest thing that settles it."""
     commands = tuple(_list_outlooks(verdict, session))
     undecided = [one for one in families if one.judgement.gating and one.judgement.outcome is Outcome.INCONCLUSIVE]

@@ -154,7 +154,7 @@ def _say_pass(family: Family, _count: int) -> str:
     return f"worst is {family.finding}" + (f", a loss beyond {bound} is excluded" if bound else "")
 
 
-def _say_doubt(family: Family, count: int) -> str:
+def _say_undecided(family: Family, count: int) -> str:
     judgement = family.judgement
     line = "" if judgement.fails_from is None else f", fails from {wording.line(judgement)}"
     more = f"; {count - 1} more undecided" if count > 1 else ""
@@ -165,7 +165,7 @@ _FINDINGS: dict[Outcome, Callable[[Family, int], str]] = {
     Outcome.REGRESSION: _say_loss,
     Outcome.IMPROVED: _say_gain,
     Outcome.PASS: _say_pass,
-    Outcome.INCONCLUSIVE: _say_doubt,
+    Outcome.INCONCLUSIVE: _say_undecided,
 }
 
 

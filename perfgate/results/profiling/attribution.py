@@ -27,22 +27,11 @@ class LaunchDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelDifference:
-    """One kernel in both arms: microseconds and calls per forward step, and its share of the difference.
+class TimeDifference:
+    """What both arms spend on the same, in microseconds per forward step."""
 
-    `share` is its own difference divided by the sum of all absolute differences: positive where the candidate takes longer, and
-    of size one when nothing else changed. `launches` are those that one arm takes more often. `code` says whether its machine
-    code is the same in both arms; nothing where that is not known.
-    """
-
-    name: str
     base_us: float
     candidate_us: float
-    base_count: float
-    candidate_count: float
-    share: float
-    launches: tuple[LaunchDifference, ...] = ()
-    code: CodeChange = ""
 
     @property
     def difference_us(self) -> float:
@@ -51,17 +40,27 @@ class KernelDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerDifference:
+class KernelDifference(TimeDifference):
+    """One kernel in both arms: microseconds and calls per forward step, and its share of the difference.
+
+    `share` is its own difference divided by the sum of all absolute differences: positive where the candidate takes longer, and
+    of size one when nothing else changed. `launches` are those that one arm takes more often. `code` says whether its machine
+    code is the same in both arms; nothing where that is not known.
+    """
+
+    name: str
+    base_count: float
+    candidate_count: float
+    share: float
+    launches: tuple[LaunchDifference, ...] = ()
+    code: CodeChange = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerDifference(TimeDifference):
     """One kind of layer in both arms: microseconds per forward step, over all layers of that kind."""
 
     layer: TracedLayer
-    base_us: float
-    candidate_us: float
-
-    @property
-    def difference_us(self) -> float:
-        """How much longer the candidate takes per forward step."""
-        return self.candidate_us - self.base_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

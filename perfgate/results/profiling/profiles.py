@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from perfgate.core import Arm
 from perfgate.errors import EvidenceError
-from perfgate.evidence import KernelProfile, KernelTrace, Seen
+from perfgate.evidence import KernelProfile, KernelTrace, OfStart, Seen
 from perfgate.readers.traces import read_traces
 from perfgate.results.profiling.attribution import Attribution, attribute, compare_code
 from perfgate.scenario.safeguards import Expect
@@ -59,21 +59,13 @@ class ProfileRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(OfStart):
     """One profiled window of `steps` forward steps. `traces` are its files, one a rank, `code` as in its record."""
 
-    arm: Arm
-    block: int
-    start: int
     steps: int = 1
     prompts: int = 1
     traces: tuple[Path, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Say which start was profiled."""
-        return f"block {self.block}, {self.arm.value}, start {self.start}"
 
     @property
     def folder(self) -> str:

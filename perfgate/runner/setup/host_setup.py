@@ -104,15 +104,15 @@ def _compare(planned: PlannedFile, root: Path) -> str:
 
 
 def _put(planned: PlannedFile, root: Path) -> str:
-    path, deed = _below(root, planned.path), _compare(planned, root)
-    if deed in {"write", "rewrite"}:
+    path, action = _below(root, planned.path), _compare(planned, root)
+    if action in {"write", "rewrite"}:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, planned.content.encode())
             path.chmod(planned.mode)
         except OSError as error:
             raise RunnerError(f"{path}: cannot be written ({error.strerror})") from None
-    return f"{deed} {path}"
+    return f"{action} {path}"
 
 
 def _run(command: Sequence[str]) -> str:

@@ -42,7 +42,7 @@ class Asked(Protocol):
 
 
 def post(server: Asked, path: str, content: Mapping[str, Any], *, what: str, timeout_s: float) -> bytes:
-    """Return the body of the server's answer. Raise ServerError naming `what` was asked when it dies, refuses or is silent."""
+    """Return the body of the server's answer. Raise ServerError that names `what` was asked when it dies, refuses or hangs."""
     try:
         with open_http(timeout_s) as client:
             answer = client.post(server.url + path, json=content)

@@ -1,4 +1,4 @@
-"""May this evidence be believed? Every reason why not, each with what to do about it.
+"""May this evidence be judged? Every reason why not, each with what to do about it.
 
 A session is admitted whole or not at all: a window that cannot be trusted voids its session even where the verdict would not
 need that window, for whatever broke it was there while its neighbours were measured.

@@ -1,7 +1,7 @@
 """What is known of the kernels before a window is measured: how both arms' were built, and what they answer.
 
-Base and candidate are put to the same questions, since an engine may have mistakes of old that no change is to blame for: what
-the candidate gets wrong and the base does not voids a session, as a fast kernel that is wrong must not pass.
+Both arms compute the same cases, since an engine may have mistakes that the change did not bring: what the candidate gets wrong
+and the base does not voids a session, as a fast kernel that is wrong must not pass.
 """
 
 from __future__ import annotations
