@@ -38,6 +38,7 @@ touch "$HOME/x" /tmp/x /dev/shm/x && echo "step: home, /tmp and /dev/shm can be 
 grep -q '^NoNewPrivs:.1' /proc/self/status && grep -q '^CapBnd:.0*$' /proc/self/status && echo "step: no rights"
 perfgate --version
 perfgate runner doctor --expect h20; echo "step: doctor ended with $?"
+(cd "$HOME" && perfgate demo); echo "step: demo ended with $?"
 "$ACTIONS_RUNNER_HOOK_JOB_COMPLETED"; echo "step: last hook ended with $?"
 """
 START = """set -eu
@@ -159,6 +160,8 @@ ADMITTED = (
         "step: no rights",
         "no GPU where h20 was asked for",
         "step: doctor ended with 40",
+        "REGRESSION: ",
+        "step: demo ended with 0",
         "step: last hook ended with 0",
         "ended with 0",
     ),
