@@ -28,7 +28,10 @@ from benchmarks.adoption.system import ROOT, VERSION, Walk, WalkError, clone, ma
 RUN = """#!/bin/bash
 cd "$(dirname "$0")" || exit
 ./Runner.Worker ./worker.sh
-exit "$?"
+code=$?
+# GitHub's listener outlives a worker that was killed, to report the job; a pod's other processes end with it.
+sleep 2
+exit "$code"
 """
 WORKER = """
 "$ACTIONS_RUNNER_HOOK_JOB_STARTED"
