@@ -16,9 +16,16 @@ HEAD = """# What the jobs that may write install: exact files for Python 3.11 on
 BUILD_HEAD = """# What builds perfgate on a machine, by hash; deploy/install.sh installs these files beside requirements.txt.
 # Made by .github/lock_requirements.py from build-system.requires in pyproject.toml.
 """
+ENGINE_HEAD = """# What a machine that measures installs, by hash: SGLang for GPUs, what perfgate needs and what builds it.
+# Exact files for Python 3.11 on x86-64 Linux.
+# Made by .github/lock_requirements.py from its ENGINE and the dependencies in pyproject.toml.
+"""
 TEST_HEAD = """# What CI tests and lints with, and what builds perfgate there, by hash; the engine takes these versions.
 # Made by .github/lock_requirements.py from the light core, the test tools and build-system.requires in pyproject.toml.
 """
+ENGINE = "sglang==0.5.16"
+"""What a machine serves with; pip loads some GB to read what its packages need."""
+
 EDITABLE = "editables>=0.5"
 """What hatchling asks for where perfgate is installed as it lies there."""
 
@@ -33,6 +40,7 @@ def main() -> None:
     extras = project["project"]["optional-dependencies"]
     write("requirements.txt", HEAD, resolve(core))
     write("requirements-build.txt", BUILD_HEAD, resolve(build))
+    write("requirements-engine.txt", ENGINE_HEAD, resolve([ENGINE, *core, *build]))
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
         pins.write("\n".join(extras["cpu-engine"]))
         pins.flush()

@@ -9,7 +9,8 @@
 #
 # PERFGATE_SOURCE   where to clone from (default: https://github.com/perfgate/sglang-perfgate)
 # PERFGATE_PYTHON   a Python 3.11 (default: python3.11); the lists are of files for it, on x86-64
-# PERFGATE_ENGINE   what pip is asked for as the engine (default: sglang==0.5.16; empty: none, for a host that has its own)
+# PERFGATE_ENGINE   a list of exact files with their digests that has the engine and all that perfgate needs and is built with
+#                   (default: .github/requirements-engine.txt of the commit; empty: no engine, for a host that has its own)
 # PERFGATE_RUNNER   address of the runner's archive, for a mirror (default: GitHub's release)
 set -eu
 
@@ -20,10 +21,15 @@ is_hex() { [ "${#1}" -eq "$2" ] && [ -z "$(printf %s "$1" | tr -d 0-9a-f)" ]; }
 commit=$1 version=$2 digest=$3
 is_hex "$commit" 40 || fail "COMMIT: give all 40 digits, in small letters; a shorter one can name another commit tomorrow"
 is_hex "$digest" 64 || fail "RUNNER_SHA256: give the 64 digits that the release's page shows for linux-x64"
+case "${PERFGATE_ENGINE-}" in
+    '' | /*) ;;
+    *) fail "PERFGATE_ENGINE: give the path of a list of exact files with their digests; a name would be what an index has today" ;;
+esac
 [ "$(id -u)" -eq 0 ] || fail "run it as root: what jobs use, no job may change"
 source=${PERFGATE_SOURCE:-https://github.com/perfgate/sglang-perfgate}
 python=${PERFGATE_PYTHON:-python3.11}
-engine=${PERFGATE_ENGINE-sglang==0.5.16}
+lists=/opt/perfgate/src/.github
+engine=${PERFGATE_ENGINE-$lists/requirements-engine.txt}
 archive=${PERFGATE_RUNNER:-https://github.com/actions/runner/releases/download/v$version/actions-runner-linux-x64-$version.tar.gz}
 for tool in git "$python" curl tar openssl; do
     command -v "$tool" >/dev/null || fail "$tool is not installed; on Debian: apt-get install git python3.11-venv curl openssl"
@@ -41,11 +47,13 @@ git -C /opt/perfgate/src clean --quiet -ffdx
 echo "2/4 its environment, by hash"
 [ -x /opt/perfgate/bin/python ] || "$python" -m venv /opt/perfgate
 pip="/opt/perfgate/bin/python -m pip --quiet --disable-pip-version-check"
-for list in requirements.txt requirements-build.txt; do
-    $pip install --require-hashes --only-binary :all: --requirement "/opt/perfgate/src/.github/$list"
+# The engine's list has the versions that it and perfgate share, so that one list is installed, or the two without it.
+set -- "${engine:-$lists/requirements.txt}"
+[ -n "$engine" ] || set -- "$@" "$lists/requirements-build.txt"
+for list; do
+    [ -f "$list" ] || fail "$list: is no file; PERFGATE_ENGINE names the list of the engine's files"
+    $pip install --require-hashes --only-binary :all: --requirement "$list"
 done
-# The engine says last which versions the two share.
-[ -z "$engine" ] || $pip install "$engine"
 $pip install --no-index --no-deps --no-build-isolation --force-reinstall /opt/perfgate/src
 ln -sfn /opt/perfgate/bin/perfgate /usr/local/bin/perfgate
 echo "$commit" > /opt/perfgate/commit

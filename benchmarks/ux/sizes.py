@@ -1,16 +1,15 @@
 """How much there is to read: words of the comments, words before their folds, and documents by kind.
 
-`python -m benchmarks.ux.sizes` prints both tables. A word holds a letter or a digit; a command to copy counts as one, and the
-address of a link as none.
+`python -m benchmarks.ux.sizes` prints both tables.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
-from itertools import accumulate
 from pathlib import Path
+
+from perfgate.report.words.length import close_folds, count_words
 
 ROOT = Path(__file__).parents[2]
 COMMENTS = ROOT / "tests" / "golden"
@@ -23,19 +22,6 @@ KINDS = {
     "explanation": "docs/explanation/*.md",
     "evidence": "docs/evidence/*.md",
 }
-
-
-def close_folds(comment: str) -> str:
-    """What a reader sees of a comment before opening a fold, the folds' titles left out."""
-    lines = comment.splitlines()
-    depths = accumulate(line.startswith("<details") - line.startswith("</details") for line in lines)
-    return "\n".join(line for depth, line in zip(depths, lines, strict=True) if depth == 0 and line != "</details>")
-
-
-def count_words(comment: str) -> int:
-    """Count the words of a comment, or of a part of one."""
-    prose = re.sub(r"^(perfgate|gh|git) .*?(#|$)", "command ", comment, flags=re.MULTILINE)
-    return sum(1 for word in re.sub(r"\(http\S+\)|<[^>]+>", "", prose).split() if re.search(r"\w", word))
 
 
 def list_comments() -> Iterator[str]:

@@ -21,6 +21,7 @@ from perfgate.report.view import MetricRow, View, build_view
 from perfgate.report.words.breakdown import Breakdown, build_breakdown
 from perfgate.report.words.figure import LEGEND
 from perfgate.report.words.headline import TOP, Headline, write_heading
+from perfgate.report.words.length import close_folds, count_words
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
 
@@ -30,6 +31,12 @@ FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\
 
 ROWS_SHOWN = 5
 """Rows before the folds of a comment: metrics of the one scenario that is open, then headings of others."""
+
+WORDS, SECTION_WORDS = 120, 6
+"""Words before the folds of a comment, and how many of them a machine's section has around its body."""
+
+_SAVINGS = ((ROWS_SHOWN, False), (3, False), (3, True), (1, True))
+"""What a whole comment does to keep WORDS: rows of metrics, and whether the folds alone have what else can be told there."""
 
 
 class Fold(IntEnum):
@@ -89,13 +96,21 @@ def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP, *, is_brief
     A brief one shows calm metrics in its table of all metrics alone, where there is one.
     """
     headline = report.headline.write(escape.markdown, is_named=depth > TOP, is_alone=fold is Fold.ALL_BUT_ONE_LINE)
-    return headline, _render_body(report, fold, depth, is_brief=is_brief)
+    room = WORDS - count_words(headline) - (SECTION_WORDS if report.span else 0)
+    is_open = fold is Fold.NOTHING and (depth == TOP or is_brief)
+    body = ""
+    for saving in _SAVINGS if is_open else _SAVINGS[:1]:
+        body = _render_body(report, fold, depth, saving, is_brief=is_brief)
+        if count_words(close_folds(body)) <= room:
+            break
+    return headline, body
 
 
-def _render_body(report: ReportedCase, fold: Fold, depth: int, *, is_brief: bool) -> str:
+def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: tuple[int, bool], *, is_brief: bool) -> str:
+    most_rows, is_terse = saving
     view, is_folded = report.view, fold >= Fold.CALM_METRICS
-    shown = _list_shown(view, fold, is_brief=is_brief)
-    hidden = [row for row in view.rows if row not in shown]
+    listed = _list_shown(view, fold, is_brief=is_brief)
+    shown, hidden = listed[:most_rows], [row for row in view.rows if row not in listed]
     breakdown = build_breakdown(report.attribution, report.verdict.judgements)
     return (
         _environment(escape.markdown)
@@ -105,7 +120,9 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, *, is_brief: bool
             is_line=fold is Fold.ALL_BUT_ONE_LINE,
             has_table=(fold < Fold.CALM_METRICS and depth == TOP) or fold is Fold.NOTHING,
             has_pages=fold is Fold.NOTHING,
+            is_terse=is_terse,
             rows=shown,
+            more_rows=len(listed) - len(shown),
             also_lost=[row for row in hidden if row.is_lost],
             calm=[row for row in view.rows if is_folded and row.is_calm and row.is_gating],
             is_pass=view.headline.outcome in (Outcome.PASS, Outcome.IMPROVED),

@@ -100,6 +100,7 @@ class View:
     equivalence: str
     expert_use: str
     counts: str
+    each_count: tuple[str, ...]
     has_news_of_counts: bool
     kernels: str
     advice: Advice
@@ -140,6 +141,7 @@ def build_view(
         equivalence=describe_answers(session, scenario.equivalence),
         expert_use=describe_use(session),
         counts=describe_counts(verdict.counts),
+        each_count=tuple(describe_counts([count]) for count in verdict.counts),
         has_news_of_counts=is_notable(verdict.counts),
         kernels=describe_proof(session.kernels) or (UNPROVEN if session.is_handed_over else ""),
         advice=advise(

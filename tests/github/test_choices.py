@@ -103,6 +103,15 @@ def test_attack__a_forged_line_of_choices(server, tmp_path, changes):
         parse_handoff(packed.read_bytes(), "test")
 
 
+@pytest.mark.parametrize("text", ["[triton](1234)", "triton ](7) [triton", "[1]: 10.0.0.1"])
+def test_attack__a_choice_that_is_a_link(text):
+    """What stands between words may cross, and links nothing where it is shown."""
+    shown = render_choices(parse_choices(forge(candidate=text)))
+
+    assert "triton" not in text or "triton" in shown
+    assert re.search(r"(?<!\\)\]\s*[(:]", shown) is None
+
+
 @pytest.mark.parametrize(
     ("key", "base", "plain"),
     [

@@ -740,6 +740,15 @@ def test_attack__a_kind_of_layer_of_a_change_s_own(profiled, change):
         parse_handoff(orjson.dumps(content), "test")
 
 
+def test_attack__a_kind_of_layer_told_twice(profiled):
+    """Its time would stand in the comment as often as it is told."""
+    first, *others = profiled["profile"]["layers"]
+    content = {**profiled, "profile": {**profiled["profile"], "layers": [first, first, *others[1:]]}}
+
+    with pytest.raises(HandoffError, match=r"profile\.layers: Value error, a kind of layer that is told twice"):
+        parse_handoff(orjson.dumps(content), "test")
+
+
 def test_answers__are_compared_on_the_other_side(tmp_path, capsys, asked, asking_file):
     assert open_document(tmp_path, asked(), asking_file) == 0
 

@@ -12,16 +12,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.ux.sizes import close_folds, count_words
 from perfgate.cli import program
-from perfgate.core import Outcome
+from perfgate.core import Count, CountState, Outcome
+from perfgate.github.comment.sections import render
 from perfgate.metrics import METRICS
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import Fold, render_case
 from perfgate.report.words import wording
+from perfgate.report.words.length import close_folds, count_words
 from perfgate.results.profiling.attribution import Attribution, KernelDifference
-from tests.fakes.verdicts import ARTIFACT, BASE, HEAD, LINK, judge, make_case, make_layers, make_several, make_verdict
+from perfgate.verdict.counters import COUNTERS
+from tests.fakes.verdicts import (
+    ARTIFACT,
+    BASE,
+    CASES,
+    HEAD,
+    LINK,
+    build_case,
+    judge,
+    make_case,
+    make_layers,
+    make_section,
+    make_several,
+    make_verdict,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ROOM = 60_000
@@ -154,7 +169,7 @@ def test_comment__a_first_scenario_of_five_rows_leaves_the_others_a_count():
 
     shown = close_folds(render_comment(cases, ROOM))
 
-    assert shown.count("\n| ") == 6
+    assert (shown.count("\n| "), "\n2 more below.\n" in shown) == (4, True)
     assert shown.count("\n#### ") == 1
     assert "<summary>2 more scenarios: 1 REGRESSION, 1 PASS</summary>" in render_comment(cases, ROOM)
 
@@ -214,6 +229,42 @@ def test_comment__says_it_in_120_words_and_five_rows_outside_the_folds(name):
 
     assert 20 < count_words(shown) <= 120
     assert shown.count("\n| ") <= 6
+
+
+def make_worst(losses, counters, layers, *, is_uncalibrated):
+    """A loss with everything that a comment can say of it: metrics, counters, kernels, layers, a machine without noise."""
+    verdict, session, scenario, _ = CASES["regression"]()
+    lost = [
+        judge(name, 4.0, -0.111 if name == "output_tok_per_s" else 0.111, 0.006, 0.03, outcome=Outcome.REGRESSION)
+        for name in ("median_itl_ms", "output_tok_per_s", "mean_e2e_ms", "p99_itl_ms", "mean_ttft_ms", "p99_ttft_ms")[:losses]
+    ]
+    loss = {"state": CountState.LOST, "base": 65_536.0, "candidate": 60_000.0, "change": -0.084, "fails_beyond": -0.01}
+    counts = tuple(Count(counter=name, **loss) for name in list(COUNTERS)[:counters])
+    verdict = replace(verdict, judgements=tuple(lost), counts=counts, uncalibrated=is_uncalibrated)
+    parts = (make_part("void fused_moe<int, 4>(int*)", 100.0, 550.0), make_part("added", 50.0, 40.0))
+    found = Attribution(kind="kernel", parts=parts, base_us=1000.0, candidate_us=1420.0)
+    timed = make_layers(*[0.03] * layers) if layers else None
+    return replace(build_case(verdict, session, scenario, object()), link=LINK, attribution=found, layers=timed)
+
+
+@pytest.mark.parametrize("is_uncalibrated", [False, True])
+@pytest.mark.parametrize("layers", [0, 3])
+@pytest.mark.parametrize("counters", [0, 1, 6])
+@pytest.mark.parametrize("losses", [1, 3, 6])
+def test_comment__keeps_to_120_words_whatever_was_lost(losses, counters, layers, is_uncalibrated):
+    """What is left out before the folds stands in one."""
+    case = make_worst(losses, counters, layers, is_uncalibrated=is_uncalibrated)
+
+    section = make_section("h200", case)
+    comment = render({"h200": section}, "https://github.com/o/r/actions/runs")
+
+    assert 20 < count_words(close_folds(comment)) <= 120
+    assert all(f"{METRICS[one.metric].title}" in comment for one in case.verdict.judgements)
+    assert ("**Machine:** uncalibrated" in close_folds(comment)) is is_uncalibrated
+    assert "4 of 20 blocks" in comment or not is_uncalibrated
+    assert all(COUNTERS[one.counter].title in comment for one in case.verdict.counts)
+    assert "All kernels of one forward step" in comment
+    assert "0 of " in comment
 
 
 def test_comment__accepting_a_loss_is_in_a_fold_for_maintainers():

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "install.sh"
 COMMIT, DIGEST = "a" * 40, "b" * 64
+LISTS = ["requirements.txt", "requirements-build.txt", "requirements-engine.txt", "requirements-test.txt"]
 
 
 def install(*words, **variables):
@@ -37,6 +39,27 @@ def test_attack__an_install_that_names_no_exact_file(words, reason):
     assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
 
 
+def test_attack__an_engine_by_its_name_alone():
+    done = install(COMMIT, "2.329.0", DIGEST, PERFGATE_ENGINE="sglang==0.5.16")
+
+    assert (done.returncode, "PERFGATE_ENGINE: give the path of a list" in done.stderr) == (2, True), done.stderr
+
+
+def test_install__of_the_engine_is_one_list_that_has_all():
+    """The list replaces the two others, so it names what perfgate needs and what builds it, too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = (ROOT / ".github" / "requirements-engine.txt").read_text(encoding="utf-8")
+    names = {name.replace("_", "-") for name in re.findall(r"^([a-z0-9._-]+)==", listed, re.MULTILINE)}
+    wanted = {
+        re.split(r"[\[<>=]", spec)[0] for spec in (*project["project"]["dependencies"], *project["build-system"]["requires"])
+    }
+    script = (ROOT / ".github" / "lock_requirements.py").read_text(encoding="utf-8")
+    [engine] = re.findall(r'^ENGINE = "(.+)"$', script, re.MULTILINE)
+
+    assert wanted - names == set()
+    assert f"\n{engine} --hash=sha256:" in listed
+
+
 def test_install__shell_is_clean():
     beside = Path(sys.executable).with_name("shellcheck")
     checker = beside if beside.exists() else shutil.which("shellcheck") or pytest.skip("the test extra has shellcheck")
@@ -46,7 +69,7 @@ def test_install__shell_is_clean():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt", "requirements-test.txt"])
+@pytest.mark.parametrize("name", LISTS)
 def test_requirements__one_exact_file_a_line(name):
     lines = [line for line in (ROOT / ".github" / name).read_text().splitlines() if not line.startswith("#")]
 

@@ -65,6 +65,13 @@ def test_parse_injection__one_step_in_so_many_refused(text):
         parse_injection(text)
 
 
+@pytest.mark.parametrize("text", ["rank:15\n", "rank: 15", "allreduce:1_5", "allreduce:\uff15", "rank:5\u2028", "rank:5/../x"])
+def test_attack__an_injection_that_writes_a_line(text):
+    """Its text names a folder, and stands in a server's log as the proof of what was injected."""
+    with pytest.raises(ValueError, match="is no injection"):
+        parse_injection(text)
+
+
 def test_folder_name__has_no_path_in_it():
     assert folder_name("host:8000/50") == "host-8000-in-50"
 

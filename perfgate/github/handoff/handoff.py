@@ -12,7 +12,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 import orjson
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.dataclasses import dataclass
 
 from perfgate.core import Arm, Role
@@ -173,6 +173,13 @@ class TracedLayerEntry:
     candidate_us: Number
 
 
+def _check_kinds(layers: tuple[TracedLayerEntry, ...]) -> tuple[TracedLayerEntry, ...]:
+    """A kind told twice would stand twice among the few that a comment shows."""
+    if len({one.layer for one in layers}) < len(layers):
+        raise ValueError("a kind of layer that is told twice")
+    return layers
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class ProfileEntry:
     """What profiles of both arms said: sums over all kernels or operators, those that differ most, and kinds of layer."""
@@ -183,7 +190,9 @@ class ProfileEntry:
     parts: Annotated[tuple[KernelEntry, ...], Field(max_length=4 * TOP)]
     base_calls: Number = 0.0
     candidate_calls: Number = 0.0
-    layers: Annotated[tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer)))] = ()
+    layers: Annotated[
+        tuple[TracedLayerEntry, ...], Field(max_length=len(get_args(TracedLayer))), AfterValidator(_check_kinds)
+    ] = ()
     has_launches: bool = False
     same_code: SmallCount = 0
 

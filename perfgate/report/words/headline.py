@@ -19,6 +19,8 @@ TOP = 3
 REASON_SHOWN = 96
 """Letters of a reason that fit into the subject of a mail."""
 
+COUNTS_SHOWN = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
@@ -27,7 +29,7 @@ class Headline:
     `finding` is the metric that decided, with its numbers and the line that it was held against, or why a session is void.
     `gist` is that metric with its change alone; empty where no metric decided.
     `other_losses` are the other gating metrics that were lost, `shown_losses` those that do not gate. `slower_layers` counts
-    the MoE layers timed beside the session that became slower, `lost_counts` are counters that were lost beside it.
+    the MoE layers timed beside the session that became slower, `lost_counts` names the counters that were lost beside it.
     """
 
     outcome: Outcome
@@ -66,7 +68,8 @@ class Headline:
         if self.other_losses:
             yield f"also slower: {clean(', '.join(self.other_losses))}" if is_alone else f"{len(self.other_losses)} more slower"
         if self.lost_counts:
-            yield f"lost: {clean(', '.join(self.lost_counts))}"
+            more = len(self.lost_counts) - COUNTS_SHOWN
+            yield f"lost: {clean(', '.join(self.lost_counts[:COUNTS_SHOWN]))}{f' and {more} more' if more > 0 else ''}"
         if self.slower_layers:
             yield f"kernels slower in {self.slower_layers} layer{'' if self.slower_layers == 1 else 's'}"
         if is_alone and self.shown_losses:
@@ -77,7 +80,7 @@ def build_headline(verdict: Verdict, families: Sequence[Family]) -> Headline:
     """Put a verdict into one line; `families` are its judgements in the order in which they are shown."""
     lost = [family for family in families if family.judgement.outcome is Outcome.REGRESSION]
     gating = [family for family in lost if family.judgement.gating]
-    counted = [describe_count(count) for count in verdict.lost_counts]
+    counted = [COUNTERS[count.counter].title for count in verdict.lost_counts]
     return Headline(
         outcome=verdict.outcome,
         scenario=verdict.scenario,

@@ -180,4 +180,4 @@ def _judge_engine(root: Path) -> Iterator[str]:
     if root == Path("/") and python.exists():
         code = "import importlib.metadata as found; found.version('sglang')"
         if _SYSTEM.run([str(python), "-c", code]).code:
-            yield f"missing the engine in {python.parent.parent}: {python} -m pip install sglang==VERSION"
+            yield f"missing the engine in {python.parent.parent}: deploy/install.sh without PERFGATE_ENGINE brings it, by hash"

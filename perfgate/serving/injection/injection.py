@@ -15,6 +15,7 @@ What was asked for is never taken for what happened: the server's log says what 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ MAX_AMOUNT = {"step": 100.0, "tail": 100.0, **dict.fromkeys(("host", "prefill", 
 # Those that wait before a batch, and whether they do before one that prefills: None is either way.
 BATCHES: Mapping[str, bool | None] = {"host": None, "prefill": True, "decode": False}
 MAX_PERIOD = 10_000
+# Without spaces, line ends and digits of other scripts: the text names a folder and stands in a server's log.
+_NUMBER = re.compile(r"[0-9.e+-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ def parse_injection(text: str) -> Injection:
     kind, _, size = text.partition(":")
     number, slash, steps = size.partition("/")
     try:
-        amount = float(number)
+        amount = float(number) if _NUMBER.fullmatch(number) else -1.0
     except ValueError:
         amount = -1.0
     if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:

@@ -1,0 +1,22 @@
+"""How much of a comment stands before its folds, in words."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+
+
+def close_folds(comment: str) -> str:
+    """What a reader sees of a comment before opening a fold, the folds' titles left out."""
+    lines = comment.splitlines()
+    depths = accumulate(line.startswith("<details") - line.startswith("</details") for line in lines)
+    return "\n".join(line for depth, line in zip(depths, lines, strict=True) if depth == 0 and line != "</details>")
+
+
+def count_words(comment: str) -> int:
+    """Count the words of a comment, or of a part of one.
+
+    A word holds a letter or a digit; a command to copy counts as one, and the address of a link as none.
+    """
+    prose = re.sub(r"^(perfgate|gh|git) .*?(#|$)", "command ", comment, flags=re.MULTILINE)
+    return sum(1 for word in re.sub(r"\(http\S+\)|<[^>]+>", "", prose).split() if re.search(r"\w", word))
