@@ -39,7 +39,9 @@ def sum_layers(runs: Iterable[Sequence[tuple[str, float]]]) -> dict[TracedLayer,
 
 
 def _tell(names: Sequence[str]) -> Iterator[TracedLayer]:
-    known = tuple(map(_find_named, names))
+    # A trace calls some hundred kernels some ten thousand times.
+    layers = {name: _find_named(name) for name in set(names)}
+    known = tuple(layers[name] for name in names)
     before, after = _carry(known), tuple(reversed(_carry(known[::-1])))
     for name, own, one, other in zip(names, known, before, after, strict=True):
         yield own or _find_around(one, other) or ("dense products" if _DENSE.search(name) else "the rest")
