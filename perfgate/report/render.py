@@ -35,8 +35,23 @@ ROWS_SHOWN = 5
 WORDS, SECTION_WORDS = 120, 6
 """Words before the folds of a comment, and how many of them a machine's section has around its body."""
 
-_SAVINGS = ((ROWS_SHOWN, False), (3, False), (3, True), (1, True))
-"""What a whole comment does to keep WORDS: rows of metrics, and whether the folds alone have what else can be told there."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """What a whole comment does to keep WORDS: rows of metrics, and what the folds alone have."""
+
+    rows: int = ROWS_SHOWN
+    is_terse: bool = False
+    has_kernels: bool = True
+
+
+_SAVINGS = (
+    Saving(),
+    Saving(rows=3),
+    Saving(rows=3, is_terse=True),
+    Saving(rows=1, is_terse=True),
+    Saving(rows=1, is_terse=True, has_kernels=False),
+)
 
 
 class Fold(IntEnum):
@@ -106,11 +121,10 @@ def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP, *, is_brief
     return headline, body
 
 
-def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: tuple[int, bool], *, is_brief: bool) -> str:
-    most_rows, is_terse = saving
+def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *, is_brief: bool) -> str:
     view, is_folded = report.view, fold >= Fold.CALM_METRICS
     listed = _list_shown(view, fold, is_brief=is_brief)
-    shown, hidden = listed[:most_rows], [row for row in view.rows if row not in listed]
+    shown, hidden = listed[: saving.rows], [row for row in view.rows if row not in listed]
     breakdown = build_breakdown(report.attribution, report.verdict.judgements)
     return (
         _environment(escape.markdown)
@@ -120,7 +134,8 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: tuple[int
             is_line=fold is Fold.ALL_BUT_ONE_LINE,
             has_table=(fold < Fold.CALM_METRICS and depth == TOP) or fold is Fold.NOTHING,
             has_pages=fold is Fold.NOTHING,
-            is_terse=is_terse,
+            is_terse=saving.is_terse,
+            has_kernels=saving.has_kernels,
             rows=shown,
             more_rows=len(listed) - len(shown),
             also_lost=[row for row in hidden if row.is_lost],
