@@ -83,6 +83,10 @@ def _write(shown: Sequence[Shown], absent: Sequence[Absent]) -> Iterator[str]:
     yield "`python -m benchmarks.museum.trial broken` tries the CPU's patches in one server, and"
     yield "`python -m benchmarks.museum.history NAME FOLDER` makes a git repository in which one commit brings the fault."
     yield "An exhibit needs the engine of its machine: `perfgate engine install` for `cpu`, SGLang and one GPU for `h200`."
+    yield ""
+    yield "Of 2026-11-23: both sessions of scheduler-log were void beside other work, since gaps between tokens were missing,"
+    yield "and were run again; token-counts was void for others' processor time, and waits. host-leak was run before"
+    yield "`cpu-moe-memory` gated the growth of memory."
 
 
 def _write_recall(shown: Sequence[Shown]) -> Iterator[str]:
