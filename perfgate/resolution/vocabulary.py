@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 from perfgate.resolution.rules import FUSED_FLAGS
 from perfgate.resolution.table import GPUS
+
+DIGEST = r"word-[0-9a-f]{8}"
+"""What `digest_word` returns, as a pattern."""
+
+
+def digest_word(word: str) -> str:
+    """What stands for a word that none of these tables has."""
+    return f"word-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
 
 
 def _split(*lines: str) -> Iterable[str]:

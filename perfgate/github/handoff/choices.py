@@ -7,7 +7,6 @@ that as it can forge windows.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,7 +22,7 @@ from perfgate.errors import HandoffError
 from perfgate.resolution.rules import FLAG, GONE, NEW, RULES
 from perfgate.resolution.table import GPUS, MODELS
 from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer, decide
-from perfgate.resolution.vocabulary import FLAGS, WORDS
+from perfgate.resolution.vocabulary import DIGEST, FLAGS, WORDS, digest_word
 from perfgate.storage.journal import read_json
 from perfgate.storage.schema import adapt
 
@@ -56,7 +55,6 @@ def _check_words(text: str) -> str:
     return text
 
 
-DIGEST = r"word-[0-9a-f]{8}"
 MAX_CHOICE = 160
 Key = Annotated[str, AfterValidator(_check_key)]
 Choice = Annotated[str, Field(max_length=MAX_CHOICE), AfterValidator(_check_words)]
@@ -187,7 +185,7 @@ def _pack(told: _Told) -> ChoiceEntry:
 
 def _reduce_key(key: str) -> str:
     name = key.removeprefix(FLAG)
-    return key if name == key or name in FLAGS else f"{FLAG}{_digest(name)}"
+    return key if name == key or name in FLAGS else f"{FLAG}{digest_word(name)}"
 
 
 def _count(arguments: str) -> str:
@@ -196,13 +194,15 @@ def _count(arguments: str) -> str:
 
 def _reduce(text: str) -> str:
     """The text with each word that the table does not have as a digest, up to the last that finds room."""
-    words = [piece if _is_known(piece) else _digest(piece) if re.match(r"\w", piece) else " " for piece in _PIECE.findall(text)]
+    words = [_reduce_piece(piece) for piece in _PIECE.findall(text)]
     ends = accumulate(map(len, words))
     return "".join(word for word, end in zip(words, ends, strict=True) if end <= MAX_CHOICE)
 
 
-def _digest(word: str) -> str:
-    return f"word-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
+def _reduce_piece(piece: str) -> str:
+    if _is_known(piece):
+        return piece
+    return digest_word(piece) if re.match(r"\w", piece) else " "
 
 
 def list_cases(cases: Iterable[tuple[str, str]]) -> str:

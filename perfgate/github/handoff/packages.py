@@ -7,7 +7,6 @@ which ran the change's code: it can forge that as it can forge windows.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from perfgate.bisection.locks import Bump, list_bumps, read_pair
 from perfgate.bisection.packages import read_bumps
 from perfgate.bisection.search import Ending
 from perfgate.errors import HandoffError
-from perfgate.resolution.vocabulary import PACKAGES
+from perfgate.resolution.vocabulary import DIGEST, PACKAGES, digest_word
 from perfgate.scenario.selection import read_table
 from perfgate.storage.journal import read_json
 
@@ -28,7 +27,6 @@ MAX_PACKAGES = 64
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
 _LOOSE = ConfigDict(extra="ignore", defer_build=True)
 _HINT = "give what `perfgate deps --format json` wrote for the same trees"
-_DIGEST = re.compile(r"word-[0-9a-f]{8}")
 _VERSION = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,8}){0,5}(?:\.?(?:a|b|rc|post|dev)[0-9]{1,8}){0,2}(?:\+(?:cpu|cu[0-9]{2,3}))?")
 
 
@@ -45,11 +43,11 @@ def _check_version(text: str) -> str:
 
 
 def _is_known_name(text: str) -> bool:
-    return text in PACKAGES or _DIGEST.fullmatch(text) is not None
+    return text in PACKAGES or re.fullmatch(DIGEST, text) is not None
 
 
 def _is_known_version(text: str) -> bool:
-    return (_VERSION.fullmatch(text) or _DIGEST.fullmatch(text)) is not None
+    return (_VERSION.fullmatch(text) or re.fullmatch(DIGEST, text)) is not None
 
 
 PackageName = Annotated[str, Field(max_length=60), AfterValidator(_check_name)]
@@ -155,15 +153,11 @@ def _pack_search(told: _ToldSearch, suspects: int) -> PackageSearch:
 def _pack(bump: Bump) -> PackageEntry:
     name = bump.pin.name
     return PackageEntry(
-        name=name if _is_known_name(name) else _digest(name),
+        name=name if _is_known_name(name) else digest_word(name),
         base=_reduce_version(bump.before),
         candidate=_reduce_version(bump.pin.version),
     )
 
 
 def _reduce_version(text: str) -> str:
-    return text if not text or _is_known_version(text) else _digest(text)
-
-
-def _digest(word: str) -> str:
-    return f"word-{hashlib.sha256(word.encode()).hexdigest()[:8]}"
+    return text if not text or _is_known_version(text) else digest_word(text)
