@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from perfgate.github.handoff.choices import ChoiceEntry, ChoicesEntry, list_cases
 from perfgate.report.escape import markdown
+from perfgate.report.words.length import write_fold
 from perfgate.resolution.values import ResolveAnswer
 
 NOT_RESOLVED = "what the change makes the engine choose was not compared: the job `resolve` of this run left nothing"
@@ -38,7 +39,7 @@ def render_choices(found: ChoicesEntry) -> str:
     if not found.differences:
         return line
     title = f"What the engine chooses: {len(found.lost)} lost, {found.changed} changed"
-    return "\n".join((line, "", f"<details><summary>{title}</summary>", "", *_list_lines(found), "", "</details>"))
+    return "\n".join((line, *write_fold(title, _list_lines(found))))
 
 
 def _list_lines(found: ChoicesEntry) -> Iterator[str]:

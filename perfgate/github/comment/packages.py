@@ -8,6 +8,7 @@ from perfgate.bisection.search import Ending
 from perfgate.bisection.view import name_meaning
 from perfgate.github.handoff.packages import PackageEntry, PackageSearch, PackagesEntry
 from perfgate.report.escape import markdown
+from perfgate.report.words.length import write_fold
 from perfgate.storage.rounding import format_percent
 
 SHOWN_SUSPECTS = 4
@@ -26,7 +27,7 @@ def render_packages(found: PackagesEntry | None, *, is_slower: bool) -> str:
     if not found.differences:
         return line
     title = f"Packages in other versions: {count}"
-    return "\n".join((line, "", f"<details><summary>{title}</summary>", "", *_list_lines(found), "", "</details>"))
+    return "\n".join((line, *write_fold(title, _list_lines(found))))
 
 
 def _list_clauses(found: PackagesEntry, count: int, *, is_slower: bool) -> Iterator[str]:

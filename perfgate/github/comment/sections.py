@@ -21,6 +21,7 @@ from perfgate.errors import StaleError
 from perfgate.github.comment.states import State, write_section_heading
 from perfgate.github.handoff.handoff import FactName, HandoffSubject, Label, Sha, Time
 from perfgate.report.render import FOLD_BEGIN, FOLD_END
+from perfgate.report.words.length import write_fold
 from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:v1 -->"
@@ -224,11 +225,11 @@ def _render_section(section: MachineSection, runs_url: str, *, has_history: bool
     return "\n".join(lines)
 
 
-def _render_history(history: tuple[ResultEntry, ...], runs_url: str) -> list[str]:
+def _render_history(history: tuple[ResultEntry, ...], runs_url: str) -> tuple[str, ...]:
     if not history:
-        return []
+        return ()
     rows = [f"- commit {entry.head_sha[:12]}: {entry.state.value}, {_link(entry, runs_url)}, {entry.at}" for entry in history]
-    return ["", f"<details><summary>Before ({len(history)})</summary>", "", *rows, "", "</details>"]
+    return write_fold(f"Before ({len(history)})", rows)
 
 
 def _link(entry: ResultEntry, runs_url: str) -> str:

@@ -1,9 +1,15 @@
-"""How much of a comment stands before its folds, in words."""
+"""The folds of a comment, and how much stands before them, in words."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import accumulate
+
+
+def write_fold(title: str, rows: Iterable[str]) -> tuple[str, ...]:
+    """The lines of a fold, to stand below others."""
+    return "", f"<details><summary>{title}</summary>", "", *rows, "", "</details>"
 
 
 def close_folds(comment: str) -> str:
