@@ -50,11 +50,16 @@ class Bump:
         return f"{self.pin.name} {self.before or 'absent'} -> {self.pin.version}"
 
 
+def _find_first(tree: Path, names: Sequence[str]) -> Path | None:
+    """The first of `names` that a working tree has."""
+    return next((tree / name for name in names if (tree / name).is_file()), None)
+
+
 def find_lock(place: Path, names: Sequence[str]) -> Path:
     """The lock file itself, or the first of `names` that a working tree has. Raise InputError for a tree with none."""
     if not place.is_dir():
         return place
-    found = next((place / name for name in names if (place / name).is_file()), None)
+    found = _find_first(place, names)
     if found is None:
         raise InputError(f"{place}: has none of {', '.join(names)}; give a lock file, or a tree with one of these")
     return found
@@ -145,10 +150,9 @@ def read_pair(base: Path, candidate: Path, names: Sequence[str]) -> tuple[Lock, 
 
     Files that are equal are not read, so that a tree whose file pins no version is no worse for it until it changes.
     """
-    files = [next((place / name for name in names if (place / name).is_file()), None) for place in (base, candidate)]
-    if None in files:
+    found, other = _find_first(base, names), _find_first(candidate, names)
+    if found is None or other is None:
         return None
-    found, other = (file for file in files if file is not None)
     if found.read_bytes() == other.read_bytes():
         return None
     return read_lock(found), read_lock(other)

@@ -87,16 +87,14 @@ class Attribution:
 
 def compare_code(found: Attribution, base: Mapping[str, str], candidate: Mapping[str, str]) -> Attribution:
     """Say of each kernel that ran in both arms, and that both have a digest of, whether its machine code is the same."""
-    known = {name for name in base.keys() & candidate.keys() for part in found.parts if part.name == name and _is_in_both(part)}
+    known = base.keys() & candidate.keys()
     parts = tuple(
-        replace(part, code="same" if base[part.name] == candidate[part.name] else "other") if part.name in known else part
+        replace(part, code="same" if base[part.name] == candidate[part.name] else "other")
+        if part.name in known and part.base_count > 0 and part.candidate_count > 0
+        else part
         for part in found.parts
     )
     return replace(found, parts=parts, same_code=sum(part.code == "same" for part in parts))
-
-
-def _is_in_both(part: KernelDifference) -> bool:
-    return part.base_count > 0 and part.candidate_count > 0
 
 
 def attribute(base: KernelTrace, candidate: KernelTrace, *, base_steps: int, candidate_steps: int) -> Attribution:
