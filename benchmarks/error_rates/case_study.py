@@ -52,7 +52,7 @@ def study_case(case: Case, quiet: Case | None, shelves: Sequence[tuple[str, Shel
     return {
         "scenario": case.scenario.name,
         "workload": case.scenario.workload_hash,
-        "hardware": case.recordings[0].hardware,
+        "hardware": case.recordings[0].machine.hardware,
         "kind": case.kind,
         "label": case.label,
         "folders": [one.name for one in case.recordings],

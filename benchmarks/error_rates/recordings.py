@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.history import ROOT, restore
-from perfgate.core import ABSENT, Arm, Window
+from perfgate.core import ABSENT, Arm, Fingerprint, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
 from perfgate.gate.calibrate import PREFILL, find_step_ms
@@ -110,26 +110,26 @@ class Recording:
         return self.entry.label or self.asked or self.entry.kind
 
     @property
-    def cores(self) -> str:
-        """How many cores the host has, as its fingerprint says."""
-        return next(iter(self.session.fingerprints.values())).facts.get("cores", ABSENT)
+    def machine(self) -> Fingerprint:
+        """What its arms ran on."""
+        return next(iter(self.session.fingerprints.values()))
 
     @property
-    def hardware(self) -> str:
-        """The kind of machine, as its baseline's folder is called."""
-        return next(iter(self.session.fingerprints.values())).hardware
+    def cores(self) -> str:
+        """How many cores the host has, as its fingerprint says."""
+        return self.machine.facts.get("cores", ABSENT)
 
     @property
     def rig(self) -> tuple[object, ...]:
         """What the blocks of one session share: the host, and what its load generator and perfgate tell of a window."""
-        facts = next(iter(self.session.fingerprints.values())).facts
+        facts = self.machine.facts
         return (*(facts.get(name, ABSENT) for name in HOST_FACTS), frozenset(self.session.windows[0].run.values))
 
     @property
     def design(self) -> tuple[str, str, int, str, str]:
         """What two recordings must share to be judged by one another's noise; the machine's kind is the last."""
         blocks = self.scenario.blocks
-        return self.scenario.name, self.scenario.workload_hash, blocks.windows, blocks.resident, self.hardware
+        return self.scenario.name, self.scenario.workload_hash, blocks.windows, blocks.resident, self.machine.hardware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ def keep_first_storing(designs: Sequence[dict[str, Any]]) -> None:
 
 def describe_recording(one: Recording) -> dict[str, Any]:
     """One folder and what is known of it."""
-    facts = next(iter(one.session.fingerprints.values())).facts
+    facts = one.machine.facts
     return {
         "folder": one.name,
         "kind": one.entry.kind,
@@ -112,7 +112,7 @@ def study_design(cases: Sequence[Case], limit: int) -> dict[str, Any]:
         "scenario": scenario.name,
         "title": scenario.title,
         "workload": scenario.workload_hash,
-        "hardware": cases[0].recordings[0].hardware,
+        "hardware": cases[0].recordings[0].machine.hardware,
         "cases": rows,
     }
     baseline = shelf.take() if shelf else None
