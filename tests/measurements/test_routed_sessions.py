@@ -18,15 +18,14 @@ from benchmarks.h200.serving.routed_noise import (
     list_needs,
     measure_scatter,
     read_stored,
-    restore_h100,
     tell_false_alarms,
     write_tables,
 )
 from perfgate.core import Arm, Outcome, Role
-from perfgate.errors import InputError
 from perfgate.gate.case import load_case
 from perfgate.results.raw.raw_files import read_raw
 from perfgate.storage.state import SHIPPED_BASELINES
+from tests.fakes.recorded import find_h100
 from tests.fakes.sessions import make_scenario, make_session
 
 OUTCOMES = {
@@ -55,11 +54,8 @@ def stored():
 
 @pytest.fixture(scope="module")
 def history():
-    """All sessions of H100s; a shallow clone has none."""
-    try:
-        return restore_h100()
-    except InputError as error:
-        pytest.skip(str(error))
+    """All sessions of H100s."""
+    return find_h100()
 
 
 def test_read_stored__every_session_is_judged_to_the_outcome_that_its_page_tells(stored):
