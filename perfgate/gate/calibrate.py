@@ -20,7 +20,7 @@ from perfgate.results.records import EVENTS_FILE, LOG_DIR, read_record
 from perfgate.results.results import load_results
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment
-from perfgate.serving.injection.injection import VARIABLE, Injection, folder_name, parse_injection
+from perfgate.serving.injection.injection import REQUEST, VARIABLE, Injection, folder_name, parse_injection
 from perfgate.serving.injection.injection_log import INJECTED, Spent, add_up, read_spent
 from perfgate.serving.measure import Request, measure
 from perfgate.serving.progress import Progress
@@ -63,6 +63,8 @@ def calibrate(calibration: Calibration, progress: Progress) -> Baseline:
     Raise CalibrationError when a session is void: noise that cannot be trusted is no noise band.
     """
     scenario, blocks = calibration.scenario, calibration.blocks
+    for injection in calibration.injections:
+        require_step(parse_injection(injection))
     progress.step(f"calibrating {scenario.name}: {blocks} A/A blocks, so that this machine's own noise is known")
     quiet = _measure(_plan(calibration, calibration.spec, "aa", blocks, None), progress)
     baseline = build_from_sessions(scenario, [quiet])
@@ -153,6 +155,7 @@ def find_injected(injection: Injection, folder: Path) -> float:
     """
     if injection.is_ratio:
         return injection.amount
+    require_step(injection)
     spent = add_up(_list_spent(folder))
     if spent is None:
         raise CalibrationError(
@@ -160,6 +163,15 @@ def find_injected(injection: Injection, folder: Path) -> float:
             "measure longer"
         )
     return spent.injected_us / spent.steps / (1000 * read_step_ms(folder))
+
+
+def require_step(injection: Injection) -> None:
+    """Raise CalibrationError for an injection whose size is no share of a step."""
+    if injection.kind == REQUEST:
+        raise CalibrationError(
+            f"nothing is stored: {REQUEST}:{injection.amount:g} makes requests wait and no step longer, so that no response "
+            "can be read from it; give host: or gpu:"
+        )
 
 
 def _list_spent(folder: Path) -> Iterator[Spent]:

@@ -1,5 +1,6 @@
 """Slow-downs as the server's hooks apply them, what they say they spent, and how a calibration reads it."""
 
+import asyncio
 import json
 import re
 import sys
@@ -16,6 +17,7 @@ from perfgate.serving.injection.injection import (
     Injection,
     SpinHooks,
     delay_batches,
+    delay_requests,
     folder_name,
     parse_injection,
     register,
@@ -39,6 +41,7 @@ from tests.fakes.sessions import make_scenario, make_session, write_folder
         ("allreduce:5", "allreduce", 5.0, 1, False),
         ("prefill:10000", "prefill", 10_000.0, 1, False),
         ("decode:500/20", "decode", 500.0, 20, False),
+        ("request:80000", "request", 80_000.0, 1, False),
     ],
 )
 def test_parse_injection__every_kind(text, kind, amount, period, is_ratio):
@@ -147,6 +150,35 @@ def test_delay_batches__of_one_kind(slept, capsys, text, naps):
     assert capsys.readouterr().out == f"{PROOF}: {text.partition('/')[0]}\n"
 
 
+def test_delay_requests__others_are_served_while_one_waits(capsys):
+    hook, begun = delay_requests(Injection(kind="request", amount=20_000.0)), []
+
+    async def tokenise(name):
+        begun.append(name)
+        return name
+
+    async def serve():
+        requests = [asyncio.ensure_future(hook(tokenise, name)) for name in ("one", "two")]
+        await asyncio.sleep(0)
+        return list(begun), await asyncio.gather(*requests)
+
+    assert asyncio.run(serve()) == ([], ["one", "two"])
+    assert capsys.readouterr().out == f"{PROOF}: request:20000\n"
+
+
+def test_delay_requests__tells_what_a_hundred_spent(capsys):
+    hook = delay_requests(Injection(kind="request", amount=1.0, period=2))
+
+    async def serve():
+        for _ in range(PERIOD):
+            await hook(asyncio.sleep, 0)
+
+    asyncio.run(serve())
+    told = json.loads(capsys.readouterr().out.splitlines()[1].removeprefix(MEASURED))
+    assert (told["kind"], told["steps"]) == ("request", PERIOD)
+    assert told["injected_us"] >= PERIOD / 2
+
+
 def test_read_injected_us__over_all_servers(tmp_path, capsys):
     for name, spent in (("one", 10.0), ("two", 40.0)):
         tally = Tally(kind="host")
@@ -219,6 +251,13 @@ def test_find_injected__logs_that_tell_nothing(tmp_path):
 
     with pytest.raises(CalibrationError, match="did not say what the host injection spent"):
         find_injected(parse_injection("host:100"), folder)
+
+
+def test_find_injected__what_makes_no_step_longer(tmp_path):
+    folder = write_slowed(tmp_path / "out", told=f'{MEASURED}{{"kind": "request", "steps": 100, "injected_us": 8e6}}\n')
+
+    with pytest.raises(CalibrationError, match="request:80000 makes requests wait and no step longer"):
+        find_injected(parse_injection("request:80000"), folder)
 
 
 def test_find_shares__a_longer_interval_is_moved_by_less():
@@ -312,19 +351,20 @@ def test_register__hooks_only_what_is_asked_for(monkeypatch):
     assert run_register(monkeypatch, "step:1") == [(module.FORWARD, "around")]
     for text in ("host:5", "prefill:5", "decode:5"):
         assert run_register(monkeypatch, text) == [(module.BATCH, "around")]
+    assert run_register(monkeypatch, "request:5") == [(module.TOKENISE, "around")]
     for text, target in (("gpu:5", module.MOE), ("rank:5", module.MOE), ("allreduce:5", module.ALL_REDUCE)):
         assert run_register(monkeypatch, text) == [(module.LOAD, "after"), (target, "around"), (module.BATCH, "around")]
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("target", [module.FORWARD, module.BATCH, module.LOAD, *module.SPINS.values()])
+@pytest.mark.parametrize("target", [module.FORWARD, module.BATCH, module.LOAD, module.TOKENISE, *module.SPINS.values()])
 def test_targets__exist_in_the_installed_engine(target):
     root = pytest.importorskip("sglang", reason="needs the CPU engine").__path__[0]
     path, owner, method = re.fullmatch(r"sglang\.(.+)\.(\w+)\.(\w+)", target).groups()
     source = (Path(root) / path.replace(".", "/")).with_suffix(".py").read_text()
 
     body = re.search(rf"^class {owner}\b.*?(?=^class |\Z)", source, re.DOTALL | re.MULTILINE)
-    assert f"    def {method}(" in body[0]
+    assert re.search(rf"^    (async )?def {method}\(", body[0], re.MULTILINE)
 
 
 def test_spin__needs_a_gpu():

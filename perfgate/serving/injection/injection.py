@@ -6,6 +6,7 @@ The gate can be trusted only if it finds a loss of known size that was put there
 - `tail:4.0` does so after one step in 200, for four times that time;
 - `host:500` makes the scheduler sleep 500 microseconds before every batch, `host:8000/50` 8 milliseconds before one in 50;
 - `prefill:10000` and `decode:500` do so before batches that prefill, or that only decode;
+- `request:80000` makes each request wait 80 milliseconds before it is tokenised, while others are served;
 - `gpu:10` keeps the GPU busy for 10 microseconds longer in every MoE block, under CUDA graphs too;
 - `rank:15` does so on the last tensor rank alone, `allreduce:5` behind every all-reduce.
 
@@ -14,11 +15,13 @@ What was asked for is never taken for what happened: the server's log says what 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from perfgate.errors import ServerError
@@ -29,14 +32,17 @@ if TYPE_CHECKING:
 
 VARIABLE = "PERFGATE_INJECT"
 FORWARD = "sglang.srt.model_executor.model_runner.ModelRunner.forward"
+TOKENISE = "sglang.srt.managers.tokenizer_manager.TokenizerManager._tokenize_one_request"
 BATCH = "sglang.srt.managers.scheduler.Scheduler.run_batch"
 LOAD = "sglang.srt.model_executor.model_runner.ModelRunner.load_model"
 MOE = "sglang.srt.layers.moe.fused_moe_triton.layer.FusedMoE.run_moe_core"
 ALL_REDUCE = "sglang.srt.distributed.parallel_state.GroupCoordinator.all_reduce"
 TAIL_PERIOD = 200
+REQUEST = "request"
+"""Makes requests wait, and no step longer."""
 # Those that spin on the GPU, behind each call of what. `rank` does so on the last tensor rank alone.
 SPINS: Mapping[str, str] = {"gpu": MOE, "rank": MOE, "allreduce": ALL_REDUCE}
-MAX_AMOUNT = {"step": 100.0, "tail": 100.0, **dict.fromkeys(("host", "prefill", "decode", *SPINS), 100_000.0)}
+MAX_AMOUNT = {"step": 100.0, "tail": 100.0, **dict.fromkeys(("host", "prefill", "decode", REQUEST, *SPINS), 100_000.0)}
 # Those that wait before a batch, and whether they do before one that prefills: None is either way.
 BATCHES: Mapping[str, bool | None] = {"host": None, "prefill": True, "decode": False}
 MAX_PERIOD = 10_000
@@ -69,7 +75,7 @@ def parse_injection(text: str) -> Injection:
     if kind not in MAX_AMOUNT or not 0 < amount <= MAX_AMOUNT[kind]:
         raise ValueError(
             f"{text!r} is no injection: give step:RATIO or tail:RATIO with a ratio above 0 and at most 100, or "
-            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000; prefill: and decode: as host:, rank: and "
+            "host:MICROSECONDS or gpu:MICROSECONDS with at most 100000; prefill:, decode: and request: as host:, rank: and "
             "allreduce: as gpu:"
         )
     if not slash:
@@ -123,6 +129,27 @@ def delay_batches(injection: Injection) -> Callable[..., Any]:
             is_slowed = (tally.steps + 1) % injection.period == 0
             tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6 if is_slowed else 0.0)
         return original(*args, **kwargs)
+
+    return hook
+
+
+def delay_requests(injection: Injection) -> Callable[..., Any]:
+    """Build an AROUND hook of a coroutine, by which each request waits before it is tokenised and the server goes on.
+
+    What it tells of is per request. As a grammar does that is compiled for each request, it costs throughput and TTFT, and no
+    step: fewer requests are in flight.
+    """
+    # Requests overlap: the tally counts those that have waited.
+    tally, numbers = Tally(kind=injection.kind), count(1)
+
+    async def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        begun, number = time.perf_counter(), next(numbers)
+        if number == 1:
+            announce(injection.kind, injection.amount)
+        if number % injection.period == 0:
+            await asyncio.sleep(injection.amount / 1e6)
+        tally.add(injected_us=(time.perf_counter() - begun) * 1e6)
+        return await original(*args, **kwargs)
 
     return hook
 
@@ -202,5 +229,7 @@ def register() -> None:
         HookRegistry.register(BATCH, hooks.count, HookType.AROUND)
     elif injection.kind in BATCHES:
         HookRegistry.register(BATCH, delay_batches(injection), HookType.AROUND)
+    elif injection.kind == REQUEST:
+        HookRegistry.register(TOKENISE, delay_requests(injection), HookType.AROUND)
     else:
         HookRegistry.register(FORWARD, slow_down(injection), HookType.AROUND)
