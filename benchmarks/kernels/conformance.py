@@ -24,17 +24,13 @@ from pathlib import Path
 from queue import Empty, Queue
 
 from perfgate_moe.exam.cases import LayerCase, exam_matrix, full_matrix, quick_matrix
+from perfgate_moe.proof.sharing import BYTES_PER_PROCESS, DeviceMemory, count_case_bytes, count_free_bytes
 from perfgate_moe.timing.shapes import EXAM_SHAPES, SHAPES
 
 MATRICES = {"quick": quick_matrix, "exam": lambda: exam_matrix(SHAPES[name] for name in EXAM_SHAPES), "full": full_matrix}
 SILENCE_S = 120.0
 BROKEN = "broken"
 DONE = "done"
-GIB = 1 << 30
-# Three times E * H * I numbers of 16 bits are held twice (a copy shows whether an implementation wrote to them), and where the
-# two thirds of the first product are compared, they are copied twice more.
-BYTES_PER_WEIGHT = 20
-BYTES_PER_PROCESS = 2 * GIB
 
 Entry = dict[str, object]
 
@@ -51,7 +47,7 @@ class Task:
 def plan_tasks(cases: tuple[LayerCase, ...], implementations: tuple[str, ...], only: str = "", without: str = "") -> list[Task]:
     """The matrix's order: small layers of every kind first, then those of real models."""
     return [
-        Task(case=str(case), implementations=implementations, size=case.E * case.H * case.I * BYTES_PER_WEIGHT)
+        Task(case=str(case), implementations=implementations, size=count_case_bytes(case))
         for case in cases
         if only in str(case) and not (without and without in str(case))
     ]
@@ -172,40 +168,15 @@ class Worker:
         return answer
 
 
-class Memory:
-    """The device's memory, shared by the workers. A task larger than all of it waits until it is alone."""
-
-    def __init__(self, size: int) -> None:
-        self._size = self._free = size
-        self._change = threading.Condition()
-
-    def take(self, size: int) -> int:
-        """Wait until so much is free; returns what to give back."""
-        size = min(size, self._size)
-        with self._change:
-            self._change.wait_for(lambda: self._free >= size)
-            self._free -= size
-        return size
-
-    def give(self, size: int) -> None:
-        """Give back what `take` returned."""
-        with self._change:
-            self._free += size
-            self._change.notify_all()
-
-
-def work(worker: Worker, tasks: deque[Task], memory: Memory, answers: Queue[list[Entry]]) -> None:
+def work(worker: Worker, tasks: deque[Task], memory: DeviceMemory, answers: Queue[list[Entry]]) -> None:
     """A thread's life: hand tasks to one worker until none is left."""
     while True:
         try:
             task = tasks.popleft()
         except IndexError:
             return
-        size = memory.take(task.size)
-        try:
+        with memory.hold(task.size):
             answers.put(list(worker.ask(task)))
-        finally:
-            memory.give(size)
 
 
 def describe_run(reruns: int) -> dict[str, object]:
@@ -231,13 +202,6 @@ def find_commit() -> str:
     return head + ("+" if changed else "")
 
 
-def find_memory(workers: int) -> int:
-    """Bytes that tasks may take beside what the worker processes take for themselves."""
-    import torch
-
-    return int(torch.cuda.mem_get_info()[0]) - (workers + 1) * BYTES_PER_PROCESS if torch.cuda.is_available() else 8 * GIB
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--matrix", choices=MATRICES, default="quick")
@@ -256,7 +220,8 @@ def main() -> None:
         out.write(json.dumps(describe_run(options.reruns)) + "\n")
         workers = [Worker(options.reruns, options.device) for _ in range(min(options.workers, len(tasks)))]
         answers: Queue[list[Entry]] = Queue()
-        waiting, memory = deque(tasks), Memory(find_memory(options.workers))
+        free_bytes = count_free_bytes(options.device) - (options.workers + 1) * BYTES_PER_PROCESS
+        waiting, memory = deque(tasks), DeviceMemory(free_bytes)
         threads = [threading.Thread(target=work, args=(one, waiting, memory, answers), daemon=True) for one in workers]
         for thread in threads:
             thread.start()

@@ -1,9 +1,10 @@
 """Run an implementation on cases inside another environment, as a process of its own.
 
-Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads one JSON request and prints one JSON line a case:
-its text as `case`, and `not_covered` or `problems` with `share`, the largest error as a share of what it may be, and
-`error`, the relative one, and `told`, the line for people; `asked_s` is how long inputs and oracle took, `answered_s` the
-implementation with what it compiled and the comparison. Needs torch alone.
+Run by an arm's Python as `python -m perfgate_moe.exam.examiner`; reads a line of JSON for each case, `implementation`, `case`
+and `device`, and answers with one: the case's text as `case`, and `not_covered` or `problems` with `share`, the largest error
+as a share of what it may be, and `error`, the relative one, and `told`, the line for people; `asked_s` is how long inputs and
+oracle took, `answered_s` the implementation with what it compiled and the comparison; `last` where the case has broken the
+device. Needs torch alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -26,9 +28,6 @@ from perfgate_moe.exam.implementations import Implementation, find
 
 READY = {"ready": True}
 """The first line: the first answer's time begins here."""
-
-BROKEN_DEVICE = 75
-"""The exit code of a process whose device a case has broken: another process can answer what is left."""
 
 
 def examine(implementation: Implementation, cases: Iterable[LayerCase], device: str) -> Iterator[dict[str, Any]]:
@@ -63,20 +62,34 @@ def find_share(report: CaseReport) -> float:
     return float(max(getattr(report.errors, one.name) / getattr(limits, one.name) for one in fields(report.errors)))
 
 
-def main() -> int:
-    """Answer the request on standard input, a line as soon as a case is done; a process that dies has answered what it did."""
-    request = json.load(sys.stdin)
-    # What the implementation prints goes to standard error, or half a line of it would spoil an answer.
-    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as answers:
+def main() -> None:
+    """Answer each request on standard input as it comes; end with the input, or where the device answers nothing more."""
+    # What the implementation prints goes to standard error, or half a line would spoil an answer; and it reads no request.
+    questions = os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8")
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    with questions, answers, Path(os.devnull).open(encoding="utf-8") as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        implementation = find(request["implementation"])
-        implementation.load()
-        print(json.dumps(READY), file=answers, flush=True)
-        for answer in examine(implementation, map(LayerCase.parse, request["cases"]), request["device"]):
+        _serve(questions, answers)
+
+
+def _serve(questions: IO[str], answers: IO[str]) -> None:
+    """Answer until there is no more to be asked."""
+    is_ready = False
+    for request in map(json.loads, questions):
+        implementation, device = find(request["implementation"]), request["device"]
+        if not is_ready:
+            implementation.load()
+            print(json.dumps(READY), file=answers, flush=True)
+            is_ready = True
+        for answer in examine(implementation, [LayerCase.parse(request["case"])], device):
+            if answer.get("problems") and is_broken(device):
+                answer["last"] = True
             print(json.dumps(answer), file=answers, flush=True)
-            if answer.get("problems") and is_broken(request["device"]):
-                return BROKEN_DEVICE
-    return 0
+            if "last" in answer:
+                return
+        if torch.device(device).type == "cuda":
+            torch.cuda.empty_cache()  # other processes ask on this device
 
 
 def is_broken(device: str) -> bool:
@@ -90,4 +103,4 @@ def is_broken(device: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

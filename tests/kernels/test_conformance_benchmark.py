@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -145,20 +144,6 @@ def test_plan_tasks__keeps_the_order_and_leaves_out_what_was_asked(conformance):
     found = [task.case for task in conformance.plan_tasks(cases, ("triton",), "float16", "M=3")]
 
     assert found == [str(LayerCase(M=5, dtype="float16")), str(LayerCase(M=5, dtype="bfloat16"))]
-
-
-def test_memory__a_large_task_waits_for_the_one_before_it(conformance):
-    memory = conformance.Memory(10)
-    first = memory.take(7)
-    waiter = threading.Thread(target=lambda: memory.take(99))
-    waiter.start()
-    waiter.join(timeout=0.2)
-    assert waiter.is_alive()
-
-    memory.give(first)
-
-    waiter.join(timeout=10)
-    assert not waiter.is_alive()
 
 
 def line(name, relative, case="E=8,k=4,H=64,I=96,M=33,dtype=bfloat16"):

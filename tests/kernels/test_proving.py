@@ -21,8 +21,8 @@ from perfgate.results.records import load_proof
 from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.build.checkout import Checkout
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.proof import proving
-from perfgate_moe.proof.proving import Side, bring_wheels, build_side, examine_side
+from perfgate_moe.proof import sharing
+from perfgate_moe.proof.proving import ProofRequest, Side, bring_wheels, build_side, examine_sides
 
 RIGHT = "from perfgate_moe.layer.reference import staged as layer\n"
 WRONG = """
@@ -68,8 +68,15 @@ def make_side(folder, layer, arm="candidate"):
     return Side(arm=arm, checkout=Checkout(folder=folder, python=sys.executable))
 
 
-def test_examine_side__a_right_layer(tmp_path):
-    exam = examine_side(make_side(tmp_path, RIGHT), "peer:layer", CASES, "cpu", quiet)
+def examine(side, cases=CASES, processes=1):
+    """What one side makes of the cases, on the CPU."""
+    request = ProofRequest(layers=(), arch=90, implementations=(), cases=cases, device="cpu", processes=processes)
+    (exam,) = examine_sides([side], "peer:layer", request, quiet)
+    return exam
+
+
+def test_examine_sides__a_right_layer(tmp_path):
+    exam = examine(make_side(tmp_path, RIGHT))
 
     assert (exam.sound, exam.wrong, exam.left_out) == (3, (), ())
     assert 0 < exam.worst < 1
@@ -78,41 +85,41 @@ def test_examine_side__a_right_layer(tmp_path):
 @pytest.mark.parametrize(
     ("layer", "words"), [(WRONG, "relative error"), (DIES, "its process ended with -11"), (HANGS, "it hangs")]
 )
-def test_examine_side__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, layer, words):
+def test_examine_sides__one_wrong_case_spoils_no_other(tmp_path, monkeypatch, layer, words):
     if layer == HANGS:
-        monkeypatch.setattr(proving, "ANSWER_TIMEOUT_S", 20.0)
-    exam = examine_side(make_side(tmp_path, layer), "peer:layer", CASES, "cpu", quiet)
+        monkeypatch.setattr(sharing, "ANSWER_TIMEOUT_S", 20.0)
+    exam = examine(make_side(tmp_path, layer))
 
     assert exam.sound == 2
     assert [one.name for one in exam.wrong] == [str(CASES[1])]
     assert words in exam.wrong[0].problem
 
 
-def test_examine_side__a_device_that_a_case_broke_costs_no_other_case(tmp_path):
+def test_examine_sides__a_device_that_a_case_broke_costs_no_other_case(tmp_path):
     """As after an illegal access on a GPU: the case is wrong, and another process answers the rest."""
     broken = WRONG + "\nimport sys\nsys.modules['__main__'].is_broken = lambda _: True\n"
-    exam = examine_side(make_side(tmp_path, broken), "peer:layer", CASES, "cpu", quiet)
+    exam = examine(make_side(tmp_path, broken))
 
     assert (exam.sound, [one.name for one in exam.wrong]) == (2, [str(CASES[1])])
 
 
-def test_examine_side__what_was_not_asked_is_not_called_wrong(tmp_path, monkeypatch):
-    monkeypatch.setattr(proving, "MAX_PROCESSES", 1)
-    exam = examine_side(make_side(tmp_path, DIES), "peer:layer", CASES, "cpu", quiet)
+def test_examine_sides__what_was_not_asked_is_not_called_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharing, "MAX_BROKEN", 1)
+    exam = examine(make_side(tmp_path, DIES))
 
     assert (exam.sound, [one.name for one in exam.wrong]) == (1, [str(CASES[1])])
     assert [(one.name, one.problem) for one in exam.left_out] == [(str(CASES[2]), "not asked: 1 processes had broken by then")]
 
 
-def test_examine_side__says_what_is_not_covered_in_one_line(tmp_path):
-    exam = examine_side(make_side(tmp_path, REFUSES), "peer:layer", CASES, "cpu", quiet)
+def test_examine_sides__says_what_is_not_covered_in_one_line(tmp_path):
+    exam = examine(make_side(tmp_path, REFUSES))
 
     assert exam.sound == 2
     assert [(one.name, one.problem) for one in exam.left_out] == [(str(CASES[1]), "seven tokens?are too many")]
 
 
-def test_examine_side__a_tree_whose_module_cannot_be_imported(tmp_path):
-    exam = examine_side(make_side(tmp_path, "import no_such_module\n"), "peer:layer", CASES[:1], "cpu", quiet)
+def test_examine_sides__a_tree_whose_module_cannot_be_imported(tmp_path):
+    exam = examine(make_side(tmp_path, "import no_such_module\n"), CASES[:1])
 
     assert exam.sound == 0
     assert "no_such_module" in exam.wrong[0].problem

@@ -16,6 +16,7 @@ from perfgate.readers.layer_curves import LayerCurve, LayerPoint
 from perfgate.report.html.kernel_page import KernelCase, KernelReport, build_kernel_page
 from perfgate.report.html.page import render_page
 
+PROCESSES = click.IntRange(min=1, max=64)
 PEERS = {"cuda": ("triton", "sglang", "vllm"), "cpu": ("torch-float32", "vllm")}
 TIMED = {"cuda": "gpt-oss-20b", "cpu": "E=8,k=2,H=256,I=256,dtype=bfloat16"}
 
@@ -25,6 +26,7 @@ TIMED = {"cuda": "gpt-oss-20b", "cpu": "E=8,k=2,H=256,I=256,dtype=bfloat16"}
 @click.option("--case", "texts", multiple=True, metavar="CASE", help="A case as a report prints it; repeatable.")
 @click.option("--matrix", type=click.Choice(["quick", "exam", "full"]), help="Run a whole matrix instead.")
 @click.option("--device", default="cpu", show_default=True, help="Torch device, such as cuda.")
+@click.option("--processes", type=PROCESSES, metavar="N", help="Share the cases among N. Default: by cores, memory and cases.")
 @click.option(
     "--page",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -38,16 +40,25 @@ TIMED = {"cuda": "gpt-oss-20b", "cpu": "E=8,k=2,H=256,I=256,dtype=bfloat16"}
 @click.option("--tokens", default="1,16,256", show_default=True, metavar="M,M,...", help="Numbers of tokens to time.")
 @add_format_option
 def check_implementation(
-    *, name: str, texts: tuple[str, ...], matrix: str | None, device: str, page: Path | None, style: str, **timed: Any
+    *,
+    name: str,
+    texts: tuple[str, ...],
+    matrix: str | None,
+    device: str,
+    processes: int | None,
+    page: Path | None,
+    style: str,
+    **timed: Any,
 ) -> int:
     """Judge one implementation on cases; one line each, exit code 1 if any answer is wrong.
 
-    A line begins with the seconds that inputs and oracle took, and the implementation with what it compiled.
+    A line begins with the seconds that inputs and oracle took, and the implementation with what it compiled. Cases
+    that are shared among processes are told in order; one that ends its process is wrong, and the rest is asked all the same.
 
     Wrong answers are compared with those of known mistakes, and the mistake that explains them is named.
     """
     require_torch()
-    from perfgate.cli.moe.kernel_work import choose_cases, examine, explain, find  # noqa: PLC0415 - loads torch
+    from perfgate.cli.moe.kernel_work import ask, choose_cases, explain, find  # noqa: PLC0415 - loads torch
 
     if bool(texts) == bool(matrix):
         raise InputError("give either --case or --matrix, for example --matrix quick")
@@ -56,7 +67,7 @@ def check_implementation(
     implementation.load()
     is_quiet = style == "json"
     found = []
-    for answer in examine(implementation, choose_cases(texts, matrix), device):
+    for answer in ask(name, choose_cases(texts, matrix), device, processes):
         found.append(read_answer(answer))
         click.echo(describe_answer(answer), err=is_quiet)
     diagnosis = explain(implementation, found, device)

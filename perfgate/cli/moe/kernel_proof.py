@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from perfgate.cli.moe.kernel_builds import require_torch
+from perfgate.cli.moe.kernel_check import PROCESSES
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.cli.sections import SectionCommand, arm_option, folder_option, option_of
 from perfgate.results.records import save_proof
@@ -33,6 +34,9 @@ _build_option = option_of("Builds")
     help="Which cases to ask. Default: exam on a GPU (the quick ones, and real layers), else quick.",
 )
 @_case_option("--case", "texts", multiple=True, metavar="CASE", help="Ask these instead; repeatable.")
+@_case_option(
+    "--processes", type=PROCESSES, metavar="N", help="Share an arm's cases among N. Default: by cores, memory and cases."
+)
 @_case_option("--device", default="cuda", show_default=True, help="Torch device.")
 @_build_option(
     "--shape", "shapes", multiple=True, metavar="NAME", help="Layer to build for and to ask; repeatable. Default: known ones."

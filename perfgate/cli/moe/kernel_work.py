@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from perfgate_moe.exam.examiner import examine, is_broken
 from perfgate_moe.exam.implementations import Implementation, find
 from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path
 from perfgate_moe.proof.proving import ProofRequest, Side, prove
+from perfgate_moe.proof.sharing import BYTES_PER_PROCESS, DeviceMemory, Examinee, SharedExam, count_free_bytes, count_processes
 from perfgate_moe.proof.values import ArmName, KernelProof
 from perfgate_moe.timing.card import describe_device
 from perfgate_moe.timing.shapes import EXAM_SHAPES, SIXTEEN_BIT_SHAPES, find_shape, weight_sets
@@ -30,10 +33,10 @@ __all__ = [
     "SIXTEEN_BIT_SHAPES",
     "Budget",
     "Tuning",
+    "ask",
     "build_own",
     "choose_cases",
     "describe_device",
-    "examine",
     "explain",
     "find",
     "find_shape",
@@ -50,6 +53,22 @@ def choose_cases(texts: Sequence[str], matrix: str | None, shapes: Sequence[str]
         return tuple(map(LayerCase.parse, texts))
     layers = [find_shape(name) for name in shapes or EXAM_SHAPES]
     return {"quick": quick_matrix, "exam": lambda: exam_matrix(layers), "full": full_matrix}[matrix]()
+
+
+def ask(name: str, cases: Sequence[LayerCase], device: str, processes: int | None) -> Iterator[dict[str, Any]]:
+    """The answers of an implementation to cases, in their order: in this process, or shared among others where that is faster.
+
+    `processes` says among how many; None chooses by cores, memory and the number of cases.
+    """
+    free_bytes = count_free_bytes(device)
+    each = processes or count_processes(cases, free_bytes)
+    if each == 1:
+        yield from examine(find(name), cases, device)
+        return
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    examinee = Examinee(implementation=name, python=sys.executable, env=env, device=device)
+    with SharedExam(examinee, cases, each, DeviceMemory(free_bytes - each * BYTES_PER_PROCESS)) as answers:
+        yield from answers
 
 
 def explain(implementation: Implementation, found: Sequence[KernelCase], device: str) -> str:
@@ -88,6 +107,7 @@ def _build_request(options: Mapping[str, Any]) -> ProofRequest:
         implementations=names,
         cases=choose_cases(options["texts"], None if options["texts"] else matrix, options["shapes"]),
         device=options["device"],
+        processes=options["processes"],
     )
 
 
