@@ -169,8 +169,8 @@ def require_step(injection: Injection) -> None:
     """Raise CalibrationError for an injection whose size is no share of a step."""
     if not injection.is_of_steps:
         raise CalibrationError(
-            f"nothing is stored: {injection.kind}:{injection.amount:g} makes requests wait and no step longer, so that no response "
-            "can be read from it; give host: or gpu:"
+            f"nothing is stored: {injection.kind}:{injection.amount:g} makes requests wait and no step longer, so that no "
+            "response can be read from it; give host: or gpu:"
         )
 
 
