@@ -14,7 +14,7 @@ from perfgate_moe.exam.data import build
 from perfgate_moe.layer.fused import _uses_tma
 from perfgate_moe.layer.tiles import LARGE, MEDIUM, default_plan
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels" / "sanitize.sh"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "kernels" / "sanitize.sh"
 CASES = [LayerCase.parse(text) for text in re.findall(r"'(E=\S+)'", SCRIPT.read_text(encoding="utf-8"))]
 SANITIZER = """#!/bin/sh
 [ "$1" = --version ] && echo "Version 2026.1" && exit

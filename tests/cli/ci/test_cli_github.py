@@ -40,7 +40,7 @@ from tests.fakes.pull_requests import (
     zip_base64,
 )
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from perfgate_moe.exam.implementations import find
 from perfgate_moe.exam.mutants import MUTANTS
 from perfgate_moe.timing.shapes import EXAM_SHAPES, SHAPES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STRAYS = """
     import gc
     from perfgate_moe.exam.conformance import PreparedCase

@@ -21,7 +21,7 @@ from perfgate_moe.proof.sharing import (
     count_processes,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LAYER = """
 import os, signal, sys
 from perfgate_moe.errors import NotApplicableError

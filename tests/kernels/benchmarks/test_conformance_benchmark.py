@@ -19,7 +19,7 @@ from perfgate_moe.exam.conformance import prepare
 from perfgate_moe.layer.reference import FLOAT8, FLOAT8_MAX, Steps, layer, project, split_gate_up, split_groups
 from tests.kernels.scripts import loaded
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPTS = ROOT / "benchmarks" / "kernels"
 RESULTS = ROOT / "benchmarks" / "h200" / "kernels"
 KILLER = """

@@ -15,7 +15,7 @@ from perfgate.stats.moderated import Prior
 from perfgate.verdict.runs.compare import ONE_BLOCK, ONE_START, compare_runs
 from perfgate.verdict.runs.compare_metrics import Rule
 
-RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 SEVERITY = [Outcome.IMPROVED, Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.REGRESSION]
 # Spreads of about half a percent, as warm runs show.
 WOBBLES = {"base": (0.0, 0.006, -0.005, 0.003, -0.004, 0.001), "candidate": (0.002, -0.0045, 0.005, -0.0035, 0.0007, -0.001)}

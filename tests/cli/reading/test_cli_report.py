@@ -12,7 +12,7 @@ from perfgate.scenario.catalog import read_scenario_text
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 from tests.rule.test_layer_check import draw_file, write_files
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORDED = {
     "REGRESSION": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
     "REGRESSION of a scenario that does not ship": "benchmarks/h200/serving/results/closed-gpu-10-long",

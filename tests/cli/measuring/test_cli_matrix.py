@@ -19,7 +19,7 @@ from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import kill_at, run_perfgate, start_perfgate
 from tests.fakes.requests import use_fake_engine, use_fake_processes
 
-FILE = Path(__file__).parents[1] / "fakes" / "matrix.toml"
+FILE = Path(__file__).parents[2] / "fakes" / "matrix.toml"
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from perfgate.cli import main
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
-RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
 
 def export(capsys, *args):

@@ -13,7 +13,7 @@ from perfgate.results.results import load_results
 from tests.fakes.hub import QUANTISED_GPT_OSS
 from tests.fakes.requests import build_fake_engine, build_text, list_problems, use_fake_engine
 
-DOCS = Path(__file__).parents[2] / "docs" / "explanation" / "sessions.md"
+DOCS = Path(__file__).parents[3] / "docs" / "explanation" / "sessions.md"
 
 
 @pytest.fixture(autouse=True)

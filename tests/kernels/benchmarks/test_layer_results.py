@@ -21,7 +21,7 @@ from perfgate_moe.timing.shapes import SHAPES, SIXTEEN_BIT_SHAPES
 from perfgate_moe.timing.timing import Calls
 from tests.kernels.scripts import loaded
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "kernels"
+FOLDER = Path(__file__).parents[3] / "benchmarks" / "kernels"
 SMALL = {
     "fp8": LayerCase(E=4, k=2, H=128, I=128, dtype="bfloat16", activation="silu", bias="off", quant="fp8"),
     "mxfp4": LayerCase(E=4, k=2, H=64, I=64, dtype="bfloat16", quant="mxfp4"),

@@ -14,7 +14,7 @@ from perfgate.stats.expert_use import NOT_MEASURED, ExpertUse, Unknown
 from perfgate.verdict.validity.routing import check_asked
 from tests.fakes.sessions import make_scenario, make_session
 
-ROUTED = Path(__file__).parents[2] / "benchmarks" / "h200" / "serving" / "routed" / "mxfp4-closed-c16-aa-1"
+ROUTED = Path(__file__).parents[3] / "benchmarks" / "h200" / "serving" / "routed" / "mxfp4-closed-c16-aa-1"
 LOST = ": expert use was measured, and expert_use.jsonl does not tell it: the folder was changed after the run; measure again"
 ASKED = ExpertUse(unknown=Unknown.ENGINE)
 

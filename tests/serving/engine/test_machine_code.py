@@ -11,7 +11,7 @@ import pytest
 
 from perfgate.serving.engine.machine_code import combine, digest_code, read_codes
 
-CUBIN = (Path(__file__).parents[1] / "fixtures" / "cubins" / "add_one.cubin").read_bytes()
+CUBIN = (Path(__file__).parents[2] / "fixtures" / "cubins" / "add_one.cubin").read_bytes()
 CODE = CUBIN.index(bytes.fromhex("827b01ff000a0000"))
 """Where its instructions begin: the first load of a constant."""
 

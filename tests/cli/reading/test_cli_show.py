@@ -7,7 +7,7 @@ import pytest
 
 from perfgate.cli import main
 
-RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
 
 def show(capsys, *args):

@@ -17,8 +17,8 @@ CASES = [LayerCase(M=count, dtype="bfloat16", scaling=scaling) for count in (5, 
 
 def implement(monkeypatch, run):
     """A kernel from elsewhere: it sums in float32 and rounds once, where the suite's mutants round in more places."""
-    monkeypatch.setattr("tests.kernels.test_diagnosis.RUN", run, raising=False)
-    return Implementation(name="stranger", target="tests.kernels.test_diagnosis:call")
+    monkeypatch.setattr("tests.kernels.exam.test_diagnosis.RUN", run, raising=False)
+    return Implementation(name="stranger", target="tests.kernels.exam.test_diagnosis:call")
 
 
 RUN = None

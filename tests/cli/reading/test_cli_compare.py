@@ -12,7 +12,7 @@ from perfgate.cli.reading.compare import spread_lists
 from perfgate.gate.baseline_files import save_baseline
 from tests.fakes.sessions import make_baseline, make_scenario
 
-RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 OFF = [str(RUNS / f"fusion_off_{number}.txt") for number in (1, 2, 3)]
 ON = [str(RUNS / f"fusion_on_{number}.txt") for number in (1, 2, 3)]
 DENSE = [str(RUNS / f"dense_{name}.txt") for name in ("rate20", "inf_1", "inf_2")]

@@ -10,7 +10,7 @@ import pytest
 from perfgate.cli import main
 from perfgate.cli.reading.demo import RECORDINGS, find_recording
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

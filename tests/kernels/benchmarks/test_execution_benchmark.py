@@ -19,7 +19,7 @@ from perfgate_moe.exam.implementations import find
 from perfgate_moe.layer.reference import float32, staged
 from tests.kernels.scripts import loaded
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kernels" / "execution.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "kernels" / "execution.py"
 TOY = {"E": 4, "k": 2, "H": 32, "I": 32}
 calls = count()
 

@@ -32,7 +32,7 @@ from tests.fakes.pull_requests import (
     zip_base64,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REFS = {"heads/main": BASE, "heads/topic": HEAD, "tags/v0.5": LEFT_AT, NEW: NEW, HEAD: HEAD}
 TITLE = "perfgate measure #7 "
 

@@ -4,7 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 UPSTREAM = ROOT / "docs" / "upstream"
 TABLES = UPSTREAM / "tables" / "configs" / "triton_3_6_0"
 MEASURED = [ROOT / "benchmarks" / "h200" / "kernels" / f"gpt-oss-20b{end}.json" for end in ("", "-large")]

@@ -15,7 +15,7 @@ from perfgate_moe.exam.data import build
 from perfgate_moe.exam.mutants import MUTANTS
 from tests.kernels.scripts import loaded
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "benchmarks" / "kernels" / "test_layers.py"
 
 
