@@ -34,6 +34,11 @@ class Layout:
         return self.tensor * self.pipeline
 
     @property
+    def is_one_group(self) -> bool:
+        """Whether several ranks meet at one port; replicas of plain data parallelism each meet at their own."""
+        return self.weight_parts > 1 and (self.data == 1 or self.is_attention_data)
+
+    @property
     def attention_ranks(self) -> int:
         """Among how many ranks one layer's attention is divided."""
         return max(1, self.tensor // self.data) if self.is_attention_data else self.tensor

@@ -80,7 +80,7 @@ class Engine:
     config on the command line. `memory` says what its options take of a card. `steering` are beginnings of the names of
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
     our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source; None where
-    none were read.
+    none were read. `ranks_option` names the port at which the ranks of one server meet; None leaves it to the engine.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Engine:
     insides: Insides | None = None
     dialect: Dialect = "sglang"
     model_option: str = "--model-path"
+    ranks_option: str | None = None
     is_profiled: bool = True
     has_client: bool = True
     ready_path: str = "/health_generate"

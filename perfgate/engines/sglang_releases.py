@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from perfgate.engines.insides import order_version
@@ -181,6 +181,18 @@ def find_limit(capability: str, version: str) -> Limit | None:
         if limit.capability == capability and order_version(limit.since) <= mine and not is_old:
             return limit
     return None
+
+
+_ASKS_FOR_GRAMMAR = ("response_format", '"json_schema"', '"regex"', '"ebnf"')
+
+
+def explain_refused(words: Iterable[str], version: str) -> str | None:
+    """Why a release on a CPU cannot serve what `words`, arguments of server and load generator, ask for; None where it can."""
+    asked = " ".join(words)
+    if "--speculative-algorithm" in asked:
+        return "speculative decoding: drafts are verified by CUDA kernels alone; take a machine with a GPU"
+    limit = find_limit("structured output", version) if any(word in asked for word in _ASKS_FOR_GRAMMAR) else None
+    return None if limit is None else f"{limit.capability}: {limit.why}; take a release after {limit.last}, or a GPU"
 
 
 def list_needs(version: str) -> Iterator[str]:

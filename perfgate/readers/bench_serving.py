@@ -97,6 +97,17 @@ def read_fields(path: Path) -> dict[str, Any]:
     return _load(*_read_only_line(path))
 
 
+def count_malformed(raw: bytes, form: str) -> int | None:
+    """How many answers of one JSONL line are not of the `form`, a regular expression; None where the line tells no texts."""
+    try:
+        texts = _load(raw, "window").get("generated_texts")
+    except EvidenceError:
+        return None
+    if not isinstance(texts, list) or not texts:
+        return None
+    return sum(re.fullmatch(form, str(text)) is None for text in texts)
+
+
 def _read_only_line(path: Path) -> tuple[bytes, str]:
     lines = _split(read_bytes(path))
     if len(lines) != 1:

@@ -13,6 +13,7 @@ CACHE_HIT_RATE = "cache_hit_rate"
 KERNELS_COMPILED, GRAPHS_CAPTURED, REQUESTS_RETRACTED = "kernels_compiled", "graphs_captured", "requests_retracted"
 KV_CAPACITY, ACCEPT_LENGTH = "kv_capacity_tokens", "accept_length"
 DECODE_GRAPH_SHARE, PREFILL_GRAPH_SHARE = "decode_graph_share", "prefill_graph_share"
+ANSWERS_MALFORMED = "answers_malformed"
 
 SMALLER_POOL = 0.01
 """The share by which a pool of tokens may shrink without being a loss, as measured and as estimated without a GPU."""
@@ -75,6 +76,9 @@ READINGS: dict[str, ReadingKind] = {
     PREFILL_GRAPH_SHARE: ReadingKind(unit="1", meaning="prefill steps that replayed a CUDA graph, as a share of all of them"),
     ACCEPT_LENGTH: ReadingKind(
         unit="tokens", meaning="generated tokens for each verification of a draft; absent without speculative decoding"
+    ),
+    ANSWERS_MALFORMED: ReadingKind(
+        unit="1", meaning="answers that are not of the form that the load asks for; absent where it asks for none"
     ),
     "engine_scrapes": ReadingKind(unit="1", meaning="times that the engine's metrics were read while the window ran"),
     "engine_scrape_max_s": ReadingKind(unit="s", meaning="longest time that reading the engine's metrics took"),

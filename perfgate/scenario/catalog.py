@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ SCENARIO_DIR = Path(__file__).parents[1] / "scenarios"
 PAIRS = "pairs.toml"
 PLAN = "plan.toml"
 MATRIX_DIR = Path(__file__).parents[1] / "matrices"
+_LOAD_ARGS = re.compile(r"(?ms)^\[server\]\nargs = \[\n(?P<lines>.*?)^\]\n+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ def read_part(kind: str, name: str) -> Part:
 def compose(name: str) -> str:
     """The TOML text of the shipped scenario `name`: its file as it stands, or a model's part and a load's under one head.
 
+    A load may bring arguments of the server, a line each; they come behind the model's own, and the last one said counts.
+
     A session keeps this text, so that it can be judged where no perfgate of the same release lies. KeyError for a name that
     does not ship.
     """
@@ -81,7 +85,11 @@ def compose(name: str) -> str:
         "schema = 1",
         *(f"{key} = {json.dumps(text)}" for key, text in head.items()),
     ]
-    return "\n".join([*lines, "", model.text, load.text])
+    brought = _LOAD_ARGS.search(load.text)
+    if brought is None:
+        return "\n".join([*lines, "", model.text, load.text])
+    served = model.text.replace("\n]\n", f"\n{brought['lines']}]\n", 1)
+    return "\n".join([*lines, "", served, _LOAD_ARGS.sub("", load.text)])
 
 
 def load_scenario(name_or_path: str) -> Scenario:

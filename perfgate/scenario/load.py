@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 
 # Strict: in a file that says what to measure, true is no number and "48" no count.
 Positive = Annotated[int, Field(gt=0, strict=True)]
@@ -16,7 +17,9 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 FROM_FILE = ("random", "sharegpt", "custom")
 # Fields that came after baselines had been stored: at their default they stand for what was done before, so they are no
 # difference.
-_LATER = ("dataset_sha256", "args", "warmup_requests")
+_LATER = ("dataset_sha256", "args", "warmup_requests", "keep_cache")
+# What says how a window is read, or where, and not what it sends.
+_NO_WORK = ("timeout_s", "dataset_path", "answer_form")
 # What perfgate says to bench_serving by itself, and the field that says it.
 _OWN_OPTIONS: Mapping[str, str] = {
     "--backend": "backend",
@@ -52,7 +55,8 @@ class Load:
     `request_rate` is requests per second, or inf for a closed loop bounded by `max_concurrency`. Lengths are those of random
     prompts; a data set has its own, and `output_len` may replace the lengths of ShareGPT's answers. `dataset_sha256` is the
     digest of the file at `dataset_path`: the same data anywhere is the same work. `args` are further arguments of the load
-    generator, which sends `warmup_requests` requests before it measures.
+    generator, which sends `warmup_requests` requests before it measures. `keep_cache` leaves the prefix cache as the window
+    before left it. `answer_form` is a regular expression that each answer must match as a whole.
     """
 
     num_prompts: Positive
@@ -68,6 +72,8 @@ class Load:
     seed: Annotated[int, Field(ge=0, strict=True)] = 1
     warmup_requests: Annotated[int, Field(ge=0, strict=True)] = 1
     args: tuple[str, ...] = ()
+    keep_cache: StrictBool = False
+    answer_form: str = ""
     timeout_s: Seconds = 300.0
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -84,6 +90,10 @@ class Load:
             raise ValueError(f"dataset_path: is missing; data set {self.dataset} is read from a file")
         if bool(self.dataset_path) != bool(self.dataset_sha256):
             raise ValueError("dataset_sha256: goes with dataset_path; write there what `sha256sum FILE` prints")
+        try:
+            re.compile(self.answer_form)
+        except re.error as error:
+            raise ValueError(f"answer_form: {self.answer_form!r} is no regular expression ({error})") from None
         for option in (argument.partition("=")[0] for argument in self.args):
             if option in _OWN_OPTIONS:
                 where = f"say it by load.{_OWN_OPTIONS[option]}" if _OWN_OPTIONS[option] else "leave it out"
@@ -100,8 +110,8 @@ class Load:
         return self.dataset.startswith("random")
 
     def identify(self) -> dict[str, Any]:
-        """The facts by which two loads are the same work: neither the time limit nor where the data lies."""
+        """The facts by which two loads are the same work: not the time limit, the data's place, or the answers' form."""
         defaults = {field.name: field.default for field in fields(self) if field.default is not MISSING}
-        facts = {name: value for name, value in asdict(self).items() if name not in ("timeout_s", "dataset_path")}
+        facts = {name: value for name, value in asdict(self).items() if name not in _NO_WORK}
         facts = {name: value for name, value in facts.items() if name not in _LATER or value != defaults[name]}
         return {**facts, "request_rate": str(self.request_rate)}

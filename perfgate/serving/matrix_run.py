@@ -197,6 +197,7 @@ class MatrixDriver:
             self._show_routing(start)
             drive.freeze(start)
             drive.ask(start)
+            drive.refill(start, client)
         for _ in range(self.matrix.windows):
             drive.measure(start, client, Role.MEASURED)
         drive.measure_again(start, client)

@@ -152,6 +152,7 @@ class Driver:
                 prove_warm(self.plan, start)
             self.drive.freeze(start)
             self.drive.ask(start)
+            self.drive.refill(start, self.client)
 
     def _require_injection(self, start: Start) -> None:
         """Raise ServerError where a server was to be slowed and was not: the gate would seem to miss a loss."""

@@ -119,7 +119,8 @@ class StartDriver:
     def warm(self, start: Start, client: Client) -> None:
         """Discard windows until the next one can count: until two in a row agree, the second without other work."""
         rules = self.find_rules(start)
-        for _ in range(start.scenario.warmup.max_discards):
+        # One more is discarded where questions empty a cache that windows keep.
+        for _ in range(start.scenario.warmup.max_discards - start.scenario.load.keep_cache):
             self.measure(start, client, Role.WARMUP)
             if is_warm(start.watched, rules):
                 return
@@ -150,6 +151,11 @@ class StartDriver:
             body, question = ask(start.server, rules)
             asked = Answers(arm=start.arm, block=start.block, start=start.number, question=question)
             store_answers(self.writer.folder, body, asked)
+
+    def refill(self, start: Start, client: Client) -> None:
+        """Fill the cache that the questions emptied, where windows keep it: one more window is discarded."""
+        if start.scenario.load.keep_cache:
+            self.measure(start, client, Role.WARMUP)
 
     def measure_again(self, start: Start, client: Client) -> None:
         """Measure once more what stalled or held other work; all of it is kept and told.

@@ -1,4 +1,4 @@
-"""One window: an empty cache, a load, a watched machine, and what came of it."""
+"""One window: a cache that is emptied or kept, a load, a watched machine, and what came of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from perfgate.core import Arm, Run
 from perfgate.errors import ClientError, EvidenceError, InterruptedRunError
-from perfgate.readers.bench_serving import read_window
+from perfgate.readers.bench_serving import count_malformed, read_window
+from perfgate.results.readings import ANSWERS_MALFORMED
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.load import Load
 from perfgate.scenario.safeguards import Expect, Gsm8k
@@ -73,7 +74,8 @@ class Bench:
     def take(self, server: Server, load: Load, place: Mapping[str, Any]) -> Taken:
         """Drive `server` by `load` once; `place` names the window. Raise ClientError or ServerError when there is no result."""
         known = server.log_bytes
-        server.flush_cache()
+        if not load.keep_cache:
+            server.flush_cache()
         with self.telemetry.watch(server, place) as watch:
             begun_s = self.read_clock()
             try:
@@ -88,6 +90,8 @@ class Bench:
                 raise explain_error(error, server, known) from error
             ended_s = self.read_clock()
         server.raise_if_dead()
+        if load.answer_form and (malformed := count_malformed(raw, load.answer_form)) is not None:
+            watch.readings[ANSWERS_MALFORMED] = float(malformed)
         times = {"begun_s": round(begun_s, 6), "ended_s": round(ended_s, 6)}
         return Taken(raw=raw, facts={**times, "telemetry": watch.readings}, watch=watch)
 

@@ -90,8 +90,8 @@ _ROWS = (
         better=Better.HIGHER,
         allowed_ratio=0.05,
         decimals=2,
-        moves=lambda scenario: not scenario.load.is_random,
-        where="those whose prompts share prefixes: any data set but random ones",
+        moves=lambda scenario: scenario.load.keep_cache or not scenario.load.is_random,
+        where="those whose prompts share prefixes, any data set but random ones, and those with `keep_cache`",
     ),
     Counter(
         name=ACCEPT_LENGTH,

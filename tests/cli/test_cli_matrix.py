@@ -316,13 +316,16 @@ def test_tabulate_cells__a_cell_that_was_not_measured_yet(write, tmp_path):
     assert "PROBLEM slowed x paced: was not measured yet; go on with --resume" in list(remark(cells, 2))
 
 
-def test_matrix__curve_as_a_picture(write, tmp_path):
-    picture = tmp_path / "curve.svg"
+def test_matrix__curve_as_a_picture_and_again_from_what_is_stored(write, tmp_path):
+    first, again = tmp_path / "curve.svg", tmp_path / "again.svg"
+    command = ["matrix", write(), "--out", str(tmp_path / "out")]
 
-    code = main(["matrix", write(), "--out", str(tmp_path / "out"), "--picture", str(picture)])
+    codes = [main([*command, "--picture", str(first)]), main([*command, "--resume", "--picture", str(again)])]
 
-    assert code == 0
-    assert "plain" in picture.read_text()
+    assert codes == [0, 0]
+    assert "plain" in first.read_text()
+    assert again.read_bytes() == first.read_bytes()
+    assert [event["event"] for event in read_events(tmp_path / "out")].count("server_started") == 4
 
 
 @pytest.mark.parametrize(

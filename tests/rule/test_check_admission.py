@@ -79,6 +79,33 @@ def test_judge__one_window_of_the_candidate_is_wrong(changes, words):
     assert words in _void(change_window(SESSION, CANDIDATE, **changes))
 
 
+FORMED = replace(SCENARIO, load=replace(SCENARIO.load, answer_form="a+"))
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"answers_malformed": 0.0}, None),
+        ({"answers_malformed": 3.0}, "3 of 400 answers do not match load.answer_form: the engine dropped its grammar"),
+        ({}, "nothing tells whether its answers match load.answer_form (answers_malformed is missing)"),
+    ],
+)
+def test_judge__answers_of_another_form(told, words):
+    windows = [replace(window, telemetry={**window.telemetry, "answers_malformed": 0.0}) for window in SESSION.windows]
+    session = replace(SESSION, windows=tuple(windows))
+    verdict = judge(change_window(session, CANDIDATE, telemetry=told), FORMED, None)
+
+    assert verdict.outcome is (Outcome.PASS if words is None else Outcome.INVALID)
+    assert words is None or any(words in reason for reason in verdict.reasons)
+
+
+def test_judge__a_kept_cache_may_serve_random_prompts():
+    kept = replace(SCENARIO, load=replace(SCENARIO.load, keep_cache=True))
+    session = replace(SESSION, workload_hash=kept.workload_hash)
+
+    assert judge(change_window(session, CANDIDATE, telemetry={"cache_hit_rate": 0.5}), kept, None).outcome is Outcome.PASS
+
+
 @pytest.mark.parametrize("value", [nan, inf, 0.0, -5.0])
 @pytest.mark.parametrize("position", range(0, 20, 3))
 def test_judge__a_number_that_is_none_voids_the_session_wherever_it_stands(value, position):

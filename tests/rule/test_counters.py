@@ -124,6 +124,12 @@ def test_count_blocks__what_a_scenario_cannot_move_is_left_out(name, base, candi
     assert find_count(name, base, candidate, scenario) is None
 
 
+def test_list_counters__a_kept_cache_may_be_hit():
+    kept = replace(SCENARIO, load=replace(SCENARIO.load, keep_cache=True))
+
+    assert CACHE_HIT_RATE in {row.name for row in list_counters(kept)} - {row.name for row in list_counters(SCENARIO)}
+
+
 def test_list_counters__graphs_are_none_on_a_cpu():
     scenario = replace(SCENARIO, server=replace(SCENARIO.server, engine="sglang-cpu"))
 

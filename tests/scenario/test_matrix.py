@@ -75,12 +75,31 @@ def test_find_matrix__the_sweep_that_ships():
     matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-sweep")), "sweep")
     widths = [load.max_concurrency for load in matrix.loads.values()]
 
-    assert list_matrices() == ("gpt-oss-20b-backends", "gpt-oss-20b-sweep")
+    assert list_matrices() == ("gpt-oss-20b-backends", "gpt-oss-20b-shape-spread", "gpt-oss-20b-sweep")
     assert widths == [2**power for power in range(8)]
     assert list(matrix.loads) == [f"c{width}" for width in widths]
     # A window shorter than a few turns of all its requests is mostly begin and end.
     assert all(load.num_prompts >= 4 * load.max_concurrency for load in matrix.loads.values())
     assert matrix.model == load_scenario("gpt-oss-20b-mxfp4-closed-c16").model
+
+
+def test_find_matrix__what_is_spread_over_two_gpus_differs_in_that_alone():
+    matrix = parse_matrix(read_matrix_text(find_matrix("gpt-oss-20b-shape-spread")), "spread")
+    one, two = (load_scenario(f"gpt-oss-20b-shape-bf16{spread}-closed-c16") for spread in ("", "-ep2"))
+    experts = two.server.args.index("--ep-size")
+    tensor = (*two.server.args[:experts], *two.server.args[experts + 2 :])
+
+    assert {name: server.args for name, server in matrix.servers.items()} == {
+        "tp1": one.server.args,
+        "tp2": tensor,
+        "ep2": two.server.args,
+    }
+    assert [server.gpus for server in matrix.servers.values()] == [1, 2, 2]
+    assert {server.env == two.server.env for server in list(matrix.servers.values())[1:]} == {True}
+    assert matrix.model == one.model
+    assert [load.max_concurrency for load in matrix.loads.values()] == [1, 8, 32, 128]
+    # Shards draw their own weights.
+    assert not matrix.equivalence.enabled
 
 
 def test_find_matrix__the_founding_matrix_that_ships():
@@ -105,7 +124,7 @@ def test_find_matrix__the_founding_matrix_that_ships():
 def test_find_matrix__names_and_paths():
     assert find_matrix("here.toml") == Path("here.toml")
     assert find_matrix("some/where") == Path("some/where")
-    with pytest.raises(ScenarioError, match="unknown matrix 'sweep': choose from gpt-oss-20b-backends, gpt-oss-20b-sweep"):
+    with pytest.raises(ScenarioError, match="unknown matrix 'sweep': choose from gpt-oss-20b-backends, gpt-oss-20b-shape-"):
         find_matrix("sweep")
 
 

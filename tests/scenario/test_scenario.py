@@ -183,13 +183,14 @@ def test_workload_hash__depends_on_the_work_alone():
         scenario,
         title="Another",
         alpha=0.02,
-        load=replace(scenario.load, timeout_s=1.0),
+        load=replace(scenario.load, timeout_s=1.0, answer_form="[a-z]+"),
         server=replace(scenario.server, ready_timeout_s=1.0, stop_timeout_s=1.0),
         blocks=replace(scenario.blocks, windows=5),
     )
     others = [
         replace(scenario, load=replace(scenario.load, num_prompts=49)),
         replace(scenario, load=replace(scenario.load, request_rate=20.0)),
+        replace(scenario, load=replace(scenario.load, keep_cache=True)),
         replace(scenario, server=replace(scenario.server, args=("--dtype", "float32"))),
         replace(scenario, model=replace(scenario.model, weights="random")),
     ]
@@ -197,7 +198,7 @@ def test_workload_hash__depends_on_the_work_alone():
     hashes = {other.workload_hash for other in others}
 
     assert same.workload_hash == scenario.workload_hash
-    assert len(hashes | {scenario.workload_hash}) == 5
+    assert len(hashes | {scenario.workload_hash}) == 6
 
 
 def test_workload_hash__is_the_same_in_every_release():
@@ -255,6 +256,7 @@ RANDOM = "num_prompts = 4\nmax_concurrency = 1\ninput_len = 8\noutput_len = 8\n"
         (SHAREGPT.format(digest=""), "load.dataset_sha256: goes with dataset_path"),
         (RANDOM + 'dataset_sha256 = "A"', "load.dataset_sha256: "),
         (RANDOM + 'args = ["--seed", "2"]', "load.args: --seed is perfgate's own; say it by load.seed"),
+        (RANDOM + 'answer_form = "["', "load.answer_form: '[' is no regular expression"),
         (RANDOM + 'args = ["--port=1"]', "load.args: --port is perfgate's own; leave it out"),
     ],
 )
@@ -263,6 +265,15 @@ def test_load__what_would_be_ignored_is_refused(text, message):
         parse_load(text)
 
     assert message in str(caught.value)
+
+
+def test_parse_scenario__a_cache_is_kept_where_there_is_one():
+    text = TEXT.replace('"sglang-cpu"', '"vllm-cpu"').replace("max_concurrency = 4", 'max_concurrency = 4\nbackend = "vllm"')
+
+    assert parse(text).server.engine == "vllm-cpu"
+    assert "load.keep_cache: vllm-cpu is served without a prefix cache" in explain(
+        text.replace('backend = "vllm"', 'backend = "vllm"\nkeep_cache = true')
+    )
 
 
 def test_list_scenarios__all_that_ship_can_be_read():
@@ -376,8 +387,12 @@ def test_list_scenarios__those_of_the_cpu_serve_what_cpu_moe_serves(name):
     here, plain = load_scenario(name), load_scenario("cpu-moe")
     pool = here.server.args.index("--max-total-tokens") + 1
 
+    # The tiny model has no chat template of its own.
+    added = ("--chat-template", "chatml") if name == "cpu-moe-chat" else ()
+
     assert here.model == plain.model
-    assert replace(here.server, args=(*here.server.args[:pool], "16384", *here.server.args[pool + 1 :])) == plain.server
+    args = (*here.server.args[:pool], "16384", *here.server.args[pool + 1 :])
+    assert replace(here.server, args=args) == replace(plain.server, args=(*plain.server.args, *added))
     assert here.blocks.calibrate_first
     assert any(explain_not_gating(metric, here, None) is None for metric in here.gates)
 
@@ -385,6 +400,10 @@ def test_list_scenarios__those_of_the_cpu_serve_what_cpu_moe_serves(name):
 SPREAD = {
     "gpt-oss-20b-shape-mxfp4-tp2": ("--tp-size", "2", "--enforce-disable-flashinfer-allreduce-fusion"),
     "gpt-oss-20b-shape-bf16-ep2": ("--tp-size", "2", "--ep-size", "2", "--enforce-disable-flashinfer-allreduce-fusion"),
+    "gpt-oss-20b-shape-bf16-dpa2": (
+        *("--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"),
+        "--enforce-disable-flashinfer-allreduce-fusion",
+    ),
 }
 
 
@@ -398,7 +417,7 @@ def test_list_pairs__differ_in_the_model_alone():
 
     assert set(loads) == alone | shapes.keys() | set(shapes.values())
     for shape, real in shapes.items():
-        assert loads[real] - loads[shape] == {"replay"} & loads[real]
+        assert loads[real] - loads[shape] == {"replay", "chat-json-c16"} & loads[real]
         for load in loads[shape]:
             here, there = load_scenario(f"{shape}-{load}"), load_scenario(f"{real}-{load}")
             model = replace(here.model, path=there.model.path, weights="checkpoint")
@@ -419,6 +438,24 @@ def test_list_pairs__what_takes_two_gpus_differs_in_how_it_is_spread_alone(model
         assert (one.server.gpus, two.server.gpus) == (1, 2)
         server = replace(one.server, args=(*one.server.args, *SPREAD[model]), env=two.server.env, min_gpu_memory_gib=60.0)
         assert replace(one, name=two.name, title=two.title, server=server) == two
+
+
+@pytest.mark.parametrize("name", list_pairs())
+def test_list_pairs__what_a_load_has_in_flight_fits_the_pool(name):
+    scenario, args = load_scenario(name), load_scenario(name).server.args
+    load, pool = scenario.load, int(args[args.index("--max-total-tokens") + 1])
+
+    assert load.max_concurrency * ((load.input_len or 0) + (load.output_len or 0)) <= pool
+    assert not load.keep_cache or load.num_prompts * (load.input_len + load.output_len) * (1 + load.range_ratio) / 2 > pool
+
+
+def test_compose__a_load_brings_arguments_behind_the_models():
+    plain, drafted = (load_scenario(f"gpt-oss-20b-shape-mxfp4-{load}") for load in ("c1", "ngram-c1"))
+    brought = ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", "12", "--max-running-requests", "48")
+
+    assert replace(drafted.server, args=plain.server.args) == plain.server
+    assert drafted.server.args == (*plain.server.args, *brought)
+    assert [table for table in read_scenario_text(drafted.name)[0].splitlines() if table == "[server]"] == ["[server]"]
 
 
 def test_gpus__an_engine_on_the_cpu_takes_none():

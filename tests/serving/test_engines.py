@@ -80,6 +80,27 @@ def test_argv__of_each_engine(tmp_path):
     assert sglang.argv(4000)[3] == "--model-path"
 
 
+@pytest.mark.parametrize(
+    ("engine", "args", "is_told"),
+    [
+        ("sglang", ("--tp-size", "2"), True),
+        ("sglang-cpu", ("--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"), True),
+        ("sglang", ("--tp-size", "2", "--dp-size", "2"), False),
+        ("sglang", (), False),
+        ("vllm", ("--tensor-parallel-size", "2"), False),
+    ],
+)
+def test_argv__the_port_at_which_ranks_meet(tmp_path, engine, args, is_told):
+    launch = replace(build_launch(tmp_path), engine=ENGINES[engine], args=args)
+    told = launch.argv(24_000)
+
+    assert ("--nccl-port" in told) is is_told
+    if is_told:
+        assert told[told.index("--nccl-port") + 1] == "14000"
+    # An option of the scenario stands behind it and counts.
+    assert told[len(told) - len(args) :] == args
+
+
 def test_wait_ready__is_not_taken_in_by_a_health_that_only_lives(tmp_path, reaper):
     with (
         Server(build_launch(tmp_path, ready_timeout_s=1.0, FAKE_VLLM="stuck"), tmp_path / "log", reaper) as server,

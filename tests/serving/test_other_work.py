@@ -129,7 +129,7 @@ def test_count_work__without_caches_only_the_log_tells(tmp_path):
 
 @pytest.mark.parametrize("name", ["sglang:num_retracted_requests_total", "vllm:num_preemptions_total"])
 def test_summarize_engine__requests_that_were_put_back(name):
-    page = parse_metrics(f'{name}{{tp_rank="0"}} 4.0\n{name}{{tp_rank="1"}} 1.0\n', 0.01)
+    page = parse_metrics(f'{name}{{dp_rank="0"}} 4.0\n{name}{{dp_rank="1"}} 1.0\n', 0.01)
     nothing = Scrape(took_s=0.01, gauges={}, counters={})
 
     assert summarize_engine(nothing, [], page)["requests_retracted"] == 5.0

@@ -16,7 +16,7 @@ import pytest
 from perfgate.engines.sglang import SGLANG
 from perfgate.errors import InterruptedRunError, ServerError
 from perfgate.machine.processes import end_session, list_session
-from perfgate.serving.engine.launch import HOST, Launch
+from perfgate.serving.engine.launch import HOST, RANKS_PORT, Launch
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import (
     SECOND_PORT,
@@ -247,10 +247,11 @@ def test_reaper__spares_sessions_that_ended_well(reaper):
     process.wait()
 
 
-def test_find_free_port__leaves_room_for_the_second_port():
+def test_find_free_port__leaves_room_for_the_second_port_and_that_of_the_ranks():
     ports = [find_free_port() for _ in range(20)]
 
     assert all(is_free(port) and port + SECOND_PORT < 65536 for port in ports)
+    assert all(is_free(port - RANKS_PORT) and port - RANKS_PORT > 1024 for port in ports)
 
 
 def test_find_free_port__gives_none_twice(monkeypatch):

@@ -8,11 +8,16 @@ from dataclasses import replace
 import pytest
 
 from perfgate.core import Arm, Outcome, Role
+from perfgate.engines.sglang import SGLANG_CPU
+from perfgate.engines.sglang_releases import explain_refused
+from perfgate.engines.table import ENGINES
 from perfgate.errors import CalibrationError, EngineError, InputError
 from perfgate.gate.gate import GateJob, run_gate
 from perfgate.results.results import load_results
+from perfgate.scenario.catalog import load_scenario
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec, build_injection_environment, parse_environment
+from perfgate.serving.engine.server import Server
 from perfgate.serving.injection.injection_log import MEASURED, PROOF
 from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
@@ -183,6 +188,52 @@ def test_require_engine__not_installed():
 
     with pytest.raises(EngineError, match="not installed there; run `perfgate engine install`"):
         require_engine(scenario, ArmSpec(python="/some/python"), {"pytest": "absent"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "version", "said"),
+    [
+        ((), "0.5.17", None),
+        (("--speculative-algorithm", "NGRAM"), "0.5.23", "speculative decoding: drafts are verified by CUDA kernels alone"),
+        (("--extra-request-body", '{"regex": "a+"}'), "0.5.17", "take a release after 0.5.17, or a GPU"),
+        (("--extra-request-body", '{"response_format": {"type": "json_object"}}'), "0.5.15.post1", "ends the server"),
+        (("--extra-request-body", '{"regex": "a+"}'), "0.5.18", None),
+    ],
+)
+def test_explain_refused__what_a_release_cannot_serve_on_a_cpu(asked, version, said):
+    told = explain_refused(asked, version)
+
+    assert told is said if said is None else said in told
+
+
+def test_require_engine__a_grammar_that_the_cpu_engine_cannot_apply(monkeypatch):
+    monkeypatch.setitem(ENGINES, "sglang-cpu", SGLANG_CPU)
+
+    with pytest.raises(EngineError, match=r"^/some/python: sglang 0\.5\.15 on a CPU, structured output: .* a release after"):
+        require_engine(load_scenario("cpu-moe-chat"), ArmSpec(python="/some/python"), {"sglang": "0.5.15"})
+
+
+def test_measure__a_kept_cache_is_emptied_by_questions_alone_and_filled_again(tmp_path, monkeypatch):
+    moments, flush = [], Server.flush_cache
+    monkeypatch.setattr(Server, "flush_cache", lambda server: (moments.append(server.port), flush(server)))
+    asked = {"max_concurrency = 16": "max_concurrency = 16\nkeep_cache = true"}
+    measure(build_request(tmp_path / "out", **asked), Silent())
+    _, session = load_results(tmp_path / "out")
+    roles = [window.role for window in session.windows if window.start == 1]
+
+    assert list_problems(session) == ()
+    # Each start is asked once, and the first two are asked for their routing, too.
+    assert len(moments) < len(session.windows) / 2
+    assert roles.count(Role.WARMUP) == 3
+
+
+@pytest.mark.parametrize(("form", "malformed"), [("(word ?)+", 0.0), ("[0-9]+", 8.0)])
+def test_measure__counts_the_answers_that_are_not_of_the_form(tmp_path, form, malformed):
+    asked = {"max_concurrency = 16": f"max_concurrency = 16\nanswer_form = '{form}'"}
+    measure(build_request(tmp_path / "out", **asked), Silent())
+    _, session = load_results(tmp_path / "out")
+
+    assert {window.telemetry["answers_malformed"] for window in session.windows} == {malformed}
 
 
 def test_name_folder__second_run_in_a_second(tmp_path):

@@ -275,6 +275,18 @@ def test_parse_metrics__ranks_are_summed_and_shares_are_not():
     assert found.counters == {}
 
 
+def test_parse_metrics__tensor_ranks_tell_of_one_pool_and_data_ranks_of_their_own():
+    """As SGLang 0.5.15.post1 answered with `--tp-size 2` on a CPU; with DP attention each rank has its own `dp_rank`."""
+    pool = 'sglang:max_total_num_tokens{{model_name="m",moe_ep_rank="{ep}",pp_rank="0",tp_rank="{tp}"{more}}} 16384.0\n'
+    tensor = [pool.format(ep=rank, tp=rank, more="") for rank in (0, 1)]
+    data = [pool.format(ep=0, tp=rank, more=f',dp_rank="{rank}"') for rank in (0, 1)]
+    hits = [f'sglang:cached_tokens_total{{cache_source="{source}",tp_rank="0"}} 5.0\n' for source in ("device", "host")]
+
+    assert parse_metrics("".join([*tensor, *hits]), 0.1).gauges == {"capacity": 16384.0}
+    assert parse_metrics("".join(data), 0.1).gauges == {"capacity": 32768.0}
+    assert parse_metrics("".join(hits), 0.1).counters == {"hits": 10.0}
+
+
 # As SGLang 0.5.15.post1 names them.
 COUNTED = """# TYPE sglang:max_total_num_tokens gauge
 sglang:max_total_num_tokens{{model_name="m",tp_rank="0"}} 65536.0

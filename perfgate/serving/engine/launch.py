@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfgate.engines.arguments import read_layout
 from perfgate.engines.engine import Engine
 from perfgate.machine.nvml import list_devices
 
 HOST = "127.0.0.1"
+RANKS_PORT = 10_000
+"""How far below its own port the ranks of a server meet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,9 @@ class Launch:
 
     def argv(self, port: int) -> tuple[str, ...]:
         """The full command line of the service that clients speak to."""
-        fixed = (self.engine.model_option, str(self.model), "--host", HOST, "--port", str(port))
+        fixed: tuple[str, ...] = (self.engine.model_option, str(self.model), "--host", HOST, "--port", str(port))
+        if self.engine.ranks_option and read_layout(self.args).is_one_group:
+            fixed += (self.engine.ranks_option, str(max(0, port - RANKS_PORT)))
         return (self.python, "-m", self.engine.module, *fixed, *self.engine.args, *self.args)
 
     @property

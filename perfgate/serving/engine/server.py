@@ -22,7 +22,7 @@ import httpx
 from perfgate.errors import ServerError
 from perfgate.serving.engine.conversation import open_http
 from perfgate.serving.engine.inheritance import inherit
-from perfgate.serving.engine.launch import HOST, Launch, Service
+from perfgate.serving.engine.launch import HOST, RANKS_PORT, Launch, Service
 from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.experts.expert_recorder import VARIABLE as EXPERTS
 
@@ -41,14 +41,15 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the engine leaves its seg
 def find_free_port() -> int:
     """Find a port that is free now: a taken port makes the engine hang, not fail.
 
-    SGLang derives a second port 10,000 above the first and refuses one beyond 65,535, so both must be free, and the range stays
-    below the one from which the kernel serves outgoing connections. Raise ServerError when the range is used up.
+    SGLang derives a second port 10,000 above the first and refuses one beyond 65,535; its ranks meet as far below. All must be
+    free, and the range stays below the one from which the kernel serves outgoing connections. Raise ServerError
+    when the range is used up.
     """
     candidates = random.sample(PORTS, k=200)
     for port in candidates:
-        both = {port, port + SECOND_PORT}
-        if both.isdisjoint(_GIVEN) and all(map(is_free, both)):
-            _GIVEN.update(both)
+        wanted = {port, port + SECOND_PORT, port - RANKS_PORT}
+        if wanted.isdisjoint(_GIVEN) and all(map(is_free, wanted)):
+            _GIVEN.update(wanted)
             return port
     raise ServerError(f"no free port between {PORTS.start} and {PORTS.stop}: something on this machine holds them")
 

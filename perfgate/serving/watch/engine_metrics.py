@@ -27,7 +27,13 @@ from perfgate.results.readings import (
 from perfgate.serving.engine.conversation import open_http
 
 _SHARES = frozenset({"token_usage"})
-"""Gauges that are shares: of several ranks the largest counts, of other gauges the sum."""
+"""Gauges that are shares: of several data ranks the largest counts, of other gauges the sum."""
+
+_EQUAL_RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
+"""Labels of ranks that hold parts of one model and tell the same: SGLang's tensor ranks all give the size of the one pool."""
+
+_Told = dict[str, dict[frozenset[tuple[str, str]], float]]
+"""Values by the name of a metric and the labels of who told it."""
 
 _RATIOS = (
     (CACHE_HIT_RATE, "hits", "prompts"),
@@ -81,13 +87,15 @@ def scrape(url: str, timeout_s: float = 5.0) -> Scrape | None:
 
 def parse_metrics(text: str, took_s: float) -> Scrape | None:
     """Pick what we know from a Prometheus text; None when it is no such text."""
-    found: dict[str, list[float]] = {}
+    found: _Told = {}
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                name = sample.name.rpartition(":")[2]
+                name, value = sample.name.rpartition(":")[2], float(sample.value)
+                teller = frozenset((label, given) for label, given in sample.labels.items() if label not in _EQUAL_RANKS)
                 for key in (name, f"{name}[{sample.labels.get('mode', '')}]"):
-                    found.setdefault(key, []).append(float(sample.value))
+                    told = found.setdefault(key, {})
+                    told[teller] = max(value, told.get(teller, value))
     except (ValueError, KeyError, IndexError, OverflowError):
         return None
     engines = ENGINES.values()
@@ -100,8 +108,8 @@ def parse_metrics(text: str, took_s: float) -> Scrape | None:
     )
 
 
-def _first(found: Mapping[str, list[float]], names: Iterable[str]) -> list[float]:
-    return next((found[name] for name in names if name in found), [])
+def _first(found: _Told, names: Iterable[str]) -> list[float]:
+    return next((list(found[name].values()) for name in names if name in found), [])
 
 
 def read_batches(log: Path, known: int, pattern: str | None) -> list[Mapping[str, float]]:

@@ -13,7 +13,15 @@ from statistics import median
 from perfgate.core import Arm, Role, Window
 from perfgate.evidence import Session
 from perfgate.metrics import METRICS
-from perfgate.results.readings import CACHE_HIT_RATE, FOREIGN_CPU, FOREIGN_PROCESSES, SM_CLOCK_MHZ, STOLEN_CPU, THROTTLED_SHARE
+from perfgate.results.readings import (
+    ANSWERS_MALFORMED,
+    CACHE_HIT_RATE,
+    FOREIGN_CPU,
+    FOREIGN_PROCESSES,
+    SM_CLOCK_MHZ,
+    STOLEN_CPU,
+    THROTTLED_SHARE,
+)
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
@@ -163,11 +171,23 @@ def _tell_metrics(first: Window, other: Window) -> str:
 def _check_requests(window: Window, limits: AdmissionLimits) -> Iterator[str]:
     run = window.run
     yield from run.problems
+    yield from _check_form(window, limits.scenario.load)
     wanted = limits.scenario.load.num_prompts
     if run.requested not in (None, wanted):
         yield f"was asked for {run.requested} requests, the scenario for {wanted}; measure again with this scenario"
     if run.completed != wanted:
         yield f"{run.completed} of {wanted} requests completed; read the server's log, then measure again"
+
+
+def _check_form(window: Window, load: Load) -> Iterator[str]:
+    """A grammar that is not followed costs nothing, and looks like a gain."""
+    if not load.answer_form:
+        return
+    malformed = window.telemetry.get(ANSWERS_MALFORMED)
+    if malformed is None:
+        yield f"nothing tells whether its answers match load.answer_form ({ANSWERS_MALFORMED} is missing); measure again"
+    elif malformed:
+        yield f"{malformed:g} of {load.num_prompts} answers do not match load.answer_form: the engine dropped its grammar"
 
 
 def _check_values(window: Window, limits: AdmissionLimits) -> Iterator[str]:
@@ -207,7 +227,7 @@ def check_telemetry(telemetry: Mapping[str, float], lasted_s: float, load: Load)
     if is_readable and (share := _sum_lost_cpu(telemetry) or 0.0) > MAX_LOST_CPU_SHARE:
         yield f"others took {format_percent(share, 0)} of the machine's CPU time; quieten the machine, then measure again"
     rate = telemetry.get(CACHE_HIT_RATE, 0)
-    if load.is_random and rate > MAX_RANDOM_HIT_RATE + 1 / load.num_prompts:
+    if load.is_random and not load.keep_cache and rate > MAX_RANDOM_HIT_RATE + 1 / load.num_prompts:
         yield f"{format_percent(rate, 0)} of random prompts came from the prefix cache, which is emptied before; find out why"
 
 
