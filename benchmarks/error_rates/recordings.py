@@ -92,7 +92,8 @@ class Recording:
     @property
     def is_direct(self) -> bool:
         """Whether every step got longer by what was spent: not so for rare steps, nor where the GPU may hide a waiting host."""
-        return self.injection is None or (self.injection.kind not in {"host", "tail", PREFILL} and self.injection.period == 1)
+        one = self.injection
+        return one is None or (one.is_of_steps and one.kind not in {"host", "tail", PREFILL} and one.period == 1)
 
     @property
     def is_known(self) -> bool:
@@ -257,6 +258,8 @@ def find_effect(
         return None, ""
     if entry.effect is not None:
         return entry.effect, entry.effect_from
+    if injection is not None and not injection.is_of_steps:
+        return 0.0, "requests wait, and no step is longer"
     step_ms = find_step_ms(session)
     if spent_us is not None and step_ms is not None:
         return spent_us / (1000 * step_ms), "its servers' logs"

@@ -8,6 +8,7 @@ before the culprit, the broken one from it on. Install nothing: bisect installs 
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.museum.exhibits import Placed, load_exhibit
+from benchmarks.museum.exhibits import Placed, find_own_scenario, load_exhibit
 from benchmarks.museum.hooks import Variant
 from benchmarks.museum.patches import PATCHES, VARIABLE
 from benchmarks.museum.run import ROOT
@@ -49,8 +50,21 @@ class FaultyHistory:
 
     def write_command(self, placed: Placed) -> str:
         """The search, to be pasted. The patches of this checkout are found by PYTHONPATH."""
-        words = f"bisect {self.good} {self.bad} --scenario {placed.exhibit.scenario} --repo {self.repository}"
-        return f"PYTHONPATH={ROOT} perfgate {words} --budget 60 --out {self.repository}-search"
+        words = self.list_words(placed, 60.0, Path(f"{self.repository}-search"))
+        return f"PYTHONPATH={ROOT} perfgate {shlex.join(words)}"
+
+    def list_words(self, placed: Placed, budget_minutes: float, out: Path) -> list[str]:
+        """The search's command line behind `perfgate`; all commits are served with what the exhibit's base is served with."""
+        base, own = placed.exhibit.reenactment.base, find_own_scenario(placed.exhibit.scenario)
+        return [
+            "bisect", self.good, self.bad,
+            "--scenario", str(own) if own.is_file() else placed.exhibit.scenario,
+            "--repo", str(self.repository),
+            *(f"--both-arg={argument}" for argument in base.args),
+            *(f"--both-env={name}={value}" for name, value in base.env.items()),
+            "--budget", f"{budget_minutes:g}",
+            "--out", str(out),
+        ]  # fmt: skip
 
 
 def write_history(placed: Placed, folder: Path, commits: int, culprit: int) -> FaultyHistory:
@@ -65,6 +79,12 @@ def write_history(placed: Placed, folder: Path, commits: int, culprit: int) -> F
     _git(folder, "init", "--quiet", "--initial-branch=main")
     (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     hashes = [_commit(folder, placed.name, number, culprit) for number in range(commits)]
+    return FaultyHistory(repository=folder, good=hashes[0], bad=hashes[-1], culprit=hashes[culprit])
+
+
+def find_history(folder: Path, culprit: int) -> FaultyHistory:
+    """The repository that was made in `folder` before. Raise InputError where it is none."""
+    hashes = _git(folder, "rev-list", "--reverse", "main").split()
     return FaultyHistory(repository=folder, good=hashes[0], bad=hashes[-1], culprit=hashes[culprit])
 
 

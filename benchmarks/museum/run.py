@@ -54,8 +54,12 @@ def execute(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def find_prediction(placed: Placed) -> str:
     """The commit that holds the exhibit as it stands. Raise InputError where none does: a prediction comes before its run."""
-    path = placed.folder / "exhibit.toml"
-    git = ["git", "-C", str(placed.folder)]
+    return find_committed(placed.folder / "exhibit.toml")
+
+
+def find_committed(path: Path) -> str:
+    """The commit that holds a file as it stands. Raise InputError where none does."""
+    git = ["git", "-C", str(path.parent)]
     changed = subprocess.run([*git, "status", "--porcelain", "--", str(path)], capture_output=True, text=True, check=False)
     found = subprocess.run([*git, "log", "-1", "--format=%H", "--", str(path)], capture_output=True, text=True, check=False)
     if changed.returncode or changed.stdout.strip() or not found.stdout.strip():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from perfgate.resolution.values import ResolveAnswer
+from perfgate.results.profiling.host_counts import HostCount, HostPart
 from perfgate.scheduler.rules import PARTS, RULES, UNITS
 from perfgate.scheduler.values import CostComparison, CostDifference, HostWork
 from perfgate.storage.rounding import format_percent
@@ -40,6 +41,16 @@ def _write_difference(one: CostDifference) -> str:
     share = f" ({format_percent(one.more / one.base, is_signed=True)})" if one.base else ""
     reason = f"; accepted: {one.reason}" if one.reason else ""
     return f"{one.kind.value}  {one.key} ({RULES[one.key].means}): {one.base:,.10g} {one.more:+,.10g}{share}{reason}"
+
+
+def list_counts(comparison: CostComparison) -> Iterator[HostCount]:
+    """Instructions of a decode step in each part, but for parts whose counts did not repeat."""
+    parts: tuple[HostPart, ...] = get_args(HostPart)
+    for part in parts:
+        key = f"{part}.decode_step.instructions"
+        if not any(line.startswith(f"{key}:") for line in comparison.unverified):
+            base, candidate = (arm.find_value(key) for arm in (comparison.base, comparison.candidate))
+            yield HostCount(part=part, base=base, candidate=candidate)
 
 
 def write_document(comparison: CostComparison) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from perfgate.results.profiling.host_counts import SAME_RATIO
+
 MARGIN = 0.02
 """The share by which instructions may grow."""
 
@@ -39,7 +41,7 @@ class CostRule:
 
 
 _METERED = {
-    "instructions": CostRule(means="instructions", margin=MARGIN, told_from=MARGIN / 2, scatter=SCATTER),
+    "instructions": CostRule(means="instructions", margin=MARGIN, told_from=SAME_RATIO, scatter=SCATTER),
     "cpu_us": CostRule(means="us of CPU time", is_timed=True),
     "operators": CostRule(means="operators of torch", more=ONCE_IN_TWO),
     "host_reads": CostRule(means="reads and waits that stop for a device", more=ONCE_IN_TWO),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfgate.scenario.schema import parse_scenario
 from tests.fakes import recorded
 from tests.faults.checking import Edit, check
 from tests.faults.fault import Answer, Fault, Kind, Where
@@ -101,6 +102,13 @@ def count(reading: str, base: float, candidate: float, scenario: str = "") -> Ed
         recording.scenario = scenario + recording.scenario
 
     return edit
+
+
+def keep_fewer(recording: Recording) -> None:
+    """A scenario that keeps its prefix cache, of which the candidate's prompts find less."""
+    recording.scenario = recording.scenario.replace("[load]\n", "[load]\nkeep_cache = true\n", 1)
+    recording.session["workload_hash"] = parse_scenario(recording.scenario, "doctored").workload_hash
+    count("cache_hit_rate", 0.30, 0.24)(recording)
 
 
 def leave_behind(request_bytes: int) -> Edit:
@@ -234,6 +242,12 @@ SLOW = (
         "a verified draft yields 2.85 tokens where it yielded 3, and nothing is slower",
         count("accept_length", 3.0, 2.85),
         "Accept length 3.000 tokens a step to 2.850 tokens a step",
+    ),
+    row(
+        "prefix hits 20 % fewer",
+        "of a cache that is kept 24 % of the candidate's prompt tokens come where 30 % came, and nothing is slower",
+        keep_fewer,
+        "Prefix cache hits 30.00 % to 24.00 %",
     ),
     row(
         "requests retracted where it is allowed",

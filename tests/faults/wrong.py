@@ -142,6 +142,13 @@ def serve_from_cache(recording: Recording) -> None:
     recording.slow(longer(0.0), wait_s=-0.015)
 
 
+def drop_grammar(recording: Recording) -> None:
+    """Three answers in each window of the candidate are not of the form that the load asks for."""
+    for entry in recording.index:
+        entry["telemetry"]["answers_malformed"] = 3.0 if entry["arm"] == "candidate" else 0.0
+    recording.scenario = recording.scenario.replace("[load]\n", "[load]\nanswer_form = '[a-z ]+'\n", 1)
+
+
 def row(name: str, made: str, run: Callable[[Path], Answer], words: str) -> Fault:
     return Fault(
         name=name,
@@ -197,5 +204,11 @@ WRONG = (
         "flushing does nothing, 97 % of the prompts cached",
         check(serve_from_cache),
         "of random prompts came from the prefix cache",
+    ),
+    row(
+        "grammar dropped",
+        "three answers of a window are not of the form that was asked for",
+        check(fast(drop_grammar)),
+        "the engine dropped its grammar",
     ),
 )

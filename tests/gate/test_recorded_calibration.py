@@ -182,7 +182,7 @@ def test_calibrate__the_shipped_baseline_is_what_the_raw_data_gives(tmp_path):
 
 def test_calibrate__the_shipped_baseline_of_h100_is_what_the_history_gives(tmp_path):
     folder = find_h100()
-    quiet = [word for number in range(1, 5) for word in ("--from", str(folder / f"mxfp4-mixed-c16-aa-{number}"))]
+    quiet = [word for number in range(1, 8) for word in ("--from", str(folder / f"mxfp4-mixed-c16-aa-{number}"))]
     slowed = [word for name in ("gpu-15", "rare-prefill") for word in ("--injected", str(folder / f"mxfp4-mixed-c16-{name}"))]
 
     assert main(["calibrate", "gpt-oss-20b-shape-mxfp4-mixed-c16", *quiet, *slowed, "--to", str(tmp_path)]) == 0

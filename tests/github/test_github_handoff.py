@@ -7,6 +7,7 @@ import io
 import json
 import stat
 import zipfile
+from dataclasses import asdict
 
 import orjson
 import pytest
@@ -700,6 +701,22 @@ def launch(profiled, changes=None, times=1, code="other"):
     parts = [{**first, "launches": [one] * times, "code": code}, *others]
     told = {"parts": parts, "has_launches": True, "same_code": 3}
     return orjson.dumps({**profiled, "profile": {**profiled["profile"], **told}})
+
+
+HOST = {"part": "scheduler", "base": 9e6, "candidate": 9.1e6}
+
+
+def test_unpack_profile__what_a_step_costs_the_host(tmp_path, profiled):
+    told = orjson.dumps({**profiled, "profile": {**profiled["profile"], "host": [HOST]}})
+    unpack_profile(parse_handoff(told, "test").profile, tmp_path)
+
+    assert [asdict(one) for one in read_attribution(tmp_path).host] == [HOST]
+
+
+@pytest.mark.parametrize("host", [[HOST, HOST], [{**HOST, "part": "see http://x"}], [{**HOST, "base": 0.0}]])
+def test_parse_handoff__counts_of_the_host_that_are_none(profiled, host):
+    with pytest.raises(HandoffError, match="host"):
+        parse_handoff(orjson.dumps({**profiled, "profile": {**profiled["profile"], "host": host}}), "test")
 
 
 def test_unpack_profile__how_kernels_were_launched(tmp_path, profiled):

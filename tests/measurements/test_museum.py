@@ -24,6 +24,7 @@ from benchmarks.museum.patches import PATCHES, describe_proof, parse_wanted
 from benchmarks.museum.results import ExhibitResult, SideResult, read_result
 from benchmarks.museum.rivals import build_evidence, count_alarms
 from benchmarks.museum.run import Museum, build_argv, find_prediction, run_exhibit, write_plug_in
+from benchmarks.museum.searches import Searcher, load_searches, run_search
 from perfgate.cli import program
 from perfgate.core import Outcome
 from perfgate.errors import InputError
@@ -402,6 +403,101 @@ def test_write_history__refuses(tmp_path, name, commits, culprit, said):
     with pytest.raises(InputError, match=said):
         write_history(load_exhibit(name), tmp_path / "history", commits, culprit)
     assert not (tmp_path / "history").exists()
+
+
+def test_load_searches__each_is_of_a_patch_and_gates_what_it_is_searched_by():
+    planned = load_searches()
+
+    assert len(planned) >= 3
+    for name, plan in planned.items():
+        placed = load_exhibit(name)
+        own = find_own_scenario(placed.exhibit.scenario)
+        gates = load_scenario(str(own) if own.is_file() else placed.exhibit.scenario).gates
+        assert name in PATCHES
+        assert 1 <= plan.culprit < plan.commits
+        assert not gates[plan.metric].advisory
+        assert plan.expected.most_minutes <= plan.budget_minutes
+
+
+SEARCH = """
+[searches.eviction-heap]
+commits = 4
+culprit = 2
+metric = "median_itl_ms"
+budget_minutes = 5.0
+expected = { is_found = true, most_minutes = 4.0, why = "it is large" }
+"""
+
+
+class Bisect:
+    """Stands for the search's process: it names the commit at `place` of the history, and leaves a journal."""
+
+    def __init__(self, place, minutes=3.0, code=0):
+        self.calls, self._place, self._minutes, self._code = [], place, minutes, code
+
+    def __call__(self, argv, environment):
+        self.calls.append(argv)
+        # The commits' plug-in imports the patches of this checkout.
+        assert environment["PYTHONPATH"] == str(ROOT)
+        out = Path(argv[argv.index("--out") + 1])
+        out.mkdir(exist_ok=True)
+        (out / "journal.jsonl").write_text("{}\n")
+        repository = argv[argv.index("--repo") + 1]
+        log = subprocess.run(
+            [GIT, "-C", repository, "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True
+        )
+        told = dict.fromkeys(("outcome", "blocks", "measurements", "builds", "metric", "warnings"))
+        return self._code, json.dumps({**told, "culprit": log.stdout.split()[self._place], "minutes": self._minutes})
+
+
+@pytest.fixture
+def planned(home):
+    (home / "searches.toml").write_text(SEARCH)
+    for words in (["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "plan"]):
+        subprocess.run([GIT, "-C", str(home), *words], check=True)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("bisect", "is_right", "as_expected"),
+    [(Bisect(2), True, True), (Bisect(1), False, False), (Bisect(2, minutes=4.5), True, False)],
+)
+def test_run_search__holds_the_answer_against_the_prediction(planned, tmp_path, bisect, is_right, as_expected):
+    searcher = Searcher(home=tmp_path, store=tmp_path / "store", ask=bisect)
+    result = run_search("eviction-heap", searcher, planned)
+
+    assert (result["is_right"], result["as_expected"]) == (is_right, as_expected)
+    assert json.loads((tmp_path / "store" / "eviction-heap" / "result.json").read_text()) == result
+    assert (tmp_path / "store" / "eviction-heap" / "journal.jsonl").read_text() == "{}\n"
+
+
+def test_run_search__command_serves_all_commits_as_the_base_and_goes_on(planned, tmp_path):
+    bisect = Bisect(2)
+    for _ in range(2):
+        run_search("eviction-heap", Searcher(home=tmp_path, store=tmp_path / "store", ask=bisect), planned)
+    first, second = bisect.calls
+
+    assert second == [*first, "--resume"]
+    assert first[1:4] == ["-m", "perfgate", "bisect"]
+    # What is no option of the command ends here.
+    program.get_command(click.Context(program), "bisect").make_context("bisect", second[4:])
+    assert [word for word in first if word.startswith("--both-arg")] == ["--both-arg=--max-total-tokens", "--both-arg=20480"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("host-lek", "", "host-lek: no such search"),
+        ("eviction-heap", "# changed", "is not committed as it stands"),
+        ("eviction-heap", "", "the search ended with 2 and no answer"),
+    ],
+)
+def test_run_search__refuses(planned, tmp_path, name, change, said):
+    (planned / "searches.toml").write_text(SEARCH + change)
+
+    with pytest.raises(InputError, match=said):
+        run_search(name, Searcher(home=tmp_path, store=tmp_path / "store", ask=Bisect(2, code=2)), planned)
+    assert not (tmp_path / "store").exists()
 
 
 # The patches, without an engine.

@@ -169,6 +169,7 @@ def judge_h100(folder, name):
     verdict = load_case(folder / f"mxfp4-mixed-c16-{name}", (SHIPPED_BASELINES,)).verdict
 
     assert {one.metric for one in verdict.judgements if one.gating} == {"output_tok_per_s", "p99_itl_ms", "median_itl_ms"}
+    assert not verdict.uncalibrated
     failed = {one.metric for one in verdict.judgements if one.gating and one.outcome is Outcome.REGRESSION}
     return failed, verdict.outcome.exit_code
 
@@ -177,7 +178,14 @@ def test_shipped_noise__on_h100_p99_itl_fails_alone():
     assert judge_h100(H100, "rare-prefill") == ({"p99_itl_ms"}, 1)
 
 
-@pytest.mark.parametrize(("name", "found"), [("gpu-15", ({"median_itl_ms"}, 1)), ("aa-2", (set(), 0)), ("aa-4", (set(), 0))])
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("request-80000", ({"output_tok_per_s"}, 1)),
+        ("gpu-15", ({"median_itl_ms"}, 1)),
+        *((name, (set(), 0)) for name in ("aa-2", "aa-4", "aa-5", "aa-6")),
+    ],
+)
 def test_shipped_noise__on_h100_fails_what_was_slowed_and_passes_equal_twins(history, name, found):
     assert judge_h100(history, name) == found
 

@@ -21,6 +21,7 @@ from perfgate.report.words.breakdown import (
     find_loss,
 )
 from perfgate.results.profiling.attribution import Attribution, KernelDifference, LaunchDifference, LayerDifference
+from perfgate.results.profiling.host_counts import HostCount
 from tests.fakes.verdicts import median
 
 
@@ -145,6 +146,26 @@ def test_describe_ledger__nothing_on_the_device_changed_where_launches_were_told
     )
     assert describe_ledger(replace(same, has_launches=True, same_code=3)).endswith(
         "registers and shared memory and the machine code of 3 that Triton compiled tell."
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (4_020_000.0, "tell, nor on the host: a decode step takes as many instructions there, within 1 %."),
+        (3_970_000.0, "tell, nor on the host: a decode step takes as many instructions there, within 1 %."),
+        (4_200_000.0, "tell; on the host a decode step takes another number of instructions: tokenizer manager +5.0 %."),
+    ],
+)
+def test_describe_ledger__the_hosts_instructions_where_they_were_counted(candidate, words):
+    host = (
+        HostCount(part="scheduler", base=9e6, candidate=9.01e6),
+        HostCount(part="tokenizer_manager", base=4e6, candidate=candidate),
+    )
+    same = replace(count_calls(make_part("moe")), has_launches=True, host=host)
+
+    assert describe_ledger(same).endswith(
+        f"Nothing on the device changed, as far as names, grids, registers and shared memory {words}"
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer
 from perfgate.scheduler.judge import compare_work
-from perfgate.scheduler.report import write_document, write_lines
+from perfgate.scheduler.report import list_counts, write_document, write_lines
 from perfgate.scheduler.rules import RULES
 from perfgate.scheduler.values import HostWork
 
@@ -37,6 +37,16 @@ def test_compare_work__equal_arms_have_no_difference():
 
     assert (comparison.answer, comparison.differences, comparison.unverified) == (ResolveAnswer.SAME, (), ())
     assert len(list(write_lines(comparison))) == 8  # the arms, six costs, the answer
+
+
+def test_list_counts__of_parts_whose_instructions_repeated():
+    comparison = compare_one(f"{STEP}.instructions", grow(0.03))
+    scattered = replace(comparison, unverified=("detokenizer.decode_step.instructions: two runs of tree differ",))
+
+    assert [(one.part, round(one.change, 6)) for one in list_counts(scattered)] == [
+        ("scheduler", 0.03),
+        ("tokenizer_manager", 0.0),
+    ]
 
 
 @pytest.mark.parametrize(

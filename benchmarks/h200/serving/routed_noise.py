@@ -27,7 +27,7 @@ from perfgate.verdict.series import read_series
 
 ROUTED = Path(__file__).with_name("routed")
 H100 = ROUTED.parents[2] / "h100" / "serving"
-H100_COMMIT = "aac26bf04469fe2414ab8e220104ad0e144abfac"
+H100_COMMIT = "e34eabace8e4ef29cc6cf6a8f417ca329835a668"
 """The commit that holds all sessions of H100s."""
 PAGE, H100_PAGE = ROUTED / "README.md", H100 / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,9 +13,11 @@ from perfgate.cli.output import add_format_option, print_result
 from perfgate.errors import InputError
 from perfgate.resolution.arms import find_source
 from perfgate.resolution.values import EXIT_CODES
+from perfgate.results.profiling.host_counts import store_host
+from perfgate.results.records import read_record
 from perfgate.scheduler.ask import measure_arms
 from perfgate.scheduler.judge import compare_work
-from perfgate.scheduler.report import write_document, write_lines
+from perfgate.scheduler.report import list_counts, write_document, write_lines
 from perfgate.scheduler.rules import RULES
 
 
@@ -23,6 +26,12 @@ from perfgate.scheduler.rules import RULES
 @click.option("--candidate", required=True, metavar="ARM", help="The same, of the change.")
 @click.option("--python", default=sys.executable, help="Python with the CPU engine, for arms that are a release or a tree.")
 @click.option("--accept", "accepted", multiple=True, metavar="KEY: REASON", help="Accept a loss of KEY; repeatable.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="RESULT_DIR",
+    help="Keep the instructions of a step with a session's profiles.",
+)
 @add_format_option
 def command(**options: Any) -> int:
     """Say what two arms cost on the host: instructions, syncs, copies, log lines.
@@ -32,7 +41,11 @@ def command(**options: Any) -> int:
     """
     accepted = parse_accepted(options["accepted"])
     sources = [find_source(options[arm], options["python"], option=f"--{arm}") for arm in ("base", "candidate")]
+    if options["into"] is not None:
+        read_record(options["into"])
     comparison = compare_work(*measure_arms(*sources), accepted)
+    if options["into"] is not None:
+        store_host(options["into"], list_counts(comparison))
     print_result(options["style"], write_document(comparison), *write_lines(comparison))
     return EXIT_CODES[comparison.answer]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from perfgate.evidence import LaunchShape
 from perfgate.github.handoff.handoff import (
     MAX_LAUNCHES,
+    HostEntry,
     KernelEntry,
     LaunchEntry,
     ProfileEntry,
@@ -26,6 +27,7 @@ from perfgate.results.profiling.attribution import (
     rank_layer,
     summarise,
 )
+from perfgate.results.profiling.host_counts import HostCount
 from perfgate.results.profiling.profiles import store_numbers
 
 _NOT_KERNEL = re.compile(r"[^A-Za-z0-9_:.~]")
@@ -57,6 +59,7 @@ def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
         layers=tuple(TracedLayerEntry(**asdict(layer)) for layer in found.layers),
         has_launches=found.has_launches,
         same_code=found.same_code,
+        host=tuple(HostEntry(**asdict(one)) for one in found.host),
     )
 
 
@@ -95,6 +98,7 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
         layers=tuple(sorted((LayerDifference(**asdict(layer)) for layer in entry.layers), key=rank_layer)),
         has_launches=entry.has_launches,
         same_code=entry.same_code,
+        host=tuple(HostCount(**asdict(one)) for one in entry.host),
     )
     store_numbers(folder, found)
 

@@ -18,6 +18,7 @@ from perfgate.results.profiling.attribution import (
     list_relaunched,
     shorten_name,
 )
+from perfgate.results.profiling.host_counts import SAME_RATIO
 from perfgate.storage.rounding import format_percent
 
 SLOWER_SHOWN, FASTER_SHOWN, LEDGER_SHOWN, LAYERS_SHOWN, RELAUNCHED_SHOWN = 8, 4, 8, 3, 4
@@ -91,7 +92,19 @@ def _tell_alike(found: Attribution) -> str:
         return ""
     known = f"the machine code of {found.same_code} that Triton compiled" if found.same_code else ""
     told = " and ".join(filter(None, ("names, grids, registers and shared memory", known)))
-    return f" Nothing on the device changed, as far as {told} tell."
+    return f" Nothing on the device changed, as far as {told} tell{_tell_host(found)}."
+
+
+def _tell_host(found: Attribution) -> str:
+    """Say whether a step costs the host as much, as the end of a sentence; nothing where that was not counted."""
+    if not found.host:
+        return ""
+    moved = [
+        f"{one.part.replace('_', ' ')} {wording.percent(one.change)}" for one in found.host if abs(one.change) > SAME_RATIO
+    ]
+    if moved:
+        return f"; on the host a decode step takes another number of instructions: {', '.join(moved)}"
+    return f", nor on the host: a decode step takes as many instructions there, within {format_percent(SAME_RATIO, 0)}"
 
 
 def describe_launches(found: Attribution) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from perfgate.errors import EvidenceError
 from perfgate.evidence import CodeChange, KernelTime, KernelTrace, LaunchShape, TracedLayer, TraceKind
+from perfgate.results.profiling.host_counts import HostCount
 
 _NOTHING = KernelTime(time_us=0.0, count=0)
 
@@ -71,7 +72,8 @@ class Attribution:
     `base_us` and `candidate_us` are the sums over all kernels, of which a hand-off brings only some as `parts`; so are
     `base_calls` and `candidate_calls`, calls per forward step and rank, which are 0 where an older version summed none up.
     `layers` are the same sums by kind of layer, what differs most first. `has_launches` says that both traces tell grids,
-    `same_code` of how many kernels the machine code is known and the same.
+    `same_code` of how many kernels the machine code is known and the same. `host` is what a step costs outside of them, where
+    that was counted.
     """
 
     kind: TraceKind
@@ -83,6 +85,7 @@ class Attribution:
     layers: tuple[LayerDifference, ...] = ()
     has_launches: bool = False
     same_code: int = 0
+    host: tuple[HostCount, ...] = ()
 
 
 def compare_code(found: Attribution, base: Mapping[str, str], candidate: Mapping[str, str]) -> Attribution:

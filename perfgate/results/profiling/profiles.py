@@ -17,6 +17,7 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import KernelProfile, KernelTrace, OfStart, Seen
 from perfgate.readers.traces import read_traces
 from perfgate.results.profiling.attribution import Attribution, attribute, compare_code
+from perfgate.results.profiling.host_counts import load_host
 from perfgate.scenario.safeguards import Expect
 from perfgate.storage.journal import append_record, read_records, write_atomically
 from perfgate.storage.schema import adapt
@@ -146,7 +147,8 @@ def _read_kernels(profile: Profile) -> KernelProfile:
 def read_attribution(folder: Path) -> Attribution | str | None:
     """Compare the arms as the result folder holds them: None when they were not profiled, a reason when that cannot be read."""
     try:
-        return attribute_profiles(load_profiles(folder)) or _read_numbers(folder)
+        found = attribute_profiles(load_profiles(folder))
+        return _read_numbers(folder) if found is None else replace(found, host=load_host(folder))
     except EvidenceError as error:
         return str(error)
 

@@ -63,6 +63,11 @@ class Injection:
         """Whether the size is a share of every step by itself; else it is known only once it was measured."""
         return self.kind == "step" and self.period == 1
 
+    @property
+    def is_of_steps(self) -> bool:
+        """Whether steps get longer. Where requests wait, none does: what was spent is no share of a step."""
+        return self.kind != REQUEST
+
 
 def parse_injection(text: str) -> Injection:
     """Read `step:0.25`, `tail:4.0`, `host:500`, `host:8000/50` or `gpu:10`. Raise ValueError saying what is accepted."""
