@@ -192,9 +192,7 @@ NEEDS_A_GPU = {
     "--speculative-algorithm": "speculative decoding: drafts are verified by CUDA kernels alone",
     "--enable-hierarchical-cache": "HiCache: memory of the host is registered with CUDA",
     "--enable-dp-attention": "DP attention: the attention backend cannot pad the batches of the ranks to one size",
-    **dict.fromkeys(
-        _EXPERT_RANKS, "expert parallelism: the layer takes -1, another rank's expert, for its own"
-    ),
+    **dict.fromkeys(_EXPERT_RANKS, "expert parallelism: the layer takes -1, another rank's expert, for its own"),
 }
 """What no release serves on a CPU, by the option that asks for it: read in 0.5.16 to 0.5.23, tried with 0.5.15.post1."""
 
