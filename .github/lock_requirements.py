@@ -1,4 +1,4 @@
-"""Write the lists of requirements anew: run with Python 3.11 on x86-64 Linux, read the difference, commit it."""
+"""Write the lists of requirements anew: run by a Python 3.11 on x86-64 Linux that has perfgate; read the difference."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+
+from perfgate.serving.engine.engine_install import PACKAGES
 
 ROOT = Path(__file__).parents[1]
 HEAD = """# What the jobs that may write install: exact files for Python 3.11 on x86-64 Linux, by hash.
@@ -19,6 +21,11 @@ BUILD_HEAD = """# What builds perfgate on a machine, by hash; deploy/install.sh 
 ENGINE_HEAD = """# What a machine that measures installs, by hash: SGLang for GPUs, what perfgate needs and what builds it.
 # Exact files for Python 3.11 on x86-64 Linux.
 # Made by .github/lock_requirements.py from its ENGINE and the dependencies in pyproject.toml.
+"""
+CPU_ENGINE_HEAD = """# The engine without a GPU, by hash: SGLang, what perfgate needs and what builds it.
+# Exact files for Python 3.11 on x86-64 Linux.
+# Without torch, whose file is another one on each index. Install all of it without dependencies.
+# Made by .github/lock_requirements.py from the extra cpu-engine in pyproject.toml and PACKAGES of engine_install.py.
 """
 TEST_HEAD = """# What CI tests and lints with, and what builds perfgate there, by hash; the engine takes these versions.
 # Made by .github/lock_requirements.py from the light core, the test tools and build-system.requires in pyproject.toml.
@@ -41,6 +48,8 @@ def main() -> None:
     write("requirements.txt", HEAD, resolve(core))
     write("requirements-build.txt", BUILD_HEAD, resolve(build))
     write("requirements-engine.txt", ENGINE_HEAD, resolve([ENGINE, *core, *build]))
+    served = {*resolve([*core, *build, *extras["cpu-engine"]]), *resolve(list(PACKAGES), "--no-deps")}
+    write("requirements-cpu-engine.txt", CPU_ENGINE_HEAD, {line for line in served if not line.startswith("torch==")})
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as pins:
         pins.write("\n".join(extras["cpu-engine"]))
         pins.flush()

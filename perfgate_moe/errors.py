@@ -21,6 +21,10 @@ class BuildError(MoeError):
     """A kernel could not be compiled or inspected."""
 
 
+class TimingError(MoeError):
+    """The layers of two arms could not be timed by turns; the message names the arm."""
+
+
 class NotApplicableError(MoeError):
     """An implementation says that it does not cover this problem, and why; neither a pass nor a failure."""
 

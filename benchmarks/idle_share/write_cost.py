@@ -1,9 +1,9 @@
-"""Write docs/evidence/cost.md: what each verdict on the H200 cost, and how much of it was measuring.
+"""Write docs/evidence/cost.md: what each verdict on a GPU cost, and how much of it was measuring.
 
     python -m benchmarks.idle_share.write_cost
 
-Everything is computed from the committed result folders and from `cpu.json`, which `live.py` wrote, as it writes `h200.json`
-on a machine with that GPU:
+Everything is computed from the committed result folders, those of H100s from the history, and from `cpu.json`, which `live.py`
+wrote, as it writes `h200.json` on a machine with that GPU:
 
     python -m benchmarks.idle_share.live --scenario benchmarks/h200/serving/closed-c16.toml --model MODEL --windows 6 \
         --peer-windows 3 --out benchmarks/idle_share/h200.json
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
+from benchmarks.h200.serving.routed_noise import restore_h100
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
 from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
@@ -33,12 +34,13 @@ MINUTE_S = 60.0
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 INTRODUCTION = """# What a verdict costs
 
-Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/routed` and from
+Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/routed`,
+those of H100s in the history ([which](../../benchmarks/h100/serving/README.md)), and from
 {files}.
 
 ## GPU-minutes of a verdict
 
-One H200, held from the first server's start to the last one's end, so that wall time and GPU-minutes are the same. Blocks are
+GPUs are held from the first server's start to the last one's end: GPU-minutes are that wall time, times the GPUs. Blocks are
 those that ended with all windows of both arms. Many of these sessions ran further blocks
 after the look that had decided. The first column of GPU-minutes ends at that look, the second counts the whole session,
 and so do the shares.
@@ -76,6 +78,8 @@ class Cost:
     """
 
     name: str
+    hardware: str
+    gpus: int
     outcome: Outcome
     blocks: int
     decided: int | None
@@ -88,7 +92,7 @@ class Cost:
 def main() -> None:
     """Write the page."""
     gpu = json.loads(GPU_LIVE.read_text()) if GPU_LIVE.exists() else None
-    PAGE.write_text(build_page(read_costs(RESULTS), json.loads(LIVE.read_text()), gpu))
+    PAGE.write_text(build_page([*read_costs(RESULTS), *read_costs(restore_h100())], json.loads(LIVE.read_text()), gpu))
 
 
 def read_costs(parent: Path) -> list[Cost]:
@@ -106,6 +110,8 @@ def read_cost(folder: Path) -> Cost | None:
     decided = None if verdict.outcome in UNDECIDED else verdict.blocks
     return Cost(
         name=folder.name,
+        hardware=next(iter(session.fingerprints.values())).hardware,
+        gpus=session.gpus,
         outcome=verdict.outcome,
         blocks=len(blocks),
         decided=decided,
@@ -124,6 +130,7 @@ def build_page(costs: Sequence[Cost], live: dict[str, Any], gpu: dict[str, Any] 
     extra_s = find_extra(compared)
     head = (
         "session",
+        "GPUs",
         "verdict",
         "blocks",
         "decided after",
@@ -173,13 +180,14 @@ def list_cost(cost: Cost, extra_s: float) -> list[str]:
     shares = [f"{part_s / timing.took_s:.0%}" for part_s in (*known_s, rest_s)]
     return [
         cost.name,
+        f"{cost.gpus} {cost.hardware}",
         cost.outcome.value,
         str(cost.blocks),
         "-" if cost.decided is None else str(cost.decided),
-        "-" if cost.decided_s is None else f"{cost.decided_s / MINUTE_S:.1f}",
-        f"{timing.took_s / MINUTE_S:.1f}",
+        "-" if cost.decided_s is None else f"{cost.gpus * cost.decided_s / MINUTE_S:.1f}",
+        f"{cost.gpus * timing.took_s / MINUTE_S:.1f}",
         *shares,
-        f"{alone_s / MINUTE_S:.1f}",
+        f"{cost.gpus * alone_s / MINUTE_S:.1f}",
     ]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from perfgate.engines.arguments import read_option
 from perfgate.engines.insides import order_version
 
 ENGINE = "sglang"
@@ -185,12 +186,23 @@ def find_limit(capability: str, version: str) -> Limit | None:
 
 _ASKS_FOR_GRAMMAR = ("response_format", '"json_schema"', '"regex"', '"ebnf"')
 
+_EXPERT_RANKS = ("--ep-size", "--ep", "--expert-parallel-size")
 
-def explain_refused(words: Iterable[str], version: str) -> str | None:
+NEEDS_A_GPU = {
+    "--speculative-algorithm": "speculative decoding: drafts are verified by CUDA kernels alone",
+    "--enable-hierarchical-cache": "HiCache: memory of the host is registered with CUDA",
+    "--enable-dp-attention": "DP attention: the attention backend cannot pad the batches of the ranks to one size",
+    **dict.fromkeys(_EXPERT_RANKS, "expert parallelism: the layer takes -1, another rank's expert, for its own"),
+}
+"""What no release serves on a CPU, by the option that asks for it: read in 0.5.16 to 0.5.23, tried with 0.5.15.post1."""
+
+
+def explain_refused(words: Sequence[str], version: str) -> str | None:
     """Why a release on a CPU cannot serve what `words`, arguments of server and load generator, ask for; None where it can."""
+    for option in (word.partition("=")[0] for word in words):
+        if option in NEEDS_A_GPU and not (option in _EXPERT_RANKS and read_option(words, *_EXPERT_RANKS) == "1"):
+            return f"{NEEDS_A_GPU[option]}; take a machine with a GPU"
     asked = " ".join(words)
-    if "--speculative-algorithm" in asked:
-        return "speculative decoding: drafts are verified by CUDA kernels alone; take a machine with a GPU"
     limit = find_limit("structured output", version) if any(word in asked for word in _ASKS_FOR_GRAMMAR) else None
     return None if limit is None else f"{limit.capability}: {limit.why}; take a release after {limit.last}, or a GPU"
 

@@ -25,6 +25,7 @@ from perfgate.github.settings import MatrixJob
 from perfgate.report.comment import render_comment
 from perfgate.report.render import ReportedCase
 from perfgate.results.profiling.profiles import read_attribution
+from perfgate.verdict.layers import judge_times
 
 NOTHING_TO_JUDGE = 3
 """The exit code of a job that left no hand-off that can be judged."""
@@ -173,6 +174,7 @@ def _judge(folder: Path, reproduction: Reproduction, options: JudgingOptions) ->
         link=reproduction.address,
         link_title=reproduction.title,
         attribution=read_attribution(folder),
+        layers=judge_times(case.session.kernels, scenarios_in_pr=case.session.scenarios_in_pr),
         trees=reproduction.trees if words else "",
         fetch=reproduction.fetch,
         span=reproduction.span,

@@ -12,11 +12,12 @@ from math import exp, expm1, log, log1p
 from statistics import fmean, median
 
 from perfgate.core import Judgement, Outcome, Verdict
-from perfgate.evidence import Layer, LayerBlock
+from perfgate.evidence import Layer, LayerBlock, LayerSamples
 from perfgate.stats.looks import LookPlan, Series, SeriesDecision, SeriesFinding, decide
 from perfgate.storage.rounding import DECIMALS, format_percent
 from perfgate.verdict.conclusion import MAX_LOG, Conclusion, add_estimate, explain_loss
 from perfgate.verdict.policy import describe_plan
+from perfgate_moe.proof.values import KernelProof, TimedBlock, TimedLayer
 
 MARGIN_RATIO = 0.02
 """What a layer may lose: twice what one power-capped card moved between two timings of the same kernel."""
@@ -49,6 +50,27 @@ def judge_layers(blocks: Sequence[LayerBlock], *, scenarios_in_pr: int = 1) -> V
     )
     reasons = tuple(_explain(decision, judgements, len(blocks)))
     return _build(blocks, plan, Conclusion(outcome=decision.outcome, judgements=judgements, reasons=reasons, blocks=used))
+
+
+def judge_times(proof: KernelProof | None, *, scenarios_in_pr: int = 1) -> Verdict | None:
+    """Judge what the layers of both arms took before a session; None where they were not timed."""
+    if proof is None or not proof.times:
+        return None
+    blocks = [_as_block(number, found) for number, found in enumerate(proof.times, 1)]
+    return judge_layers(blocks, scenarios_in_pr=scenarios_in_pr)
+
+
+def _as_block(number: int, found: TimedBlock) -> LayerBlock:
+    layers = map(_as_layer, found.layers)
+    facts = dict(zip(SIDES, SIDES, strict=True))
+    return LayerBlock(
+        source=f"block {number}", digest=repr(found), begun="", facts=facts, layers={layer.name: layer for layer in layers}
+    )
+
+
+def _as_layer(found: TimedLayer) -> Layer:
+    samples = LayerSamples(base=found.base, again=found.again, candidate=found.candidate)
+    return Layer(format=1, shape=found.shape, tokens=found.tokens, samples_us=samples)
 
 
 def difference(layer: Layer) -> float:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from time import monotonic
@@ -62,14 +63,21 @@ def find_share(report: CaseReport) -> float:
     return float(max(getattr(report.errors, one.name) / getattr(limits, one.name) for one in fields(report.errors)))
 
 
-def main() -> None:
-    """Answer each request on standard input as it comes; end with the input, or where the device answers nothing more."""
+@contextmanager
+def open_requests() -> Iterator[tuple[IO[str], IO[str]]]:
+    """Standard input and output for requests and answers alone, kept from the code that is asked."""
     # What the implementation prints goes to standard error, or half a line would spoil an answer; and it reads no request.
     questions = os.fdopen(os.dup(sys.stdin.fileno()), encoding="utf-8")
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     with questions, answers, Path(os.devnull).open(encoding="utf-8") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        yield questions, answers
+
+
+def main() -> None:
+    """Answer each request on standard input as it comes; end with the input, or where the device answers nothing more."""
+    with open_requests() as (questions, answers):
         _serve(questions, answers)
 
 

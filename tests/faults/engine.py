@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from perfgate.machine.processes import list_session
 from perfgate.scenario.catalog import read_scenario_text
-from tests.e2e.commands import build_environment
+from tests.e2e.commands import build_environment, find_leftovers
 from tests.e2e.conftest import CHANGES
 from tests.fakes.recorded import ROOT
 from tests.faults.fault import Answer, Fault, Kind, Where
@@ -23,10 +25,16 @@ from tests.faults.gating import Disturb, Gate, at, leave_alone, send, signal_pro
 
 PLUGIN = Path(__file__).with_name("seeded_plugin.py")
 EQUAL_RUNS = 25
+TWO_RANKS = {
+    'name = "cpu-moe"': 'name = "cpu-moe-ranks"',
+    '"--max-running-requests", "16",': '"--max-running-requests", "16", "--tp-size", "2",',
+    'OMP_NUM_THREADS = "1"': 'OMP_NUM_THREADS = "1", SGLANG_CPU_OMP_THREADS_BIND = "0|1"',
+}
+"""Two tensor ranks, each on a core of its own: SGLang's CPU engine refuses more ranks than NUMA nodes without such a list."""
 STATE = Path(os.environ.get("PERFGATE_FAULT_STATE") or Path(tempfile.gettempdir()) / "perfgate-fault-state")
 
 
-def write_scenario(folder: Path, gates: str = "") -> Path:
+def write_scenario(folder: Path, gates: str, changes: Mapping[str, str]) -> Path:
     """cpu-moe with small windows, as the end-to-end tests run it, and a third and fourth block where two do not decide.
 
     With further `gates` it has a name of its own, so that the noise of what they gate is calibrated, too.
@@ -34,7 +42,9 @@ def write_scenario(folder: Path, gates: str = "") -> Path:
     text, _ = read_scenario_text("cpu-moe")
     if gates:
         text = text.replace('name = "cpu-moe"', 'name = "cpu-moe-further"') + gates
-    for before, after in {**CHANGES, "looks = [2, 3, 4, 6]": "looks = [2, 3, 4]"}.items():
+    for before, after in {**CHANGES, "looks = [2, 3, 4, 6]": "looks = [2, 3, 4]", **changes}.items():
+        if before not in text:
+            raise ValueError(f"cpu-moe does not say {before!r}")
         text = text.replace(before, after)
     path = folder / "small.toml"
     path.write_text(text)
@@ -54,9 +64,13 @@ def write_plugin(folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealGate(Gate):
-    """A gate with real servers: the command as its users start it. `gates` are sections that the scenario gets besides."""
+    """A gate with real servers: the command as its users start it. `gates` are sections that the scenario gets besides.
+
+    `rewrites` are texts of the scenario with what stands in their place.
+    """
 
     gates: str = ""
+    rewrites: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 1500.0
 
     @property
@@ -64,7 +78,8 @@ class RealGate(Gate):
         return STATE
 
     def start(self, *more: str) -> subprocess.Popen[str]:
-        command = ("gate", str(write_scenario(self.folder, self.gates)), "--out", str(self.out), "--profile", "never")
+        path = write_scenario(self.folder, self.gates, self.rewrites)
+        command = ("gate", str(path), "--out", str(self.out), "--profile", "never")
         return subprocess.Popen(
             [sys.executable, "-m", "perfgate", *command, *self.options, *more],
             cwd=ROOT,
@@ -76,15 +91,26 @@ class RealGate(Gate):
         )
 
 
-def run_engine(*options: str, fault: str = "", gates: str = "", disturb: Disturb = leave_alone) -> Callable[[Path], Answer]:
-    """Build a fault's run: one gate with real servers, the candidate's broken by `fault` where it is named."""
+def run_engine(*options: str, fault: str = "", disturb: Disturb = leave_alone, **scenario: Any) -> Callable[[Path], Answer]:
+    """Build a fault's run: one gate with real servers, the candidate's broken by `fault` where it is named.
+
+    `scenario` is what RealGate takes of its scenario.
+    """
 
     def run(folder: Path) -> Answer:
         place = write_plugin(folder)
         broken = (f"--candidate-env=SEEDED_FAULT={fault}", f"--candidate-env=PYTHONPATH={place}") if fault else ()
-        return RealGate(folder=folder, options=(*options, *broken), gates=gates).run(disturb=disturb)
+        return RealGate(folder=folder, options=(*options, *broken), **scenario).run(disturb=disturb)
 
     return run
+
+
+def kill_second_rank(gate: Gate, _process: subprocess.Popen[str]) -> None:
+    """SIGKILL the second tensor rank of the younger server, found by its session: a rank hides its environment."""
+    server = max(pid for pid, command in find_leftovers(gate.state) if "launch_server" in command)
+    titles = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in list_session(server)}
+    (rank,) = (pid for pid, title in titles.items() if b"scheduler_TP1" in title)
+    os.kill(rank, signal.SIGKILL)
 
 
 def build_slowed(folder: Path) -> Gate:
@@ -111,6 +137,13 @@ ENGINE = (
         "slower steps in a real server",
         "--candidate-inject step:2.0",
         run_engine("--candidate-inject", "step:2.0"),
+        "is worse",
+    ),
+    row(
+        Kind.SLOW,
+        "slower steps of two tensor ranks",
+        "--tp-size 2, --candidate-inject step:2.0",
+        run_engine("--candidate-inject", "step:2.0", rewrites=TWO_RANKS),
         "is worse",
     ),
     row(
@@ -182,6 +215,13 @@ ENGINE = (
         "SIGKILL to the younger server once 13 lines are written",
         run_engine(disturb=at(13, signal_processes("--port", signal.SIGKILL))),
         "server ended by itself with exit code -9",
+    ),
+    row(
+        Kind.SICK,
+        "one of two tensor ranks killed",
+        "--tp-size 2, SIGKILL to the younger server's second rank once 13 lines are written",
+        run_engine(disturb=at(13, kill_second_rank), rewrites=TWO_RANKS),
+        "server ended by itself with exit code",
     ),
     row(
         Kind.SICK,

@@ -29,6 +29,7 @@ from perfgate.results.profiling.attribution import list_ledger
 from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.results import load_results
 from perfgate.storage.journal import append_line
+from perfgate.verdict.layers import judge_times
 from tests.fakes import fake_answers
 from tests.fakes.folders import write_profiled
 from tests.fakes.recorded import EQUAL, SLOWER, UNDECIDED
@@ -236,9 +237,36 @@ def test_handoff__a_proof_that_was_left_out_shows(tmp_path, capsys, scenario_fil
     assert "kernels   they were not built and examined" in capsys.readouterr().out
 
 
+def timed(**changes):
+    """A proof with one start of each arm, in which the candidate's layer took a tenth longer; `changes` are its layer's."""
+    layer = {"shape": "gpt-oss-20b", "tokens": 16, "base": [100.0] * 10, "again": [100.0] * 10, "candidate": [110.0] * 10}
+    return {"times": [{"layers": [layer | changes]}]}
+
+
+def test_handoff__carries_what_layers_took(tmp_path, scenario_file, document):
+    document["kernels"] = timed()
+
+    assert open_document(tmp_path, document, scenario_file) == 0
+    _, session = load_results(tmp_path / "out" / SCENARIO.name)
+
+    verdict = judge_times(session.kernels)
+    assert [(one.metric, one.change) for one in verdict.judgements] == [("gpt-oss-20b M=16", pytest.approx(0.1))]
+
+
 @pytest.mark.parametrize(
     ("kernels", "field"),
     [
+        (timed(shape="merge this now"), "kernels.times.0.layers.0.shape"),
+        (timed(shape="gpt-oss-20b\n::error::x"), "kernels.times.0.layers.0.shape"),
+        (timed(shape="E=8,k=2,H=64,I=64,dtype=merge"), "kernels.times.0.layers.0.shape"),
+        (timed(tokens=0), "kernels.times.0.layers.0.tokens"),
+        (timed(base=[100.0] * 9), "kernels.times.0.layers.0.base"),
+        (timed(base=[100.0] * 65), "kernels.times.0.layers.0.base"),
+        (timed(base=[100.0] * 11), "kernels.times.0.layers.0: "),
+        (timed(base=[0.0] * 10), "kernels.times.0.layers.0.base.0"),
+        (timed(note="merge this now"), "kernels.times.0.layers.0.note"),
+        ({"times": [{"layers": timed()["times"][0]["layers"] * 2}]}, "kernels.times.0: "),
+        ({"times": timed()["times"] * 9}, "kernels.times"),
         ({"exams": [], "builds": [], "is_sound": True}, "kernels.is_sound"),
         ({"exams": [{"arm": "base", "implementation": "x\u202e", "sound": 1, "worst": 0}]}, "kernels.exams.0.implementation"),
         ({"exams": [{"arm": "base", "implementation": "x", "sound": 1, "worst": 1e400}]}, "kernels.exams.0.worst"),

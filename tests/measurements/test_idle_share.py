@@ -13,6 +13,7 @@ from benchmarks.idle_share.write_cost import (
     read_costs,
 )
 from perfgate.core import Outcome, Role
+from tests.fakes.recorded import find_h100
 from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 LIVE = {
@@ -89,17 +90,26 @@ def test_read_cost__counts_whole_blocks_and_the_minutes_to_the_look():
     # As the folder's events tell: the second block ended 307.8 s after the first server's start.
     assert cost.decided_s == pytest.approx(307.81, abs=0.05)
     assert cost.timing.took_s == pytest.approx(561.5, abs=0.1)
-    assert list_cost(cost, 0.0)[1:6] == ["PASS", "4", "2", "5.1", "9.4"]
+    assert list_cost(cost, 0.0)[1:7] == ["1 nvidia-h200-141gb", "PASS", "4", "2", "5.1", "9.4"]
 
 
 def test_read_cost__of_what_was_never_decided():
     cost = read_cost(RESULTS / "mxfp4-mixed-c16-graphs-aa-5")
 
     assert (cost.outcome, cost.blocks, cost.decided, cost.decided_s) == (Outcome.INCONCLUSIVE, 1, None, None)
-    assert list_cost(cost, 0.0)[3:5] == ["-", "-"]
+    assert list_cost(cost, 0.0)[4:6] == ["-", "-"]
+
+
+def test_read_cost__both_gpus_are_paid_for():
+    cost = read_cost(find_h100() / "mxfp4-tp2-closed-c16-aa-1")
+
+    assert list_cost(cost, 0.0)[1] == "2 nvidia-h100-80gb-hbm3"
+    # Wall time of both.
+    assert float(list_cost(cost, 0.0)[6]) == pytest.approx(2 * cost.timing.took_s / 60, abs=0.06)
 
 
 def test_write_cost__the_page_is_what_the_folders_give(monkeypatch, tmp_path):
+    find_h100()
     monkeypatch.setattr("benchmarks.idle_share.write_cost.PAGE", tmp_path / "cost.md")
     main()
 

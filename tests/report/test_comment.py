@@ -28,6 +28,7 @@ from tests.fakes.verdicts import (
     BASE,
     CASES,
     HEAD,
+    KERNELS,
     LINK,
     build_case,
     judge,
@@ -438,3 +439,23 @@ def test_render_comment__hostile_names_stay_text():
         prose = re.sub(r"`[^`\n]*`", "", render_comment([named, two], room))
         assert markdown(name) in prose
         assert "</details> @team" not in prose
+
+
+def test_comment__shows_the_times_of_layers_by_tokens_in_its_fold():
+    """Each number of tokens has a row with both arms' times, the change and its bounds."""
+    case = make_case("pass", layers=make_layers(0.03, 0.0))
+
+    body = render_case(case)
+
+    rows = [line for line in body.splitlines() if " M=" in line and line.startswith("| ")]
+    assert len(rows) == 2
+    assert all(line.count("%") >= 3 for line in rows)
+    assert case.verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_comment__says_where_layers_of_a_pull_request_were_not_timed(is_handed_over):
+    case = make_case("pass", kernels=KERNELS)
+    case = replace(case, session=replace(case.session, is_handed_over=is_handed_over))
+
+    assert ("Times of the MoE layer: not measured." in render_case(case)) is is_handed_over

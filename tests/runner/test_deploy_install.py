@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from perfgate.serving.engine.engine_install import PACKAGES
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "deploy" / "install.sh"
 COMMIT, DIGEST = "a" * 40, "b" * 64
-LISTS = ["requirements.txt", "requirements-build.txt", "requirements-engine.txt", "requirements-test.txt"]
+LISTS = [f"requirements{kind}.txt" for kind in ("", "-build", "-cpu-engine", "-engine", "-test")]
 
 
 def install(*words, **variables):
@@ -58,6 +60,19 @@ def test_install__of_the_engine_is_one_list_that_has_all():
 
     assert wanted - names == set()
     assert f"\n{engine} --hash=sha256:" in listed
+
+
+def test_install__of_the_engine_without_a_gpu_is_one_list_and_torch():
+    """It is installed without dependencies, so it has each package that the extra, SGLang and perfgate itself name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / ".github" / "requirements-cpu-engine.txt").read_text(encoding="utf-8")
+    listed = {line.partition(" ")[0].replace("_", "-") for line in text.splitlines()}
+    pins = {pin.lower() for pin in (*project["optional-dependencies"]["cpu-engine"], *PACKAGES)}
+    [torch] = [pin for pin in pins if pin.startswith("torch==")]
+
+    assert pins - listed == {torch}
+    assert {re.split("[<>=]", spec)[0] for spec in project["dependencies"]} <= {pin.partition("==")[0] for pin in listed}
+    assert f"--index-url https://download.pytorch.org/whl/cpu {torch}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_install__shell_is_clean():

@@ -195,6 +195,14 @@ def test_require_engine__not_installed():
     [
         ((), "0.5.17", None),
         (("--speculative-algorithm", "NGRAM"), "0.5.23", "speculative decoding: drafts are verified by CUDA kernels alone"),
+        (
+            ("--enable-hierarchical-cache",),
+            "0.5.15.post1",
+            "HiCache: memory of the host is registered with CUDA; take",
+        ),
+        (("--dp-size=2", "--enable-dp-attention"), "0.5.16", "DP attention: "),
+        (("--tp-size", "2", "--ep-size=2"), "0.5.23", "expert parallelism: "),
+        (("--tp-size", "2", "--ep-size", "1"), "0.5.23", None),
         (("--extra-request-body", '{"regex": "a+"}'), "0.5.17", "take a release after 0.5.17, or a GPU"),
         (("--extra-request-body", '{"response_format": {"type": "json_object"}}'), "0.5.15.post1", "ends the server"),
         (("--extra-request-body", '{"regex": "a+"}'), "0.5.18", None),

@@ -293,7 +293,7 @@ def test_gate__resumes_its_calibration(tmp_path):
     assert refused[0] == 2
     assert "go on with --resume" in refused[2]
     assert code in (0, 3), out + err
-    assert list((tmp_path / "state" / "baselines").glob("*/cpu-moe.json"))
+    assert list((tmp_path / "state" / "baselines").glob("*/cpu-moe.json")), out + err
     assert (ended[0], ended[2].count("\n")) == (2, 1)
     assert "its session has ended" in ended[2]
 

@@ -11,8 +11,11 @@ from perfgate.cli.moe.kernel_builds import require_torch
 from perfgate.cli.moe.kernel_check import PROCESSES
 from perfgate.cli.output import add_format_option, print_result
 from perfgate.cli.sections import SectionCommand, arm_option, folder_option, option_of
+from perfgate.report.layers import summarise_layers
 from perfgate.results.records import save_proof
+from perfgate.verdict.layers import judge_times
 from perfgate.verdict.validity.kernel_proof import check_kernels, describe_proof
+from perfgate_moe.proof.values import MAX_TIMED_BLOCKS
 
 TREE = click.Path(path_type=Path, file_okay=False)
 
@@ -38,6 +41,12 @@ _build_option = option_of("Builds")
     "--processes", type=PROCESSES, metavar="N", help="Share an arm's cases among N. Default: by cores, memory and cases."
 )
 @_case_option("--device", default="cuda", show_default=True, help="Torch device.")
+@_case_option(
+    "--time-blocks",
+    type=click.IntRange(0, MAX_TIMED_BLOCKS),
+    metavar="N",
+    help="Starts of each arm in which layers are timed by turns. Default: 4 on a GPU, else none.",
+)
 @_build_option(
     "--shape", "shapes", multiple=True, metavar="NAME", help="Layer to build for and to ask; repeatable. Default: known ones."
 )
@@ -51,6 +60,9 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     Both are asked the same cases: what the base gets wrong already does not count against the change. Where the sources of
     sgl-kernel differ, both trees' wheels are built and put into their environments first. `perfgate run --kernel-proof FILE`
     takes the proof over into the result folder.
+
+    Where nothing is wrong, both arms' layer is timed by turns at 1, 16, 256 and 4096 tokens: reports show what became
+    slower, and no verdict changes by it.
     """
     require_torch()
     from perfgate.cli.moe.kernel_work import prove_sides  # noqa: PLC0415 - loads torch
@@ -59,7 +71,9 @@ def prove_kernels(*, output: Path, style: str, **options: Any) -> int:
     save_proof(proof, output)
     problems = list(check_kernels(proof))
     content = {"file": output, "kernels": describe_proof(proof), "problems": problems}
-    print_result(style, content, describe_proof(proof))
+    layers = judge_times(proof)
+    times = summarise_layers(layers).sentence if layers else "not measured"
+    print_result(style, content | {"times": times}, f"{describe_proof(proof)}\ntimes of the layer: {times}")
     for problem in problems:
         click.echo(f"perfgate: {problem}", err=True)
     return 1 if problems else 0

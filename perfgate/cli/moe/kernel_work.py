@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from perfgate.errors import InputError
 from perfgate.report.html.kernel_page import KernelCase
 from perfgate.serving.engine.arms import list_caches
+from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.build import checkout as sglang
 from perfgate_moe.build.build import build, parse_arch
 from perfgate_moe.build.checkout import open_checkout
 from perfgate_moe.build.recipes import recipes
+from perfgate_moe.errors import TimingError
 from perfgate_moe.exam.cases import LayerCase, exam_matrix, full_matrix, quick_matrix
 from perfgate_moe.exam.diagnosis import diagnose
 from perfgate_moe.exam.examiner import examine, is_broken
@@ -23,7 +26,8 @@ from perfgate_moe.exam.implementations import Implementation, find
 from perfgate_moe.layer.tables import is_tuned, read_table, shape_key, store, table_path
 from perfgate_moe.proof.proving import ProofRequest, Side, prove
 from perfgate_moe.proof.sharing import BYTES_PER_PROCESS, DeviceMemory, Examinee, SharedExam, count_free_bytes, count_processes
-from perfgate_moe.proof.values import ArmName, KernelProof
+from perfgate_moe.proof.turns import BLOCKS, MAX_SHAPES, SHAPES, TOKENS, TurnsRequest, time_sides
+from perfgate_moe.proof.values import TIMED_SHAPE, ArmName, KernelProof, TimedBlock
 from perfgate_moe.timing.card import describe_device
 from perfgate_moe.timing.shapes import EXAM_SHAPES, SIXTEEN_BIT_SHAPES, find_shape, weight_sets
 from perfgate_moe.timing.survey import survey
@@ -89,8 +93,34 @@ def build_own(archs: Sequence[str], only: str) -> Iterator[Any]:
 
 def prove_sides(options: Mapping[str, Any], tell: Callable[[str], None]) -> KernelProof:
     """Build and examine both arms' kernels as the options of `perfgate kernels prove` say."""
-    request = _build_request(options)
-    return prove(_open_sides(options), request, options["wheels"], tell)
+    request, sides = _build_request(options), _open_sides(options)
+    proof = prove(sides, request, options["wheels"], tell)
+    if any(check_kernels(proof)):
+        return proof
+    return replace(proof, times=_time_layers(sides, request, options, tell))
+
+
+def _time_layers(
+    sides: Sequence[Side], request: ProofRequest, options: Mapping[str, Any], tell: Callable[[str], None]
+) -> tuple[TimedBlock, ...]:
+    """What layers take in both arms by the first implementation; nothing, and a line that says why, where an arm gave no times.
+
+    A layer whose text could not cross to another job is left out.
+    """
+    blocks = options["time_blocks"]
+    if blocks is None:
+        blocks = BLOCKS if request.device.startswith("cuda") else 0
+    shapes = [name for name in dict.fromkeys(options["shapes"] or SHAPES) if re.fullmatch(TIMED_SHAPE, name)][:MAX_SHAPES]
+    if not shapes or not blocks:
+        return ()
+    turns = TurnsRequest(
+        implementation=request.implementations[0], shapes=shapes, device=request.device, tokens=TOKENS, blocks=blocks
+    )
+    try:
+        return time_sides(sides, turns, tell)
+    except TimingError as error:
+        tell(f"the layers are not timed: {error}")
+        return ()
 
 
 def _build_request(options: Mapping[str, Any]) -> ProofRequest:

@@ -1,6 +1,7 @@
 """Both arms of a pull request, built and examined in their own environments: real trees, real processes, real answers."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,13 +17,18 @@ pytest.importorskip("sglang", reason="there is no SGLang to build: run `perfgate
 
 import sglang
 
+from perfgate.cli.moe import kernel_work
 from perfgate.cli.moe.kernels import command
 from perfgate.results.records import load_proof
 from perfgate.verdict.validity.kernel_proof import check_kernels
 from perfgate_moe.build.checkout import Checkout
+from perfgate_moe.errors import TimingError
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.proof import sharing
+from perfgate_moe.proof import sharing, turns
 from perfgate_moe.proof.proving import ProofRequest, Side, bring_wheels, build_side, examine_sides
+from perfgate_moe.proof.turns import ROUNDS, TurnsRequest, time_sides
+from perfgate_moe.proof.values import TIMED_NAMES
+from perfgate_moe.timing.shapes import SHAPES
 
 RIGHT = "from perfgate_moe.layer.reference import staged as layer\n"
 WRONG = """
@@ -202,13 +208,18 @@ def run_prove(tmp_path, head, *more, prepare=lambda _: None):
     return CliRunner().invoke(command, ["prove", *options, *more], standalone_mode=False)
 
 
-def test_prove__a_sound_candidate(tmp_path):
-    done = run_prove(tmp_path, RIGHT, f"--caches={tmp_path}/caches")
+def test_prove__a_sound_candidate(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_work, "TOKENS", (1, 16))
+    done = run_prove(tmp_path, RIGHT, f"--caches={tmp_path}/caches", "--time-blocks=1")
 
     assert (done.return_value, done.exception) == (0, None)
     assert "peer:layer right in 3 of 3 cases" in done.stdout
     assert list(check_kernels(load_proof(tmp_path / "proof.json"))) == []
     assert {path.name for path in (tmp_path / "caches").iterdir()} == {"base", "candidate"}
+    (block,) = load_proof(tmp_path / "proof.json").times
+    assert [(one.shape, one.tokens) for one in block.layers] == [(SMALL, 1), (SMALL, 16)]
+    # One block decides nothing; on a busy machine the base against itself refuses it.
+    assert re.search(r"^times of the layer: (INCONCLUSIVE|INVALID): 2 layers", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -228,8 +239,64 @@ def test_prove__options_that_mean_nothing(tmp_path, option, words):
 
 
 def test_prove__a_candidate_that_became_wrong(tmp_path):
-    done = run_prove(tmp_path, WRONG, "--format=json")
+    done = run_prove(tmp_path, WRONG, "--format=json", "--time-blocks=1")
 
     assert done.return_value == 1
+    assert load_proof(tmp_path / "proof.json").times == ()
     assert "is wrong in 1 of 3 cases" in json.loads(done.stdout)["problems"][0]
     assert list(check_kernels(load_proof(tmp_path / "proof.json"))) == json.loads(done.stdout)["problems"]
+
+
+SLOW = """
+import time
+from perfgate_moe.layer.reference import staged
+
+def layer(problem):
+    time.sleep(0.02)
+    return staged(problem)
+"""
+
+
+def time_both(tmp_path, base, candidate):
+    """One block of both layers at two numbers of tokens, on the CPU."""
+    sides = [make_side(tmp_path / arm, layer, arm) for arm, layer in (("base", base), ("candidate", candidate))]
+    request = TurnsRequest(implementation="peer:layer", shapes=[SMALL], device="cpu", tokens=(1, 8), blocks=1)
+    (block,) = time_sides(sides, request, quiet)
+    return block.layers
+
+
+def test_time_sides__a_slower_candidate(tmp_path):
+    layers = time_both(tmp_path, RIGHT, SLOW)
+
+    assert [(one.shape, one.tokens) for one in layers] == [(SMALL, 1), (SMALL, 8)]
+    assert all(len(side) == ROUNDS for one in layers for side in (one.base, one.again, one.candidate))
+    # A sample lasts at least as long as the candidate sleeps, whatever else the machine does.
+    assert all(us >= 20_000 for one in layers for us in one.candidate)
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        ("import os\nos._exit(3)\n", "candidate: its process ended"),
+        ("raise ImportError('no layer in here')\n", "no layer in here"),
+        ('print(\'{"ready": true}\\n{"us": "fast"}\')\n' + RIGHT, ""),
+    ],
+)
+def test_time_sides__an_arm_without_times_leaves_none(tmp_path, layer, words):
+    """What a layer prints reaches no answer, so the third one is timed as any other."""
+    if not words:
+        assert time_both(tmp_path, RIGHT, layer)
+        return
+    with pytest.raises(TimingError, match=words):
+        time_both(tmp_path, RIGHT, layer)
+
+
+def test_time_sides__an_arm_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "PAIR_TIMEOUT_S", 5.0)
+
+    with pytest.raises(TimingError, match="or took more than 5 s"):
+        time_both(tmp_path, RIGHT, "import time\ntime.sleep(600)\n")
+
+
+def test_timed_names__are_layers_that_have_no_format_of_four_bits():
+    assert set(TIMED_NAMES) == {name for name, shape in SHAPES.items() if shape.quant != "mxfp4"}
