@@ -15,7 +15,7 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.verdict.validity.gsm8k import check_gsm8k, describe_gsm8k, measure_chance
-from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 RULES = Gsm8k()
 
@@ -43,7 +43,7 @@ def name_questions(path, **more):
 def run(tmp_path, candidate=None, *, count=30, **more):
     """Measure two blocks and judge them."""
     said = name_questions(write_questions(tmp_path / "questions.jsonl", count), **more)
-    measure(build_request(tmp_path / "out", candidate=candidate, **said), Silent())
+    measure(build_request(tmp_path / "out", candidate=candidate, **said), KeptProgress())
     scenario, session = load_results(tmp_path / "out")
     return session, judge(session, scenario, None)
 
@@ -99,7 +99,7 @@ def test_measure__evaluation_that_fails(tmp_path):
     """A question without an answer is none of GSM8K's."""
     path = tmp_path / "questions.jsonl"
     path.write_text('{"question": "why?"}\n' * 9)
-    measure(build_request(tmp_path / "out", **name_questions(path)), Silent())
+    measure(build_request(tmp_path / "out", **name_questions(path)), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert "GSM8K: SGLang's evaluation failed; its last words are in" in list_problems(session)[0]
@@ -108,7 +108,7 @@ def test_measure__evaluation_that_fails(tmp_path):
 
 def test_measure__calibration_asks_nothing(tmp_path):
     said = name_questions(write_questions(tmp_path / "questions.jsonl", 30))
-    measure(build_request(tmp_path / "out", fields={"purpose": "calibration"}, **said), Silent())
+    measure(build_request(tmp_path / "out", fields={"purpose": "calibration"}, **said), KeptProgress())
 
     assert read_record(tmp_path / "out").checks == ("equivalence", "expert_use")
     assert '"gsm8k"' not in (tmp_path / "out" / "events.jsonl").read_text()
@@ -120,7 +120,7 @@ def test_measure__another_file_than_the_scenario_names(tmp_path):
     path.write_text("{}")
 
     with pytest.raises(InputError, match=r"equivalence\.gsm8k\.path .*: its SHA-256 is"):
-        measure(build_request(tmp_path / "out", **said), Silent())
+        measure(build_request(tmp_path / "out", **said), KeptProgress())
 
     assert not (tmp_path / "out").exists()
 

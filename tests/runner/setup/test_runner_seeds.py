@@ -179,9 +179,9 @@ def test_attack__a_link_put_into_a_seed(source, cache):
 
 @pytest.mark.parametrize("key", ["..", "../x", "/etc", "a/b", "", "a..b", ".x", "x" * 200, "a b", "x."])
 def test_attack__a_key_that_is_a_path(source, cache, key):
-    for deed in (lambda: seed(source, cache, key), lambda: verify(cache, key), lambda: lend(cache, key, source)):
+    for call in (lambda: seed(source, cache, key), lambda: verify(cache, key), lambda: lend(cache, key, source)):
         with pytest.raises(RunnerError, match="--key"):
-            deed()
+            call()
 
 
 def test_seed__is_written_once(source, cache):

@@ -9,7 +9,7 @@ from perfgate.errors import InputError
 from perfgate.results.records import ArmRecord, read_record
 from perfgate.serving.engine.inheritance import inherit, read_steering, require_apart
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, use_fake_engine
 
 
 def make_arms(base, candidate):
@@ -42,7 +42,7 @@ def test_measure__keeps_what_servers_inherit(tmp_path, monkeypatch):
     monkeypatch.setenv("SGLANG_X", "1")
     monkeypatch.setenv("SGLANG_API_KEY", "hidden")
     monkeypatch.setenv("PERFGATE_INJECT", "gpu:10")
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     inherited = read_record(tmp_path / "out").inherited
 
     assert inherited["SGLANG_X"] == "1"

@@ -13,7 +13,7 @@ from perfgate.results.server_info import ServerInfo, compare_infos, load_infos
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.startup import count_cached, read_cache, read_phases
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, list_problems, make_launch, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, list_problems, make_launch, use_fake_engine
 
 # As SGLang 0.5.15 writes them; the older form of the last line is that of 0.5.9.
 SGLANG = """[2026-11-21 10:00:00 TP0] Load weight begin. avail mem=138.59 GB
@@ -70,7 +70,7 @@ def test_measure__keeps_what_each_start_took_and_resolved_to(tmp_path, monkeypat
     says = "Load weight end. elapsed=2.50 s, type=Fake"
     candidate = ArmSpec(env={"FAKE_BACKEND": "fa3", "FAKE_SAYS": says})
     alone = {'resident = "both"': 'resident = "one"'}
-    measure(build_request(tmp_path / "out", candidate=candidate, **alone), Silent())
+    measure(build_request(tmp_path / "out", candidate=candidate, **alone), KeptProgress())
     _, session = load_results(tmp_path / "out")
     infos = load_infos(tmp_path / "out")
 
@@ -85,7 +85,7 @@ def test_measure__keeps_what_each_start_took_and_resolved_to(tmp_path, monkeypat
 
 def test_measure__a_server_that_tells_no_settings_is_measured_all_the_same(tmp_path, monkeypatch):
     use_fake_engine(monkeypatch, tmp_path)
-    measure(build_request(tmp_path / "out", candidate=ArmSpec(env={"FAKE_ENGINE": "no_info"})), Silent())
+    measure(build_request(tmp_path / "out", candidate=ArmSpec(env={"FAKE_ENGINE": "no_info"})), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert list_problems(session) == ()
@@ -157,7 +157,7 @@ def test_measure__cold_start_is_told_in_the_report(tmp_path, monkeypatch):
     use_fake_engine(monkeypatch, tmp_path)
     arms = {arm: ArmSpec(caches=tmp_path / "caches" / arm.value) for arm in Arm}
     make_cache(tmp_path / "caches" / "candidate" / "triton", a=b"code")
-    measure(build_request(tmp_path / "out", fields={"arms": arms}), Silent())
+    measure(build_request(tmp_path / "out", fields={"arms": arms}), KeptProgress())
     assert main(["report", str(tmp_path / "out"), "--html", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
 

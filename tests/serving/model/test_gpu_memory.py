@@ -25,7 +25,7 @@ from perfgate.serving.model.gpu_memory import (
     require_memory,
 )
 from tests.fakes.recorded import PROFILED, ROOT, SPINNING, VOID
-from tests.fakes.requests import Silent, build_request, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, use_fake_engine
 
 QWEN3 = {
     "architectures": ["Qwen3MoeForCausalLM"],
@@ -262,6 +262,6 @@ def test_measure__servers_that_do_not_fit_leave_no_session(monkeypatch, tmp_path
     request = build_request(tmp_path / "out")
 
     with pytest.raises(InputError, match=r"^memory: "):
-        measure(request, Silent())
+        measure(request, KeptProgress())
     assert asked == [(request.scenario.name, request.scenario.model.layers, set(Arm))]
     assert not (tmp_path / "out").exists()

@@ -13,7 +13,7 @@ from perfgate.serving.model.location import find_cache, find_snapshot, is_hub_id
 from perfgate.serving.model.model_guard import verify_model
 from perfgate.serving.model.served_model import describe_model, digest_weights, verify_served
 from tests.fakes.hub import QUANTISED_GPT_OSS
-from tests.fakes.requests import Silent
+from tests.fakes.requests import KeptProgress
 
 COMMIT = "6cee5e81ee83917806bbde320786a8fb61efebee"
 
@@ -42,7 +42,7 @@ def find_place(cache):
 
 def test_locate_model__hub_id_is_its_snapshot(cache):
     model = load_scenario("gpt-oss-20b-mxfp4-closed-c16").model
-    folder = locate_model(model, None, Silent())
+    folder = locate_model(model, None, KeptProgress())
     facts = verify_model(folder, model)
 
     assert folder == find_place(cache) / "snapshots" / COMMIT
@@ -54,7 +54,7 @@ def test_locate_model__hub_id_is_its_snapshot(cache):
 @pytest.mark.usefixtures("cache")
 def test_locate_model__another_models_snapshot_is_refused_like_any_folder():
     model = replace(load_scenario("gpt-oss-20b-mxfp4-closed-c16").model, experts=64)
-    folder = locate_model(model, None, Silent())
+    folder = locate_model(model, None, KeptProgress())
 
     with pytest.raises(ModelError, match="experts is 32, the scenario wants 64"):
         verify_model(folder, model)
@@ -62,7 +62,7 @@ def test_locate_model__another_models_snapshot_is_refused_like_any_folder():
 
 @pytest.mark.usefixtures("cache")
 def test_locate_model__given_folder_wins(tmp_path):
-    assert locate_model(load_scenario("gpt-oss-20b-mxfp4-closed-c16").model, tmp_path, Silent()) == tmp_path
+    assert locate_model(load_scenario("gpt-oss-20b-mxfp4-closed-c16").model, tmp_path, KeptProgress()) == tmp_path
 
 
 @pytest.mark.usefixtures("cache")
@@ -71,7 +71,7 @@ def test_locate_model__folder_of_the_same_name_wins(tmp_path, monkeypatch):
     (tmp_path / "openai" / "gpt-oss-20b").mkdir(parents=True)
     model = Model(path="openai/gpt-oss-20b", architecture="GptOssForCausalLM", experts=32, top_k=4, layers=24)
 
-    assert str(locate_model(model, None, Silent())) == "openai/gpt-oss-20b"
+    assert str(locate_model(model, None, KeptProgress())) == "openai/gpt-oss-20b"
 
 
 def test_find_snapshot__is_what_the_hubs_own_package_finds(cache):

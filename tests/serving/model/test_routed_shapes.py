@@ -12,7 +12,7 @@ from perfgate.serving.model.location import locate_model
 from perfgate.serving.model.model_guard import read_config, read_model_facts
 from perfgate.serving.model.routed_recipe import read_recipe
 from perfgate.serving.model.routed_shapes import SHAPES, Choice, write_shape
-from tests.fakes.requests import Silent
+from tests.fakes.requests import KeptProgress
 
 FILES = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"]
 
@@ -96,6 +96,6 @@ def test_locate_model__makes_a_shape_on_first_use(tmp_path, monkeypatch):
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path))
     model = replace(load_scenario("cpu-moe").model, path="generated:deepseek-fp8-shape")
 
-    folder = locate_model(model, None, Silent())
+    folder = locate_model(model, None, KeptProgress())
 
     assert read_model_facts(read_config(folder)).experts == 256

@@ -14,7 +14,7 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.serving.model.served_model import describe_model, digest_weights, verify_served
 from tests.fakes.hub import GPT_OSS
-from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, list_problems, use_fake_engine
 
 EXPECTED = Model(path="openai/gpt-oss-20b", architecture="GptOssForCausalLM", experts=32, top_k=4, layers=24)
 
@@ -119,7 +119,7 @@ def test_digest_weights__names_sizes_and_both_ends_count(tmp_path):
 def test_measure__candidate_that_would_serve_another_model_starts_nothing(tmp_path, monkeypatch):
     use_fake_engine(monkeypatch, tmp_path)
     fewer = ArmSpec(args=("--json-model-override-args", '{"num_experts_per_tok": 1}'))
-    measure(build_request(tmp_path / "out", candidate=fewer), Silent())
+    measure(build_request(tmp_path / "out", candidate=fewer), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     [problem] = list_problems(session)
@@ -131,7 +131,7 @@ def test_measure__candidate_that_would_serve_another_model_starts_nothing(tmp_pa
 
 def test_measure__writes_down_which_model_it_was(tmp_path, monkeypatch):
     use_fake_engine(monkeypatch, tmp_path)
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     record = read_record(tmp_path / "out")
 
     assert record.model["weights"] == "random"

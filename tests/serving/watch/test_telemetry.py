@@ -385,7 +385,7 @@ def test_measure__gpu_lost_between_windows_voids_the_session(library, tmp_path):
     code = """
 import sys
 from dataclasses import replace
-from tests.serving.test_session import Silent, build_request
+from tests.serving.test_session import KeptProgress, build_request
 from perfgate.results.results import load_results
 from perfgate.serving import measure as module
 from perfgate.engines import table as engines
@@ -399,7 +399,7 @@ def lose(self):
     note_ready(self)
     set_gpu(clock_error=15)
 Telemetry.note_ready = lose
-module.measure(build_request(STATE.parent / "out", **{'resident = "both"': 'resident = "one"'}), Silent())
+module.measure(build_request(STATE.parent / "out", **{'resident = "both"': 'resident = "one"'}), KeptProgress())
 _, session = load_results(STATE.parent / "out")
 print(json.dumps([session.problems, [dict(window.telemetry) for window in session.windows]]))
 """
