@@ -48,7 +48,7 @@ def read_co_tenants(path: Path) -> tuple[CoTenant, ...]:
 
 
 def study_co_tenants(co_tenants: Sequence[CoTenant], sessions: Sequence[Path]) -> dict[str, Any]:
-    """Count the void windows beside each co-tenant and of all `sessions`, folders that nobody was put beside.
+    """Count the void windows beside each co-tenant and of all `sessions`, folders without a co-tenant.
 
     A folder that cannot be read is no control. One that is void for another's doing is: that is what is counted.
     """
@@ -59,7 +59,7 @@ def study_co_tenants(co_tenants: Sequence[CoTenant], sessions: Sequence[Path]) -
     return {
         "gpu": [_describe_bursts(one) for one in co_tenants if one.bursts is not None],
         "host": [_describe_load(one) for one in hosts],
-        # Whoever loads the host leaves the GPU alone.
+        # A load on the host leaves the GPU alone.
         "gpu_controls": {"sessions": gpu_controls.sessions, "voided": describe_share(gpu_controls.foreign)},
         "host_controls": {
             "sessions": controls.sessions,
@@ -77,7 +77,7 @@ def describe_share(share: Share) -> dict[str, Any]:
 
 def _describe_bursts(one: CoTenant) -> dict[str, Any]:
     if one.bursts is None:
-        raise InputError(f"{one.folder}: nobody noted when the process lived; give its bursts")
+        raise InputError(f"{one.folder}: the times of the process were not noted; give its bursts")
     found = count_bursts(one.folder, one.bursts)
     return {
         "folder": one.folder.name,

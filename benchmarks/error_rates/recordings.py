@@ -75,7 +75,7 @@ class Recording:
     """One usable folder.
 
     `asked` is the injection as its slowed servers were given it, `spent_us` what their logs tell of it, in microseconds a step
-    over all steps; `effect` is the same as a ratio of a decode step. None where nobody measured it.
+    over all steps; `effect` is the same as a ratio of a decode step. None where it was not measured.
     """
 
     entry: Entry

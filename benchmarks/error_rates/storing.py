@@ -66,7 +66,7 @@ def _design(scenario: Scenario) -> tuple[str, str, int, str]:
 
 
 def name_folder(folder: Path) -> str:
-    """A folder as somebody in the repository's root would type it."""
+    """A folder as it is typed in the repository's root."""
     resolved = folder.resolve()
     return str(resolved.relative_to(ROOT)) if resolved.is_relative_to(ROOT) else str(resolved)
 

@@ -51,7 +51,7 @@ class Tolerance:
 
 # Rounding to nearest costs 2^-9 (bf16) or 2^-12 (fp16) per stored intermediate at worst; three roundings on the way
 # (intermediate, slot, answer) add in quadrature. The limits sit between what the staged reference shows over the matrix and
-# what a kernel that accumulates in its storage type shows: tests/kernels/test_mutants.py holds them from both sides.
+# what a kernel that accumulates in its storage type shows: tests/kernels/exam/test_mutants.py holds them from both sides.
 # An 8-bit code is 1/16 to 1/8 of its value away from the next, s = 0.09 in the mean. A value that a sound layer moves by a
 # share d crosses to the next code with probability d / s, and is then off by s: its mean square is d * s, and the answer's
 # relative error sqrt(d * s), however small d is. Rows of gate and up that are stored in bfloat16 between two kernels, as

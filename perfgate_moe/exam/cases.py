@@ -138,7 +138,7 @@ def quick_matrix() -> tuple[LayerCase, ...]:
 def sixteen_bit_matrix() -> tuple[LayerCase, ...]:
     """What a layer that computes in 16 bits alone must be asked, and sizes beyond those of an index or a tile.
 
-    Each case is there for wrong kernels that no other one finds; `tests/kernels/test_mutants.py` names them.
+    Each case is there for wrong kernels that no other one finds; `tests/kernels/exam/test_mutants.py` names them.
     """
     base: dict[str, str | int | float] = {"E": 8, "k": 4, "H": 64, "I": 96, "M": 33, "dtype": "bfloat16"}
     silu = base | {"activation": "silu", "bias": "off"}

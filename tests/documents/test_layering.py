@@ -37,6 +37,9 @@ KERNEL_RANKS = {name: rank for rank, names in enumerate(KERNEL_LAYERS) for name 
 LIGHT_KERNELS = ("perfgate_moe.engines.switch", "perfgate_moe.errors", "perfgate_moe.proof.values")
 KERNEL_COMMANDS = PACKAGE / "cli" / "moe"
 
+# Modules of one room, and of the package outside of its rooms.
+MAX_MODULES, MAX_LOOSE = 14, 8
+
 # What a verdict rests on, with everything that it imports.
 PURE = (
     "core",
@@ -307,6 +310,13 @@ def test_light_kernel_modules__load_neither_torch_nor_the_gate(module):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
 
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("room", sorted({path.parent for path in list_modules()}), ids=name_module)
+def test_room__has_few_modules(room):
+    modules = [path.name for path in room.glob("*.py") if path.name != "__init__.py"]
+
+    assert len(modules) <= (MAX_LOOSE if room == PACKAGE else MAX_MODULES)
 
 
 def test_class_names__mean_one_thing():

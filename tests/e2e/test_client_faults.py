@@ -22,7 +22,7 @@ from perfgate.serving.engine.server import Server, wait_all_ready
 from perfgate.serving.model.tiny_model import write_tiny_model
 from perfgate.stats.steady import SENTINEL_METRICS, find_stalled
 from perfgate.verdict.validity.pairing import read_run_badness
-from tests.fakes.requests import Silent, build_text, list_problems
+from tests.fakes.requests import KeptProgress, build_text, list_problems
 
 # One group: what a real engine measures meanwhile would be this one's noise.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.xdist_group("engine")]
@@ -131,7 +131,7 @@ def test_run_gate__a_session_whose_server_stalls_once(tmp_path, monkeypatch):
     env = {"STREAM_FAULT": "stall", "STREAM_AT": str(3 * (REQUESTS + 1) + 50), "STREAM_STALL_S": str(STALL_S)}
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: ArmSpec(env=env)}
     job = GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out", profile="never")
-    verdict = run_gate(job, Silent()).verdict
+    verdict = run_gate(job, KeptProgress()).verdict
     _, session = load_results(tmp_path / "out")
     stalled = [window for window in session.windows if window.run.values["max_itl_ms"] >= IS_STALL_MS]
 

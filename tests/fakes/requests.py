@@ -21,7 +21,7 @@ FAKE_PATH = {"PYTHONPATH": f"{FAKES.parents[1]}:{FAKES / 'bench'}"}
 """Where a Python finds the fake engines, and the fake load generator before the real one."""
 
 
-class Silent:
+class KeptProgress:
     """A progress display that remembers."""
 
     def __init__(self):

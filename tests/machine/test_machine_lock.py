@@ -21,7 +21,7 @@ from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.serving.watch.telemetry import find_measured
-from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, list_problems, use_fake_engine
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
@@ -183,10 +183,10 @@ def test_measure__second_session_is_refused_and_measures_nothing(monkeypatch, tm
     use_fake_engine(monkeypatch, tmp_path)
     with another(find_lock_folder()) as other:
         with pytest.raises(RunnerError, match=f"process {other.pid} measures on this machine"):
-            measure(build_request(tmp_path / "out"), Silent())
+            measure(build_request(tmp_path / "out"), KeptProgress())
         assert not (tmp_path / "out" / "session.json").exists()
 
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     _, session = load_results(tmp_path / "out")
     assert list_problems(session) == ()
 
@@ -221,7 +221,7 @@ from pathlib import Path
 os.setgroups([{uid}]), os.setgid({gid}), os.setuid({uid})
 folder, told, files = Path(sys.argv[1]), [], []
 for path in sorted(folder.iterdir()):
-    for name, deed in (
+    for name, call in (
         ("unlink", lambda: path.unlink()),
         ("replace", lambda: (folder / "x").mkdir()),
         ("write", lambda: os.open(path, os.O_WRONLY)),
@@ -231,7 +231,7 @@ for path in sorted(folder.iterdir()):
             if name == "lock alone":
                 files.append(path.open())
                 fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-            deed()
+            call()
             told.append(path.name + " " + name)
         except OSError:
             pass

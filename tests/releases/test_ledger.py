@@ -24,7 +24,7 @@ from perfgate.releases.ledger import (
 )
 from perfgate.releases.suite import Tried
 from tests.fakes.recorded import SLOWER, VOID
-from tests.fakes.requests import Silent
+from tests.fakes.requests import KeptProgress
 
 HARDWARE = "cpu-test-2c"
 SESSION = f"{SESSIONS}/sglang-0.5.22-0.5.23"
@@ -150,7 +150,7 @@ def test_show__writes_the_page(tmp_path):
 
 
 def test_add_release__measures_it_against_the_one_before(measured, tmp_path):
-    found = add_release("0.5.23", tmp_path / "environments", tmp_path / "ledger", Silent())
+    found = add_release("0.5.23", tmp_path / "environments", tmp_path / "ledger", KeptProgress())
 
     [job] = measured
     pythons = [job.arms[arm].python for arm in Arm]
@@ -162,7 +162,7 @@ def test_add_release__measures_it_against_the_one_before(measured, tmp_path):
 @pytest.mark.parametrize(("version", "words"), [("0.5.24", "no such release"), ("0.5.22", "the first release")])
 def test_add_release__that_has_none_before_it(measured, tmp_path, version, words):
     with pytest.raises(InputError, match=words):
-        add_release(version, tmp_path, tmp_path / "ledger", Silent())
+        add_release(version, tmp_path, tmp_path / "ledger", KeptProgress())
     assert measured == []
     assert not (tmp_path / "ledger").exists()
 
@@ -171,7 +171,7 @@ def test_add_release__that_has_none_before_it(measured, tmp_path, version, words
 def test_add_release__that_was_cut_off_goes_on(measured, tmp_path, left, is_gone_on_with):
     (tmp_path / left).mkdir(parents=True)
 
-    add_release("0.5.23", tmp_path, tmp_path / "ledger", Silent())
+    add_release("0.5.23", tmp_path, tmp_path / "ledger", KeptProgress())
 
     assert [job.resume for job in measured] == [is_gone_on_with]
 
@@ -179,7 +179,7 @@ def test_add_release__that_was_cut_off_goes_on(measured, tmp_path, left, is_gone
 def test_add_release__whose_session_ended_is_not_measured_again(measured, tmp_path):
     shutil.copytree(SLOWER, tmp_path / SESSION)
 
-    add_release("0.5.23", tmp_path, tmp_path / "ledger", Silent())
+    add_release("0.5.23", tmp_path, tmp_path / "ledger", KeptProgress())
 
     assert measured == []
     assert len(load_rows(tmp_path / "ledger")) == 1
@@ -189,7 +189,7 @@ def test_add_release__whose_row_is_there(measured, tmp_path):
     store_row(make_row(), tmp_path)
 
     with pytest.raises(InputError, match="is there already; delete it to add the release again"):
-        add_release("0.5.23", tmp_path, tmp_path, Silent())
+        add_release("0.5.23", tmp_path, tmp_path, KeptProgress())
     assert measured == []
 
 

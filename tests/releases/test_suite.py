@@ -17,7 +17,7 @@ from perfgate.releases import suite
 from perfgate.releases.capabilities import CAPABILITIES, Capability
 from perfgate.releases.compatibility import list_unexplained, write_compatibility
 from perfgate.releases.suite import ReleaseRecord, Tried, load_releases, store_release, try_release
-from tests.fakes.requests import Silent
+from tests.fakes.requests import KeptProgress
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "benchmarks" / "engines" / "results"
@@ -47,7 +47,7 @@ def try_rows():
             Capability(name=name, what="", attempt=fail if name.startswith("bad") else pass_, is_vital=name.endswith("!"))
             for name in names
         )
-        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), Silent(), rows))
+        return list(suite._try_all(SimpleNamespace(folder=Path("/tmp/x")), KeptProgress(), rows))
 
     return run
 
@@ -70,7 +70,7 @@ def test_try_release__of_a_python_without_the_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "read_fingerprint", lambda _: SimpleNamespace(facts={"sglang": "absent"}))
 
     with pytest.raises(EngineError, match="has no sglang; `perfgate engine install VERSION DIR`"):
-        try_release(sys.executable, tmp_path / "new", Silent())
+        try_release(sys.executable, tmp_path / "new", KeptProgress())
     assert not (tmp_path / "new").exists()
 
 
@@ -78,7 +78,7 @@ def test_try_release__into_a_folder_that_is_there(tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "read_fingerprint", lambda _: SimpleNamespace(facts={"sglang": "0.5.23"}))
 
     with pytest.raises(InputError, match="is there already"):
-        try_release(sys.executable, tmp_path, Silent())
+        try_release(sys.executable, tmp_path, KeptProgress())
 
 
 def test_store_release__is_read_back(tmp_path):

@@ -11,7 +11,7 @@ from perfgate.machine.processes import measure_memory
 from perfgate.results.footprint import add_footprint, read_starts
 from perfgate.results.results import load_results
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, use_fake_processes
+from tests.fakes.requests import KeptProgress, build_request, use_fake_processes
 
 RUN = Run(
     source="window",
@@ -57,7 +57,7 @@ def test_measure_memory__this_session():
 
 def test_measure__every_window_carries_the_footprint_of_its_server(tmp_path, monkeypatch):
     use_fake_processes(monkeypatch, tmp_path)
-    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), Silent())
+    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert all(window.run.values["ready_s"] > 0 for window in session.windows)

@@ -22,7 +22,7 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.server import Server
 from perfgate.serving.measure import measure, require_engine
 from perfgate.serving.profiling import profile_server
-from tests.fakes.requests import FAKE_PATH, Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import FAKE_PATH, KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 VLLM = {'engine = "sglang-cpu"': 'engine = "vllm"', "num_prompts = 8": 'backend = "vllm"\nnum_prompts = 8'}
 # What the CPU engine is told does not concern the other one.
@@ -64,7 +64,7 @@ def build_launch(tmp_path, ready_timeout_s=120.0, **env):
 
 def run(folder, **env):
     """Measure two blocks whose candidate has another environment, and judge them."""
-    measure(build_request(folder, candidate=ArmSpec(env=env), **VLLM, **PLAIN), Silent())
+    measure(build_request(folder, candidate=ArmSpec(env=env), **VLLM, **PLAIN), KeptProgress())
     scenario, session = load_results(folder)
     return session, judge(session, scenario, None)
 

@@ -23,7 +23,7 @@ from perfgate.serving.measure import measure, name_folder, require_engine
 from perfgate.serving.progress import PlainProgress
 from perfgate.serving.window import order_arms
 from perfgate.storage.journal import read_lines
-from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def fake_engine(monkeypatch, tmp_path):
 
 
 def test_measure__alternates_arms_over_fresh_starts(tmp_path):
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     _, session = load_results(tmp_path / "out")
     measured = [window for window in session.windows if window.role is Role.MEASURED]
 
@@ -49,7 +49,7 @@ def test_measure__alternates_arms_over_fresh_starts(tmp_path):
 @pytest.mark.parametrize(("behaviour", "offered"), [("ok", "yes"), ("no_freeze", "no")])
 def test_measure__freezes_the_collector_of_both_arms_after_their_warm_up(tmp_path, behaviour, offered):
     spec = ArmSpec(env={"FAKE_ENGINE": behaviour})
-    measure(build_request(tmp_path / "out", fields={"arms": dict.fromkeys(Arm, spec)}), Silent())
+    measure(build_request(tmp_path / "out", fields={"arms": dict.fromkeys(Arm, spec)}), KeptProgress())
     frozen = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "gc_freeze"]
     _, session = load_results(tmp_path / "out")
 
@@ -66,7 +66,7 @@ def test_measure__freezes_the_collector_of_both_arms_after_their_warm_up(tmp_pat
 
 
 def test_measure__one_server_at_a_time(tmp_path):
-    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), Silent())
+    measure(build_request(tmp_path / "out", **{'resident = "both"': 'resident = "one"'}), KeptProgress())
     events = [json.loads(line) for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
     order = [event["event"] for event in events if event["event"] in ("server_started", "server_stopped")]
 
@@ -74,13 +74,13 @@ def test_measure__one_server_at_a_time(tmp_path):
 
 
 def test_measure__stops_at_the_look_that_decides(tmp_path):
-    measure(build_request(tmp_path / "out", looks=(2, 3), is_decided=lambda _: True), Silent())
+    measure(build_request(tmp_path / "out", looks=(2, 3), is_decided=lambda _: True), KeptProgress())
 
     assert {window.block for window in load_results(tmp_path / "out")[1].windows} == {1, 2}
 
 
 def test_measure__budget_spent(tmp_path):
-    measure(build_request(tmp_path / "out", **{"budget_minutes = 20.0": "budget_minutes = 0.001"}), Silent())
+    measure(build_request(tmp_path / "out", **{"budget_minutes = 20.0": "budget_minutes = 0.001"}), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert {window.block for window in session.windows} == {1}
@@ -89,7 +89,7 @@ def test_measure__budget_spent(tmp_path):
 
 def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_BENCH", "unsteady")
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     [problem] = list_problems(session)
@@ -103,7 +103,7 @@ def test_measure__never_steady_voids_the_session(tmp_path, monkeypatch):
 
 def test_measure__failing_load_generator_voids_the_session_and_keeps_its_windows(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_BENCH", "fail_third")
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     [problem] = list_problems(session)
@@ -113,7 +113,7 @@ def test_measure__failing_load_generator_voids_the_session_and_keeps_its_windows
 
 def test_measure__injection_that_never_runs_is_no_slow_candidate(tmp_path):
     slowed = ArmSpec(env=build_injection_environment("step:0.5"))
-    measure(build_request(tmp_path / "out", candidate=slowed), Silent())
+    measure(build_request(tmp_path / "out", candidate=slowed), KeptProgress())
 
     assert "the injection step:0.5 never ran" in list_problems(load_results(tmp_path / "out")[1])[0]
 
@@ -121,14 +121,14 @@ def test_measure__injection_that_never_runs_is_no_slow_candidate(tmp_path):
 def test_measure__notes_what_was_injected(tmp_path):
     said = f'{PROOF}: host:500\n{MEASURED}{{"kind": "host", "steps": 100, "injected_us": 61000.0}}'
     slowed = ArmSpec(env={**build_injection_environment("host:500"), "FAKE_SAYS": said})
-    measure(build_request(tmp_path / "out", candidate=slowed), Silent())
+    measure(build_request(tmp_path / "out", candidate=slowed), KeptProgress())
     noted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "injected"]
 
     assert [(event["arm"], event["steps"], event["injected_us"]) for event in noted] == [("candidate", 100, 61000.0)] * 2
 
 
 def test_measure__wrong_model_starts_nothing(tmp_path):
-    measure(build_request(tmp_path / "out", **{"experts = 8": "experts = 16"}), Silent())
+    measure(build_request(tmp_path / "out", **{"experts = 8": "experts = 16"}), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert "experts" in list_problems(session)[0]
@@ -137,7 +137,7 @@ def test_measure__wrong_model_starts_nothing(tmp_path):
 
 def test_run_gate__calibrates_measures_judges_and_reports(tmp_path):
     text = build_text()
-    progress = Silent()
+    progress = KeptProgress()
     job = GateJob(
         scenario=parse_scenario(text, "test"),
         text=text,
@@ -145,7 +145,7 @@ def test_run_gate__calibrates_measures_judges_and_reports(tmp_path):
         folder=tmp_path / "out",
     )
     result = run_gate(job, progress)
-    again = run_gate(replace(job, folder=tmp_path / "again"), Silent())
+    again = run_gate(replace(job, folder=tmp_path / "again"), KeptProgress())
 
     assert result.verdict.outcome is Outcome.REGRESSION
     assert again.verdict.outcome is Outcome.REGRESSION
@@ -161,7 +161,7 @@ def test_run_gate__void_calibration_stores_no_noise(tmp_path, monkeypatch):
     job = GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out")
 
     with pytest.raises(CalibrationError, match="load generator failed"):
-        run_gate(job, Silent())
+        run_gate(job, KeptProgress())
 
     assert not (tmp_path / "state" / "baselines").exists()
 
@@ -225,7 +225,7 @@ def test_measure__a_kept_cache_is_emptied_by_questions_alone_and_filled_again(tm
     moments, flush = [], Server.flush_cache
     monkeypatch.setattr(Server, "flush_cache", lambda server: (moments.append(server.port), flush(server)))
     asked = {"max_concurrency = 16": "max_concurrency = 16\nkeep_cache = true"}
-    measure(build_request(tmp_path / "out", **asked), Silent())
+    measure(build_request(tmp_path / "out", **asked), KeptProgress())
     _, session = load_results(tmp_path / "out")
     roles = [window.role for window in session.windows if window.start == 1]
 
@@ -238,7 +238,7 @@ def test_measure__a_kept_cache_is_emptied_by_questions_alone_and_filled_again(tm
 @pytest.mark.parametrize(("form", "malformed"), [("(word ?)+", 0.0), ("[0-9]+", 8.0)])
 def test_measure__counts_the_answers_that_are_not_of_the_form(tmp_path, form, malformed):
     asked = {"max_concurrency = 16": f"max_concurrency = 16\nanswer_form = '{form}'"}
-    measure(build_request(tmp_path / "out", **asked), Silent())
+    measure(build_request(tmp_path / "out", **asked), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert {window.telemetry["answers_malformed"] for window in session.windows} == {malformed}

@@ -21,7 +21,7 @@ from perfgate.serving.engine.server import Server
 from perfgate.serving.window import explain_error
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import read_lines, run_perfgate, start_perfgate, wait_for_lines
-from tests.fakes.requests import Silent, build_fake_engine, build_text, list_problems, use_fake_engine, use_fake_processes
+from tests.fakes.requests import KeptProgress, build_fake_engine, build_text, list_problems, use_fake_engine, use_fake_processes
 
 STOP = {"stop_timeout_s = 2.0": "stop_timeout_s = 0.2"}
 
@@ -40,7 +40,7 @@ def run_job(tmp_path, candidate=None, **changes):
         arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: candidate or ArmSpec()},
         folder=tmp_path / "out",
     )
-    verdict = run_gate(job, Silent()).verdict
+    verdict = run_gate(job, KeptProgress()).verdict
     _, session = load_results(tmp_path / "out")
     return verdict, session
 

@@ -12,7 +12,7 @@ from perfgate.results.answers import ANSWERS_FILE
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
-from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, list_problems, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def fake_engine(monkeypatch, tmp_path):
 
 def run(folder, fault, **changes):
     """Measure two blocks whose candidate shows `fault`, and judge the folder."""
-    measure(build_request(folder, candidate=ArmSpec(env={"FAKE_ANSWER": fault}), **changes), Silent())
+    measure(build_request(folder, candidate=ArmSpec(env={"FAKE_ANSWER": fault}), **changes), KeptProgress())
     scenario, session = load_results(folder)
     return scenario, session, judge(session, scenario, None)
 
@@ -71,7 +71,7 @@ def test_measure__server_that_gives_no_answer_voids_the_session(tmp_path, fault,
 
 
 def test_measure__lost_answers_are_missed(tmp_path):
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     index = tmp_path / "out" / ANSWERS_FILE
     index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
     _, session = load_results(tmp_path / "out")

@@ -13,7 +13,7 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.validity.pairing import group_starts
-from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 RETRACTING = ArmSpec(env={"FAKE_RETRACTS": "all"})
 
@@ -41,7 +41,7 @@ def list_starts(session, arm):
 
 
 def test_measure__warms_up_until_nothing_is_compiled_any_more(tmp_path):
-    progress = Silent()
+    progress = KeptProgress()
     measure(build_request(tmp_path / "out", candidate=compiling(tmp_path, "1,2,3")), progress)
     _, session = load_results(tmp_path / "out")
     events = list_events(tmp_path / "out")
@@ -58,7 +58,7 @@ def test_measure__warms_up_until_nothing_is_compiled_any_more(tmp_path):
 
 @pytest.mark.parametrize("resident", ["both", "one"])
 def test_measure__a_window_that_compiled_is_measured_again(tmp_path, resident):
-    progress = Silent()
+    progress = KeptProgress()
     changes = {'resident = "both"': f'resident = "{resident}"'}
     measure(build_request(tmp_path / "out", candidate=compiling(tmp_path, "4,6"), **changes), progress)
     _, session = load_results(tmp_path / "out")
@@ -88,7 +88,7 @@ def test_run_gate__a_server_that_compiles_on_and_on(tmp_path, windows, words):
     text = build_text(**{"calibrate_first = true": "calibrate_first = false"})
     arms = {Arm.BASE: ArmSpec(), Arm.CANDIDATE: compiling(tmp_path, windows)}
     verdict = run_gate(
-        GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out"), Silent()
+        GateJob(scenario=parse_scenario(text, "test"), text=text, arms=arms, folder=tmp_path / "out"), KeptProgress()
     ).verdict
 
     assert verdict.outcome is Outcome.INVALID
@@ -96,7 +96,7 @@ def test_run_gate__a_server_that_compiles_on_and_on(tmp_path, windows, words):
 
 
 def test_measure__retraction_is_read_from_the_log(tmp_path):
-    measure(build_request(tmp_path / "out", candidate=RETRACTING), Silent())
+    measure(build_request(tmp_path / "out", candidate=RETRACTING), KeptProgress())
     _, session = load_results(tmp_path / "out")
     [problem] = list_problems(session)
 
@@ -107,7 +107,7 @@ def test_measure__retraction_is_read_from_the_log(tmp_path):
 
 def test_measure__retraction_that_the_scenario_is_about(tmp_path):
     changes = {"schema = 1": "schema = 1\nallow_retraction = true"}
-    measure(build_request(tmp_path / "out", candidate=RETRACTING, **changes), Silent())
+    measure(build_request(tmp_path / "out", candidate=RETRACTING, **changes), KeptProgress())
     scenario, session = load_results(tmp_path / "out")
 
     assert scenario.allow_retraction

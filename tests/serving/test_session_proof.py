@@ -21,7 +21,7 @@ from perfgate.serving.measure import measure, read_expect
 from perfgate.serving.proof import SUM_FUSED, SUM_REDUCED, find_expect
 from perfgate.verdict.validity.kernel_proof import describe_proof
 from perfgate_moe.proof.values import Build, Exam, KernelFinding, KernelProof
-from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 FUSED = {"FAKE_KERNELS": "fused_moe_kernel:33,attention:20"}
 
@@ -34,7 +34,7 @@ def fake_engine(monkeypatch, tmp_path):
 def run(folder, expect, env=FUSED, **changes):
     """Measure two blocks of which `expect` must be seen, and load the folder."""
     request = build_request(folder, candidate=ArmSpec(env=env), fields={"expect": expect}, **changes)
-    measure(request, Silent())
+    measure(request, KeptProgress())
     return load_results(folder)
 
 
@@ -51,7 +51,7 @@ def make_kernels(*wrong):
 
 
 def test_measure__wrong_kernels_cost_no_machine_time(tmp_path):
-    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels("E=8")}), Silent())
+    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels("E=8")}), KeptProgress())
     scenario, session = load_results(tmp_path / "out")
     verdict = judge(session, scenario, None)
 
@@ -62,7 +62,7 @@ def test_measure__wrong_kernels_cost_no_machine_time(tmp_path):
 
 
 def test_measure__right_kernels_stand_in_the_report(tmp_path):
-    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels()}), Silent())
+    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels()}), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert list_problems(session) == ()
@@ -71,10 +71,10 @@ def test_measure__right_kernels_stand_in_the_report(tmp_path):
 
 def test_measure__another_proof_does_not_go_on(tmp_path):
     """What was fixed before the first window stays."""
-    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels("E=8")}), Silent())
+    measure(build_request(tmp_path / "out", fields={"kernels": make_kernels("E=8")}), KeptProgress())
 
     with pytest.raises(EvidenceError, match="cannot go on: kernels"):
-        measure(build_request(tmp_path / "out", fields={"kernels": make_kernels(), "resume": True}), Silent())
+        measure(build_request(tmp_path / "out", fields={"kernels": make_kernels(), "resume": True}), KeptProgress())
 
 
 def list_events(folder):
@@ -130,7 +130,7 @@ ASKED = {"SGLANG_MOE_FUSE_DOWN_SUM_REDUCE": "1"}
 
 
 def test_measure__variable_of_the_moe_path_brings_its_expectation(tmp_path):
-    progress = Silent()
+    progress = KeptProgress()
     candidate = ArmSpec(env={**ASKED, "FAKE_LOG": "perfgate moe active: auto: slots/eager 1"})
     measure(build_request(tmp_path / "out", candidate=candidate), progress)
     _, session = load_results(tmp_path / "out")
@@ -142,7 +142,7 @@ def test_measure__variable_of_the_moe_path_brings_its_expectation(tmp_path):
 
 
 def test_measure__variable_that_is_never_read_is_found_before_the_windows_that_count(tmp_path):
-    measure(build_request(tmp_path / "out", candidate=ArmSpec(env=ASKED)), Silent())
+    measure(build_request(tmp_path / "out", candidate=ArmSpec(env=ASKED)), KeptProgress())
     scenario, session = load_results(tmp_path / "out")
     verdict = judge(session, scenario, None)
 
@@ -157,7 +157,7 @@ def test_measure__variable_that_is_never_read_is_found_before_the_windows_that_c
 
 
 def test_measure__what_the_user_expects_replaces_it(tmp_path):
-    progress = Silent()
+    progress = KeptProgress()
     expect = Expect(log=("own line",))
     candidate = ArmSpec(env={**ASKED, "FAKE_LOG": "own line"})
     measure(build_request(tmp_path / "out", candidate=candidate, fields={"expect": expect}), progress)
@@ -181,7 +181,7 @@ def test_measure__what_the_user_expects_replaces_it(tmp_path):
 )
 def test_measure__fused_sum_shows_by_what_differs_from_the_base(tmp_path, kernels, words):
     candidate = ArmSpec(args=("--enable-fused-moe-sum-all-reduce",), env={"FAKE_KERNELS": kernels})
-    progress = Silent()
+    progress = KeptProgress()
     measure(build_request(tmp_path / "out", candidate=candidate), progress)
     _, session = load_results(tmp_path / "out")
 
@@ -249,7 +249,7 @@ def test_measure__scenario_says_what_to_expect(tmp_path):
 
 def test_measure__profiler_that_fails_where_nothing_is_expected(tmp_path):
     request = build_request(tmp_path / "out", candidate=ArmSpec(env={"FAKE_PROFILE": "refuse"}), fields={"is_profiled": True})
-    measure(request, Silent())
+    measure(request, KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert list_problems(session) == ()
@@ -263,7 +263,7 @@ def build_job(folder, **changes):
 
 
 def test_run_gate__regression_is_explained_by_fresh_servers(tmp_path, capsys):
-    result = run_gate(build_job(tmp_path / "out"), Silent())
+    result = run_gate(build_job(tmp_path / "out"), KeptProgress())
     report = (tmp_path / "out" / "report.md").read_text()
     again = main(["report", str(tmp_path / "out")]), capsys.readouterr().out
     table = main(["profile", str(tmp_path / "out")]), capsys.readouterr().out
@@ -280,7 +280,7 @@ def test_run_gate__regression_is_explained_by_fresh_servers(tmp_path, capsys):
 def test_run_gate__explanation_that_fails_leaves_the_verdict(tmp_path):
     job = build_job(tmp_path / "out")
     slow = replace(job.arms[Arm.CANDIDATE], env={**job.arms[Arm.CANDIDATE].env, "FAKE_PROFILE": "silent"})
-    progress = Silent()
+    progress = KeptProgress()
     result = run_gate(replace(job, arms={**job.arms, Arm.CANDIDATE: slow}), progress)
 
     assert result.verdict.outcome is Outcome.REGRESSION
@@ -290,7 +290,7 @@ def test_run_gate__explanation_that_fails_leaves_the_verdict(tmp_path):
 
 @pytest.mark.parametrize(("choice", "blocks"), [("never", []), ("always", [1, 1])])
 def test_run_gate__profile_by_choice(tmp_path, choice, blocks):
-    result = run_gate(build_job(tmp_path / "out", profile=choice), Silent())
+    result = run_gate(build_job(tmp_path / "out", profile=choice), KeptProgress())
 
     assert result.verdict.outcome is Outcome.REGRESSION
     assert [profile.block for profile in load_profiles(tmp_path / "out")] == blocks
@@ -309,7 +309,7 @@ def test_report__profiles_that_were_changed_are_said_to_be(tmp_path, capsys):
 
 
 def test_profile__no_profile_at_all(tmp_path, capsys):
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
     codes = [main(["profile", str(tmp_path / name)]) for name in ("out", "nowhere")]
 
     assert read_attribution(tmp_path / "out") is None

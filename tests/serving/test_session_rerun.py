@@ -11,7 +11,7 @@ from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.verdict.validity.pairing import group_starts
-from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine
 
 # Two warm-up windows come first, so that the fourth is the second measured one.
 STALLS = ArmSpec(env={"FAKE_ENGINE": "stall:4"})
@@ -29,7 +29,7 @@ def list_events(folder, name):
 
 @pytest.mark.parametrize("resident", ["both", "one"])
 def test_measure__a_stalled_window_is_measured_once_more(tmp_path, resident):
-    progress = Silent()
+    progress = KeptProgress()
     changes = {'resident = "both"': f'resident = "{resident}"'}
     measure(build_request(tmp_path / "out", candidate=STALLS, **changes), progress)
     starts = group_starts(load_results(tmp_path / "out")[1])
@@ -43,7 +43,7 @@ def test_measure__a_stalled_window_is_measured_once_more(tmp_path, resident):
 
 def test_measure__noise_that_explains_the_stall_asks_for_no_rerun(tmp_path):
     noise = dict.fromkeys(("output_tok_per_s", "mean_itl_ms", "mean_e2e_ms"), 1.0)
-    measure(build_request(tmp_path / "out", candidate=STALLS, fields={"fix_noise": lambda _: noise}), Silent())
+    measure(build_request(tmp_path / "out", candidate=STALLS, fields={"fix_noise": lambda _: noise}), KeptProgress())
     _, session = load_results(tmp_path / "out")
 
     assert list_problems(session) == ()
@@ -58,7 +58,7 @@ def test_run_gate__driver_and_judge_agree_on_what_stalled(tmp_path):
         arms={Arm.BASE: ArmSpec(), Arm.CANDIDATE: STALLS},
         folder=tmp_path / "out",
     )
-    result = run_gate(job, Silent())
+    result = run_gate(job, KeptProgress())
 
     assert "although no window stalled" not in " ".join(result.verdict.reasons)
     assert "block 1, candidate: a window stalled and was measured again" in result.verdict.warnings

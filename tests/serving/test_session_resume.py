@@ -23,7 +23,7 @@ from perfgate.serving.measure import measure
 from perfgate.storage.rounding import format_verdict
 from tests.e2e.commands import find_leftovers, wait_for_leftovers
 from tests.fakes.commands import copy_without_break, kill_at, read_lines, run_perfgate, start_perfgate
-from tests.fakes.requests import Silent, build_request, build_text, list_problems, use_fake_engine, use_fake_processes
+from tests.fakes.requests import KeptProgress, build_request, build_text, list_problems, use_fake_engine, use_fake_processes
 
 # Two blocks of two starts each; two windows of a start warm it up.
 MEASURED = load_scenario("cpu-moe").blocks.windows
@@ -43,7 +43,7 @@ def scenario(tmp_path):
     return path
 
 
-class Cutting(Silent):
+class Cutting(KeptProgress):
     """Ends the run, as a crash would, once it was told `count` windows."""
 
     def __init__(self, count):
@@ -63,7 +63,7 @@ def cut_off(folder, count, **changes):
 
 
 def resume(folder, **changes):
-    progress = Silent()
+    progress = KeptProgress()
     request = build_request(folder, **changes)
     measure(replace(request, resume=True), progress)
     return progress.lines
@@ -221,7 +221,7 @@ def test_measure__another_version_rule_or_machine(tmp_path, key, words):
 
 def test_measure__a_locked_folder(tmp_path):
     with lock_folder(tmp_path / "out"), pytest.raises(EvidenceError, match=f"process {os.getpid()} writes there"):
-        measure(build_request(tmp_path / "out"), Silent())
+        measure(build_request(tmp_path / "out"), KeptProgress())
 
     assert not (tmp_path / "out" / "session.json").exists()
 
@@ -241,7 +241,7 @@ def test_read_progressed__damaged_events(tmp_path, line):
 
 
 def test_require_cut_off__ended(tmp_path):
-    measure(build_request(tmp_path / "out"), Silent())
+    measure(build_request(tmp_path / "out"), KeptProgress())
 
     with pytest.raises(EvidenceError, match="its session has ended"):
         require_cut_off(tmp_path / "out")

@@ -13,7 +13,7 @@ from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.stats.expert_use import Unknown
-from tests.fakes.requests import Silent, build_request, list_problems, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, list_problems, use_fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def fake_engine(monkeypatch, tmp_path):
 def run(folder, base=None, candidate="mixture", looks=(1,)):
     base = candidate if base is None else base
     arms = {arm: ArmSpec(env={"FAKE_ROUTING": router}) for arm, router in zip(Arm, (base, candidate), strict=True)}
-    measure(build_request(folder, looks=looks, fields={"arms": arms}), Silent())
+    measure(build_request(folder, looks=looks, fields={"arms": arms}), KeptProgress())
     return load_results(folder)
 
 

@@ -13,7 +13,7 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
 from perfgate.serving.tuned_choices import Adopted, adopt, has_to_choose
 from perfgate.storage.journal import read_lines
-from tests.fakes.requests import Silent, build_request, make_launch, use_fake_engine
+from tests.fakes.requests import KeptProgress, build_request, make_launch, use_fake_engine
 
 
 def choose(folder, **kernels):
@@ -101,7 +101,7 @@ def test_measure__both_arms_go_by_what_the_base_chose(tmp_path, monkeypatch, res
     monkeypatch.setenv("FAKE_START_S", "0.3")
     arms = {arm: ArmSpec(caches=tmp_path / arm.value) for arm in Arm}
     request = build_request(tmp_path / "out", fields={"arms": arms}, **{'resident = "both"': f'resident = "{resident}"'})
-    measure(request, Silent())
+    measure(request, KeptProgress())
 
     [chosen] = read(tmp_path / "base" / "inductor").values()
     logs = sorted((tmp_path / "out" / "logs").glob("server-*.log"))
@@ -116,7 +116,7 @@ def test_measure__a_candidate_that_had_chosen_otherwise(tmp_path, monkeypatch):
     for name in ("base", "candidate"):
         choose(tmp_path / name / "inductor", kernel={"num_warps": f"that of {name}"})
     arms = {arm: ArmSpec(caches=tmp_path / arm.value) for arm in Arm}
-    measure(build_request(tmp_path / "out", fields={"arms": arms}), Silent())
+    measure(build_request(tmp_path / "out", fields={"arms": arms}), KeptProgress())
 
     adopted = [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
     assert [event["differing"] for event in adopted] == [1, 0]
@@ -126,13 +126,15 @@ def test_measure__a_candidate_that_had_chosen_otherwise(tmp_path, monkeypatch):
 def test_measure__arms_that_share_a_cache_do_not_choose_side_by_side(tmp_path, monkeypatch):
     use_fake_engine(monkeypatch, tmp_path)
     monkeypatch.setenv("FAKE_START_S", "0.3")
-    measure(build_request(tmp_path / "out", fields={"arms": dict.fromkeys(Arm, ArmSpec(caches=tmp_path / "both"))}), Silent())
+    measure(
+        build_request(tmp_path / "out", fields={"arms": dict.fromkeys(Arm, ArmSpec(caches=tmp_path / "both"))}), KeptProgress()
+    )
 
     assert len({log.read_text() for log in (tmp_path / "out" / "logs").glob("server-*.log")}) == 1
     assert not [event for event in read_lines(tmp_path / "out" / "events.jsonl") if event["event"] == "choices_adopted"]
 
 
-class Cutting(Silent):
+class Cutting(KeptProgress):
     """Ends the run, as a crash would, when the second block begins."""
 
     def step(self, text):
@@ -150,7 +152,7 @@ def test_measure__caches_that_were_lost_before_it_goes_on(tmp_path, monkeypatch)
     for arm in Arm:
         shutil.rmtree(tmp_path / arm.value)
 
-    measure(replace(request, resume=True), Silent())
+    measure(replace(request, resume=True), KeptProgress())
 
     # The second block is the candidate's to begin; its server starts second all the same, with what the base has chosen.
     logs = [(tmp_path / "out" / "logs" / f"server-0{start}.log") for start in ("3-base", "4-candidate")]

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import html
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from perfgate.cli import main
+from perfgate.scenario.catalog import read_scenario_text
+from tests.fakes.sessions import make_scenario, make_session, write_folder
+from tests.rule.test_layer_check import draw_file, write_files
+
+ROOT = Path(__file__).parents[3]
+RECORDED = {
+    "REGRESSION": "benchmarks/h200/serving/routed/mxfp4-mixed-c16-graphs-gpu-15",
+    "REGRESSION of a scenario that does not ship": "benchmarks/h200/serving/results/closed-gpu-10-long",
+    "profiled": "benchmarks/h200/serving/results/closed-fused-sum-profiled",
+    "INCONCLUSIVE": "benchmarks/h200/serving/routed/mxfp4-closed-c16-aa-2-m2",
+    "INVALID": "benchmarks/h200/serving/routed/dummy-closed-c16",
+}
+# These start servers: what they name has to be there, but for what only the reader has.
+SERVING = {"gate", "calibrate", "bisect"}
+OWN = {"PATH_TO_MODEL", "GOOD", "BAD"}
+
+
+@pytest.fixture
+def slower(tmp_path):
+    return write_folder(tmp_path / "slower", make_session(make_scenario(), worse=0.08, blocks=3))
+
+
+def test_report__comment_of_a_regression_is_exit_0(slower, capsys):
+    code = main(["report", str(slower)])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "REGRESSION" in out.splitlines()[0]
+    assert f"perfgate check {slower}" in out
+
+
+def test_report__says_what_check_says(slower, capsys):
+    codes = [main(["check", str(slower), "--format", "markdown"])]
+    checked = capsys.readouterr().out
+    codes.append(main(["report", str(slower)]))
+
+    assert codes == [1, 0]
+    assert capsys.readouterr().out == checked
+
+
+def test_report__into_a_file(slower, tmp_path, capsys):
+    code = main(["report", str(slower), "--format", "text", "--output", str(tmp_path / "report.txt")])
+
+    assert (code, capsys.readouterr().out) == (0, "")
+    assert (tmp_path / "report.txt").read_text(encoding="utf-8").startswith("REGRESSION")
+
+
+def test_report__layers_timed_beside_the_session_get_a_section(slower, capsys):
+    write_files(slower / "layers", [draw_file(number, slower=0.05, only="gpt-oss-20b M=1024") for number in range(4)])
+
+    main(["report", str(slower)])
+
+    first, *rest = capsys.readouterr().out.splitlines()
+    (kernels,) = (line for line in rest if line.startswith("- **Kernels:**"))
+    assert first.endswith("; kernels slower in 1 layer")
+    assert "REGRESSION: " in kernels
+    assert "slower: gpt-oss-20b M=1024 +5." in kernels or "slower: gpt-oss-20b M=1024 +4." in kernels
+    assert "<details><summary>Kernels</summary>" in rest
+
+
+def test_report__names_the_full_report(slower, capsys):
+    main(["report", str(slower), "--link", "https://example.org/a/report.html"])
+
+    assert capsys.readouterr().out.count("[report](https://example.org/a/report.html)") == 1
+
+
+@pytest.mark.parametrize("asked", [["--format", "json"], ["--format", "markdown"], ["--link", "https://example.org/a"]])
+def test_report__a_page_alone_takes_nothing_of_a_comment(slower, tmp_path, capsys, asked):
+    page = ["report", str(slower), "--html", str(tmp_path / "page.html")]
+
+    assert main([*page, *asked]) == 2
+    assert capsys.readouterr().err == (
+        f"perfgate: {asked[0]}: is for the comment, which --html alone does not write; give --output FILE too\n"
+    )
+    assert not (tmp_path / "page.html").exists()
+    assert main([*page, *asked, "--output", str(tmp_path / "comment")]) == 0
+    assert (tmp_path / "comment").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{tmp}/nowhere"], "nowhere"),
+        (
+            ["{slower}", "--output", "{tmp}/no/such/folder"],
+            "cannot be written (No such file or directory); choose another file",
+        ),
+        (["{slower}", "--baselines", "{tmp}/none"], "no such folder"),
+        (["{slower}", "--format", "html"], "'html' is not one of"),
+        (["{slower}", "--link", "javascript:x"], "--link 'javascript:x': no address"),
+        (["{slower}", "--link", "https://e.example/) [x"], "no address"),
+        ([], "perfgate-results: no such folder"),
+    ],
+)
+def test_report__bad_input_is_exit_2(slower, tmp_path, capsys, arguments, words):
+    code = main(["report", *(word.format(tmp=tmp_path, slower=slower) for word in arguments)])
+
+    captured = capsys.readouterr()
+    assert (code, captured.out, words in captured.err, "Traceback" in captured.err) == (2, "", True, False)
+
+
+def list_told(folder, page, capsys):
+    """Each command that the comment and the page of a result folder print."""
+    assert main(["report", folder]) == main(["report", folder, "--html", str(page)]) == 0
+    comment = re.findall(r"^(perfgate .*)$|`(perfgate [^`]+)`", capsys.readouterr().out, flags=re.MULTILINE)
+    shown = re.findall(r'<p class="command">.*?<code>(.*?)</code>', page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    lines = (*(line or inline for line, inline in comment), *map(html.unescape, shown))
+    # Comment and page print the same ones, of which one says behind the line what it is for.
+    return sorted({shlex.join(shlex.split(line, comments=True)) for line in lines})
+
+
+@pytest.mark.parametrize("folder", RECORDED.values(), ids=RECORDED)
+def test_report__every_command_that_it_prints_runs_or_names_what_is_there(folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
+    told = list_told(folder, tmp_path / "page.html", capsys)
+
+    assert any(line.startswith("perfgate check") for line in told)
+    for line in told:
+        words = [word for word in shlex.split(line)[1:] if word not in OWN]
+        if words[0] in SERVING:
+            scenario = words[words.index("--scenario") + 1] if "--scenario" in words else words[1]
+            read_scenario_text(scenario)
+            assert [word for word in words if "/" in word and not Path(word).exists()] == [], line
+        else:
+            code, err = main(words), capsys.readouterr().err
+            # Recorded sessions were stored since.
+            is_stored = words[0] == "baseline" and "is in the baseline already" in err
+            assert code in ((0, 1, 3) if words[0] == "check" else (0,)) or is_stored, f"{line}: {err}"

@@ -1,0 +1,195 @@
+"""benchmarks/kernels/layer.py and table.py without a GPU: the reference computes, and the clock is the CPU's."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="the kernels need triton: install the extra cpu-engine or gpu")
+
+from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.reference import staged
+from perfgate_moe.layer.tables import read_table
+from perfgate_moe.timing import tuner
+from perfgate_moe.timing.roofline import Ceilings, expert_bytes, floor_us
+from perfgate_moe.timing.shapes import SHAPES, SIXTEEN_BIT_SHAPES
+from perfgate_moe.timing.timing import Calls
+from tests.kernels.scripts import loaded
+
+FOLDER = Path(__file__).parents[3] / "benchmarks" / "kernels"
+SMALL = {
+    "fp8": LayerCase(E=4, k=2, H=128, I=128, dtype="bfloat16", activation="silu", bias="off", quant="fp8"),
+    "mxfp4": LayerCase(E=4, k=2, H=64, I=64, dtype="bfloat16", quant="mxfp4"),
+    "plain": LayerCase(E=4, k=2, H=64, I=64, dtype="bfloat16"),
+}
+LIMITS = Ceilings(bytes_per_s=4e12, flop_per_s=8e14, fp8_flop_per_s=1.6e15)
+
+
+@pytest.fixture
+def table():
+    with loaded("table") as module:
+        yield module
+
+
+@pytest.fixture
+def layer(monkeypatch):
+    """layer.py on the CPU: every subject is the reference, every plan as fast as the next."""
+    with loaded("layer") as module:
+        monkeypatch.setattr(module, "SHAPES", SMALL)
+        monkeypatch.setattr(module, "ROUNDS", 3)
+        monkeypatch.setattr(module, "weight_sets", lambda case, _: [build(replace(case, M=2, seed=seed)) for seed in range(2)])
+        monkeypatch.setattr(module, "measure_ceilings", lambda **_: LIMITS)
+        monkeypatch.setattr(module, "capture", lambda run, problems: Calls(run=run, problems=problems[:1]))
+        monkeypatch.setattr(module, "profile_us", lambda *_: {})
+        monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
+        for where in (module, tuner):
+            monkeypatch.setattr(where, "runner", lambda *_: staged)
+        yield module
+
+
+def measure(layer, monkeypatch, out, shape, *more):
+    argv = ["layer.py", "--shape", shape, "--workers", "0", "--out", str(out), *more]
+    monkeypatch.setattr(sys, "argv", argv)
+    layer.main()
+
+
+def test_layer__measures_quantised_shapes_and_the_table_reads_them(layer, table, monkeypatch, tmp_path, capsys):
+    for shape in ("fp8", "mxfp4"):
+        measure(layer, monkeypatch, tmp_path / f"{shape}.json", shape, "--tokens", "1", "3")
+    results = {shape: json.loads((tmp_path / f"{shape}.json").read_text())["cells"] for shape in ("fp8", "mxfp4")}
+
+    for shape, widened in (("fp8", "fp8"), ("mxfp4", "16 bits (widened from mxfp4)")):
+        for cell in results[shape]:
+            assert set(cell["samples_us"]) == {"ours-slots", "sglang", "sglang-again", "sglang-untuned"}
+            assert cell["weights"] == {"ours-slots": shape, "sglang": widened}
+            assert all(error["relative"] < 2e-2 for error in cell["errors"].values())
+            assert cell["floor_us"] > 0
+
+    path = tmp_path / "plans.json"
+    path.write_text(json.dumps({"about": {"from": ["old.json"]}, "plans": {"E=1,silu": {"1": {"kept": True}}}}))
+    monkeypatch.setattr(sys, "argv", ["table.py", "--plans", str(path), *(str(tmp_path / f"{n}.json") for n in results)])
+    for name in results:  # without a GPU there is no card's name
+        content = json.loads((tmp_path / f"{name}.json").read_text())
+        (tmp_path / f"{name}.json").write_text(json.dumps(content | {"card": {"name": "a card"}}))
+    table.main()
+    plans = read_table(path)["plans"]
+    assert plans["E=1,silu"] == {"1": {"kept": True}}
+    assert {key: list(cells) for key, cells in plans.items() if "E=4" in key} == {
+        "E=4,k=2,H=128,I=128,silu,fp8": ["1", "3"],
+        "E=4,k=2,H=64,I=64,swiglu,mxfp4": ["1", "3"],
+    }
+    assert read_table(path)["about"]["from"] == ["old.json", "fp8.json", "mxfp4.json"]
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["table.py", str(tmp_path / "fp8.json")])
+    table.main()
+    rows = capsys.readouterr().out.splitlines()
+    assert sum(row.startswith(("| 1 |", "| 3 |")) for row in rows) == 2
+    assert rows[4].count("|") == table.HEAD.count("|")
+
+
+def test_table__keeps_no_plan_whose_answer_was_wrong(layer, table, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(layer, "runner", lambda *_: lambda problem: staged(problem) * 1.5)
+    measure(layer, monkeypatch, tmp_path / "fp8.json", "fp8", "--tokens", "1")
+
+    assert "BEYOND THE LIMITS (relative error 0.5 > 0.02" in capsys.readouterr().out
+    assert table.plan_table(json.loads((tmp_path / "fp8.json").read_text())["cells"]) == {}
+
+
+def test_layer__begins_no_cell_after_its_deadline(layer, monkeypatch, tmp_path, capsys):
+    measure(layer, monkeypatch, tmp_path / "late.json", "fp8", "--tokens", "1", "--deadline", "-1")
+
+    assert "out of time before M=1" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_layer__keeps_the_cells_before_one_that_fails(layer, monkeypatch, tmp_path):
+    measured = layer.cell
+
+    def cell(shape, tokens, *rest):
+        if tokens == 3:
+            raise RuntimeError("the device is gone")
+        return measured(shape, tokens, *rest)
+
+    monkeypatch.setattr(layer, "cell", cell)
+    with pytest.raises(RuntimeError, match="gone"):
+        measure(layer, monkeypatch, tmp_path / "out.json", "mxfp4", "--tokens", "1", "3")
+
+    assert [cell["tokens"] for cell in json.loads((tmp_path / "out.json").read_text())["cells"]] == [1]
+
+
+def test_choose_subjects__quantised_weights_have_two(layer):
+    assert layer.choose_subjects("fp8", None) == ["ours-slots", "sglang"]
+    assert "ours-atomic32" in layer.choose_subjects("plain", None)
+    with pytest.raises(SystemExit, match="--subjects ours-owner: fp8 has ours-slots, sglang"):
+        layer.choose_subjects("fp8", ["ours-owner", "sglang"])
+
+
+def test_choose_subjects__vllm_only_where_it_is_installed(layer, monkeypatch, capsys):
+    assert "vllm" not in layer.choose_subjects("plain", None)
+    assert capsys.readouterr().out == "vllm is left out: it is not installed here\n"
+    with pytest.raises(SystemExit, match="no vLLM is installed here"):
+        layer.choose_subjects("plain", ["sglang", "vllm"])
+
+    monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
+
+    assert layer.choose_subjects("plain", None)[-1] == layer.choose_subjects("fp8", None)[-1] == "vllm"
+    with pytest.raises(SystemExit, match=r"mxfp4 has ours-slots, sglang$"):
+        layer.choose_subjects("mxfp4", ["vllm"])
+
+
+def test_layer__times_vllm_with_tuned_tiles_and_its_own(layer, monkeypatch, tmp_path):
+    monkeypatch.setattr(layer.vllm_peer, "is_installed", lambda: True)
+    measure(layer, monkeypatch, tmp_path / "out.json", "plain", "--tokens", "64", "--subjects", "ours-slots", "sglang", "vllm")
+
+    (cell,) = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert {"vllm", "vllm-untuned"} < set(cell["samples_us"])
+    assert cell["plans"]["vllm"]["gate_up"] == cell["plans"]["vllm"]["down"]
+    assert "vllm-untuned" in cell["sglang_over_subject"]
+
+
+@pytest.mark.parametrize("shape", ["fp8", "mxfp4"])
+def test_warm_plans__hold_the_first_stage_of_every_side(layer, monkeypatch, shape):
+    subjects = ["ours-slots", "sglang", *(["vllm"] if shape == "fp8" else [])]
+    tasks = {(subject, json.dumps(plan)) for subject, _, _, plan in layer.warm_plans(shape, [1, 64], subjects)}
+    seen = set()
+    monkeypatch.setattr(tuner, "runner", lambda subject, plan: seen.add((subject, json.dumps(tuner.plan_to(plan)))))
+    monkeypatch.setattr(tuner, "quick_us", lambda *_: 1.0)
+    problem = build(replace(SMALL[shape], M=64))
+    for subject in subjects:
+        (own,) = tuner.read_weights(subject, [problem])
+        tuner.find_plan(subject, [own], tuner.Budget(seconds=1e9, plans=6))
+
+    assert len(seen) == 6 * len(subjects)
+    assert seen <= tasks
+
+
+def test_floor_us__counts_bytes_of_the_format_and_holds_products_against_its_matrix_units():
+    wide, packed, coded = (build(replace(SMALL[name], M=4, H=128, I=128)) for name in ("plain", "mxfp4", "fp8"))
+
+    assert expert_bytes(wide) == 2 * 3 * 128 * 128
+    assert expert_bytes(packed) == 3 * 128 * 128 * (1 / 2 + 1 / 32)
+    assert expert_bytes(coded) == 3 * 128 * 128 + 3 * 4
+    bound = replace(LIMITS, bytes_per_s=1e30)
+    assert floor_us([packed], bound) == pytest.approx(floor_us([wide], bound))
+    assert floor_us([coded], bound) == pytest.approx(floor_us([wide], bound) / 2)
+    assert floor_us([coded], replace(bound, fp8_flop_per_s=None)) == pytest.approx(floor_us([wide], bound))
+
+
+def test_sixteen_bit_shapes__leave_out_quantised_ones():
+    assert set(SHAPES) - set(SIXTEEN_BIT_SHAPES) == {"deepseek-v3-tp8-fp8", "gpt-oss-20b-mxfp4"}
+
+
+def test_drawing__of_layers_is_of_todays_results(tmp_path):
+    root = FOLDER.parents[1]
+    script = FOLDER / "picture.py"
+    results = sorted(path for end in ("", ".xz") for path in (root / "benchmarks/h200/kernels").glob(f"*.json{end}"))
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    subprocess.run([sys.executable, script, tmp_path / "picture.svg", *results], check=True, cwd=root, env=environment)
+
+    committed = root / "docs" / "evidence" / "kernels-layers.svg"
+    assert (tmp_path / "picture.svg").read_bytes() == committed.read_bytes(), f"draw it anew by {script}"

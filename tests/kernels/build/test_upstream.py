@@ -1,0 +1,44 @@
+"""What is ready to be filed with SGLang: the script that needs no GPU, and the tables as its layers would read them."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+UPSTREAM = ROOT / "docs" / "upstream"
+TABLES = UPSTREAM / "tables" / "configs" / "triton_3_6_0"
+MEASURED = [ROOT / "benchmarks" / "h200" / "kernels" / f"gpt-oss-20b{end}.json" for end in ("", "-large")]
+TILES = {"BLOCK_SIZE_M": "m", "BLOCK_SIZE_N": "n", "BLOCK_SIZE_K": "k", "GROUP_SIZE_M": "group_m"}
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, UPSTREAM / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_list_tables__by_triton_and_for_one_device_alone(tmp_path):
+    for triton, names in {
+        "triton_3_10_0": ["E=8,N=64,device_name=NVIDIA_H200.json"],
+        "triton_3_2_0": ["E=8,N=64,device_name=NVIDIA_H20.json", "E=8,N=64,device_name=NVIDIA_H200_down.json"],
+    }.items():
+        for name in names:
+            path = tmp_path / "layers" / "configs" / triton / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+
+    found = load("missing_tables").list_tables(tmp_path, "NVIDIA_H200")
+
+    assert list(found.items()) == [("triton_3_2_0", set()), ("triton_3_10_0", {"E=8,N=64"})]
+
+
+def test_tables__hold_the_tiles_that_were_measured():
+    cells = [cell for path in MEASURED for cell in json.loads(path.read_text())["cells"]]
+    plans = {str(cell["tokens"]): cell["plans"]["sglang"] for cell in cells}
+    for end, product in (("", "gate_up"), ("_down", "down")):
+        table = json.loads((TABLES / f"E=32,N=2880,device_name=NVIDIA_H200{end}.json").read_text())
+
+        assert table.keys() == plans.keys()
+        for tokens, tiles in table.items():
+            assert {name: tiles[name] for name in TILES} == {name: plans[tokens][product][own] for name, own in TILES.items()}
