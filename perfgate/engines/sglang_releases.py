@@ -194,7 +194,7 @@ NEEDS_A_GPU = {
     "--enable-dp-attention": "DP attention: the attention backend cannot pad the batches of the ranks to one size",
     **dict.fromkeys(_EXPERT_RANKS, "expert parallelism: the layer takes -1, another rank's expert, for its own"),
 }
-"""What no release serves on a CPU, by the option that asks for it: read in 0.5.16 to 0.5.23, tried with 0.5.15.post1."""
+"""What no release serves on a CPU, by the option that asks for it: read in 0.5.16, .19, .21, .23, tried with 0.5.15.post1."""
 
 
 def explain_refused(words: Sequence[str], version: str) -> str | None:
