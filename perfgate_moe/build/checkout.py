@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import IO
 
 from perfgate_moe.build.build import FENCES, CompiledKernel, judge
 from perfgate_moe.build.recipes import KernelRecipe
@@ -82,7 +83,21 @@ def build_triton(
                 raise BuildError(f"{checkout.folder}: its environment answered something else than kernels ({error})") from None
             yield built
     if done.returncode:
-        raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled: {_last_line(done.stderr)}")
+        raise BuildError(f"{checkout.folder}: its MoE kernel was not compiled: {read_last_line(done.stderr)}")
+
+
+def start_module(python: str, module: str, env: Mapping[str, str], errors: IO[str]) -> subprocess.Popen[str]:
+    """Start a module that answers lines, in a process group of its own; `errors` takes its standard error."""
+    return subprocess.Popen(
+        [python, "-W", "ignore", "-m", module],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
 
 
 def end_group(process: subprocess.Popen[str]) -> None:
@@ -166,7 +181,7 @@ def are_kernels_equal(one: Path, other: Path) -> bool:
     argv = ["git", "diff", "--no-index", "--quiet", *map(str, folders)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode not in (0, 1):
-        raise MoeInputError(f"{folders[1]}: git diff: {_last_line(done.stderr)}")
+        raise MoeInputError(f"{folders[1]}: git diff: {read_last_line(done.stderr)}")
     return done.returncode == 0
 
 
@@ -176,14 +191,14 @@ def install_wheel(checkout: Checkout, wheel: Wheel) -> None:
     argv = [checkout.python, "-m", "pip", "install", *options, str(wheel.path)]
     done = run_bounded(argv, WHEEL_TIMEOUT_S)
     if done.returncode:
-        raise BuildError(f"{wheel.path}: not installed: {_last_line(done.stderr)}")
+        raise BuildError(f"{wheel.path}: not installed: {read_last_line(done.stderr)}")
 
 
 def _git(checkout: Checkout, *arguments: str) -> str:
     argv = ["git", "-C", str(checkout.folder), *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode:
-        raise MoeInputError(f"--checkout {checkout.folder}: git {arguments[0]}: {_last_line(done.stderr)}")
+        raise MoeInputError(f"--checkout {checkout.folder}: git {arguments[0]}: {read_last_line(done.stderr)}")
     return done.stdout.strip()
 
 
@@ -198,12 +213,13 @@ def build_wheel(checkout: Checkout, target: Path) -> Wheel:
     command = [*argv, str(checkout.folder / KERNEL_FOLDER)]
     done = run_bounded(command, WHEEL_TIMEOUT_S, env={**os.environ, **launchers}, log=log)
     if done.returncode:
-        last = _last_line(log.read_text(encoding="utf-8", errors="replace"))
+        last = read_last_line(log.read_text(encoding="utf-8", errors="replace"))
         raise BuildError(f"{checkout.folder / KERNEL_FOLDER}: no wheel: {last} (all of it in {log})")
     newest = max(target.glob("*.whl"), key=lambda path: path.stat().st_mtime)
     return Wheel(path=newest, seconds=time.perf_counter() - begun, has_ccache=ccache is not None)
 
 
-def _last_line(text: str) -> str:
+def read_last_line(text: str) -> str:
+    """The last line of what a program wrote, in words where it wrote none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it said nothing"

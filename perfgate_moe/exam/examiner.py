@@ -31,6 +31,15 @@ READY = {"ready": True}
 """The first line: the first answer's time begins here."""
 
 
+def read_object(line: str) -> dict[str, Any] | None:
+    """A line of such a process as a JSON object; None for what else the code that it runs may write."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def examine(implementation: Implementation, cases: Iterable[LayerCase], device: str) -> Iterator[dict[str, Any]]:
     """Answer each case, as a dictionary of JSON values."""
     yield from (_ask(implementation, case, device) for case in cases)

@@ -22,9 +22,9 @@ from typing import IO, Any, Self
 
 import torch
 
-from perfgate_moe.build.checkout import end_group
+from perfgate_moe.build.checkout import end_group, read_last_line, start_module
 from perfgate_moe.exam.cases import LayerCase
-from perfgate_moe.exam.examiner import READY
+from perfgate_moe.exam.examiner import READY, read_object
 
 ANSWER_TIMEOUT_S = 300.0
 """A case that compiles takes seconds; one without an answer for so long hangs."""
@@ -216,21 +216,11 @@ class Examiner:
             if self._process is None:
                 with contextlib.ExitStack() as held:
                     self._errors = held.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
-                    self._process = held.enter_context(self._open(self._errors))
+                    self._process = held.enter_context(
+                        start_module(self._examinee.python, "perfgate_moe.exam.examiner", self._examinee.env, self._errors)
+                    )
                     self._held = held.pop_all()
             return self._process
-
-    def _open(self, errors: IO[str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [self._examinee.python, "-W", "ignore", "-m", "perfgate_moe.exam.examiner"],
-            env=self._examinee.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
 
     def _read_reply(self, process: subprocess.Popen[str], case: str, watch: _HangWatch) -> dict[str, Any] | None:
         """What the process answers; None where it ends instead."""
@@ -240,7 +230,7 @@ class Examiner:
         except BrokenPipeError:
             return None
         for line in process.stdout or ():
-            answer = _read_json(line)
+            answer = read_object(line)
             # Anything else that the working tree's code writes is no answer.
             if _is_answer(answer, case):
                 return answer
@@ -254,16 +244,7 @@ def _describe_end(code: int, errors: IO[str], told: int) -> str:
     if not code:
         return "its process ended too early"
     errors.seek(told)
-    last = (errors.read().strip().splitlines() or ["it said nothing"])[-1]
-    return f"its process ended with {code}: {last}"
-
-
-def _read_json(line: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    return f"its process ended with {code}: {read_last_line(errors.read())}"
 
 
 def _is_answer(found: dict[str, Any] | None, case: str) -> bool:

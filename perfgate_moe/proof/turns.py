@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
-from perfgate_moe.build.checkout import end_group
+from perfgate_moe.build.checkout import end_group, read_last_line, start_module
 from perfgate_moe.errors import TimingError
-from perfgate_moe.exam.examiner import READY
+from perfgate_moe.exam.examiner import READY, read_object
 from perfgate_moe.proof.proving import Side, clean
 from perfgate_moe.proof.values import MAX_TIMED_LAYERS, MIN_ROUNDS, ArmName, TimedBlock, TimedLayer
 
@@ -108,17 +108,14 @@ class _Timekeeper:
     def _read(self) -> dict[str, Any]:
         """The next line that is a JSON object; what else the arm's code writes is no answer."""
         for line in self._process.stdout or ():
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(found, dict):
+            found = read_object(line)
+            if found is not None:
                 return found
         raise self._describe_end()
 
     def _describe_end(self) -> TimingError:
         self._errors.seek(0)
-        last = (self._errors.read().strip().splitlines() or ["it said nothing"])[-1]
+        last = read_last_line(self._errors.read())
         return TimingError(clean(f"{self._arm}: its process ended, or took more than {PAIR_TIMEOUT_S:.0f} s: {last}"))
 
 
@@ -130,15 +127,8 @@ def _open_timekeeper(side: Side, request: TurnsRequest, shape: str) -> Iterator[
         stack.enter_context(suppress(BrokenPipeError))
         errors = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         process = stack.enter_context(
-            subprocess.Popen(
-                [side.checkout.python, "-W", "ignore", "-m", "perfgate_moe.timing.timekeeper"],
-                env=side.checkout.build_environment(side.env),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                errors="replace",
-                start_new_session=True,
+            start_module(
+                side.checkout.python, "perfgate_moe.timing.timekeeper", side.checkout.build_environment(side.env), errors
             )
         )
         stack.callback(end_group, process)
