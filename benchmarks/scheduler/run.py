@@ -31,6 +31,7 @@ from perfgate.resolution.arms import find_source
 from perfgate.resolution.values import Kind
 from perfgate.scheduler.ask import WindowLine, count_instructions, drive, find_valgrind, gather, prepare
 from perfgate.scheduler.judge import compare_work
+from perfgate.scheduler.report import describe_gap
 from perfgate.scheduler.rules import RULES
 from perfgate.scheduler.values import CostComparison, HostWork
 
@@ -140,16 +141,16 @@ def compare_seed(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[dict
 
 
 def describe_comparison(name: str, comparison: CostComparison, base: HostWork) -> dict[str, Any]:
-    """What was found, and whether it is what was predicted; what was not run is no doubt."""
+    """What was found, and whether it is what was predicted; what was not run counts for neither."""
     lost = {
         one.key: round(one.more / one.base, 5) if RULES[one.key].margin is not None else round(one.more, 3)
         for one in comparison.differences
         if one.kind is Kind.LOST
     }
-    doubts = [line for line in comparison.unverified if line.partition(":")[0] in base.runs]
+    unverified = [describe_gap(gap) for gap in comparison.unverified if gap.key in base.runs]
     predicted = SEEDS[name].key
-    is_right = not doubts and (predicted in lost if predicted else not lost)
-    return {"lost": lost, "doubts": doubts, "predicted": predicted, "as_predicted": is_right}
+    is_right = not unverified and (predicted in lost if predicted else not lost)
+    return {"lost": lost, "unverified": unverified, "predicted": predicted, "as_predicted": is_right}
 
 
 def main() -> int:

@@ -85,16 +85,17 @@ class _HasKind(Protocol):
 
 ArmFacts = TypeVar("ArmFacts")
 FoundDifference = TypeVar("FoundDifference", bound=_HasKind)
+Gap = TypeVar("Gap")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactComparison(Generic[ArmFacts, FoundDifference]):
-    """Two arms side by side, without statistics: differences, losses first; what could not be compared, a line each."""
+class FactComparison(Generic[ArmFacts, FoundDifference, Gap]):
+    """Two arms side by side, without statistics: differences, losses first; what could not be compared."""
 
     base: ArmFacts
     candidate: ArmFacts
     differences: tuple[FoundDifference, ...]
-    unverified: tuple[str, ...]
+    unverified: tuple[Gap, ...]
 
     @property
     def answer(self) -> ResolveAnswer:
@@ -109,7 +110,7 @@ class FactComparison(Generic[ArmFacts, FoundDifference]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArmComparison(FactComparison[Resolution, Difference]):
-    """What two arms resolve to for the `cases` that were asked for."""
+class ArmComparison(FactComparison[Resolution, Difference, str]):
+    """What two arms resolve to for the `cases` that were asked for. What could not be compared is a line each."""
 
     cases: tuple[Case, ...]

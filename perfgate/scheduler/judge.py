@@ -7,7 +7,7 @@ from statistics import median
 
 from perfgate.resolution.values import Kind
 from perfgate.scheduler.rules import RULES, CostRule
-from perfgate.scheduler.values import CostComparison, CostDifference, HostWork
+from perfgate.scheduler.values import CostComparison, CostDifference, CostGap, GapKind, HostWork
 
 _ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
 Runs = tuple[tuple[float, ...], ...]
@@ -44,20 +44,20 @@ def subtract(base: Runs, candidate: Runs) -> list[float]:
     ]
 
 
-def _list_gaps(key: str, rule: CostRule, base: HostWork, candidate: HostWork) -> Iterator[str]:
+def _list_gaps(key: str, rule: CostRule, base: HostWork, candidate: HostWork) -> Iterator[CostGap]:
     """Why nothing can be said of a key: it is missing, its windows are others, or they do not agree with each other."""
     for arm in (base, candidate):
         if not any(arm.runs.get(key, ())):
-            yield f"{key}: {arm.name} has no reading of it; run it again"
+            yield CostGap(key=key, kind=GapKind.MISSING, arm=arm.name)
             return
         first, *others = arm.runs[key]
         if any(abs(one - other) > rule.scatter * one for run in others for one, other in zip(first, run, strict=False)):
-            yield f"{key}: two runs of {arm.name} differ; what changes from run to run cannot be compared"
+            yield CostGap(key=key, kind=GapKind.UNSTEADY, arm=arm.name)
     if [len(run) for run in base.runs[key]] != [len(run) for run in candidate.runs[key]]:
-        yield f"{key}: the arms have other numbers of windows; run them again"
+        yield CostGap(key=key, kind=GapKind.OTHER_WINDOWS)
         return
     changes = subtract(base.runs[key], candidate.runs[key])
     level = median(base.runs[key][0])
     is_apart = rule.margin is not None and max(changes) - min(changes) > rule.scatter * level
     if is_apart and not all(rule.is_lost(level, change) for change in changes):
-        yield f"{key}: its change is not the same in all windows; run it again on this machine by itself"
+        yield CostGap(key=key, kind=GapKind.UNEVEN)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from perfgate.resolution.values import ResolveAnswer
 from perfgate.results.profiling.host_counts import HostCount, HostPart
 from perfgate.scheduler.rules import PARTS, RULES, UNITS
-from perfgate.scheduler.values import CostComparison, CostDifference, HostWork
+from perfgate.scheduler.values import CostComparison, CostDifference, CostGap, GapKind, HostWork
 from perfgate.storage.rounding import format_percent
 
 _SENTENCES = {
@@ -17,6 +17,14 @@ _SENTENCES = {
     ResolveAnswer.UNVERIFIED: "what did not repeat was not compared",
     ResolveAnswer.CHANGED: "no limit was passed",
     ResolveAnswer.SAME: "the host does the same in both arms",
+}
+
+
+_GAPS = {
+    GapKind.MISSING: "{arm} has no reading of it; run it again",
+    GapKind.UNSTEADY: "two runs of {arm} differ; what changes from run to run cannot be compared",
+    GapKind.OTHER_WINDOWS: "the arms have other numbers of windows; run them again",
+    GapKind.UNEVEN: "its change is not the same in all windows; run it again on this machine by itself",
 }
 
 
@@ -28,7 +36,7 @@ def write_lines(comparison: CostComparison) -> Iterator[str]:
         for unit, words in UNITS.items():
             yield f"  {name}, {words}: {_tell_cost(base, f'{part}.{unit}')} -> {_tell_cost(candidate, f'{part}.{unit}')}"
     yield from (_write_difference(one) for one in comparison.differences)
-    yield from (f"unverified  {line}" for line in comparison.unverified)
+    yield from (f"unverified  {describe_gap(gap)}" for gap in comparison.unverified)
     yield comparison.sum_up(_SENTENCES)
 
 
@@ -43,12 +51,17 @@ def _write_difference(one: CostDifference) -> str:
     return f"{one.kind.value}  {one.key} ({RULES[one.key].means}): {one.base:,.10g} {one.more:+,.10g}{share}{reason}"
 
 
+def describe_gap(gap: CostGap) -> str:
+    """One line on a key that cannot be compared: why, and what to do."""
+    return f"{gap.key}: {_GAPS[gap.kind].format(arm=gap.arm)}"
+
+
 def list_counts(comparison: CostComparison) -> Iterator[HostCount]:
     """Instructions of a decode step in each part, but for parts whose counts did not repeat."""
     parts: tuple[HostPart, ...] = get_args(HostPart)
     for part in parts:
         key = f"{part}.decode_step.instructions"
-        if not any(line.startswith(f"{key}:") for line in comparison.unverified):
+        if key not in {gap.key for gap in comparison.unverified}:
             base, candidate = (arm.find_value(key) for arm in (comparison.base, comparison.candidate))
             yield HostCount(part=part, base=base, candidate=candidate)
 
@@ -61,5 +74,5 @@ def write_document(comparison: CostComparison) -> dict[str, Any]:
         "base": asdict(comparison.base),
         "candidate": asdict(comparison.candidate),
         "differences": [asdict(one) for one in comparison.differences],
-        "unverified": list(comparison.unverified),
+        "unverified": [describe_gap(gap) for gap in comparison.unverified],
     }

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from statistics import median
 
 from perfgate.resolution.values import FactComparison, Kind
+
+
+class GapKind(Enum):
+    """Why nothing can be said of a key."""
+
+    MISSING = auto()
+    """An arm has no reading of it."""
+    UNSTEADY = auto()
+    """Two runs of an arm differ."""
+    OTHER_WINDOWS = auto()
+    """The arms have other numbers of windows."""
+    UNEVEN = auto()
+    """The change is a loss in some windows only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,5 +48,14 @@ class CostDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CostComparison(FactComparison[HostWork, CostDifference]):
+class CostGap:
+    """A key that cannot be compared, and why; `arm` is empty where it lies in both."""
+
+    key: str
+    kind: GapKind
+    arm: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostComparison(FactComparison[HostWork, CostDifference, CostGap]):
     """What the host parts of two arms cost under the same load; unverified is what did not repeat."""

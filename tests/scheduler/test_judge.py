@@ -8,7 +8,7 @@ from perfgate.resolution.values import EXIT_CODES, Kind, ResolveAnswer
 from perfgate.scheduler.judge import compare_work
 from perfgate.scheduler.report import list_counts, write_document, write_lines
 from perfgate.scheduler.rules import RULES
-from perfgate.scheduler.values import HostWork
+from perfgate.scheduler.values import CostGap, GapKind, HostWork
 
 STEP = "scheduler.decode_step"
 LEVELS = {"instructions": (2_000_000.0, 2_010_000.0, 2_004_000.0), "cpu_us": (510.0, 900.0, 520.0)}
@@ -41,7 +41,9 @@ def test_compare_work__equal_arms_have_no_difference():
 
 def test_list_counts__of_parts_whose_instructions_repeated():
     comparison = compare_one(f"{STEP}.instructions", grow(0.03))
-    scattered = replace(comparison, unverified=("detokenizer.decode_step.instructions: two runs of tree differ",))
+    scattered = replace(
+        comparison, unverified=(CostGap(key="detokenizer.decode_step.instructions", kind=GapKind.UNSTEADY, arm="tree"),)
+    )
 
     assert [(one.part, round(one.change, 6)) for one in list_counts(scattered)] == [
         ("scheduler", 0.03),
@@ -109,7 +111,10 @@ def test_compare_work__runs_of_one_arm_that_differ_say_nothing_of_the_key():
 
     assert comparison.answer is ResolveAnswer.UNVERIFIED
     assert EXIT_CODES[comparison.answer] == 3
-    assert comparison.unverified[0].startswith(f"{key}: two runs of tree differ")
+    assert comparison.unverified[0] == CostGap(key=key, kind=GapKind.UNSTEADY, arm="tree")
+    assert f"unverified  {key}: two runs of tree differ; what changes from run to run cannot be compared" in write_lines(
+        comparison
+    )
 
 
 def test_compare_work__a_change_of_one_window_is_no_change_of_the_arm():
@@ -119,7 +124,7 @@ def test_compare_work__a_change_of_one_window_is_no_change_of_the_arm():
     comparison = compare_one(key, (first * 1.04, *others))
 
     assert comparison.answer is ResolveAnswer.UNVERIFIED
-    assert "not the same in all windows" in comparison.unverified[0]
+    assert comparison.unverified[0].kind is GapKind.UNEVEN
 
 
 def test_compare_work__a_change_of_all_windows_is_a_loss_however_they_scatter():
@@ -138,7 +143,7 @@ def test_compare_work__windows_that_are_missing_are_no_sameness(runs):
     comparison = compare_work(make_work(), replace(candidate, runs={**candidate.runs, key: runs}), {})
 
     assert comparison.answer is ResolveAnswer.UNVERIFIED
-    assert comparison.unverified[0].startswith(f"{key}: ")
+    assert comparison.unverified[0] == CostGap(key=key, kind=GapKind.MISSING, arm="tree")
 
 
 def test_write_document__has_every_window():
