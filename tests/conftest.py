@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import tempfile
 
 import pytest
 from hypothesis import Phase, settings
@@ -21,6 +23,14 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_compile_cache():
+    """By default all programs of a user compile into one folder: what another worker compiles is no work of a server here."""
+    with tempfile.TemporaryDirectory(prefix="perfgate-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_locks(monkeypatch, tmp_path_factory):
     """Tests beside each other, or beside a measurement, are not kept out by its locks."""
@@ -32,6 +42,12 @@ def fake_github():
     """GitHub's API in a process of its own, empty until a test sets what it holds."""
     with run_fake_github() as server:
         yield server
+
+
+def pytest_configure():
+    """A shell that puts the tests into the background lets them ignore an interrupt, and so would the processes of a test."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
