@@ -62,9 +62,9 @@ WORKER = "/opt/perfgate/bin/python ./attacks.py\n"
 ATTACKS = '''
 import ctypes, errno, os, pwd, socket, subprocess, time
 user, uid = pwd.getpwuid(os.getuid()).pw_name, os.getuid()
-def told(name, deed):
+def told(name, act):
     try:
-        found = deed()
+        found = act()
         said = "done" if found in (None, 0) else str(found)
     except OSError as error:
         said = errno.errorcode.get(error.errno, str(error))

@@ -31,10 +31,10 @@ class Walk:
     place: Path
     rows: list[tuple[str, str, float]] = field(default_factory=list)
 
-    def step(self, what: str, deed: Callable[[], str]) -> str:
+    def step(self, what: str, act: Callable[[], str]) -> str:
         """Do one step, keep what it showed and how long it took, and return what it showed."""
         begun = time.monotonic()
-        shown = deed()
+        shown = act()
         self.rows.append((what, shown, time.monotonic() - begun))
         print(f"{what}: {shown}", file=sys.stderr)
         return shown

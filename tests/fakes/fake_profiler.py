@@ -1,7 +1,7 @@
 """The fake engine's torch profiler: it writes the trace of the tokens that were generated while it recorded.
 
-FAKE_KERNELS lists `name:microseconds` per forward step. FAKE_PROFILE chooses the fault: ok, refuse (HTTP 500), silent (writes
-no file), truncated, empty (no event), page (HTML for a trace).
+FAKE_KERNELS lists `name:microseconds` per forward step. FAKE_PROFILE chooses the fault: ok, refuse (HTTP 500), traceless
+(writes no file), truncated, empty (no event), page (HTML for a trace).
 """
 
 import gzip
@@ -30,7 +30,7 @@ class Profiler:
     def stop(self):
         folder, steps = self.recording["folder"], self.recording["steps"]
         self.recording = None
-        if self.fault == "silent":
+        if self.fault == "traceless":
             return 200
         events, at = [], 0.0
         for _ in range(0 if self.fault == "empty" else steps):

@@ -84,7 +84,7 @@ def test_profile_server__long_answers_are_cut_to_a_small_window(tmp_path, reaper
     ("fault", "words"),
     [
         ("refuse", "server refused to start the profiler with HTTP 500"),
-        ("silent", "the server's profiler wrote no trace into"),
+        ("traceless", "the server's profiler wrote no trace into"),
     ],
 )
 def test_profile_server__no_trace(tmp_path, reaper, fault, words):

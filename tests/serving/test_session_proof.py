@@ -222,7 +222,7 @@ def test_read_expect__calibration_has_no_path_under_test(tmp_path):
     assert read_expect(request).is_empty
 
 
-@pytest.mark.parametrize("fault", ["refuse", "silent", "truncated", "empty", "page"])
+@pytest.mark.parametrize("fault", ["refuse", "traceless", "truncated", "empty", "page"])
 def test_measure__profile_that_proves_nothing(tmp_path, fault):
     scenario, session = run(tmp_path / "out", Expect(kernels=("fused_moe",)), env={"FAKE_PROFILE": fault})
 
@@ -279,7 +279,7 @@ def test_run_gate__regression_is_explained_by_fresh_servers(tmp_path, capsys):
 
 def test_run_gate__explanation_that_fails_leaves_the_verdict(tmp_path):
     job = build_job(tmp_path / "out")
-    slow = replace(job.arms[Arm.CANDIDATE], env={**job.arms[Arm.CANDIDATE].env, "FAKE_PROFILE": "silent"})
+    slow = replace(job.arms[Arm.CANDIDATE], env={**job.arms[Arm.CANDIDATE].env, "FAKE_PROFILE": "traceless"})
     progress = KeptProgress()
     result = run_gate(replace(job, arms={**job.arms, Arm.CANDIDATE: slow}), progress)
 

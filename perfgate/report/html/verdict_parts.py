@@ -142,7 +142,7 @@ def list_shown(verdict: Verdict, scenario: Scenario) -> tuple[Judgement, ...]:
 
 def style_outcome(judgement: Judgement) -> str:
     """The class of an outcome; one that does not gate is not coloured."""
-    return judgement.outcome.value.lower() if judgement.gating else "silent"
+    return judgement.outcome.value.lower() if judgement.gating else "shown-only"
 
 
 def make_measures(verdict: Verdict, scenario: Scenario, view: View) -> Measures | None:
