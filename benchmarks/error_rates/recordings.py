@@ -265,7 +265,7 @@ def find_effect(
         return spent_us / (1000 * step_ms), "its servers' logs"
     if injection is not None and injection.is_ratio:
         return injection.amount, "as asked"
-    return None, "nobody measured it"
+    return None, "not measured"
 
 
 def renumber(block: Block, position: int, span_s: float, *, swapped: bool) -> tuple[Window, ...]:

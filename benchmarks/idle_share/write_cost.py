@@ -2,7 +2,7 @@
 
     python -m benchmarks.idle_share.write_cost
 
-Everything is computed from the committed result folders, those of H100s from the history, and from `cpu.json`, which `live.py`
+Everything is computed from the committed result folders, most of them in the history, and from `cpu.json`, which `live.py`
 wrote, as it writes `h200.json` on a machine with that GPU:
 
     python -m benchmarks.idle_share.live --scenario benchmarks/h200/serving/closed-c16.toml --model MODEL --windows 6 \
@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
-from benchmarks.h200.serving.routed_noise import restore_h100
+from benchmarks.h200.serving.routed_noise import restore_h100, restore_h200
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
 from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
 from perfgate.gate.case import load_case
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "h200" / "serving" / "routed"
 LIVE = Path(__file__).with_name("cpu.json")
 # Not every checkout has been to such a machine.
 GPU_LIVE = Path(__file__).with_name("h200.json")
@@ -34,8 +33,9 @@ MINUTE_S = 60.0
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 INTRODUCTION = """# What a verdict costs
 
-Made by `python -m benchmarks.idle_share.write_cost` from the sessions in `benchmarks/h200/serving/routed`,
-those of H100s in the history ([which](../../benchmarks/h100/serving/README.md)), and from
+Made by `python -m benchmarks.idle_share.write_cost` from the sessions of
+[H200s](../../benchmarks/h200/serving/routed/README.md) and
+[H100s](../../benchmarks/h100/serving/README.md), most of them in the history, and from
 {files}.
 
 ## GPU-minutes of a verdict
@@ -92,7 +92,7 @@ class Cost:
 def main() -> None:
     """Write the page."""
     gpu = json.loads(GPU_LIVE.read_text()) if GPU_LIVE.exists() else None
-    PAGE.write_text(build_page([*read_costs(RESULTS), *read_costs(restore_h100())], json.loads(LIVE.read_text()), gpu))
+    PAGE.write_text(build_page([*read_costs(restore_h200()), *read_costs(restore_h100())], json.loads(LIVE.read_text()), gpu))
 
 
 def read_costs(parent: Path) -> list[Cost]:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.h200.serving.routed_noise import restore_h100
 from perfgate.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -37,9 +36,9 @@ SPINNING = OTHERS / "closed-gpu-10-long"
 """The candidate was slowed on purpose, and both arms were profiled: REGRESSION."""
 
 
-def find_h100():
-    """The folder of all sessions of H100s; a shallow clone has none, and the test is skipped."""
+def bring_back(restore):
+    """The folder of all sessions that `restore` takes from the history; a shallow clone has none, and the test is skipped."""
     try:
-        return restore_h100()
+        return restore()
     except InputError as error:
         pytest.skip(str(error))

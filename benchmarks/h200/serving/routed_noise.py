@@ -2,8 +2,8 @@
 
     python -m benchmarks.h200.serving.routed_noise
 
-Everything comes from the windows in `routed/`, and of H100s from those in the history; nothing is measured. The last section of
-each folder's README is renewed.
+Everything comes from stored windows, most of them in the history; nothing is measured. The last section of each folder's README
+is renewed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ ROUTED = Path(__file__).with_name("routed")
 H100 = ROUTED.parents[2] / "h100" / "serving"
 H100_COMMIT = "e34eabace8e4ef29cc6cf6a8f417ca329835a668"
 """The commit that holds all sessions of H100s."""
+H200_COMMIT = "287a6c09e253b6097f30d3e356c81beb34f42f85"
+"""The commit that holds all of `routed/`, of which some has no room in the tree."""
 PAGE, H100_PAGE = ROUTED / "README.md", H100 / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
@@ -50,7 +52,7 @@ class Stored:
         return self.session.is_aa
 
 
-def read_stored(folder: Path = ROUTED) -> list[Stored]:
+def read_stored(folder: Path) -> list[Stored]:
     """All sessions in a folder, by name."""
     return [_read(path.parent) for path in sorted(folder.glob("*/session.json"))]
 
@@ -60,6 +62,11 @@ def restore_h100() -> Path:
     return restore(H100_COMMIT, H100.relative_to(ROOT).as_posix())
 
 
+def restore_h200() -> Path:
+    """The folder of all sessions of H200s whose weights route. Raise InputError where the history lacks them."""
+    return restore(H200_COMMIT, ROUTED.relative_to(ROOT).as_posix())
+
+
 def _read(folder: Path) -> Stored:
     case = load_case(folder)
     return Stored(name=folder.name, scenario=case.scenario, session=case.session, verdict=case.verdict)
@@ -67,7 +74,7 @@ def _read(folder: Path) -> Stored:
 
 def main() -> None:
     """Print all tables, and renew each page's last section."""
-    for page, folder in ((PAGE, ROUTED), (H100_PAGE, restore_h100())):
+    for page, folder in ((PAGE, restore_h200()), (H100_PAGE, restore_h100())):
         tables = write_tables(read_stored(folder))
         print(tables)
         text, _, _ = page.read_text(encoding="utf-8").partition(HEADLINE)
