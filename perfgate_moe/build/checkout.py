@@ -8,13 +8,14 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import IO, Self
 
 from perfgate_moe.build.build import FENCES, CompiledKernel, judge
 from perfgate_moe.build.recipes import KernelRecipe
@@ -104,6 +105,39 @@ def end_group(process: subprocess.Popen[str]) -> None:
     """End a process that leads its own group, and its children, which may hold its output open."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+class HangWatch:
+    """Kill a process that takes longer than it may, with its children. `verdict` says so."""
+
+    def __init__(self, process: subprocess.Popen[str], limit_s: float) -> None:
+        self._process = process
+        self._timer: threading.Timer | None = None
+        self.limit_s = limit_s
+        self.verdict = ""
+
+    def __enter__(self) -> Self:
+        self.restart(self.limit_s)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def restart(self, limit_s: float) -> None:
+        """Give it so many seconds from now on."""
+        self._stop()
+        self.limit_s = limit_s
+        self._timer = threading.Timer(limit_s, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self.verdict = f"no answer within {self.limit_s:.0f} s: it hangs"
+        end_group(self._process)
 
 
 def run_bounded(

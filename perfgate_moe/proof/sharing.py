@@ -22,7 +22,7 @@ from typing import IO, Any, Self
 
 import torch
 
-from perfgate_moe.build.checkout import end_group, read_last_line, start_module
+from perfgate_moe.build.checkout import HangWatch, end_group, read_last_line, start_module
 from perfgate_moe.exam.cases import LayerCase
 from perfgate_moe.exam.examiner import READY, read_object
 
@@ -181,7 +181,7 @@ class Examiner:
         limit_s = LOAD_TIMEOUT_S if self._process is None else ANSWER_TIMEOUT_S
         process = self._start()
         told = os.fstat(self._errors.fileno()).st_size
-        with _HangWatch(process, limit_s) as watch:
+        with HangWatch(process, limit_s) as watch:
             answer = self._read_reply(process, case, watch)
             if answer is None:
                 process.wait()
@@ -222,7 +222,7 @@ class Examiner:
                     self._held = held.pop_all()
             return self._process
 
-    def _read_reply(self, process: subprocess.Popen[str], case: str, watch: _HangWatch) -> dict[str, Any] | None:
+    def _read_reply(self, process: subprocess.Popen[str], case: str, watch: HangWatch) -> dict[str, Any] | None:
         """What the process answers; None where it ends instead."""
         request = {"implementation": self._examinee.implementation, "device": self._examinee.device, "case": case}
         try:
@@ -260,35 +260,3 @@ def _is_answer(found: dict[str, Any] | None, case: str) -> bool:
 
 def _is_size(value: object) -> bool:
     return isinstance(value, float | int) and not isinstance(value, bool) and 0 <= value < MOST_SHARE
-
-
-class _HangWatch:
-    """Kill a process that takes longer than it may: to load, then for each answer. `verdict` says so."""
-
-    def __init__(self, process: subprocess.Popen[str], limit_s: float) -> None:
-        self._process = process
-        self._timer: threading.Timer | None = None
-        self.limit_s = limit_s
-        self.verdict = ""
-
-    def __enter__(self) -> Self:
-        self.restart(self.limit_s)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    def restart(self, limit_s: float) -> None:
-        self._stop()
-        self.limit_s = limit_s
-        self._timer = threading.Timer(limit_s, self._end)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _end(self) -> None:
-        self.verdict = f"no answer within {self.limit_s:.0f} s: it hangs"
-        end_group(self._process)

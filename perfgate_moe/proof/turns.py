@@ -10,13 +10,12 @@ import json
 import random
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
-from perfgate_moe.build.checkout import end_group, read_last_line, start_module
+from perfgate_moe.build.checkout import HangWatch, end_group, read_last_line, start_module
 from perfgate_moe.errors import TimingError
 from perfgate_moe.exam.examiner import READY, read_object
 from perfgate_moe.proof.proving import Side, clean
@@ -132,10 +131,7 @@ def _open_timekeeper(side: Side, request: TurnsRequest, shape: str) -> Iterator[
             )
         )
         stack.callback(end_group, process)
-        limit = threading.Timer(PAIR_TIMEOUT_S, end_group, [process])
-        limit.daemon = True
-        stack.callback(limit.cancel)
-        limit.start()
+        stack.enter_context(HangWatch(process, PAIR_TIMEOUT_S))
         keeper = _Timekeeper(side.arm, process, errors)
         keeper.ask(
             {"implementation": request.implementation, "shape": shape, "tokens": list(request.tokens), "device": request.device}

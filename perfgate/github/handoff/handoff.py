@@ -22,7 +22,7 @@ from perfgate.github.handoff.choices import ChoicesEntry
 from perfgate.github.handoff.packages import PackagesEntry
 from perfgate.readers.bench_serving import COUNT_FIELDS, VALUE_FIELDS
 from perfgate.results.profiling.attribution import TOP
-from perfgate.results.profiling.host_counts import HostPart
+from perfgate.results.profiling.host_counts import HostCount
 from perfgate.scenario.schema import Name
 from perfgate.stats.expert_use import Unknown
 from perfgate.storage.schema import adapt
@@ -181,16 +181,7 @@ def _check_kinds(layers: tuple[TracedLayerEntry, ...]) -> tuple[TracedLayerEntry
     return layers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
-class HostEntry:
-    """What a decode step costs one part of the host in both arms, in instructions."""
-
-    part: HostPart
-    base: Annotated[Number, Field(gt=0)]
-    candidate: Annotated[Number, Field(gt=0)]
-
-
-def _check_parts(counts: tuple[HostEntry, ...]) -> tuple[HostEntry, ...]:
+def _check_parts(counts: tuple[HostCount, ...]) -> tuple[HostCount, ...]:
     if len({one.part for one in counts}) < len(counts):
         raise ValueError("a part of the host that is told twice")
     return counts
@@ -211,7 +202,7 @@ class ProfileEntry:
     ] = ()
     has_launches: bool = False
     same_code: SmallCount = 0
-    host: Annotated[tuple[HostEntry, ...], AfterValidator(_check_parts)] = ()
+    host: Annotated[tuple[HostCount, ...], AfterValidator(_check_parts)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -11,7 +11,6 @@ from pathlib import Path
 from perfgate.evidence import LaunchShape
 from perfgate.github.handoff.handoff import (
     MAX_LAUNCHES,
-    HostEntry,
     KernelEntry,
     LaunchEntry,
     ProfileEntry,
@@ -27,7 +26,6 @@ from perfgate.results.profiling.attribution import (
     rank_layer,
     summarise,
 )
-from perfgate.results.profiling.host_counts import HostCount
 from perfgate.results.profiling.profiles import store_numbers
 
 _NOT_KERNEL = re.compile(r"[^A-Za-z0-9_:.~]")
@@ -59,7 +57,7 @@ def pack_profile(found: Attribution | str | None) -> ProfileEntry | None:
         layers=tuple(TracedLayerEntry(**asdict(layer)) for layer in found.layers),
         has_launches=found.has_launches,
         same_code=found.same_code,
-        host=tuple(HostEntry(**asdict(one)) for one in found.host),
+        host=found.host,
     )
 
 
@@ -98,7 +96,7 @@ def unpack_profile(entry: ProfileEntry, folder: Path) -> None:
         layers=tuple(sorted((LayerDifference(**asdict(layer)) for layer in entry.layers), key=rank_layer)),
         has_launches=entry.has_launches,
         same_code=entry.same_code,
-        host=tuple(HostCount(**asdict(one)) for one in entry.host),
+        host=entry.host,
     )
     store_numbers(folder, found)
 

@@ -14,6 +14,7 @@ from perfgate.storage.journal import read_json, write_atomically
 
 HOST_FILE = "host.json"
 HostPart = Literal["scheduler", "detokenizer", "tokenizer_manager"]
+Instructions = Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False, strict=True)]
 
 SAME_RATIO = 0.01
 """The share by which two counts of the same code may differ: two runs of a build were up to 0.7 % apart in a window."""
@@ -21,11 +22,15 @@ SAME_RATIO = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCount:
-    """Instructions that one part of the engine's host takes for one decode step, in both arms."""
+    """Instructions that one part of the engine's host takes for one decode step, in both arms.
+
+    A hand-off from a job that ran foreign code carries it as it is, so nothing is converted or passed over on reading.
+    """
 
     part: HostPart
-    base: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False)]
-    candidate: Annotated[float, Field(gt=0, lt=1e15, allow_inf_nan=False)]
+    base: Instructions
+    candidate: Instructions
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     @property
     def change(self) -> float:
