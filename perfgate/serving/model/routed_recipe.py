@@ -32,6 +32,8 @@ DEFAULT_IMBALANCE = 2.0
 ROUTED = "routed"
 WEIGHTS_KEY = "perfgate_weights"
 RECIPE_KEY = "perfgate_recipe"
+# Its name in the config.json of models that are made already: they go on being read.
+NEVER_GENERATED_KEY = "silent_words"
 # What the server's log says once the parameters are filled; `perfgate: routed weights v1 seed 20: 339 tensors`.
 MARKER = "perfgate: routed weights"
 
@@ -127,15 +129,15 @@ class Sizes:
 class Recipe:
     """What a config.json says of its drawn weights: `spreads` by role, and the factors of a router's rows in ascending order.
 
-    `silent_words` are token ids that are never generated. `collapsed` adds a bias that makes every token choose the same
-    experts: a model to test with.
+    `never_generated` are token ids whose rows of the head are zero. `collapsed` adds a bias that makes every token choose
+    the same experts: a model to test with.
     """
 
     seed: int
     imbalance: float
     spreads: Mapping[str, float]
     popularity: tuple[float, ...]
-    silent_words: tuple[int, ...] = ()
+    never_generated: tuple[int, ...] = ()
     collapsed: bool = False
 
 
@@ -149,7 +151,7 @@ def build_recipe(
     *,
     seed: int = DEFAULT_SEED,
     imbalance: float = DEFAULT_IMBALANCE,
-    silent_words: tuple[int, ...] = (),
+    never_generated: tuple[int, ...] = (),
     collapsed: bool = False,
 ) -> Recipe:
     """Choose the spreads of a model of these sizes. Raise InputError for an imbalance that its router cannot have."""
@@ -158,7 +160,7 @@ def build_recipe(
         imbalance=imbalance,
         spreads={role: float(f"{spread:.6g}") for role, spread in _choose_spreads(sizes).items()},
         popularity=choose_popularity(sizes.experts, sizes.top_k, imbalance),
-        silent_words=silent_words,
+        never_generated=never_generated,
         collapsed=collapsed,
     )
 
@@ -282,7 +284,7 @@ def write_recipe(recipe: Recipe) -> Mapping[str, object]:
         "imbalance": recipe.imbalance,
         "spreads": dict(recipe.spreads),
         "popularity": list(recipe.popularity),
-        "silent_words": list(recipe.silent_words),
+        NEVER_GENERATED_KEY: list(recipe.never_generated),
     }
     # Absent in every model that is measured.
     if recipe.collapsed:
@@ -307,7 +309,7 @@ def read_recipe(config: Mapping[str, object], source: str) -> Recipe | None:
             imbalance=float(facts["imbalance"]),
             spreads={str(role): float(spread) for role, spread in facts["spreads"].items()},
             popularity=tuple(float(factor) for factor in facts["popularity"]),
-            silent_words=tuple(int(word) for word in facts["silent_words"]),
+            never_generated=tuple(int(word) for word in facts[NEVER_GENERATED_KEY]),
             collapsed=bool(facts.get("collapsed", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -256,7 +256,7 @@ def _build_config(shape: Shape, layers: int, numbers: Format, choice: Choice) ->
         shape.measure(layers),
         seed=choice.seed,
         imbalance=DEFAULT_IMBALANCE if choice.imbalance is None else choice.imbalance,
-        silent_words=shape.special,
+        never_generated=shape.special,
     )
     quantized: Mapping[Format, Config] = {"mxfp4": {"quantization_config": _MXFP4}, "fp8": {"quantization_config": _FP8}}
     common: Config = {"dtype": "bfloat16", "torch_dtype": "bfloat16", "tie_word_embeddings": False, "use_cache": True}

@@ -218,8 +218,8 @@ def _scale_rows(target: Target, recipe: Recipe, top_k: int) -> None:
         _draw(replace(target, name=f"{target.name} rows", values=words), lambda bits: bits & 0xFF)
         values.mul_(factors[words.long()][:, None])
         first = target.rank * len(values)
-        silent = [word - first for word in recipe.silent_words if first <= word < first + len(values)]
-        values[silent] = 0
+        blocked = [word - first for word in recipe.never_generated if first <= word < first + len(values)]
+        values[blocked] = 0
 
 
 def _draw(target: Target, shape_bits: Callable[[Any], Any], *, numbers_each: int = 1) -> None:

@@ -55,7 +55,7 @@ def route(model: TinyModel, *, seed: int = DEFAULT_SEED, imbalance: float | None
         sizes,
         seed=seed,
         imbalance=TINY_IMBALANCE if imbalance is None else imbalance,
-        silent_words=tuple(range(len(SPECIAL))),
+        never_generated=tuple(range(len(SPECIAL))),
         collapsed=collapsed,
     )
     tensors = {name: _draw_by(recipe, name, tensor) for name, tensor in model.tensors.items()}

@@ -109,7 +109,7 @@ def test_find_role__names_of_servers_and_checkpoints(name, role):
 
 
 def test_read_recipe__reads_what_was_written():
-    recipe = build_recipe(GPT_OSS, seed=3, imbalance=1.5, silent_words=(1, 2), collapsed=True)
+    recipe = build_recipe(GPT_OSS, seed=3, imbalance=1.5, never_generated=(1, 2), collapsed=True)
 
     assert read_recipe(write_recipe(recipe), "config.json") == recipe
     assert describe_marker(recipe) == f"perfgate: routed weights v{VERSION} seed 3:"

@@ -46,7 +46,7 @@ def test_write_shape__the_whole_vocabulary_is_words(tmp_path, name):
     assert sorted(vocabulary.values()) == list(range(config["vocab_size"]))
     recipe = read_recipe(config, "config.json")
     assert recipe is not None
-    assert config["eos_token_id"] in recipe.silent_words
+    assert config["eos_token_id"] in recipe.never_generated
 
 
 def test_write_shape__what_was_chosen_stands_in_the_config(tmp_path):

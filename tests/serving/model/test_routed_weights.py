@@ -27,7 +27,7 @@ CONFIG = {"hidden_size": HIDDEN, "intermediate_size": WIDTH, "num_experts_per_to
 RECIPE = build_recipe(
     Sizes(layers=4, hidden=HIDDEN, experts=EXPERTS, top_k=TOP_K, expert_width=WIDTH, attention_width=HIDDEN),
     imbalance=1.5,
-    silent_words=(3,),
+    never_generated=(3,),
 )
 LAYER = "model.layers.0"
 
@@ -141,7 +141,7 @@ def test_fill_model__router_rows_have_the_recipes_popularity():
     assert torch.allclose(factors, torch.tensor(assign_popularity(RECIPE, name)), rtol=0.05)
 
 
-def test_fill_model__silent_words_have_no_logit():
+def test_fill_model__tokens_never_generated_have_no_logit():
     found = fill("lm_head.weight", torch.empty(64, HIDDEN))
 
     assert [row for row in range(64) if not found[row].any()] == [3]
