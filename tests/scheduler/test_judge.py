@@ -136,14 +136,17 @@ def test_compare_work__a_change_of_all_windows_is_a_loss_however_they_scatter():
     assert comparison.answer is ResolveAnswer.LOST
 
 
-@pytest.mark.parametrize("runs", [(), ((1.0,),)])
-def test_compare_work__windows_that_are_missing_are_no_sameness(runs):
+@pytest.mark.parametrize(
+    ("runs", "gap"),
+    [((), {"kind": GapKind.MISSING, "arm": "tree"}), (((1.0,),), {"kind": GapKind.OTHER_WINDOWS})],
+)
+def test_compare_work__windows_that_are_missing_are_no_sameness(runs, gap):
     key, candidate = f"{STEP}.instructions", make_work()
 
     comparison = compare_work(make_work(), replace(candidate, runs={**candidate.runs, key: runs}), {})
 
     assert comparison.answer is ResolveAnswer.UNVERIFIED
-    assert comparison.unverified[0] == CostGap(key=key, kind=GapKind.MISSING, arm="tree")
+    assert comparison.unverified[0] == CostGap(key=key, **gap)
 
 
 def test_write_document__has_every_window():
