@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfgate import errors
+from perfgate.evidence import DamageKind
 from perfgate.metrics import METRICS
 from tests.documents.command_line import PAGE, render
 
@@ -19,8 +20,11 @@ PHRASES = [
     for phrase in re.findall(r"`((?:\\`|[^`])+)`", line)
 ]
 MODULES = sorted((ROOT / "perfgate" / "verdict" / "validity").glob("*.py"))
+READERS = [ROOT / "perfgate" / "readers" / name for name in ("run_checks.py", "request_details.py")]
 SERVING = sorted((ROOT / "perfgate" / "serving").rglob("*.py"))
 MIN_LENGTH = 30
+NOTE = "some tokens shared an event"
+"""The one sentence of the readers that voids nothing."""
 
 
 def read_static(node):
@@ -44,6 +48,21 @@ def list_messages():
                     yield f"{path.stem}: {text}"
 
 
+def list_findings():
+    """What the readers of a run hold against it, and what became of a file of the folder."""
+    for path in READERS:
+        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(found, ast.FunctionDef) and found.name.startswith(("_check", "_find_problems", "_count_problem")):
+                for text in map(read_static, ast.walk(ast.Module(body=strip_docstring(found), type_ignores=[]))):
+                    if len(text) >= MIN_LENGTH and not text.endswith(NOTE):
+                        yield f"{path.stem}: {text}"
+    yield from (f"{kind.name}: {kind.value}" for kind in DamageKind)
+
+
+def strip_docstring(function):
+    return function.body[ast.get_docstring(function) is not None :]
+
+
 def list_errors():
     """Each sentence with which what happens in a session ends it."""
     classes = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.PerfgateError)}
@@ -58,10 +77,11 @@ def list_errors():
 
 def test_list_messages__finds_them():
     assert len(list(list_messages())) > 30
+    assert len(list(list_findings())) > 15
     assert len(list(list_errors())) > 60
 
 
-@pytest.mark.parametrize("message", [*list_messages(), *list_errors()])
+@pytest.mark.parametrize("message", [*list_messages(), *list_findings(), *list_errors()])
 def test_troubleshooting__has_a_remedy_for_each_message(message):
     assert any(phrase.replace("\\`", "`") in message for phrase in PHRASES), "give it an entry in docs/troubleshooting.md"
 

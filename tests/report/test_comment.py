@@ -78,13 +78,14 @@ ANSWERS = {
         "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
         "how sure": f"4 blocks, 10.0 CPU-minutes. {RATE}",
         "now": "P99 ITL is undecided. Cheapest: plan looks up to 9 blocks (90 minutes), enough if the change seen is true; "
-        f"repeating until it passes proves nothing. {REPORT}",
+        f"repeating until it passes proves nothing. More: docs/troubleshooting.md. {REPORT}",
         "where": "",
     },
     "invalid": {
         "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; see logs/candidate-1.log and measu...",
         "how sure": "0 blocks, 10.0 CPU-minutes.",
-        "now": f"mend the cause that is named first, then measure again; the rest often follows from it. {REPORT}",
+        "now": "mend the cause that is named first (docs/troubleshooting.md), then measure again; the rest often follows "
+        f"from it. {REPORT}",
         "where": "",
     },
     "calibrating": {
