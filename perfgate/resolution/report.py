@@ -28,7 +28,7 @@ _UNREAD = {
 def write_lines(comparison: ArmComparison) -> Iterator[str]:
     """One line a difference, losses first, then what could not be verified and what is to be known of the arms."""
     yield f"resolve: {_name(comparison.base)} -> {_name(comparison.candidate)}"
-    yield from (write_difference(one, comparison) for one in comparison.differences)
+    yield from (f"{one.kind.value}  {describe_difference(one, comparison.cases)}" for one in comparison.differences)
     yield from (f"unverified  {describe_unread(one, comparison)}" for one in comparison.unverified)
     yield from (
         f"note  {line}" for arm in (comparison.base, comparison.candidate) for line in tell_version(arm.name, arm.version)
@@ -47,12 +47,12 @@ def _name(arm: Resolution) -> str:
     return f"{arm.name} (tables for Triton {arm.triton})"
 
 
-def write_difference(one: Difference, comparison: ArmComparison) -> str:
-    """The line of one difference."""
-    where = describe_cases(one.cases, comparison.cases)
+def describe_difference(one: Difference, asked: tuple[Case, ...]) -> str:
+    """What differs, and for which of the models and GPUs that were asked for."""
+    where = describe_cases(one.cases, asked)
     means = "" if one.key.startswith(FLAG) else f" ({RULES[one.key].means})" if one.key in RULES else ""
     reason = f"; accepted: {one.reason}" if one.reason else ""
-    return f"{one.kind.value}  {one.key}{means}: {one.base} -> {one.candidate} [{where}]{reason}"
+    return f"{one.key}{means}: {one.base} -> {one.candidate} [{where}]{reason}"
 
 
 def describe_unread(one: Unread, comparison: ArmComparison) -> str:
