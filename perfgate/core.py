@@ -332,8 +332,8 @@ class Verdict:
 
         A lost counter needs no stored noise, so it fails all the same.
         """
-        is_doubtful = self.uncalibrated and not self.lost_counts
-        return uncalibrated == "report" and is_doubtful and self.outcome is Outcome.REGRESSION
+        may_pass = uncalibrated == "report" and self.uncalibrated and not self.lost_counts
+        return may_pass and self.outcome is Outcome.REGRESSION
 
     def find_exit_code(self, uncalibrated: str = "fail") -> int:
         """The exit code of a command that judges, under the setting `uncalibrated`."""

@@ -42,7 +42,7 @@ def test_build_baseline__learns_differences_from_aa_blocks_only():
     assert noise.block_variance**0.5 < 0.05
 
 
-def test_build_baseline__blocks_that_agree_by_chance_are_doubted():
+def test_build_baseline__blocks_that_agree_by_chance_are_not_trusted():
     aa = make_session(SCENARIO, blocks=2, is_aa=True)
     noise = build_baseline(SCENARIO, HARDWARE, [record(aa)]).metrics["p99_itl_ms"]
     twins = tuple(noise.values[index - index % 2] for index in range(len(noise.values)))
