@@ -52,11 +52,12 @@ class SchedulerSeed:
 
 SEEDS = {
     "nothing": SchedulerSeed(lines=()),
-    # 360 turns of an empty loop are 3 % of a step, 2.23 million instructions for 16 sequences; 120 turns are 1 %.
-    "loop": SchedulerSeed(lines=("for _ in range(360):", "    pass"), key="scheduler.decode_step.instructions"),
-    "short loop": SchedulerSeed(lines=("for _ in range(120):", "    pass")),
+    # A turn of an empty loop is 127 instructions, some 200 beyond the 256 numbers that Python keeps; a step for 16 sequences is
+    # 2.23 million: 3 % of a step, and 1 %.
+    "loop": SchedulerSeed(lines=("for _ in range(465):", "    pass"), key="scheduler.decode_step.instructions"),
+    "short loop": SchedulerSeed(lines=("for _ in range(175):", "    pass")),
     "sync": SchedulerSeed(lines=("self.device_module.synchronize()",), key="scheduler.decode_step.host_reads"),
-    "read": SchedulerSeed(lines=("batch.seq_lens.max().item()",), key="scheduler.decode_step.host_reads"),
+    "read": SchedulerSeed(lines=("self.req_to_token_pool.req_to_token[0, 0].item()",), key="scheduler.decode_step.host_reads"),
     "log": SchedulerSeed(
         lines=('logger.info(f"Step {self.forward_ct}: {len(batch.reqs)} requests, {len(self.waiting_queue)} wait")',),
         key="scheduler.decode_step.log_records",

@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from perfgate_moe.errors import BuildError
@@ -45,9 +46,10 @@ def inspect(cubin: Path) -> MachineCode:
 
 def cuobjdump_path() -> Path:
     """The cuobjdump inside the installed Triton package."""
-    import triton  # noqa: PLC0415 - slow to load
-
-    path = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    found = find_spec("triton")
+    if found is None or found.origin is None:
+        raise BuildError("no cuobjdump: install triton 3.6, whose package carries it")
+    path = Path(found.origin).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     if not path.is_file():
         raise BuildError(f"no cuobjdump at {path}: install triton 3.6, whose package carries it")
     return path

@@ -17,6 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+import triton
+import triton.language as tl
+
 from perfgate_moe.build.sass import inspect
 
 MODULES = (
@@ -61,8 +65,6 @@ def catch_launches(kernels: ModuleType, layer: dict[str, Any]) -> Iterator[tuple
 
 def launch(kernels: ModuleType, layer: dict[str, Any], tokens: int, config: dict[str, int], product: str) -> None:
     """One call of SGLang's launching function."""
-    import torch  # noqa: PLC0415 - in the checkout's environment
-    import triton.language as tl  # noqa: PLC0415 - the same
 
     def empty(*shape: int, dtype: Any = torch.bfloat16) -> Any:
         return torch.empty(shape, dtype=dtype, device="meta")
@@ -101,16 +103,12 @@ def launch(kernels: ModuleType, layer: dict[str, Any], tokens: int, config: dict
 
 def compile_launch(kernel: Any, arch: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
     """The compiled kernel of one launch, and whether it came from Triton's cache."""
-    import triton  # noqa: PLC0415 - in the checkout's environment
-    from triton.backends.compiler import GPUTarget  # noqa: PLC0415
-    from triton.compiler import ASTSource, make_backend  # noqa: PLC0415
-    from triton.runtime.jit import create_function_from_signature  # noqa: PLC0415
-
-    target = GPUTarget("cuda", arch, 32)
-    backend = make_backend(target)
+    target = triton.backends.compiler.GPUTarget("cuda", arch, 32)
+    backend = triton.compiler.make_backend(target)
     kwargs["debug"] = kwargs.get("debug", kernel.debug) or triton.knobs.runtime.debug
     kwargs["instrumentation_mode"] = triton.knobs.compilation.instrumentation_mode
-    bound, specialisation, options = create_function_from_signature(kernel.signature, kernel.params, backend)(*args, **kwargs)
+    bind = triton.runtime.jit.create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialisation, options = bind(*args, **kwargs)
     options, signature, constants, attributes = kernel._pack_args(backend, kwargs, bound, specialisation, options)  # noqa: SLF001 - Triton's own way
     hits: list[bool] = []
 
@@ -118,7 +116,7 @@ def compile_launch(kernel: Any, arch: int, args: tuple[Any, ...], kwargs: dict[s
         hits.append(cache_hit)
 
     triton.knobs.compilation.listener = listen
-    source = ASTSource(kernel, signature, constants, attributes)
+    source = triton.compiler.ASTSource(kernel, signature, constants, attributes)
     return triton.compile(source, target=target, options=options.__dict__), all(hits)
 
 
@@ -152,7 +150,7 @@ def main() -> int:
             begun = time.perf_counter()
             try:
                 compiled = compile_launch(kernels.fused_moe_kernel, request["arch"], args, kwargs)
-            except (AttributeError, ImportError) as error:
+            except AttributeError as error:
                 print(f"this Triton compiles otherwise than 3.6: {error}", file=sys.stderr)
                 return UNKNOWN_TRITON
             print(json.dumps(describe(name, rows, compiled, time.perf_counter() - begun)), flush=True)

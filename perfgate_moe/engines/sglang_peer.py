@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perfgate_moe.engines.optional import load_names
 from perfgate_moe.engines.sglang_layer import FIRST, LAST
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.problem import SCALE_BLOCK, BlockScales, MicroScales, Problem
 from perfgate_moe.layer.reference import decode, scale_micro, unpack_pairs
 from perfgate_moe.layer.tiles import TilePlan, Tiles
 
+_LAYER = "sglang.srt.layers.moe.moe_runner.triton_utils"
 WIDENED = "16 bits (widened from mxfp4)"
 FUSED_SUM_LEAST_TOP_K = 3  # upstream fuses for top-k > 2 only
 
@@ -91,26 +93,21 @@ def _require_covered(problem: Problem) -> None:
 
 def _modules() -> SimpleNamespace:
     """SGLang's names that are used here; NotApplicableError names the one that this installation lacks."""
-    try:
-        from sglang.srt.layers.moe.moe_runner import MoeRunnerConfig  # noqa: PLC0415 - optional dependency
-        from sglang.srt.layers.moe.moe_runner.triton_utils import fused_moe, fused_moe_triton_config  # noqa: PLC0415
-        from sglang.srt.layers.moe.topk import StandardTopKOutput  # noqa: PLC0415
-        from sglang.srt.runtime_context import get_context  # noqa: PLC0415
-    except ImportError as error:
-        raise NotApplicableError(f"SGLang {FIRST} to {LAST} or a version like them is needed: {error}") from error
-    # One process has no tensor-parallel group: give the allocator the answer it would get with one rank.
-    fused_moe.get_tp_group = lambda: None
-    # Where the group is since 0.5.21.
-    fused_moe.get_parallel = lambda: SimpleNamespace(tp_group=None)
-    fused_moe.is_allocation_symmetric = lambda: False
-    return SimpleNamespace(
-        fused_experts=fused_moe.fused_experts,
-        fused_moe=fused_moe,
-        tables=fused_moe_triton_config,
-        config=MoeRunnerConfig,
-        topk=StandardTopKOutput,
-        context=get_context(),
+    modules = load_names(
+        f"SGLang {FIRST} to {LAST} or a version like them",
+        fused_moe=f"{_LAYER}.fused_moe",
+        fused_experts=f"{_LAYER}.fused_moe:fused_experts",
+        tables=f"{_LAYER}.fused_moe_triton_config",
+        config="sglang.srt.layers.moe.moe_runner:MoeRunnerConfig",
+        topk="sglang.srt.layers.moe.topk:StandardTopKOutput",
+        get_context="sglang.srt.runtime_context:get_context",
     )
+    # One process has no tensor-parallel group: give the allocator the answer it would get with one rank.
+    modules.fused_moe.get_tp_group = lambda: None
+    # Where the group is since 0.5.21.
+    modules.fused_moe.get_parallel = lambda: SimpleNamespace(tp_group=None)
+    modules.fused_moe.is_allocation_symmetric = lambda: False
+    return modules
 
 
 def _publish(modules: SimpleNamespace, *, is_sum_fused: bool) -> None:
@@ -118,7 +115,7 @@ def _publish(modules: SimpleNamespace, *, is_sum_fused: bool) -> None:
     moe = {"enable_fused_moe_sum_all_reduce": is_sum_fused}
     deterministic, communication = {"enable_deterministic_inference": False}, {"enable_symm_mem": False}
     if not hasattr(modules.fused_moe, "get_exec"):
-        modules.context.set_server_args(SimpleNamespace(**moe, **deterministic, **communication))
+        modules.get_context().set_server_args(SimpleNamespace(**moe, **deterministic, **communication))
         return
     groups = {"moe": moe, "deterministic": deterministic, "comm": communication}
     settings = SimpleNamespace(**{name: SimpleNamespace(**group) for name, group in groups.items()})

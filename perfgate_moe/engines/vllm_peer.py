@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from perfgate_moe.engines.optional import load_names
 from perfgate_moe.engines.sglang_peer import config_of
 from perfgate_moe.errors import NotApplicableError
 from perfgate_moe.layer.problem import SCALE_BLOCK, SILU, SWIGLU, BlockScales, MicroScales, Problem
 from perfgate_moe.layer.tiles import TilePlan
 
 ACTIVATIONS = {SILU.name: "silu", SWIGLU.name: "swigluoai"}
+NEEDED = "vLLM 0.32 or a version like it"
+_LAYER = "vllm.model_executor.layers.fused_moe"
 # The portable kernel: it needs no instructions that a test machine may lack, and whole blocks of 32 rows.
 CPU_KERNEL, CPU_ALIGNMENT = "vec", 32
 
@@ -56,27 +59,25 @@ def _run_on_gpu(problem: Problem, plan: TilePlan | None) -> Tensor:
     sizes = (problem.hidden_size, problem.intermediate_size)
     if isinstance(problem.scales, BlockScales) and any(size % SCALE_BLOCK for size in sizes):
         raise NotApplicableError(f"vLLM rounds rows to 8 bits in whole groups of {SCALE_BLOCK} columns")
-    try:
-        from vllm.model_executor.layers.fused_moe import override_config  # noqa: PLC0415 - optional dependency
-        from vllm.model_executor.layers.fused_moe.activation import MoEActivation  # noqa: PLC0415
-        from vllm.model_executor.layers.fused_moe.config import (  # noqa: PLC0415
-            biased_moe_quant_config,
-            fp8_w8a8_moe_quant_config,
-        )
-        from vllm.model_executor.layers.fused_moe.fused_moe import fused_experts  # noqa: PLC0415
-    except ImportError as error:
-        raise NotApplicableError(f"vLLM 0.32 or a version like it is needed: {error}") from error
+    vllm = load_names(
+        NEEDED,
+        override_config=f"{_LAYER}:override_config",
+        activation=f"{_LAYER}.activation:MoEActivation",
+        biased=f"{_LAYER}.config:biased_moe_quant_config",
+        fp8=f"{_LAYER}.config:fp8_w8a8_moe_quant_config",
+        fused_experts=f"{_LAYER}.fused_moe:fused_experts",
+    )
     biases = {"w1_bias": problem.gate_up_bias, "w2_bias": problem.down_bias}
     if isinstance(problem.scales, BlockScales):
         scales = {"w1_scale": problem.scales.gate_up, "w2_scale": problem.scales.down}
-        config = fp8_w8a8_moe_quant_config(**scales, **biases, block_shape=[SCALE_BLOCK, SCALE_BLOCK])
+        config = vllm.fp8(**scales, **biases, block_shape=[SCALE_BLOCK, SCALE_BLOCK])
     else:
-        config = biased_moe_quant_config(**biases)
+        config = vllm.biased(**biases)
     # Set in each call, None too: after an error, vLLM's context leaves its tiles to the next caller.
-    with override_config(None if plan is None else config_of(plan.gate_up)):
-        answer: Tensor = fused_experts(
+    with vllm.override_config(None if plan is None else config_of(plan.gate_up)):
+        answer: Tensor = vllm.fused_experts(
             problem.hidden, problem.gate_up, problem.down, fold_scaling(problem).topk_weights, **_experts(problem),
-            activation=MoEActivation(ACTIVATIONS[problem.activation.name]),
+            activation=vllm.activation(ACTIVATIONS[problem.activation.name]),
             apply_router_weight_on_input=problem.weight_on_input, quant_config=config,
         )  # fmt: skip
     return answer
@@ -103,10 +104,7 @@ def _run_on_cpu(problem: Problem) -> Tensor:
         raise NotApplicableError("vLLM's CPU kernel is asked for plain 16-bit weights with all experts at hand")
     if problem.hidden_size % CPU_ALIGNMENT or problem.intermediate_size % CPU_ALIGNMENT:
         raise NotApplicableError(f"vLLM's CPU kernel takes hidden and intermediate sizes that are multiples of {CPU_ALIGNMENT}")
-    try:
-        from vllm import _custom_ops as operators  # noqa: PLC0415 - optional dependency
-    except ImportError as error:
-        raise NotApplicableError(f"vLLM 0.32 or a version like it is needed: {error}") from error
+    operators = load_names(NEEDED, vllm="vllm._custom_ops").vllm
     if not hasattr(torch.ops._C, "prepack_moe_weight"):  # noqa: SLF001 - the name that vLLM registers its operators under
         raise NotApplicableError("this build of vLLM has no layer for a CPU; ask for --device cuda")
     gate_up, down = (operators.cpu_prepack_moe_weight(one, CPU_KERNEL) for one in (problem.gate_up, problem.down))

@@ -32,7 +32,7 @@ class LayerCase:
     E: int = 8
     k: int = 4
     H: int = 64
-    I: int = 96  # noqa: E741 - the field's name for the intermediate size
+    I: int = 96
     M: int = 16
     dtype: str = "float32"
     activation: str = "swiglu"

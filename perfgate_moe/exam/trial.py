@@ -9,6 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
+from sglang.srt.plugins import load_plugins
+
+from perfgate_moe.exam.accuracy import TOLERANCES, measure
+from perfgate_moe.exam.cases import LayerCase
+from perfgate_moe.exam.data import build
+from perfgate_moe.layer.reference import oracle
+
 _LIBRARIES: list[Any] = []
 """An operator lives as long as the library that it is registered in."""
 
@@ -17,13 +25,6 @@ CASE = "E=3,k=2,H=24,I=20,M=3,dtype=float16"
 
 def main() -> None:
     """Run one layer and say in a line what came of it."""
-    from sglang.srt.plugins import load_plugins  # noqa: PLC0415 - what is tried
-
-    from perfgate_moe.exam.accuracy import TOLERANCES, measure  # noqa: PLC0415 - loads torch
-    from perfgate_moe.exam.cases import LayerCase  # noqa: PLC0415 - the same
-    from perfgate_moe.exam.data import build  # noqa: PLC0415 - the same
-    from perfgate_moe.layer.reference import oracle  # noqa: PLC0415 - the same
-
     load_plugins()
     case = LayerCase.parse(CASE)
     problem = build(case)
@@ -58,8 +59,6 @@ def run_layer(problem: Any) -> Any:
 
 def serve_on_cpu() -> None:
     """SGLang registers the layer's operator for GPUs alone; tensors on a CPU go to the same function."""
-    import torch  # noqa: PLC0415 - loaded with SGLang
-
     on_gpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)  # noqa: SLF001 - torch has no public name for it
     name = "outplace_fused_experts"
     operator = getattr(torch.ops.sglang, name).default

@@ -1,6 +1,5 @@
 """Sort slots by expert on the device and pad each expert to whole blocks, without atomics: the order is always the same."""
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface
 from __future__ import annotations
 
 from collections.abc import Mapping

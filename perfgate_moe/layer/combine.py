@@ -1,6 +1,5 @@
 """Ways to bring a token's experts together: a fixed-order sum of slots, and a down product that owns its token."""
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface
 from __future__ import annotations
 
 import triton
@@ -55,7 +54,7 @@ def own_down_product(
     topk_weights: tl.tensor,
     topk_ids: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     scaling: tl.tensor,
     TOP_K: tl.constexpr,
     HAS_BIAS: tl.constexpr,

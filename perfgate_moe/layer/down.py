@@ -1,6 +1,5 @@
 """The second grouped product of the layer, with bias and router weights in its epilogue."""
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
 
 import triton
@@ -22,7 +21,7 @@ def down_tile(
     slots: tl.tensor,
     top_k: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     scaling: tl.tensor,
     HAS_BIAS: tl.constexpr,
     WEIGHT_ON_INPUT: tl.constexpr,
@@ -85,7 +84,7 @@ def down_product(
     slots: tl.tensor,
     top_k: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     scaling: tl.tensor,
     HAS_BIAS: tl.constexpr,
     WEIGHT_ON_INPUT: tl.constexpr,

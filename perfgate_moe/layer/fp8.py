@@ -6,7 +6,6 @@ has a whole group. Each step of 128 columns of a product is scaled in float32 an
 matrix units never add across scales.
 """
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -174,7 +173,7 @@ def fp8_gate_up_product(
     slots: tl.tensor,
     top_k: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     INTERLEAVED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     ALPHA: tl.constexpr,
@@ -255,7 +254,7 @@ def fp8_down_product(
     block_count: tl.tensor,
     slots: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     scaling: tl.tensor,
     HAS_BIAS: tl.constexpr,
     DIRECT: tl.constexpr,

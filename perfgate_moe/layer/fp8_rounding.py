@@ -1,6 +1,5 @@
 """Rows of 16-bit numbers as 8-bit codes with a scale for each group of 128 columns, on the device."""
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface
 from __future__ import annotations
 
 import torch

@@ -1,6 +1,5 @@
 """The fused layer: one function, a plan that says how, and a name for each variant."""
 
-# ruff: noqa: PLR0913, PLR0917 - a launcher passes what a kernel needs
 from __future__ import annotations
 
 from typing import Any

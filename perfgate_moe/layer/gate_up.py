@@ -1,6 +1,5 @@
 """The first grouped product of the layer, with bias, clamp and activation in its epilogue."""
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
 
 import triton
@@ -21,7 +20,7 @@ def gate_up_tile(
     slots: tl.tensor,
     top_k: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     INTERLEAVED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     WEIGHT_ON_INPUT: tl.constexpr,
@@ -88,7 +87,7 @@ def gate_up_product(
     slots: tl.tensor,
     top_k: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     INTERLEAVED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     WEIGHT_ON_INPUT: tl.constexpr,

@@ -4,7 +4,6 @@ A weight times its scale is an exact number of 16 bits, so the products are thos
 quarter of the bytes.
 """
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
 
 from typing import Any
@@ -149,7 +148,7 @@ def mxfp4_gate_up_product(
     slots: tl.tensor,
     top_k: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     INTERLEAVED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     ALPHA: tl.constexpr,
@@ -203,7 +202,7 @@ def mxfp4_down_product(
     block_count: tl.tensor,
     slots: tl.tensor,
     H: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     scaling: tl.tensor,
     HAS_BIAS: tl.constexpr,
     DIRECT: tl.constexpr,

@@ -1,6 +1,5 @@
 """How the kernels of every format begin and end: which tile and rows; bias, activation or router weights, where the rows go."""
 
-# ruff: noqa: PLR0913, PLR0917 - a kernel's arguments are its interface, and its branches are compile-time
 from __future__ import annotations
 
 import triton
@@ -54,7 +53,7 @@ def activated(gate: tl.tensor, up: tl.tensor, ALPHA: tl.constexpr, LIMIT: tl.con
 @triton.jit
 def gate_up_rows(
     tile_n: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     INTERLEAVED: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> tl.tensor:
@@ -70,7 +69,7 @@ def activated_total(
     bias: tl.tensor,
     weight_row: tl.tensor,
     expert: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     HAS_BIAS: tl.constexpr,
     ALPHA: tl.constexpr,
     LIMIT: tl.constexpr,
@@ -95,7 +94,7 @@ def store_activated(
     row: tl.tensor,
     is_slot: tl.tensor,
     tile_n: tl.tensor,
-    I: tl.tensor,  # noqa: E741 - the field's name for the intermediate size
+    I: tl.tensor,
     HAS_BIAS: tl.constexpr,
     ALPHA: tl.constexpr,
     LIMIT: tl.constexpr,

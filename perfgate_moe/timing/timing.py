@@ -11,7 +11,9 @@ from typing import Protocol
 
 import numpy as np
 import torch
+import triton
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from perfgate_moe.layer.problem import Problem
 
@@ -99,8 +101,6 @@ def count_replays(graph: Replayable) -> int:
 
 def profile_us(run: LayerFunction, problems: Sequence[Problem]) -> dict[str, float]:
     """Microseconds per layer of each kernel by name, eagerly launched: for diagnosis, not for comparison."""
-    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415 - slow to load
-
     with profile(activities=[ProfilerActivity.CUDA]) as recorded:
         for problem in problems:
             run(problem)
@@ -114,8 +114,6 @@ def quick_us(run: LayerFunction, problems: Sequence[Problem]) -> float:
     A compiler pass that fails, and SGLang's refusal of tiles, are a RuntimeError and an AssertionError. So is a fault of the
     device, after which every other plan fails as well, and the answer's check.
     """
-    import triton  # noqa: PLC0415 - slow to load
-
     try:
         graph = record(run, problems)
     except (triton.errors.TritonError, RuntimeError, AssertionError):

@@ -17,13 +17,15 @@ from statistics import NormalDist, mean, median, pvariance, stdev
 
 from benchmarks.h200.serving.outcomes import list_outcome
 from benchmarks.history import ROOT, restore
-from perfgate.core import Arm, Outcome, Role, Verdict, Window
+from perfgate.core import Arm, CountState, Outcome, Role, Verdict, Window
 from perfgate.evidence import Session
 from perfgate.gate.case import load_case
 from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate
+from perfgate.verdict.counters import COUNTERS, count_blocks
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_series
+from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
 
 ROUTED = Path(__file__).with_name("routed")
 H100 = ROUTED.parents[2] / "h100" / "serving"
@@ -101,6 +103,11 @@ def write_tables(stored: Sequence[Stored]) -> str:
             ("folder", "metric", "margin", "scatter of a block's difference", "blocks for 1 % false alarms, 90 % power"),
             (row for one in measured for row in list_needs(one)),
         ),
+        (
+            "Counters of equal arms, each block by itself",
+            ("counter", "blocks", "same in all windows", "scattered", "arms apart"),
+            list_counters(one for one in stored if one.is_equal),
+        ),
     )
     tables = "\n\n".join(f"### {title}\n\n{draw(head, rows)}" for title, head, rows in parts)
     return f"{tables}\n\n{tell_scatter(measured)}\n\n{tell_false_alarms(stored)}"
@@ -163,6 +170,19 @@ def list_needs(stored: Stored) -> Iterator[Sequence[str]]:
         margin = policy.margin_log(metric)
         blocks = max(2, ceil((z * scatter / margin) ** 2))
         yield (f"`{stored.name}`", title, f"{100 * expm1(margin):.0f} %", f"{100 * scatter:.1f} %", str(blocks))
+
+
+def list_counters(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
+    """A row a counter: what each whole block of equal arms says of it, as a verdict of that block alone would."""
+    states: dict[str, list[CountState]] = {}
+    for one in stored:
+        starts, rules = group_starts(one.session), fix_rules(one.scenario, {})
+        for block in pair_blocks(starts, one.scenario.blocks.windows, rules):
+            for count in count_blocks([block], one.scenario):
+                states.setdefault(count.counter, []).append(count.state)
+    for name, found in states.items():
+        same, scattered = found.count(CountState.SAME), found.count(CountState.SCATTERED)
+        yield (COUNTERS[name].title, *map(str, (len(found), same, scattered, len(found) - same - scattered)))
 
 
 def tell_scatter(measured: Iterable[Stored]) -> str:

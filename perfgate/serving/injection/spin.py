@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import globaltimer
@@ -39,14 +40,11 @@ class Spin:
 
     def __init__(self, *, kind: str, device: str, index: int, microseconds: float) -> None:
         """Compile the kernel, measure what a call costs beside its length. Raise ServerError where there is no CUDA device."""
-        import torch  # noqa: PLC0415 - a second, paid in a server only
-
         if device != "cuda":
             raise ServerError(
                 f"perfgate: the {kind} injection needs a CUDA device, this server runs on {device}; use host or step"
             )
         self._kind = kind
-        self._torch = torch
         self._place = torch.device("cuda", index)
         with torch.cuda.device(self._place):
             self._state = torch.zeros(3, dtype=torch.int64, device=self._place)
@@ -70,7 +68,7 @@ class Spin:
             return
         # Copied on a stream of its own and read a hundred steps later, so that the scheduler does not wait for it.
         calls, spent = int(self._seen[CALLS]), int(self._seen[SPENT])
-        with self._torch.cuda.stream(self._reader):
+        with torch.cuda.stream(self._reader):
             self._seen.copy_(self._state, non_blocking=True)
         # The first time there is nothing to read, the second it counts what happened before any step: warm-up and capture.
         if self._steps > 2 * PERIOD:
@@ -89,7 +87,6 @@ class Spin:
 
     def _measure_overhead(self) -> float:
         """Microseconds that a call in a graph takes beside its spin, by CUDA events around a replay of many."""
-        torch = self._torch
         self.enqueue()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
+import torch
+
 from perfgate.serving.model.routed_recipe import (
     Recipe,
     Role,
@@ -138,8 +140,6 @@ def fill_model(model: Any, recipe: Recipe, config: Mapping[str, Any], place: Pla
     `config` is the model's config.json, for the sizes by which a padded parameter is told. Raise UnknownParameterError naming
     the parameters that no recipe knows.
     """
-    import torch  # noqa: PLC0415 - a plug-in is loaded in every process of the engine
-
     parameters = dict(model.named_parameters())
     if unknown := sorted(name for name in parameters if find_role(name) is None):
         raise UnknownParameterError(
@@ -203,8 +203,6 @@ def _fill(target: Target, recipe: Recipe, top_k: int) -> None:
 
 def _scale_rows(target: Target, recipe: Recipe, top_k: int) -> None:
     """Make some experts and some words more popular than others; a rare word of the tokenizer's own is never generated."""
-    import torch  # noqa: PLC0415
-
     values = target.values
     if target.role == "router":
         factors = torch.tensor(assign_popularity(recipe, target.name), dtype=values.dtype, device=values.device)
@@ -249,8 +247,6 @@ def draw_bits(count: int, key: int, device: Any) -> Any:
 
     `key` gives each parameter a stride and a start of its own.
     """
-    import torch  # noqa: PLC0415
-
     bits = torch.arange(count, dtype=torch.int32, device=device)
     bits.mul_(_sign(key | 1)).add_(_sign(key >> 32))
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
@@ -265,8 +261,6 @@ def _sign(number: int) -> int:
 
 def _sum_bytes(bits: Any) -> Any:
     """Close to normal numbers (float32) of mean 0 and deviation BYTES_DEVIATION: the sums of four bytes, which are exact."""
-    import torch  # noqa: PLC0415
-
     pairs = (bits & 0xFF00FF).add_((bits >> 8) & 0xFF00FF)
     return (pairs & 0xFFFF).add_(pairs >> 16).sub_(BYTES_MEAN).to(torch.float32)
 
@@ -283,8 +277,6 @@ def list_fp4_codes() -> list[int]:
 
 def _pack_fp4(device: Any) -> Callable[[Any], Any]:
     """Turn 32 bits into two bytes of two codes each."""
-    import torch  # noqa: PLC0415
-
     codes = torch.tensor(list_fp4_codes(), dtype=torch.uint8, device=device)
     table = (codes[:, None] << 4 | codes[None, :]).view(-1)
 
@@ -310,8 +302,6 @@ def _scale_fp4(spread: float) -> Callable[[Any], Any]:
 
 def _scale_fp8(spread: float) -> Callable[[Any], Any]:
     """One of four scales for each block, of the mean square that gives the wanted spread."""
-    import torch  # noqa: PLC0415
-
     unit = spread / (BYTES_DEVIATION * FP8_MAX / BYTES_MEAN)
 
     def scale(bits: Any) -> Any:

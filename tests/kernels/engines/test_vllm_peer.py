@@ -57,7 +57,8 @@ def test_layer__eight_bits_want_whole_groups():
 
 
 def test_layer__a_build_for_gpus_has_no_layer_for_a_cpu(monkeypatch):
-    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(_custom_ops=SimpleNamespace()))
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "vllm._custom_ops", SimpleNamespace())
     problem = build(LayerCase(E=4, k=2, H=64, I=64, M=3, dtype="bfloat16"))
 
     with pytest.raises(NotApplicableError, match="ask for --device cuda"):

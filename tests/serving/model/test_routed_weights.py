@@ -7,6 +7,10 @@ import types
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch
+
 from perfgate.errors import InputError
 from perfgate.serving.model import routed_weights
 from perfgate.serving.model.routed_recipe import (
@@ -19,8 +23,6 @@ from perfgate.serving.model.routed_recipe import (
     write_recipe,
 )
 from perfgate.serving.model.routed_weights import FP4_VALUES, Place, UnknownParameterError, draw_bits, fill_model, initialize
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 HIDDEN, WIDTH, EXPERTS, TOP_K = 128, 96, 8, 2
 CONFIG = {"hidden_size": HIDDEN, "intermediate_size": WIDTH, "num_experts_per_tok": TOP_K}
