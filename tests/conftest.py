@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
@@ -24,16 +25,22 @@ settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_compile_cache():
-    """By default all programs of a user compile into one folder: what another worker compiles is no work of a server here."""
+def own_machine():
+    """What all programs of a user or of a machine share belongs to this worker alone: their compile cache, and the locks.
+
+    What another worker compiles is no work of a server here, and a measurement beside the tests does not keep out those that
+    the fixtures of a whole module make.
+    """
     with tempfile.TemporaryDirectory(prefix="perfgate-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)
+        patch.setenv("PERFGATE_LOCKS", str(Path(folder, "locks")))
+        Path(folder, "locks").mkdir()
         yield
 
 
 @pytest.fixture(autouse=True)
 def own_locks(monkeypatch, tmp_path_factory):
-    """Tests beside each other, or beside a measurement, are not kept out by its locks."""
+    """Nor does what an earlier test left."""
     monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path_factory.mktemp("locks")))
 
 

@@ -10,6 +10,7 @@ from types import TracebackType
 import click
 
 from perfgate import __version__
+from perfgate.cli.examples import add_examples
 from perfgate.cli.lazy_group import LazyGroup
 from perfgate.errors import PerfgateError
 from perfgate_moe.errors import MoeError
@@ -112,6 +113,9 @@ def program() -> None:
     Begin with `perfgate demo`. Exit codes: 0 pass or improved, 1 regression, 2 usage or input error, 3 inconclusive or
     invalid, 70 a defect of perfgate itself, 130 interrupted.
     """
+
+
+add_examples(program, "")
 
 
 def run() -> None:

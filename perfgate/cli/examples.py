@@ -9,7 +9,9 @@ import click
 WIDTH = 74
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
+    "": ("perfgate demo",),
     "ab": ("perfgate ab cpu-moe --env OMP_NUM_THREADS=2",),
+    "baseline": ("perfgate baseline list",),
     "baseline add": ("perfgate baseline add perfgate-demo/pass --to baselines",),
     "baseline diff": ("perfgate baseline diff old.json new.json",),
     "baseline expire": ("perfgate baseline expire baseline.json --older-than 90",),
@@ -32,6 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate deps base.lock candidate.lock --command '{python} measure.py' --budget 5 --out search",
     ),
     "doctor": ("perfgate doctor",),
+    "engine": ("perfgate engine show",),
     "engine bump": ("perfgate engine bump --environments engines --record benchmarks/engines/results",),
     "engine install": ("perfgate engine install", "perfgate engine install 0.5.23 engines/0.5.23"),
     "engine show": ("perfgate engine show",),
@@ -43,6 +46,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate export perfgate-demo/regression --csv -",
     ),
     "gate": ("perfgate gate", "perfgate gate cpu-moe --candidate-checkout ../sglang"),
+    "github": ("perfgate github init --repository OWNER/NAME --commit $COMMIT --hardware h20 --scenario cpu-moe",),
     "github admit": ("perfgate github admit --pr 7 --head-sha $HEAD_SHA --ref refs/heads/main",),
     "github answer": (
         "perfgate github answer --pr 7 --head-sha $HEAD_SHA --base-sha $BASE_SHA --task compare --matrix $MATRIX",
@@ -61,14 +65,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
             "--matrix $MATRIX --artifacts artifacts"
         ),
     ),
+    "handoff": ("perfgate handoff pack results --output handoff --pr 7 --head-sha $HEAD_SHA --hardware h20",),
     "handoff choices": ("perfgate handoff choices choices.json",),
     "handoff open": ("perfgate handoff open handoff.zip --out opened --pr 7 --head-sha $HEAD_SHA --hardware h20",),
     "handoff pack": ("perfgate handoff pack results --output handoff --pr 7 --head-sha $HEAD_SHA --hardware h20",),
+    "history": ("perfgate history append perfgate-demo/regression --store history",),
     "history append": ("perfgate history append perfgate-demo/regression --store history",),
     "history compact": ("perfgate history compact --store history",),
     "history import": ("perfgate history import before.jsonl --store history --hardware h200",),
     "history override": ("perfgate history override 3f2a --store history --by NAME --reason 'a neighbour compiled'",),
     "history show": ("perfgate history show --store history",),
+    "kernels": ("perfgate kernels check --impl sglang --matrix quick --device cuda",),
     "kernels build": ("perfgate kernels build --arch sm_90 --wheels wheels",),
     "kernels check": (
         "perfgate kernels check --impl sglang --matrix quick --device cuda",
@@ -78,10 +85,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "kernels plug-in": ("perfgate kernels plug-in build/plug-in",),
     "kernels prove": ("perfgate kernels prove --checkout ../sglang --base-checkout ../sglang-main --output proof.json",),
     "kernels tune": ("perfgate kernels tune --shape gpt-oss-20b --tokens 1,16,256",),
+    "ledger": ("perfgate ledger show benchmarks/engines/ledger",),
     "ledger add": ("perfgate ledger add sglang==0.5.23 --environments engines --to benchmarks/engines/ledger",),
     "ledger show": ("perfgate ledger show benchmarks/engines/ledger",),
     "list": ("perfgate list", "perfgate list perfgate-demo"),
     "matrix": ("perfgate matrix gpt-oss-20b-backends --out backends",),
+    "model": ("perfgate model make tiny-qwen3-moe build/tiny",),
     "model make": ("perfgate model make tiny-qwen3-moe build/tiny",),
     "model verify": ("perfgate model verify build/tiny --scenario cpu-moe",),
     "pack": ("perfgate pack perfgate-results/cpu-moe-20261122-120000",),
@@ -103,10 +112,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "perfgate resolve --base 0.5.23 --base-triton 3.6.0 --candidate 0.5.23 --model qwen3-30b --gpu h200",
     ),
     "run": ("perfgate run cpu-moe --candidate-env OMP_NUM_THREADS=2 --blocks 4",),
+    "runner": ("perfgate runner doctor",),
     "runner arm": (
         "perfgate runner arm head/python arms/head",
         "perfgate runner arm head/python arms/head --trees head base",
     ),
+    "runner cache": ("perfgate runner cache verify --key by-hand",),
     "runner cache harvest": ("perfgate runner cache harvest --slot 0",),
     "runner cache key": ("perfgate runner cache key",),
     "runner cache lend": ("perfgate runner cache lend caches/base",),
@@ -116,9 +127,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runner cache verify": ("perfgate runner cache verify --key by-hand",),
     "runner clean": ("perfgate runner clean",),
     "runner doctor": ("perfgate runner doctor --expect h20", "perfgate runner doctor --deep"),
+    "runner hook": ("perfgate runner hook started",),
     "runner hook completed": ("perfgate runner hook completed",),
     "runner hook started": ("perfgate runner hook started",),
     "runner init-host": ("perfgate runner init-host --repository OWNER/NAME --clock-mhz 1500 --dry-run",),
+    "runner ledger": ("perfgate runner ledger show --days 7",),
     "runner ledger add": ("perfgate runner ledger add --slot 0",),
     "runner ledger show": ("perfgate runner ledger show --days 7",),
     "runner lock": ("perfgate runner lock --gpus 1 -- perfgate run cpu-moe",),
@@ -127,7 +140,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runner run-once": ("perfgate runner run-once --slot 0",),
     "runner scrub": ("perfgate runner scrub --slot 0 --processes",),
     "runner status": ("perfgate runner status", "perfgate runner status --prometheus"),
-    "scenarios": ("perfgate scenarios", "perfgate scenarios show cpu-moe", "perfgate scenarios new mine.toml --like cpu-moe"),
+    "scenarios": ("perfgate scenarios",),
+    "scenarios new": ("perfgate scenarios new mine.toml --like cpu-moe",),
+    "scenarios show": ("perfgate scenarios show cpu-moe",),
     "scheduler": (
         "perfgate scheduler --base 0.5.15.post1 --candidate ../sglang",
         "perfgate scheduler --base base/bin/python --candidate head/bin/python --format json",
@@ -135,7 +150,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "schema": ("perfgate schema",),
     "show": ("perfgate show before.jsonl", "perfgate show before.jsonl after.jsonl", "perfgate show - < before.jsonl"),
 }
-"""By the words of a command. In a job GitHub sets the repository, the run and its number."""
+"""By the words of a command, or of a group of them. In a job GitHub sets the repository, the run and its number."""
 
 
 def add_examples(command: click.Command, name: str) -> click.Command:

@@ -12,7 +12,7 @@ from perfgate.github.asked.acceptance import Acceptance, find_acceptances, is_ac
 from perfgate.github.comment.choices import NOT_RESOLVED, render_choices, write_headline
 from perfgate.github.comment.packages import render_packages
 from perfgate.github.comment.reproduction import Reproduction
-from perfgate.github.comment.sections import MachineSection, build_section, find_room
+from perfgate.github.comment.sections import MachineSection, build_section, find_room, find_words
 from perfgate.github.comment.states import State, find_state, has_verdicts_words
 from perfgate.github.events import Action, EventPlan, fetch_branch_point, find, find_merge_base, find_sha, is_fork, plan_pull
 from perfgate.github.handoff.choices import ChoicesEntry
@@ -26,10 +26,12 @@ from perfgate.github.runs.jobs import Jobs, fetch_jobs, was_nothing_planned
 from perfgate.github.runs.run import is_dispatched
 from perfgate.github.settings import MatrixJob, Settings
 from perfgate.github.statuses import describe_skip, set_statuses
-from perfgate.report.comment import build_comment, render_comment
+from perfgate.report.comment import Comment, build_comment, render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import ReportedCase
+from perfgate.report.words.length import close_folds, count_words, write_fold
 
+REMARKS_SHOWN = 2
 NOT_TO_MEASURE = "this run was not to measure anything, so nothing is said"
 
 
@@ -188,22 +190,36 @@ def _judge_machine(
     is_slower = state is State.REGRESSION
     if is_slower and not remarks and reporter.run.pull is not None and not reporter.base_sha:
         state = State.ACCEPTED if is_accepted(cases, _find_acceptances(reporter, result.hardware), choices) else state
-    lines = "\n".join(f"- {markdown(remark)}" for remark in remarks)
+    lines = "\n".join(_list_remarks([f"- {markdown(remark)}" for remark in remarks]))
     reporter.summarise(f"{lines}\n\n{render_comment(cases, MAX_SUMMARY_BYTES // 2)}".strip())
-    headline = body = ""
     packages = render_packages(find_packages(result.handoffs), is_slower=bool(lost))
     chosen = "\n\n".join(filter(None, (render_choices(choices) if choices else "", packages)))
     unasked = _tell_unasked(result.unasked)
+    headline = body = ""
     if cases:
-        room = find_room(options.machines) - len(lines) - len(chosen) - len(unasked) - 6
-        comment = build_comment(cases, room)
         is_told = has_verdicts_words(state, is_whole=not remarks)
+        head = state.words if not is_told else write_headline(choices, "") if choices else ""
+        comment = _write_comment(cases, (head, lines, chosen, unasked), options.machines)
         headline, body = (comment.headline, comment.body) if is_told else ("", comment.render())
         headline = write_headline(choices, headline) if choices and headline else headline
     whole = "\n\n".join(filter(None, (lines, chosen, body.strip("\n"), unasked))).strip()
     section = build_section(reproduction.subject, state, reporter.now(), headline=headline, body=whole)
     losses = list_losses(cases, choices)[:16] if is_slower else ()
     return replace(section, entry=replace(section.entry, losses=losses))
+
+
+def _list_remarks(lines: Sequence[str]) -> Iterator[str]:
+    """What is missing: the first lines, and the others in a fold."""
+    yield from lines[:REMARKS_SHOWN]
+    if more := lines[REMARKS_SHOWN:]:
+        yield from write_fold(f"{len(more)} more that {'is' if len(more) == 1 else 'are'} missing", more)
+
+
+def _write_comment(cases: Sequence[ReportedCase], others: Sequence[str], machines: int) -> Comment:
+    """The verdicts in what a section has left beside `others`, which stand around them."""
+    room = find_room(machines) - sum(map(len, others)) - 6
+    words = find_words(machines) - count_words(close_folds("\n".join(others)))
+    return build_comment(cases, room, words)
 
 
 def _tell_unasked(scenarios: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
-"""One comment for several scenarios, in the room that a forge leaves.
+"""One comment for several scenarios, in the room that a forge leaves and the words that a reader takes.
 
 The worst scenario is open. Of the next ones the heading stands over a fold, as many as make ROWS_SHOWN rows with the metrics of
-the first; all others are counted in one line over a fold of their own. What is calm is left out first, a regression never.
+the first and leave it the words that it needs at least; all others are counted in one line over a fold of their own. What is
+calm is left out first, a regression never.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from perfgate.core import Judgement, Outcome, combine_outcomes
 from perfgate.report.escape import markdown
@@ -19,12 +21,14 @@ from perfgate.report.render import (
     Fold,
     ReportedCase,
     count_rows,
-    lay_out_case,
+    lay_out_body,
     render_case,
+    write_words,
 )
 from perfgate.report.words import wording
 from perfgate.report.words.families import count_margins
 from perfgate.report.words.headline import TOP, write_heading, write_several, write_shortened
+from perfgate.report.words.length import WORDS, close_folds, count_words
 from perfgate.verdict.counters import describe_count
 
 
@@ -46,15 +50,17 @@ def render_comment(cases: Sequence[ReportedCase], room: int) -> str:
     return build_comment(cases, room).render() if cases else ""
 
 
-def build_comment(cases: Sequence[ReportedCase], room: int) -> Comment:
+def build_comment(cases: Sequence[ReportedCase], room: int, words: int = WORDS) -> Comment:
     """Return a comment of at most `room` characters on one or more cases, the one that speaks for all first.
 
+    Before its folds it has at most `words`, its heading among them: details move into the folds until it fits.
     What does not fit is folded step by step: environments, then metrics within their margins, then all but the line that says
     the verdict, and at last the scenarios without a regression. A regression is never left out, not even for lack of room.
     """
     outcome = combine_outcomes(case.verdict.outcome for case in cases)
     ordered = sorted(cases, key=lambda case: (case.verdict.outcome is not outcome, *_rank(case)))
-    return (_show_one(ordered[0], room) if len(ordered) == 1 else _show_several(ordered, room)) or _list_losses(ordered)
+    show = _show_one if len(ordered) == 1 else _show_several
+    return show(ordered, room, words) or _list_losses(ordered)
 
 
 def _rank(case: ReportedCase) -> tuple[int, float]:
@@ -63,24 +69,39 @@ def _rank(case: ReportedCase) -> tuple[int, float]:
     return case.verdict.outcome.order, -max(map(count_margins, gating), default=0.0)
 
 
-def _show_one(case: ReportedCase, room: int) -> Comment | None:
-    """Fold the case until it fits; None when it does not."""
-    parts = (lay_out_case(case, fold) for fold in Fold)
-    comments = (Comment(outcome=case.verdict.outcome, headline=headline, body=body) for headline, body in parts)
-    return next((comment for comment in comments if len(comment.render()) <= room), None)
+def _show_one(cases: Sequence[ReportedCase], room: int, words: int) -> Comment | None:
+    """Fold the one case until it fits; None when it does not."""
+    for fold in Fold:
+        headline = write_words(cases[0], fold)
+        body = lay_out_body(cases[0], fold, words=words - count_words(headline))
+        comment = Comment(outcome=cases[0].verdict.outcome, headline=headline, body=body)
+        if len(comment.render()) <= room:
+            return comment
+    return None
 
 
-def _show_several(cases: Sequence[ReportedCase], room: int) -> Comment | None:
+def _show_several(cases: Sequence[ReportedCase], room: int, words: int) -> Comment | None:
     """Unfold the cases while there is room; None when not even a line for each fits."""
-    words = write_several([case.headline for case in cases], markdown)
-    empty = Comment(outcome=cases[0].verdict.outcome, headline=words, body="")
-    shown = 1 + max(ROWS_SHOWN - count_rows(cases[0], Fold.NOTHING), 0)
+    headline = write_several([case.headline for case in cases], markdown)
+    empty = Comment(outcome=cases[0].verdict.outcome, headline=headline, body="")
+    headings = _choose_headings(cases, words - count_words(headline))
+    shown = len(headings)
     begin, end = _fold_rest(cases[shown:])
-    texts = _unfold(cases, room - len(empty.render()) - len(begin) - len(end) - 1)
+    left = words - count_words(headline) - sum(map(count_words, headings))
+    texts = _unfold(cases, room - len(empty.render()) - len(begin) - len(end) - 1, left)
     if not texts:
         return None
     rest = "\n".join(texts[shown:]).strip()
     return replace(empty, body="\n".join(("", *texts[:shown])) + begin + rest + end)
+
+
+def _choose_headings(cases: Sequence[ReportedCase], words: int) -> Sequence[str]:
+    """The headings before the folds: the first case's, and of the others as many as rows and `words` leave room for."""
+    rows = max(ROWS_SHOWN - count_rows(cases[0], Fold.NOTHING), 0)
+    headings = [_write_heading(case, is_first=number == 0) for number, case in enumerate(cases[: 1 + rows])]
+    left = words - count_words(close_folds(lay_out_body(cases[0], Fold.NOTHING, TOP + 1, words=0, is_brief=True)))
+    fitting = sum(total <= left for total in accumulate(map(count_words, headings)))
+    return headings[: max(fitting, 1)]
 
 
 def _fold_rest(cases: Sequence[ReportedCase]) -> tuple[str, str]:
@@ -91,31 +112,36 @@ def _fold_rest(cases: Sequence[ReportedCase]) -> tuple[str, str]:
     return f"\n<details><summary>{len(cases)} more {noun}: {_count_outcomes(cases)}</summary>\n\n", f"{FOLD_END}\n"
 
 
-def _unfold(cases: Sequence[ReportedCase], room: int) -> list[str]:
-    """Begin with a line for each case, and unfold them while there is room, the worst first; empty if the lines do not fit."""
-    texts = [_lay_out(case, Fold.ALL_BUT_ONE_LINE, is_first=False) for case in cases]
+def _unfold(cases: Sequence[ReportedCase], room: int, words: int) -> list[str]:
+    """Begin with a line for each case, and unfold them while there is room, the worst first; empty if the lines do not fit.
+
+    The first one, which is open, has `words` below its heading.
+    """
+    texts = [render_case(case, Fold.ALL_BUT_ONE_LINE, TOP + 1) for case in cases]
     left = room - sum(len(text) + 1 for text in texts)
     if left < 0:
         return []
     for fold in (Fold.CALM_METRICS, Fold.ENVIRONMENT, Fold.NOTHING):
         for number, case in enumerate(cases):
-            longer = _lay_out(case, fold, is_first=number == 0)
+            longer = _lay_out(case, fold, words if number == 0 else None)
             if len(longer) - len(texts[number]) <= left:
                 left -= len(longer) - len(texts[number])
                 texts[number] = longer
     return texts
 
 
-def _lay_out(case: ReportedCase, fold: Fold, *, is_first: bool) -> str:
-    """One of several cases. The heading of all says what the first one's would; the others are folded below theirs."""
-    if is_first:
-        _, body = lay_out_case(case, fold, TOP + 1, is_brief=True)
-        return f"{write_heading(case.verdict.outcome.icon, markdown(case.verdict.scenario), TOP + 1)}\n{body}"
-    if fold is Fold.ALL_BUT_ONE_LINE:
-        return render_case(case, fold, TOP + 1)
-    heading = write_heading(case.verdict.outcome.icon, case.headline.write_gist(markdown), TOP + 1)
-    _, body = lay_out_case(case, fold, TOP + 1)
-    return f"{heading}\n\n{FOLD_BEGIN}{body.strip()}{FOLD_END}\n"
+def _lay_out(case: ReportedCase, fold: Fold, words: int | None) -> str:
+    """One of several cases: the first, which has `words`, is open, the others are folded below their headings."""
+    is_first = words is not None
+    heading = _write_heading(case, is_first=is_first)
+    body = lay_out_body(case, fold, TOP + 1, words=words, is_brief=is_first)
+    return f"{heading}\n{body}" if is_first else f"{heading}\n\n{FOLD_BEGIN}{body.strip()}{FOLD_END}\n"
+
+
+def _write_heading(case: ReportedCase, *, is_first: bool) -> str:
+    """The heading of one of several cases. The heading of all says what the first one's would."""
+    told = markdown(case.verdict.scenario) if is_first else case.headline.write_gist(markdown)
+    return write_heading(case.verdict.outcome.icon, told, TOP + 1)
 
 
 def _list_losses(cases: Sequence[ReportedCase]) -> Comment:

@@ -21,7 +21,8 @@ from perfgate.report.view import MetricRow, View, build_view
 from perfgate.report.words.breakdown import Breakdown, build_breakdown
 from perfgate.report.words.figure import LEGEND
 from perfgate.report.words.headline import TOP, Headline, write_heading
-from perfgate.report.words.length import close_folds, count_words
+from perfgate.report.words.length import WORDS, close_folds, count_words
+from perfgate.report.words.wording import shorten
 from perfgate.results.profiling.attribution import Attribution
 from perfgate.storage.rounding import format_verdict
 
@@ -32,13 +33,12 @@ FOLD_BEGIN, FOLD_END = "<details><summary>Numbers, how sure, what now</summary>\
 ROWS_SHOWN = 5
 """Rows before the folds of a comment: metrics of the one scenario that is open, then headings of others."""
 
-WORDS, SECTION_WORDS = 120, 6
-"""Words before the folds of a comment, and how many of them a machine's section has around its body."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What a whole comment does to keep WORDS: rows of metrics, and what the folds alone have."""
+    """What a whole comment does to keep WORDS: rows of metrics, and what the folds alone have. What decided is in the heading,
+    so a table of no rows loses nothing; where a loss is stays.
+    """
 
     rows: int = ROWS_SHOWN
     is_terse: bool = False
@@ -51,7 +51,12 @@ _SAVINGS = (
     Saving(rows=3, is_terse=True),
     Saving(rows=1, is_terse=True),
     Saving(rows=1, is_terse=True, has_kernels=False),
+    Saving(rows=0, is_terse=True, has_kernels=False),
 )
+
+
+REASON_SHOWN = 240
+"""Letters of the reason why a session is void that a terse body shows; a fold has all of it."""
 
 
 class Fold(IntEnum):
@@ -101,24 +106,30 @@ def render_case(report: ReportedCase, fold: Fold = Fold.NOTHING, depth: int = TO
 
     One below TOP names the scenario and has no legend.
     """
-    headline, body = lay_out_case(report, fold, depth)
+    headline = write_words(report, fold, depth)
+    body = lay_out_body(report, fold, depth, words=WORDS - count_words(headline) if depth == TOP else None)
     return f"{write_heading(report.verdict.outcome.icon, headline, depth)}\n{body}"
 
 
-def lay_out_case(report: ReportedCase, fold: Fold, depth: int = TOP, *, is_brief: bool = False) -> tuple[str, str]:
-    """Return the words of the heading and the markdown below it.
+def write_words(report: ReportedCase, fold: Fold, depth: int = TOP) -> str:
+    """Return the words of the heading."""
+    return report.headline.write(escape.markdown, is_named=depth > TOP, is_alone=fold is Fold.ALL_BUT_ONE_LINE)
 
-    A brief one shows calm metrics in its table of all metrics alone, where there is one.
+
+def lay_out_body(
+    report: ReportedCase, fold: Fold, depth: int = TOP, *, words: int | None = None, is_brief: bool = False
+) -> str:
+    """Return the markdown below the heading, with at most `words` before its folds; None where it lies in a fold itself.
+
+    What is left out stands in the folds, so only a body that has all of them is shortened; where even the shortest has more
+    words, that one is returned. A brief body shows calm metrics in its table of all metrics alone, where there is one.
     """
-    headline = report.headline.write(escape.markdown, is_named=depth > TOP, is_alone=fold is Fold.ALL_BUT_ONE_LINE)
-    room = WORDS - count_words(headline) - (SECTION_WORDS if report.span else 0)
-    is_open = fold is Fold.NOTHING and (depth == TOP or is_brief)
     body = ""
-    for saving in _SAVINGS if is_open else _SAVINGS[:1]:
+    for saving in _SAVINGS if fold is Fold.NOTHING and words is not None else _SAVINGS[:1]:
         body = _render_body(report, fold, depth, saving, is_brief=is_brief)
-        if count_words(close_folds(body)) <= room:
+        if words is None or count_words(close_folds(body)) <= words:
             break
-    return headline, body
+    return body
 
 
 def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *, is_brief: bool) -> str:
@@ -137,7 +148,7 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             is_terse=saving.is_terse,
             has_kernels=saving.has_kernels,
             rows=shown,
-            more_rows=len(listed) - len(shown),
+            more_rows=len(listed) - len(shown) if shown else 0,
             also_lost=[row for row in hidden if row.is_lost],
             calm=[row for row in view.rows if is_folded and row.is_calm and row.is_gating],
             is_pass=view.headline.outcome in (Outcome.PASS, Outcome.IMPROVED),
@@ -147,6 +158,7 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             has_baseline=report.baseline is not None,
             breakdown=breakdown,
             where=_say_where(breakdown, report.verdict),
+            why=shorten(view.reasons[0], REASON_SHOWN) if saving.is_terse and view.reasons else "".join(view.reasons[:1]),
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
             kernels=summarise_layers(report.layers) if report.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(report.layers))) if report.layers else "",

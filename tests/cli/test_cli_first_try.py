@@ -44,13 +44,12 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PERFGATE_STATE", str(tmp_path / "state"))
 
 
-def list_leaves(group=program, words=()):
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        if isinstance(command, click.Group) and name != "scenarios":
-            yield from list_leaves(command, (*words, name))
-        else:
-            yield (*words, name), command
+def list_commands(command=program, words=()):
+    """Every command, the groups among them, by what is typed for it."""
+    yield words, command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            yield from list_commands(command.get_command(click.Context(command), name), (*words, name))
 
 
 def list_options(command):
@@ -72,14 +71,14 @@ def prepare(folder):
     (folder / "perfgate-results").mkdir()
 
 
-@pytest.mark.parametrize("words", [words for words, _ in list_leaves()], ids=" ".join)
+@pytest.mark.parametrize("words", [words for words, _ in list_commands()], ids=" ".join)
 def test_help__has_an_example_and_fits_a_terminal(words, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     code = main([*words, "--help"])
     said = capsys.readouterr().out
 
     assert code == 0
-    assert f"perfgate {' '.join(words)}" in said.partition("Example")[2]
+    assert " ".join(("perfgate", *words)) in said.partition("Example")[2]
     assert max(map(len, said.splitlines())) <= 80
 
 
@@ -93,7 +92,7 @@ def test_examples__parse(tmp_path, monkeypatch):
         for line in lines:
             words = shlex.split(line.partition(" < ")[0])[1:]
             command = program
-            while isinstance(command, click.Group) and words and not (name == "scenarios" and len(words) == 0):
+            while isinstance(command, click.Group) and words:
                 found = command.get_command(click.Context(command), words[0])
                 assert found is not None, line
                 command, words = found, words[1:]
@@ -114,7 +113,7 @@ def test_examples__run(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "command"), [pair for pair in list_leaves() if len(list_options(pair[1])) > MANY], ids=lambda one: str(one)[:40]
+    ("words", "command"), [pair for pair in list_commands() if len(list_options(pair[1])) > MANY], ids=lambda one: str(one)[:40]
 )
 def test_help__many_options_stand_in_sections(words, command, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")

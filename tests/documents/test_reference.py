@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from perfgate import errors
+from perfgate.core import Remark, RemarkKind
+from perfgate.evidence import Damage, DamageKind
 from perfgate.metrics import METRICS
+from perfgate.results.words import describe_damage, describe_remark
 from tests.documents.command_line import PAGE, render
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +24,14 @@ PHRASES = [
 MODULES = sorted((ROOT / "perfgate" / "verdict" / "validity").glob("*.py"))
 SERVING = sorted((ROOT / "perfgate" / "serving").rglob("*.py"))
 MIN_LENGTH = 30
+VOID_NOTHING = {
+    RemarkKind.SHARED_EVENT,
+    RemarkKind.SPECULATIVE,
+    RemarkKind.CUT_OFF,
+    RemarkKind.COLD,
+    RemarkKind.OF_SESSION,
+}
+"""Notes, and what has its words from elsewhere."""
 
 
 def read_static(node):
@@ -44,6 +55,12 @@ def list_messages():
                     yield f"{path.stem}: {text}"
 
 
+def list_findings():
+    """What voids a run by itself, and what became of a file of the folder."""
+    yield from (describe_remark(Remark(kind=kind)) for kind in RemarkKind if kind not in VOID_NOTHING)
+    yield from (describe_damage(Damage(kind=kind, file="FILE")) for kind in DamageKind)
+
+
 def list_errors():
     """Each sentence with which what happens in a session ends it."""
     classes = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.PerfgateError)}
@@ -58,10 +75,11 @@ def list_errors():
 
 def test_list_messages__finds_them():
     assert len(list(list_messages())) > 30
+    assert len(list(list_findings())) > 15
     assert len(list(list_errors())) > 60
 
 
-@pytest.mark.parametrize("message", [*list_messages(), *list_errors()])
+@pytest.mark.parametrize("message", [*list_messages(), *list_findings(), *list_errors()])
 def test_troubleshooting__has_a_remedy_for_each_message(message):
     assert any(phrase.replace("\\`", "`") in message for phrase in PHRASES), "give it an entry in docs/troubleshooting.md"
 

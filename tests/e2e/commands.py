@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -51,6 +53,8 @@ def interrupt_perfgate(state, number, marker, *arguments):
             seen.append(line)
             if marker in line:
                 break
+        else:
+            pytest.fail(f"the command ended before it said {marker!r}: {''.join(seen[-5:])}")
         process.send_signal(number)
         out, err = process.communicate(timeout=300)
     return Ended(process.returncode, out, "".join(seen) + err)

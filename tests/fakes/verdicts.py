@@ -7,7 +7,7 @@ from dataclasses import replace
 from perfgate.core import Arm, Fingerprint, Judgement, Outcome, Role, Run, Verdict, Window
 from perfgate.evidence import Session, Timing
 from perfgate.github.comment.reproduction import Reproduction
-from perfgate.github.comment.sections import build_section
+from perfgate.github.comment.sections import build_section, find_words
 from perfgate.github.comment.states import find_state
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.report.comment import build_comment
@@ -291,8 +291,8 @@ HEAD, BASE = "4f" * 20, "b5" * 20
 ARTIFACT = "https://github.com/o/r/actions/runs/12/artifacts/5"
 
 
-def make_section(hardware, *cases, link=ARTIFACT):
-    """What the comment of a pull request says of one machine, as the job that publishes puts it together."""
+def make_section(hardware, *cases, link=ARTIFACT, machines=1):
+    """What the comment of a pull request says of one of its `machines`, as the job that publishes puts it together."""
     subject = HandoffSubject(repository="o/r", pull_request=7, head_sha=HEAD, run_id=11, run_attempt=1, hardware=hardware)
     reproduction = Reproduction(subject=subject, base_sha=BASE, link=link)
     handed = []
@@ -307,6 +307,6 @@ def make_section(hardware, *cases, link=ARTIFACT):
             "span": reproduction.span,
         }
         handed.append(replace(case, session=session, **links))
-    comment = build_comment(handed, 60_000)
+    comment = build_comment(handed, 60_000, find_words(machines))
     state = find_state([case.verdict.outcome for case in cases])
     return build_section(subject, state, "2026-11-21T10:00:00Z", headline=comment.headline, body=comment.body.strip())

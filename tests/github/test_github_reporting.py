@@ -11,7 +11,7 @@ from perfgate.errors import InputError
 from perfgate.gate.baseline_files import load_baseline
 from perfgate.github.client import GitHub
 from perfgate.github.comment.publisher import CommentTarget
-from perfgate.github.comment.sections import parse
+from perfgate.github.comment.sections import parse, render
 from perfgate.github.comment.states import State
 from perfgate.github.events import find_merge_base
 from perfgate.github.handoff.handoff import HandoffSubject, parse_handoff
@@ -25,6 +25,7 @@ from perfgate.github.reporting import judge_machines
 from perfgate.github.runs.collecting import MachineResult
 from perfgate.github.runs.run import WorkflowRun
 from perfgate.github.settings import MachineSettings, MatrixJob, Settings
+from perfgate.report.words.length import close_folds, count_words
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder
 
 HEAD, BASE, LEFT_AT = "a" * 40, "b" * 40, "d" * 40
@@ -121,6 +122,19 @@ def test_judge_machines__what_is_missing_outweighs_a_pass_and_no_regression(repo
     assert section.entry.state is state
     assert section.heading.startswith(heading)
     assert section.body.startswith("- other: no job ran\n\n")
+
+
+@pytest.mark.parametrize("worse", [0.0, 0.2])
+def test_judge_machines__what_is_missing_takes_its_words_from_the_verdict(reporter, tmp_path, worse):
+    remarks = [f"scenario-{number}: its runner died before it measured, and so on" for number in range(5)]
+    result = make_result(measure(tmp_path, "unit", worse=worse), remarks=remarks)
+
+    (section,) = judge_machines(reporter, [result], make_options(write_scenario(tmp_path, "unit")))
+
+    shown = close_folds(render({"test-gpu": section}, "https://github.com/o/r/actions/runs"))
+    assert count_words(shown) <= 120
+    assert shown.count("\n- scenario-") == 2
+    assert "<summary>3 more that are missing</summary>\n\n- scenario-2: its runner died" in section.body
 
 
 def test_judge_machines__a_regression_on_an_uncalibrated_machine_may_be_only_reported(reporter, tmp_path):

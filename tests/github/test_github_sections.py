@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from perfgate.core import Outcome
 from perfgate.errors import StaleError
 from perfgate.github.comment.sections import (
+    ALL_BEGIN,
     MARK,
     MAX_COMMENT,
     MAX_HISTORY,
@@ -26,6 +27,8 @@ from perfgate.github.comment.sections import (
 )
 from perfgate.github.comment.states import State, find_state
 from perfgate.github.handoff.handoff import HandoffSubject
+from perfgate.report.render import FOLD_BEGIN, FOLD_END
+from perfgate.report.words.length import close_folds
 
 RUNS = "https://github.com/o/r/actions/runs"
 
@@ -46,6 +49,36 @@ def test_render__is_read_back_whole():
 
     assert parse(render(sections, RUNS)) == sections
     assert render(parse(render(sections, RUNS)), RUNS) == render(sections, RUNS)
+
+
+def test_render__headings_beyond_120_words_are_short_and_stand_in_the_fold():
+    """As many whole ones as fit, the worst first; of the rest a reader sees machine and state."""
+    long = " ".join(["word"] * 48)
+    made = [make_section(name, state=State.REGRESSION, headline=f"{long} {name}") for name in ("h100", "h20", "h200", "h4")]
+    sections = {section.hardware: replace(section, history=(section.entry,)) for section in made}
+
+    comment = render(sections, RUNS)
+
+    shown = re.findall(r"^## (.*) \((\w+)\)$", close_folds(comment), re.MULTILINE)
+    assert shown == [
+        (f"❌ {long} h100", "h100"),
+        (f"❌ {long} h20", "h20"),
+        *(("❌ regression", name) for name in ("h200", "h4")),
+    ]
+    assert parse(comment) == sections
+    assert render(parse(comment), RUNS) == comment
+    assert comment.count("<details>") == comment.count("</details>")
+
+
+def test_parse__sections_folded_as_before_headings_could_be_short():
+    """A comment that an earlier version wrote: each heading stands above its fold."""
+    sections = {name: make_section(name, headline="word " * 60 + name) for name in ("h100", "h200")}
+    comment = render(sections, RUNS)
+    folded = f"## ✅ pass (h200)\n\n{ALL_BEGIN}{sections['h200'].heading}\n\nAll well.\n"
+    before = f"{sections['h200'].heading}\n\n{FOLD_BEGIN}All well.{FOLD_END}\n"
+    assert folded in comment
+
+    assert parse(comment.replace(folded, before)) == sections
 
 
 def test_render__begins_with_the_mark_and_names_every_section():

@@ -37,6 +37,7 @@ from tests.fakes.verdicts import (
     make_section,
     make_several,
     make_verdict,
+    rename,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -77,13 +78,14 @@ ANSWERS = {
         "slower": "INCONCLUSIVE: P99 ITL undecided, -14.0 to +68.0 %, fails from +41.0 %; 1 more undecided",
         "how sure": f"4 blocks, 10.0 CPU-minutes. {RATE}",
         "now": "P99 ITL is undecided. Cheapest: plan looks up to 9 blocks (90 minutes), enough if the change seen is true; "
-        f"repeating until it passes proves nothing. {REPORT}",
+        f"repeating until it passes proves nothing. More: docs/troubleshooting.md. {REPORT}",
         "where": "",
     },
     "invalid": {
         "slower": "INVALID: candidate, block 1, window 2: 47 of 48 requests completed; see logs/candidate-1.log and measu...",
         "how sure": "0 blocks, 10.0 CPU-minutes.",
-        "now": f"mend the cause that is named first, then measure again; the rest often follows from it. {REPORT}",
+        "now": "mend the cause that is named first (docs/troubleshooting.md), then measure again; the rest often follows "
+        f"from it. {REPORT}",
         "where": "",
     },
     "calibrating": {
@@ -232,12 +234,24 @@ def test_comment__says_it_in_120_words_and_five_rows_outside_the_folds(name):
     assert shown.count("\n| ") <= 6
 
 
+MACHINES = ("cpu-intel-xeon-2.50ghz-2c", "nvidia-h100-80gb-hbm3-x8", "nvidia-h200-141gb-x8")
+SCENARIOS = ("gpt-oss-120b-shape-mxfp4-chat-json-c16", "qwen3-30b-a3b-shape-bf16-closed-c16")
+PULL_REQUESTS = [(machines, scenarios) for machines in (1, 2, 3) for scenarios in (1, 2)]
+LOST = ("median_itl_ms", "output_tok_per_s", "mean_e2e_ms", "p99_itl_ms", "mean_ttft_ms", "p99_ttft_ms")
+
+
+def make_part(name, base_us, candidate_us):
+    return KernelDifference(
+        name=name, base_us=base_us, candidate_us=candidate_us, base_count=1.0, candidate_count=1.0, share=0.5
+    )
+
+
 def make_worst(losses, counters, layers, *, is_uncalibrated):
     """A loss with everything that a comment can say of it: metrics, counters, kernels, layers, a machine without noise."""
     verdict, session, scenario, _ = CASES["regression"]()
     lost = [
         judge(name, 4.0, -0.111 if name == "output_tok_per_s" else 0.111, 0.006, 0.03, outcome=Outcome.REGRESSION)
-        for name in ("median_itl_ms", "output_tok_per_s", "mean_e2e_ms", "p99_itl_ms", "mean_ttft_ms", "p99_ttft_ms")[:losses]
+        for name in LOST[:losses]
     ]
     loss = {"state": CountState.LOST, "base": 65_536.0, "candidate": 60_000.0, "change": -0.084, "fails_beyond": -0.01}
     counts = tuple(Count(counter=name, **loss) for name in list(COUNTERS)[:counters])
@@ -248,16 +262,71 @@ def make_worst(losses, counters, layers, *, is_uncalibrated):
     return replace(build_case(verdict, session, scenario, object()), link=LINK, attribution=found, layers=timed)
 
 
+def make_long(name, change=0.11, half_width=0.05, reasons=()):
+    """Another outcome with every metric, every counter, an uncalibrated machine and long reasons."""
+    verdict, session, scenario, baseline = CASES[name]()
+    counts = [
+        Count(counter=one, state=CountState.CHANGED, base=9.0, candidate=8.0, change=-0.1, fails_beyond=-0.01)
+        for one in COUNTERS
+    ]
+    judgements = [judge(metric, 10.0, change, half_width, 0.03, outcome=verdict.outcome) for metric in LOST]
+    more = {"counts": tuple(counts), "judgements": tuple(judgements), "uncalibrated": True, "reasons": reasons}
+    return replace(build_case(replace(verdict, **more), session, scenario, baseline), link=LINK)
+
+
+REASON = f"{'candidate, block 1, window 2: 47 of 48 requests completed; ' * 9}see logs/candidate-1.log and measure again"
+LONG = {
+    "regression": [make_worst(6, 6, 3, is_uncalibrated=True)],
+    "invalid": [make_long("invalid", reasons=(REASON,) * 20)],
+    "inconclusive": [make_long("inconclusive")],
+    "hopeless": [make_long("inconclusive", half_width=0.2)],
+    "pass": [make_long("pass", -0.01)],
+    "improved": [make_long("improved", -0.08)],
+}
+LONG["mixed"] = [LONG[name][0] for name in ("pass", "regression", "invalid", "inconclusive")]
+LONG["without a loss"] = [LONG[name][0] for name in ("improved", "invalid", "hopeless")]
+
+
+def render_pull_request(cases, machines, scenarios):
+    """The comment on a change that is measured on so many machines and scenarios, `cases` by turns."""
+    sections = {}
+    for place, hardware in enumerate(MACHINES[:machines]):
+        named = [rename(cases[(place + turn) % len(cases)], name) for turn, name in enumerate(SCENARIOS[:scenarios])]
+        sections[hardware] = make_section(hardware, *named, machines=machines)
+    return render(sections, "https://github.com/o/r/actions/runs")
+
+
+def count_shown_rows(shown):
+    """Metrics of tables, and headings of scenarios other than the one that is open."""
+    tables = re.findall(r"^\| (?!(?:.*\| metric|:--))", shown, re.MULTILINE)
+    return len(tables) + max(shown.count("\n#### ") - 1, 0)
+
+
+@pytest.mark.parametrize(("machines", "scenarios"), PULL_REQUESTS)
+@pytest.mark.parametrize("name", LONG)
+def test_render__keeps_to_120_words_and_five_rows_over_all_machines(name, machines, scenarios):
+    """Every machine is named before the folds, and what is short there stands in full in a fold."""
+    comment = render_pull_request(LONG[name], machines, scenarios)
+    shown = close_folds(comment)
+
+    assert 20 < count_words(shown) <= 120
+    assert count_shown_rows(shown) <= 5
+    assert sorted(re.findall(r"^## .*\((\S+)\)$", shown, re.MULTILINE)) == sorted(MACHINES[:machines])
+    assert len(set(re.findall(r"^## \S+ [A-Z].*\((\S+)\)$", comment, re.MULTILINE))) == machines
+    assert ("\n- **Where:** fused_moe" in shown) is ("❌" in shown)
+    assert comment.count("<details>") == comment.count("</details>")
+
+
+@pytest.mark.parametrize("size", PULL_REQUESTS)
 @pytest.mark.parametrize("is_uncalibrated", [False, True])
 @pytest.mark.parametrize("layers", [0, 3])
 @pytest.mark.parametrize("counters", [0, 1, 6])
 @pytest.mark.parametrize("losses", [1, 3, 6])
-def test_comment__keeps_to_120_words_whatever_was_lost(losses, counters, layers, is_uncalibrated):
+def test_comment__keeps_to_120_words_whatever_was_lost(losses, counters, layers, is_uncalibrated, size):
     """What is left out before the folds stands in one."""
     case = make_worst(losses, counters, layers, is_uncalibrated=is_uncalibrated)
 
-    section = make_section("h200", case)
-    comment = render({"h200": section}, "https://github.com/o/r/actions/runs")
+    comment = render_pull_request([case], *size)
 
     assert 20 < count_words(close_folds(comment)) <= 120
     assert all(f"{METRICS[one.metric].title}" in comment for one in case.verdict.judgements)
@@ -296,12 +365,6 @@ def test_comment__where_a_loss_is_comes_from_the_profiles():
     )
     assert f"- **Where:** {where}" in comment.replace("fused_moe", "fused\\_moe")
     assert "perfgate profile results/2026-11-20-1  #" in comment
-
-
-def make_part(name, base_us, candidate_us):
-    return KernelDifference(
-        name=name, base_us=base_us, candidate_us=candidate_us, base_count=1.0, candidate_count=1.0, share=0.5
-    )
 
 
 def make_large(draws):

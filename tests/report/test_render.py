@@ -81,8 +81,8 @@ def make_one_machine():
 
 def make_two_machines():
     """One machine with two scenarios, and one that kept no page."""
-    two = make_section("h200", make_case("improved"), rename(make_case("regression"), "moe-prefill"))
-    return [two, make_section("h20", make_case("inconclusive"), link="")]
+    two = make_section("h200", make_case("improved"), rename(make_case("regression"), "moe-prefill"), machines=2)
+    return [two, make_section("h20", make_case("inconclusive"), link="", machines=2)]
 
 
 WRAPPED = {"pull-request.md": make_one_machine, "pull-request-two-machines.md": make_two_machines}

@@ -173,7 +173,7 @@ def test_order_arms__alternates_over_blocks():
 
 def test_parse_environment__not_a_pair():
     assert parse_environment(["A=1", "B=x=y"]) == {"A": "1", "B": "x=y"}
-    with pytest.raises(InputError, match="--env 1A=2: expected NAME=VALUE"):
+    with pytest.raises(InputError, match="1A=2: expected NAME=VALUE"):
         parse_environment(["1A=2"])
 
 

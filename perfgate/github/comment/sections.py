@@ -9,8 +9,9 @@ opening of an HTML comment inside a result is broken before it is put in.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Annotated
 
 import orjson
@@ -18,10 +19,10 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as record_class
 
 from perfgate.errors import StaleError
-from perfgate.github.comment.states import State, write_section_heading
+from perfgate.github.comment.states import State, write_section_heading, write_short_heading
 from perfgate.github.handoff.handoff import FactName, HandoffSubject, Label, Sha, Time
 from perfgate.report.render import FOLD_BEGIN, FOLD_END
-from perfgate.report.words.length import write_fold
+from perfgate.report.words.length import WORDS, close_folds, count_words, write_fold
 from perfgate.storage.schema import adapt
 
 MARK = "<!-- perfgate:v1 -->"
@@ -34,10 +35,14 @@ MAX_HISTORY = 10
 OVERHEAD = 4_700
 """Characters of a section at most that are neither its body nor the history that is shown: its state, heading and fold."""
 
+SECTION_WORDS, SHORT_WORDS = 6, 2
+"""Words of an open section beside its heading and body, which are its machine, commit, run and time; and of a short heading."""
+
 DEPTH_OF_FOLDS = 3
 """A fold of a report, in that of its scenario, in that of the scenarios that are only counted."""
 
 CUT = "*The rest does not fit into a comment; the run's summary has all of it.*"
+ALL_BEGIN = "<details><summary>All of this machine</summary>\n\n"
 _BEGIN = "<!-- perfgate:section -->"
 _SECTION = re.compile(r"\n(?P<body>.*?)^<!-- perfgate:end (?P<state>\{[^\n]*\}) -->$", re.DOTALL | re.MULTILINE)
 _FOOT = re.compile(r"^<!-- perfgate:foot -->\n.*", re.DOTALL | re.MULTILINE)
@@ -146,6 +151,8 @@ def parse(comment: str) -> dict[str, MachineSection]:
         except ValidationError:
             continue
         heading, _, body = _FOOT.sub("", match["body"]).partition("\n")
+        if body.startswith(f"\n{ALL_BEGIN}"):
+            heading, _, body = body.removeprefix(f"\n{ALL_BEGIN}").partition("\n")
         found[kept.hardware] = MachineSection(
             hardware=kept.hardware, entry=kept.entry, heading=heading, history=kept.history, body=_unfold(body.strip("\n"))
         )
@@ -155,8 +162,9 @@ def parse(comment: str) -> dict[str, MachineSection]:
 def render(sections: Mapping[str, MachineSection], runs_url: str) -> str:
     """Write the comment, the worst section first and open, the others folded below their headings.
 
-    `runs_url` is the address of the repository's runs. Where the room is short, the earlier results make way first; they stay
-    in the state. Then long bodies are cut.
+    `runs_url` is the address of the repository's runs. Headings with which the comment has more than WORDS before its folds are
+    short, and their words stand in the fold. Where the room is short, the earlier results make way first; they stay in the
+    state. Then long bodies are cut.
     """
     shown = _render(sections, runs_url, has_history=True)
     return shown if CUT not in shown else _render(sections, runs_url, has_history=False)
@@ -164,15 +172,40 @@ def render(sections: Mapping[str, MachineSection], runs_url: str) -> str:
 
 def _render(sections: Mapping[str, MachineSection], runs_url: str, *, has_history: bool) -> str:
     order = sorted(sections, key=lambda name: (sections[name].entry.state.order, name))
-    empty = {name: _render_section(replace(sections[name], body=""), runs_url, has_history=has_history) for name in order}
+    forms = _choose_forms([sections[name] for name in order], runs_url)
+
+    def render_one(name: str, body: str) -> str:
+        return _render_section(replace(sections[name], body=body), forms[name], runs_url, has_history=has_history)
+
     # A body brings two lines of its own, a section the two before it and its fold, and the end is a line too.
     around = 4 + len(FOLD_BEGIN) + len(FOLD_END)
-    room = MAX_COMMENT - len(MARK) - 1 - sum(len(text) + around for text in empty.values())
+    room = MAX_COMMENT - len(MARK) - 1 - sum(len(render_one(name, "")) + around for name in order)
     bodies = _share_room({name: disarm(sections[name].body) for name in order}, room)
-    worst = order[0] if order else ""
-    shown = {name: body if name == worst or not body else f"{FOLD_BEGIN}{body}{FOLD_END}" for name, body in bodies.items()}
-    rendered = (_render_section(replace(sections[name], body=shown[name]), runs_url, has_history=has_history) for name in order)
-    return "\n\n".join((MARK, *rendered)) + "\n"
+    return "\n\n".join((MARK, *(render_one(name, bodies[name]) for name in order))) + "\n"
+
+
+class _Form(Enum):
+    """What of a section stands before its fold: all, its heading and foot, or a short heading."""
+
+    OPEN = auto()
+    HEADED = auto()
+    SHORT = auto()
+
+
+def _choose_forms(ordered: Sequence[MachineSection], runs_url: str) -> dict[str, _Form]:
+    """The first section is open. The others have their whole headings while WORDS are left, the worst first."""
+
+    def count(section: MachineSection, form: _Form) -> int:
+        return count_words(close_folds(_render_section(section, form, runs_url, has_history=False)))
+
+    forms = {section.hardware: _Form.SHORT if number else _Form.OPEN for number, section in enumerate(ordered)}
+    left = WORDS - sum(count(section, forms[section.hardware]) for section in ordered)
+    for section in ordered[1:]:
+        more = count(section, _Form.HEADED) - count(section, _Form.SHORT)
+        if more <= left:
+            forms[section.hardware] = _Form.HEADED
+            left -= more
+    return forms
 
 
 def _unfold(body: str) -> str:
@@ -183,6 +216,11 @@ def _unfold(body: str) -> str:
 def find_room(sections: int) -> int:
     """How long the body of each of so many sections may be, so that none is ever cut for another's sake."""
     return (MAX_COMMENT - len(MARK)) // max(sections, 1) - OVERHEAD
+
+
+def find_words(sections: int) -> int:
+    """How many words the heading and the body of each of so many sections may have before their folds."""
+    return WORDS - SECTION_WORDS - SHORT_WORDS * (max(sections, 1) - 1)
 
 
 def _share_room(bodies: Mapping[str, str], room: int) -> dict[str, str]:
@@ -210,19 +248,20 @@ def disarm(body: str) -> str:
     return body.replace("\r\n", "\n").replace("<!--", "&lt;!--")
 
 
-def _render_section(section: MachineSection, runs_url: str, *, has_history: bool) -> str:
+def _render_section(section: MachineSection, form: _Form, runs_url: str, *, has_history: bool) -> str:
     entry = section.entry
     kept = _Kept(hardware=section.hardware, entry=entry, history=section.history)
+    body = f"{FOLD_BEGIN}{section.body}{FOLD_END}" if form is _Form.HEADED and section.body else section.body
     lines = [
-        _BEGIN,
         disarm(section.heading),
-        *(["", section.body, ""] if section.body else [""]),
+        *(["", body, ""] if body else [""]),
         "<!-- perfgate:foot -->",
         f"<sub>commit {entry.head_sha[:12]}, {_link(entry, runs_url)}, {entry.at}</sub>",
         *_render_history(section.history if has_history else (), runs_url),
-        f"<!-- perfgate:end {orjson.dumps(kept).decode()} -->",
     ]
-    return "\n".join(lines)
+    if form is _Form.SHORT:
+        lines = [f"{write_short_heading(entry.state, section.hardware)}\n\n{ALL_BEGIN}{lines[0]}", *lines[1:], "", "</details>"]
+    return "\n".join((_BEGIN, *lines, f"<!-- perfgate:end {orjson.dumps(kept).decode()} -->"))
 
 
 def _render_history(history: tuple[ResultEntry, ...], runs_url: str) -> tuple[str, ...]:

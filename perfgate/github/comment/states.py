@@ -50,6 +50,11 @@ class State(StrEnum):
         """What it means for the reader, as a clause without a full stop."""
         return _STATES[self].sentence
 
+    @property
+    def words(self) -> str:
+        """The state and what it means, as the words of a heading."""
+        return f"{self.value}: {self.sentence}"
+
 
 _STATUSES = {
     State.PASS: "success",
@@ -130,7 +135,12 @@ def has_verdicts_words(state: State, *, is_whole: bool) -> bool:
     return state is State.REGRESSION or (is_whole and state is not State.ACCEPTED)
 
 
+def write_short_heading(state: State, hardware: str) -> str:
+    """The first line of a machine's section whose words stand in its fold."""
+    return write_heading(state.icon, f"{state.value} ({hardware})", DEPTH)
+
+
 def write_section_heading(state: State, hardware: str, headline: str = "") -> str:
     """The first line of a machine's section: the words of `headline`, markdown, or those of the state where it is empty."""
-    words = " ".join(headline.splitlines()) or f"{state.value}: {state.sentence}"
+    words = " ".join(headline.splitlines()) or state.words
     return write_heading(state.icon, f"{words} ({hardware})", DEPTH)

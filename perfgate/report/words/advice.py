@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log1p
 from shlex import join
 
@@ -19,6 +19,9 @@ AFFORDABLE_BLOCKS = 24
 """More blocks than this are no advice: they take a GPU for the better part of an hour."""
 
 BISECT_MINUTES = 60
+
+TROUBLESHOOTING = "docs/troubleshooting.md"
+"""Has a remedy for each cause of an INVALID session, and for an INCONCLUSIVE one."""
 
 REACH = 1.645
 """How many standard errors a bound of 95 % lies away at least: Student's t with as many degrees of freedom as there can be."""
@@ -65,9 +68,13 @@ def advise(
             for_maintainers=tuple(_list_keeps(session, "keep the gain as the new baseline")),
         )
     if verdict.outcome is Outcome.INCONCLUSIVE:
-        return _advise_undecided(verdict, session, families)
+        advice = _advise_undecided(verdict, session, families)
+        return replace(advice, sentence=f"{advice.sentence} More: {TROUBLESHOOTING}.")
     if verdict.outcome is Outcome.INVALID:
-        return Advice(sentence="mend the cause that is named first, then measure again; the rest often follows from it.")
+        return Advice(
+            sentence=f"mend the cause that is named first ({TROUBLESHOOTING}), then measure again; the rest often follows "
+            "from it."
+        )
     return Advice(sentence="no performance objection.")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from perfgate.core import Judgement, Outcome, Role, Verdict
 from perfgate.evidence import Session
 from perfgate.report.words import wording
+from perfgate.report.words.advice import TROUBLESHOOTING
 from perfgate.storage.rounding import format_percent
 from perfgate.verdict.validity.same_work import describe_other_work
 
@@ -26,7 +27,6 @@ _NEXT = {
 }
 
 
-TROUBLESHOOTING = "docs/troubleshooting.md"
 SHOWN_REASONS = 3
 
 

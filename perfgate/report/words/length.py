@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 from itertools import accumulate
 
+WORDS = 120
+"""Words before the folds of a comment, over all its scenarios and machines."""
+
 
 def write_fold(title: str, rows: Iterable[str]) -> tuple[str, ...]:
     """The lines of a fold, to stand below others."""

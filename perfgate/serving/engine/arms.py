@@ -67,7 +67,7 @@ def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
-            raise InputError(f"--env {pair}: expected NAME=VALUE, for example OMP_NUM_THREADS=1")
+            raise InputError(f"{pair}: expected NAME=VALUE of an environment variable, for example OMP_NUM_THREADS=1")
         result[name] = value
     return result
 
