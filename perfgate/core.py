@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 
 class Outcome(StrEnum):
@@ -104,6 +104,63 @@ class Role(StrEnum):
     RERUN = "rerun"
 
 
+class RemarkKind(Enum):
+    """What was noticed of a run."""
+
+    NO_REQUEST = auto()
+    """None completed."""
+    INCOMPLETE = auto()
+    """`found` of `due` requests completed."""
+    FAILED = auto()
+    """`found` of `due` requests did; `detail` is the error of the first."""
+    NO_FIRST_TOKEN = auto()
+    """`found` of `due` requests never saw one."""
+    NO_OUTPUT = auto()
+    """`found` of `due` requests have no output token."""
+    NO_TEXT = auto()
+    """`found` of `due` requests have none."""
+    UNCOUNTED = auto()
+    """No output token of any request was counted."""
+    LOST_TEXT = auto()
+    """What was received makes `found` tokens, `due` were counted."""
+    ZERO_TTFT = auto()
+    """The mean time to a first token is zero."""
+    ZERO_ITL = auto()
+    """No token came after a first one."""
+    FEW_GAPS = auto()
+    """Between tokens there are `found` times where `due` should be: too few to tell anything."""
+    SHARED_EVENT = auto()
+    """The same of a few tokens."""
+    SPECULATIVE = auto()
+    """Several tokens come at once by design, so that their gaps are not used."""
+    NO_DURATION = auto()
+    """Without it throughput cannot be checked."""
+    OTHER_RATE = auto()
+    """The metric `detail` is `found`, its count over the duration is `due`."""
+    CUT_OFF = auto()
+    """`found` requests were still running at the end."""
+    CANCELLED = auto()
+    """The run was, by its user."""
+    OPEN_TABLE = auto()
+    """A printed table has no closing line."""
+    NO_TABLE = auto()
+    """There is none after line `found`."""
+    COLD = auto()
+    """The first request took `found` seconds, the mean one `due`."""
+    OF_SESSION = auto()
+    """It belongs to a session with a problem, whose words are `detail`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Something that was noticed of a run, with the numbers that its kind names. `detail` is a name or text of others."""
+
+    kind: RemarkKind
+    found: float = 0
+    due: float = 0
+    detail: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One invocation of a load generator, as its own output tells it.
@@ -123,8 +180,8 @@ class Run:
     input_tokens: int | None
     output_tokens: int | None
     duration_s: float | None
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    problems: tuple[Remark, ...] = ()
+    notes: tuple[Remark, ...] = ()
     estimators: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -275,8 +332,8 @@ class Verdict:
 
         A lost counter needs no stored noise, so it fails all the same.
         """
-        is_doubtful = self.uncalibrated and not self.lost_counts
-        return uncalibrated == "report" and is_doubtful and self.outcome is Outcome.REGRESSION
+        may_pass = uncalibrated == "report" and self.uncalibrated and not self.lost_counts
+        return may_pass and self.outcome is Outcome.REGRESSION
 
     def find_exit_code(self, uncalibrated: str = "fail") -> int:
         """The exit code of a command that judges, under the setting `uncalibrated`."""

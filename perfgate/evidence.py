@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, auto
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -155,15 +155,21 @@ class Timing:
     superseded_s: float = 0.0
 
 
-class DamageKind(StrEnum):
-    """What became of a file of a result folder; the value is its sentence, for `file` and `detail` of a `Damage`."""
+class DamageKind(Enum):
+    """What became of a file of a result folder."""
 
-    MISSING = "{file} is missing although the index names it: the folder was changed after the run; measure again"
-    CHANGED = "{file} does not match its digest: the raw data was changed after the run; measure again"
-    TORN_PACK = "{file} cannot be read: {detail} is damaged before its end; copy it again"
-    NO_RESULT = "the load generator's output is no result: {detail}"
-    NO_CHOICES = "{file}: {detail}; the folder was damaged, measure again"
-    NO_EVENTS = "{file} is missing although windows were measured: what voided them stood there; measure again"
+    MISSING = auto()
+    """The index names it."""
+    CHANGED = auto()
+    """It does not match its digest."""
+    TORN_PACK = auto()
+    """The pack `detail`, in which it lies, is damaged before it."""
+    NO_RESULT = auto()
+    """It is no output of a load generator."""
+    NO_CHOICES = auto()
+    """It does not tell which experts were chosen."""
+    NO_EVENTS = auto()
+    """It is the log of events, which is missing although windows were measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +180,16 @@ class Damage:
     file: str
     detail: str = ""
 
-    @property
-    def sentence(self) -> str:
-        """What happened, and what to do."""
-        return self.kind.value.format(file=self.file, detail=self.detail)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverProblem:
+    """What voids a whole session, as its driver wrote it down: the message of the error that ended it.
+
+    `round` is that of a matrix, None in a session.
+    """
+
+    message: str
+    round: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +217,7 @@ class Session:
     workload_hash: str
     fingerprints: Mapping[Arm, Fingerprint]
     windows: tuple[Window, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[DriverProblem, ...] = ()
     damage: tuple[Damage, ...] = ()
     is_complete: bool = True
     is_aa: bool = False

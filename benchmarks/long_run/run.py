@@ -34,6 +34,7 @@ import psutil
 
 from perfgate.gate.case import load_case
 from perfgate.results.results import load_results
+from perfgate.results.words import describe_driver_problem
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.policy import RULE
 from tests.e2e.commands import wait_for_leftovers
@@ -192,7 +193,7 @@ def describe(folder: Path) -> dict[str, Any]:
         "server_starts_that_count": len({window.start for window in session.windows}),
         "windows_superseded": len(session.superseded),
         "counted_twice": [str(place) for place, count in places.items() if count > 1],
-        "problems": list(session.problems),
+        "problems": [describe_driver_problem(problem) for problem in session.problems],
     }
 
 

@@ -10,7 +10,10 @@ from typing import Any
 
 from benchmarks.resolve.releases import ON, RELEASES, RESULTS, TRITONS
 from benchmarks.resolve.seeds import RELEASE, SHAPES
+from perfgate.resolution.report import describe_difference
 from perfgate.resolution.table import FIRST, LAST, MODELS, TOOLKITS
+from perfgate.resolution.values import Difference, Kind
+from perfgate.storage.schema import adapt
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "resolve.md"
 UPSTREAM = "https://github.com/sgl-project/sglang/pull/"
@@ -94,14 +97,20 @@ def _write_pairs() -> Iterator[str]:
         yield f"| {base} | {candidate} | {kinds.count('lost')} | {kinds.count('changed')} | {unverified} |"
     yield ""
     for base, candidate in pairs:
-        for line in load(f"{base}-{candidate}")["lines"]:
-            if line.startswith("lost  "):
-                yield f"- {base} -> {candidate}: {line.removeprefix('lost  ')}"
+        yield from (f"- {base} -> {candidate}: {told}" for told in _list_lost(f"{base}-{candidate}"))
     yield ""
     yield "All lines of a pair, changes of defaults among them:"
     for base, candidate in pairs:
         yield from ("", f"<details><summary>{base} -> {candidate}</summary>", "", "```", *load(f"{base}-{candidate}")["lines"])
         yield from ("```", "", "</details>")
+
+
+def _list_lost(name: str) -> list[str]:
+    """What was lost from one side of a comparison to the other."""
+    document = load(name)
+    asked = tuple((model, gpu) for model, gpu in document["cases"])
+    found = (adapt(Difference).validate_python(one) for one in document["differences"])
+    return [describe_difference(one, asked) for one in found if one.kind is Kind.LOST]
 
 
 def _write_tables() -> Iterator[str]:
@@ -117,8 +126,7 @@ def _write_tables() -> Iterator[str]:
         yield f"| {model} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield from ("", "What 3.8.0 loses against them, as `perfgate resolve` says it for all models and GPUs above:", "")
     for triton in TRITONS:
-        lines = [line for line in load(f"{RELEASES[-1]}-triton-{triton}")["lines"] if line.startswith("lost  ")]
-        yield from (f"- against {triton}: {line.removeprefix('lost  ')}" for line in lines or ["lost  nothing"])
+        yield from (f"- against {triton}: {told}" for told in _list_lost(f"{RELEASES[-1]}-triton-{triton}") or ["nothing"])
     yield from ("", "Files for an H200 in the release, by Triton: " + _count_files() + ".")
 
 

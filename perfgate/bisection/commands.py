@@ -16,6 +16,7 @@ from perfgate.core import Arm
 from perfgate.errors import EvidenceError, InputError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_window
+from perfgate.results.words import describe_remark
 from perfgate.verdict.validity.pairing import DECIMALS
 
 SKIP = 125
@@ -94,7 +95,7 @@ def _read_json(commit: Commit, output: Path, metric: str) -> float:
         run = read_window(output)
     except EvidenceError as error:
         raise VoidError(f"{commit.short}: no result of bench_serving: {error}") from None
-    problems = [*run.problems, *([] if run.values.get(metric, 0.0) > 0 else [f"{metric} is missing"])]
+    problems = [*map(describe_remark, run.problems), *([] if run.values.get(metric, 0.0) > 0 else [f"{metric} is missing"])]
     if problems:
         raise VoidError(f"{commit.short}: {problems[0]}")
     return run.values[metric]

@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import exp, fsum, log
 from pathlib import Path
 
-from perfgate.core import Arm, Run
+from perfgate.core import Arm, Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
 from perfgate.results.results import load_results
+from perfgate.results.words import describe_driver_problem
 from perfgate.verdict.validity.pairing import fix_rules, group_starts
 
 
@@ -25,7 +26,8 @@ def read_starts_as_runs(folder: Path) -> tuple[Run, ...]:
     runs = [_average([window.run for window in windows], f"{folder}:start {number}") for number, windows in starts if windows]
     if not runs:
         raise EvidenceError(f"{folder}: holds no measured window of the candidate; `perfgate explain {folder}` says why")
-    return tuple(replace(run, problems=(*session.problems, *run.problems)) for run in runs)
+    void = [Remark(kind=RemarkKind.OF_SESSION, detail=describe_driver_problem(problem)) for problem in session.problems]
+    return tuple(replace(run, problems=(*void, *run.problems)) for run in runs)
 
 
 def _average(runs: Sequence[Run], source: str) -> Run:

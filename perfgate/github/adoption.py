@@ -90,14 +90,16 @@ def save_files(files: Mapping[Path, str]) -> None:
             raise InputError(f"{path}: cannot be written ({error.strerror}); choose another folder") from None
 
 
-def create_label(github: GitHub, repository: str) -> str:
-    """Create the label that asks for a measurement; return what became of it, or why a person must."""
+def create_label(github: GitHub, repository: str) -> bool:
+    """Create the label that asks for a measurement; False where it is there already. Raise GitHubError where a person must."""
     body = {"name": LABEL, "color": "0e8a16", "description": "Measure this pull request on a GPU."}
     try:
         github.send("POST", f"/repos/{repository}/labels", body)
     except GitHubError as error:
-        return f"label {LABEL}: there already" if "already_exists" in str(error) else f"label {LABEL}: not created: {error}"
-    return f"label {LABEL}: created"
+        if "already_exists" not in str(error):
+            raise
+        return False
+    return True
 
 
 def list_steps(repository: str, server_url: str, machines: Sequence[str], *, has_label: bool) -> tuple[str, ...]:

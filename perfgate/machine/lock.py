@@ -21,6 +21,7 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -166,7 +167,20 @@ def find_holder(file: IO[str]) -> int:
     return next((int(words[4]) for words in found if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)), 0)
 
 
-def list_holders(folder: Path) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockHolder:
+    """Who took a lock: a process, 0 for one that does not show here. `problem` says why the lock cannot be read."""
+
+    process: int = 0
+    problem: str = ""
+
+
+def describe_holder(holder: LockHolder) -> str:
+    """Who took a lock, in words."""
+    return holder.problem or (f"process {holder.process}" if holder.process else "a process that does not show here")
+
+
+def list_holders(folder: Path) -> dict[str, LockHolder]:
     """Name each lock that is held, and who took it. What this user may not read is left out."""
     held = {}
     for path in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
@@ -175,10 +189,9 @@ def list_holders(folder: Path) -> dict[str, str]:
         try:
             with open_lock(path) as file:
                 if is_locked(file):
-                    pid = find_holder(file)
-                    held[path.stem] = f"process {pid}" if pid else "a process that does not show here"
+                    held[path.stem] = LockHolder(process=find_holder(file))
         except RunnerError as error:
-            held[path.stem] = str(error)
+            held[path.stem] = LockHolder(problem=str(error))
     return held
 
 
@@ -250,20 +263,20 @@ def _holds(pid: int, path: Path, kind: str) -> bool:
     return any(kind in " ".join(line.split()) for text in told for line in text.splitlines() if line.startswith("lock:"))
 
 
-def _find_living(devices: Sequence[str] | None, folder: Path) -> str | None:
+def _find_living(devices: Sequence[str] | None, folder: Path) -> LockHolder | None:
     """A process that holds what is wanted and lives: a GPU's lock before the machine's, which others share."""
     holders = list_holders(folder)
     taken = [holder for name, holder in holders.items() if devices is None or name in {f"gpu-{device}" for device in devices}]
-    for holder in taken or [holders.get("host", "")]:
-        if is_alive(holder.removeprefix("process ")):
+    for holder in taken or [holders.get("host", LockHolder())]:
+        if is_alive(str(holder.process)):
             return holder
     return None
 
 
-def _refuse(devices: Sequence[str] | None, folder: Path, holder: str | None) -> str:
+def _refuse(devices: Sequence[str] | None, folder: Path, holder: LockHolder | None) -> str:
     what = "this machine" if devices is None else f"GPU {', '.join(sorted(set(devices)))}, or on the machine as a whole"
     wait = "perfgate runner lock --exclusive" if devices is None else "perfgate runner lock"
     return (
-        f"{holder or 'a process that does not show here'} measures on {what} ({folder}): two at once would disturb each other; "
+        f"{describe_holder(holder or LockHolder())} measures on {what} ({folder}): two at once would disturb each other; "
         f"wait for its end, or let `{wait} -- COMMAND` wait for it"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from perfgate.core import Run
+from perfgate.core import Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
 from perfgate.readers.documents import is_document, parse_document
 from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
@@ -193,17 +193,15 @@ def _as_run(record: Mapping[str, Any], source: str, where: str) -> Run:
     values = {name: number for name, number in numbers.items() if number is not None}
     details = parse_details(record, where)
     estimators: dict[str, str] = {}
-    problems: list[str] = []
-    notes: list[str] = []
+    problems: list[Remark] = []
+    notes: list[Remark] = []
     if details is not None:
         raw, estimators = detail_values(details)
         shares_events = bool(record.get("accept_length")) and str(record.get("backend")).startswith("sglang-oai")
         if shares_events:
             raw = {name: value for name, value in raw.items() if "itl" not in name}
             estimators = {name: made for name, made in estimators.items() if name in raw}
-            notes.append(
-                "speculative decoding behind an OpenAI endpoint: a gap holds several tokens, so ITL is the printed one"
-            )
+            notes.append(Remark(kind=RemarkKind.SPECULATIVE))
         values |= raw
         found_problems, found_notes = detail_findings(details, shares_events=shares_events)
         problems += found_problems

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from perfgate.core import Run
+from perfgate.core import Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
 from perfgate.readers.run_checks import Totals, as_count, as_number, as_run
 
@@ -141,7 +141,7 @@ def _read_guidellm(benchmark: Any, source: str) -> Run:
             output_tokens=_sum(metrics, "output_token_count", source),
             retokenized=None,
             duration_s=ends[1] - ends[0] if ends[0] is not None and ends[1] is not None else None,
-            notes=(f"{incomplete} requests were cut off at its end and do not count",) if incomplete else (),
+            notes=(Remark(kind=RemarkKind.CUT_OFF, found=incomplete),) if incomplete else (),
             estimators=dict.fromkeys((name for name in GUIDELLM if "itl" in name), BY_REQUEST),
         )
     )
@@ -188,7 +188,7 @@ def _read_aiperf(record: Record, source: str) -> Run:
             ),
             retokenized=None,
             duration_s=_find(record, source, "benchmark_duration", "avg"),
-            problems=("the run was cancelled; measure again",) if record.get("was_cancelled") else (),
+            problems=(Remark(kind=RemarkKind.CANCELLED),) if record.get("was_cancelled") else (),
             estimators=dict.fromkeys((name for name in AIPERF if "itl" in name), BY_REQUEST),
         )
     )

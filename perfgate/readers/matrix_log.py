@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from perfgate.core import Run
+from perfgate.core import Remark, RemarkKind, Run
 from perfgate.readers.printed_table import ANSI_CODES, has_table, parse_tables
 
 SERVER = re.compile(r"^\s*SERVER:\s*(\S.*?)\s*$")
@@ -37,15 +37,12 @@ class Cell:
     first_request_s: float | None
 
     @property
-    def cold_note(self) -> str | None:
+    def cold_note(self) -> Remark | None:
         """Say that the first request took longer than the mean one; None when it did not, or when that is unknown."""
         mean_ms = self.run.values.get("mean_e2e_ms")
         if self.first_request_s is None or mean_ms is None or self.first_request_s <= COLD_RATIO * mean_ms / 1e3:
             return None
-        return (
-            f"no request ended in the first {self.first_request_s:.1f} s, where the mean one takes {mean_ms / 1e3:.1f} s: the"
-            " server began cold or behind a full queue; discard the first run after a start"
-        )
+        return Remark(kind=RemarkKind.COLD, found=self.first_request_s, due=mean_ms / 1e3)
 
 
 def is_matrix_log(text: str) -> bool:
@@ -98,7 +95,7 @@ def _no_run(line: int) -> Run:
         input_tokens=None,
         output_tokens=None,
         duration_s=None,
-        problems=(f"no result table after line {line}: the client failed; read its output there, then measure again",),
+        problems=(Remark(kind=RemarkKind.NO_TABLE, found=line),),
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from perfgate.core import Run
+from perfgate.core import Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
 from perfgate.readers.run_checks import NO_LIMIT, Totals, as_count, as_number, as_run, read_rate
 
@@ -121,7 +121,6 @@ def _as_run(table: PrintedTable, source: str, path: str) -> Run:
     values = {name: _number(table, label, path) for label, name in VALUE_LABELS.items() if label in table.rows}
     counts = {name: _count(table, label, path) for label, name in COUNT_LABELS.items()}
     requested = table.arguments.get("num_prompts", "")
-    cut_off = "the table has no closing line: the log was cut off, so paste all of it"
     return as_run(
         Totals(
             source=source,
@@ -133,7 +132,7 @@ def _as_run(table: PrintedTable, source: str, path: str) -> Run:
             output_tokens=counts["output_tokens"],
             retokenized=counts["retokenized"],
             duration_s=_number(table, OTHER_LABELS[0], path) if OTHER_LABELS[0] in table.rows else None,
-            problems=() if table.is_closed else (cut_off,),
+            problems=() if table.is_closed else (Remark(kind=RemarkKind.OPEN_TABLE),),
         )
     )
 

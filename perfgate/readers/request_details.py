@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfgate.core import Remark, RemarkKind
 from perfgate.errors import EvidenceError
 from perfgate.stats.tails import average_worst, estimate_quantile
 
@@ -146,24 +147,21 @@ def _itl_values(itl_ms: NDArray[np.float64]) -> dict[str, float]:
     }
 
 
-def detail_findings(details: Details, *, shares_events: bool) -> tuple[list[str], list[str]]:
+def detail_findings(details: Details, *, shares_events: bool) -> tuple[list[Remark], list[Remark]]:
     """Check every request; return problems and notes. `shares_events` is True where several tokens an event are by design."""
     problems = [
-        *_count_problem(len(details.errors), details, "failed", first=details.errors[0] if details.errors else ""),
-        *_count_problem(int((details.ttft_s <= 0).sum()), details, "never saw a first token"),
-        *_count_problem(int((details.output_len <= 0).sum()), details, "have no output token"),
-        *_count_problem(details.empty_texts, details, "have no text"),
+        Remark(kind=kind, found=count, due=details.requests, detail=detail)
+        for kind, count, detail in (
+            (RemarkKind.FAILED, len(details.errors), name_error(details.errors[0])[:MAX_ERROR] if details.errors else ""),
+            (RemarkKind.NO_FIRST_TOKEN, int((details.ttft_s <= 0).sum()), ""),
+            (RemarkKind.NO_OUTPUT, int((details.output_len <= 0).sum()), ""),
+            (RemarkKind.NO_TEXT, details.empty_texts, ""),
+        )
+        if count
     ]
     if problems or shares_events:
         return problems, []
     return _check_gaps(details)
-
-
-def _count_problem(count: int, details: Details, what: str, first: str = "") -> list[str]:
-    if not count:
-        return []
-    example = f" ({name_error(first)[:MAX_ERROR]})" if first else ""
-    return [f"{count} of {details.requests} requests {what}{example}: read the server's log, then measure again"]
 
 
 def name_error(text: str) -> str:
@@ -174,15 +172,13 @@ def name_error(text: str) -> str:
     return " ".join(" ".join(lines or [text]).split())
 
 
-def _check_gaps(details: Details) -> tuple[list[str], list[str]]:
+def _check_gaps(details: Details) -> tuple[list[Remark], list[Remark]]:
     """A request of n tokens leaves n - 1 gaps, unless some of them shared an event."""
     due = np.maximum(details.output_len - 1, 0)
     off = int(np.abs(due - details.itl_count).sum())
     total = int(due.sum())
     if not off:
         return [], []
-    text = f"{details.itl_s.size} inter-token gaps for {total} due"
     if off > MAX_MISSING_ITL_RATIO * total:
-        how = "requests broke off, or the server sent several tokens at once, as one without processor time does"
-        return [f"{text}: {how}; stream every token, quieten the machine, then measure again"], []
-    return [], [f"{text}: some tokens shared an event"]
+        return [Remark(kind=RemarkKind.FEW_GAPS, found=details.itl_s.size, due=total)], []
+    return [], [Remark(kind=RemarkKind.SHARED_EVENT, found=details.itl_s.size, due=total)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from perfgate.core import Run
+from perfgate.core import Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
 
 # Output tokens counted by the server against those counted again in the text it sent. A tokenizer's round trip moves a few
@@ -34,8 +34,8 @@ class Totals:
     output_tokens: int | None
     retokenized: int | None
     duration_s: float | None
-    problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    problems: tuple[Remark, ...] = ()
+    notes: tuple[Remark, ...] = ()
     estimators: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -71,54 +71,41 @@ def _rates(totals: Totals) -> dict[str, float]:
     return {name: count / duration_s for name, count in counts.items() if count}
 
 
-def _find_problems(totals: Totals) -> list[str]:
+def _find_problems(totals: Totals) -> list[Remark]:
     if totals.completed == 0:
-        return ["no request completed: read the server's and the load generator's logs, then measure again"]
-    found = [_check_completed(totals), _check_text(totals), *_check_latencies(totals), *_check_throughput(totals)]
-    return [problem for problem in found if problem]
+        return [Remark(kind=RemarkKind.NO_REQUEST)]
+    return [*_check_completed(totals), *_check_text(totals), *_check_latencies(totals), *_check_throughput(totals)]
 
 
-def _check_completed(totals: Totals) -> str | None:
-    if totals.requested is None or totals.requested == totals.completed:
-        return None
-    return f"{totals.completed} of {totals.requested} requests completed: find out why in the server's log, then measure again"
+def _check_completed(totals: Totals) -> Iterator[Remark]:
+    if totals.requested is not None and totals.requested != totals.completed:
+        yield Remark(kind=RemarkKind.INCOMPLETE, found=totals.completed, due=totals.requested)
 
 
-def _check_text(totals: Totals) -> str | None:
+def _check_text(totals: Totals) -> Iterator[Remark]:
     counted, again = totals.output_tokens, totals.retokenized
     if not counted:
-        return "no output token was counted: the load generator saw no answer; check the endpoint and the server's log"
-    if again is not None and again < MIN_RETOKENIZED_RATIO * counted:
-        return (
-            f"the text received makes {again} tokens of the {counted} that were counted: requests failed inside their streams;"
-            " read the server's log and measure with --output-details"
-        )
-    return None
+        yield Remark(kind=RemarkKind.UNCOUNTED)
+    elif again is not None and again < MIN_RETOKENIZED_RATIO * counted:
+        yield Remark(kind=RemarkKind.LOST_TEXT, found=again, due=counted)
 
 
-def _check_latencies(totals: Totals) -> list[str]:
-    found = []
+def _check_latencies(totals: Totals) -> Iterator[Remark]:
     if totals.values.get("mean_ttft_ms") == 0:
-        found.append(
-            "mean TTFT is 0 ms: no first token was seen, so requests failed inside their streams; read the server's log"
-        )
+        yield Remark(kind=RemarkKind.ZERO_TTFT)
     has_gaps = (totals.output_tokens or 0) > totals.completed
     itls = [totals.values[name] for name in ("mean_itl_ms", "median_itl_ms") if name in totals.values]
     if has_gaps and itls and not any(itls):
-        found.append("ITL is 0 ms: no token came after a first one; drop --disable-stream, or read the server's log")
-    return found
+        yield Remark(kind=RemarkKind.ZERO_ITL)
 
 
-def _check_throughput(totals: Totals) -> list[str]:
+def _check_throughput(totals: Totals) -> Iterator[Remark]:
     if not totals.duration_s or totals.duration_s < LEAST:
-        return ["no duration: throughput cannot be checked; give the whole output of the load generator"]
-    found = []
+        yield Remark(kind=RemarkKind.NO_DURATION)
     for name, expected in _rates(totals).items():
         reported = totals.values.get(name)
         if reported is not None and abs(reported - expected) > max(THROUGHPUT_TOLERANCE * expected, PRINTED_ROUNDING):
-            mismatch = f"{name} says {reported:.2f} where count over duration makes {expected:.2f}"
-            found.append(f"{mismatch}: the output was edited or mixed; measure again")
-    return found
+            yield Remark(kind=RemarkKind.OTHER_RATE, found=reported, due=expected, detail=name)
 
 
 def as_number(value: Any, where: str, name: str) -> float | None:

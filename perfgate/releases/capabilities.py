@@ -22,6 +22,7 @@ from perfgate.readers.printed_table import parse_tables
 from perfgate.readers.replies import ReplyError, draw_prompts, read_replies
 from perfgate.results.expert_use import RawTrace, unpack
 from perfgate.results.profiling.profiles import Profile
+from perfgate.results.words import describe_remark
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
@@ -302,7 +303,9 @@ def _drive(stand: Stand, backend: str) -> str:
     file.write_bytes(stand.client.measure(load, stand.server.launch.model, stand.server.url))
     run = read_window(file)
     if run.problems or run.completed != load.num_prompts:
-        raise EvidenceError(f"{file}: {'; '.join(run.problems) or f'{run.completed} of {load.num_prompts} requests'}")
+        raise EvidenceError(
+            f"{file}: {'; '.join(map(describe_remark, run.problems)) or f'{run.completed} of {load.num_prompts} requests'}"
+        )
     stand.windows[backend] = run
     return f"{run.completed} requests, {len(run.values)} metrics"
 

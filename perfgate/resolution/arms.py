@@ -9,10 +9,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate.engines.insides import order_version
 from perfgate.errors import EngineError, InputError
 from perfgate.machine.tools import Tool
-from perfgate.resolution.table import FIRST, LAST
 from perfgate.storage.state import find_state_dir
 
 _RELEASE = re.compile(r"\d+(\.\d+)+((rc|a|b|\.post|\.dev)\d+)?")
@@ -88,10 +86,3 @@ def fetch_release(version: str, python: str) -> Path:
             if not folder.is_dir():
                 raise
     return folder
-
-
-def tell_version(name: str, version: str) -> tuple[str, ...]:
-    """A line where a version is none of those that were tried."""
-    if not order_version(version) or order_version(FIRST) <= order_version(version) <= order_version(LAST):
-        return ()
-    return (f"{name}: sglang {version} is none of {FIRST} to {LAST}, in which each part was tried; what is told was read",)

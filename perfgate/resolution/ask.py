@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from perfgate.errors import EngineError
 from perfgate.machine.tools import Tool
-from perfgate.resolution.arms import Source, tell_version
+from perfgate.resolution.arms import Source
 from perfgate.resolution.table import CONFIGS, STAND_INS, TOOLKITS, Gpu, ListedModel
 from perfgate.resolution.values import ArmReading, Case, Resolution
 from perfgate.storage.schema import adapt
@@ -116,7 +116,6 @@ def _gather(source: Source, lines: Sequence[str]) -> Resolution:
         torch=environment.torch,
         triton=environment.triton,
         readings=readings,
-        notes=tell_version(source.name, version),
         stand_ins=environment.stand_ins,
     )
 

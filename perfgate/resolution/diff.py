@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from perfgate.core import Arm
 from perfgate.resolution.rules import FLAG, GONE, NEW, RULES, is_loss
-from perfgate.resolution.values import ArmComparison, ArmReading, Case, Difference, Kind, Resolution
+from perfgate.resolution.values import ArmComparison, ArmReading, Case, Difference, Kind, Resolution, Unread, UnreadKind
 from perfgate.storage.rounding import format_interval, format_percent
 
 _ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
@@ -32,7 +33,7 @@ def compare(base: Resolution, candidate: Resolution, accepted: Mapping[str, str]
         candidate=candidate,
         cases=cases,
         differences=tuple(differences),
-        unverified=tuple(_list_unverified(base, candidate)),
+        unverified=tuple(_list_unread(base, candidate)),
     )
 
 
@@ -105,38 +106,25 @@ def _shorten(values: list[Any]) -> str:
     return f"[{', '.join(words[:3])}, ... {words[-1]}: {len(words)}]"
 
 
-def _list_unverified(base: Resolution, candidate: Resolution) -> Iterator[str]:
-    """What one arm could not read or did not tell, a line for equal words."""
+def _list_unread(base: Resolution, candidate: Resolution) -> Iterator[Unread]:
+    """What one arm could not read or did not tell; cases that share it stand together."""
     asked = tuple(dict.fromkeys((*base.readings, *candidate.readings)))
-    for arm, other, name in ((base, candidate, "base"), (candidate, base, "candidate")):
-        lines: dict[str, list[Case]] = defaultdict(list)
+    for arm, other, name in ((base, candidate, Arm.BASE), (candidate, base, Arm.CANDIDATE)):
+        found: dict[tuple[UnreadKind, str, str], list[Case]] = defaultdict(list)
         for case in asked:
-            for line in _list_gaps(arm.readings.get(case), other.readings.get(case)):
-                lines[f"{name}: {line}"].append(case)
-        for line, concerned in lines.items():
-            yield f"{line} ({describe_cases(tuple(concerned), asked)})"
+            for gap in _list_gaps(arm.readings.get(case), other.readings.get(case)):
+                found[gap].append(case)
+        for (kind, part, why), cases in found.items():
+            yield Unread(arm=name, kind=kind, cases=tuple(cases), part=part, why=why)
 
 
-def _list_gaps(reading: ArmReading | None, other: ArmReading | None) -> Iterator[str]:
+def _list_gaps(reading: ArmReading | None, other: ArmReading | None) -> Iterator[tuple[UnreadKind, str, str]]:
     if reading is None:
-        yield "no answer"
+        yield UnreadKind.NO_ANSWER, "", ""
         return
     for part, why in reading.unverified.items():
-        yield f"{part} could not be verified: {why}"
+        yield UnreadKind.UNREADABLE, part, why
     told = {} if other is None else other.choices
     # Where a part could not be read, its choices are missing for that reason, which is told.
     if not reading.unverified:
-        yield from (f"{key} was not told" for key in told if key not in reading.choices)
-
-
-def describe_cases(cases: tuple[Case, ...], asked: tuple[Case, ...]) -> str:
-    """Models and GPUs in few words, out of those that were asked for."""
-    if set(cases) == set(asked):
-        return "all models on all GPUs" if len(asked) > 1 else " on ".join(asked[0])
-    by_model: dict[str, list[str]] = defaultdict(list)
-    for model, gpu in cases:
-        by_model[model].append(gpu)
-    by_gpus: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for model, gpus in by_model.items():
-        by_gpus[tuple(gpus)].append(model)
-    return "; ".join(f"{', '.join(models)} on {', '.join(gpus)}" for gpus, models in by_gpus.items())
+        yield from ((UnreadKind.UNTOLD, key, "") for key in told if key not in reading.choices)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, Generic, Protocol, TypeVar
+
+from perfgate.core import Arm
 
 Case = tuple[str, str]
 """A model on a GPU, by their names."""
@@ -62,7 +64,6 @@ class Resolution:
     torch: str
     triton: str
     readings: Mapping[Case, ArmReading]
-    notes: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()
 
 
@@ -109,8 +110,30 @@ class FactComparison(Generic[ArmFacts, FoundDifference, Gap]):
         return f"{self.answer.value}: {', '.join(counts)}; {sentences[self.answer]}"
 
 
+class UnreadKind(Enum):
+    """Why a part of what an arm resolves to cannot be compared."""
+
+    NO_ANSWER = auto()
+    """The arm says nothing at all."""
+    UNREADABLE = auto()
+    """Something went wrong while the part was read, which `why` tells in the words of the arm's environment."""
+    UNTOLD = auto()
+    """Only the other arm tells it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArmComparison(FactComparison[Resolution, Difference, str]):
-    """What two arms resolve to for the `cases` that were asked for. What could not be compared is a line each."""
+class Unread:
+    """What one arm could not read or did not tell: a part of it, or all where `part` is empty, and where."""
+
+    arm: Arm
+    kind: UnreadKind
+    cases: tuple[Case, ...]
+    part: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmComparison(FactComparison[Resolution, Difference, Unread]):
+    """What two arms resolve to for the `cases` that both answered."""
 
     cases: tuple[Case, ...]

@@ -17,6 +17,7 @@ from perfgate.errors import EvidenceError
 from perfgate.evidence import Answers, Question
 from perfgate.readers.replies import ReplyError, read_replies
 from perfgate.results.raw.raw_files import find_damage, is_packed, read_raw
+from perfgate.results.words import describe_damage
 from perfgate.storage.journal import DAMAGED, append_record, read_records, write_packed
 
 ANSWERS_FILE = "answers.jsonl"
@@ -82,7 +83,7 @@ def _load(folder: Path, record: AnswerRecord) -> Answers:
 def _read_raw(folder: Path, record: AnswerRecord) -> bytes:
     try:
         if damage := find_damage(folder, record.file, record.sha256):
-            raise ReplyError(damage.sentence)
+            raise ReplyError(describe_damage(damage))
         path = folder / record.file
         return read_raw(path) if is_packed(folder, record.file) else gzip.decompress(path.read_bytes())
     except (EvidenceError, OSError, EOFError, zlib.error) as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfgate.core import Fingerprint, Role, Window
 from perfgate.errors import EvidenceError
-from perfgate.evidence import Damage, DamageKind, Session, Timing
+from perfgate.evidence import Damage, DamageKind, DriverProblem, Session, Timing
 from perfgate.readers.bench_serving import read_window
 from perfgate.results.answers import load_answers, read_marks
 from perfgate.results.expert_use import has_use, load_use
@@ -98,7 +98,9 @@ def load_results(folder: Path | str) -> tuple[Scenario, Session]:
         windows=windows,
         superseded=superseded,
         timing=measure_time(events, windows, superseded),
-        problems=tuple(str(event.get("message", "")) for event in events if event.get("event") == "problem"),
+        problems=tuple(
+            DriverProblem(message=str(event.get("message", ""))) for event in events if event.get("event") == "problem"
+        ),
         damage=(*damage, *lost),
         is_complete=any(event.get("event") == "session_ended" for event in events),
         is_aa=is_same_arm(record),

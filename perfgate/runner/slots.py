@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from perfgate.errors import InputError, RunnerError
-from perfgate.machine.lock import list_holders, make_folder, open_lock, try_device, try_lock
+from perfgate.machine.lock import describe_holder, list_holders, make_folder, open_lock, try_device, try_lock
 
 POLL_S = 0.2
 
@@ -81,6 +81,6 @@ def _wait(file: IO[str], wish: Wish, deadline: float, folder: Path) -> None:
 
 def _pause(deadline: float, folder: Path) -> None:
     if time.monotonic() >= deadline:
-        holders = "; ".join(f"{name}: {holder}" for name, holder in list_holders(folder).items()) or "nothing that shows here"
-        raise RunnerError(f"no free slot in time; held by {holders}")
+        told = (f"{name}: {describe_holder(holder)}" for name, holder in list_holders(folder).items())
+        raise RunnerError(f"no free slot in time; held by {'; '.join(told) or 'nothing that shows here'}")
     time.sleep(POLL_S)

@@ -11,7 +11,7 @@ import orjson
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from perfgate.errors import RunnerError, TelemetryError
-from perfgate.machine.lock import find_lock_folder, list_holders
+from perfgate.machine.lock import describe_holder, find_lock_folder, list_holders
 from perfgate.runner.fleet.ledger import LEDGER, read_entries
 from perfgate.runner.fleet.limits import DAY_S
 from perfgate.runner.gpus import read_gpus
@@ -51,7 +51,7 @@ def read_status(runner: Runner, kernel_log: str) -> Status:
     return Status(
         is_ready=None in slots.values() if slots else is_fit,
         slots=slots,
-        held=list_holders(find_lock_folder()),
+        held={name: describe_holder(holder) for name, holder in list_holders(find_lock_folder()).items()},
         seeds=tuple(sorted(path.parent.name for path in runner.cache.glob(f"*/{MANIFEST}"))),
         gpu_minutes=round(sum(entry.gpu_minutes for entry in read_entries(runner.state / LEDGER, time.time() - DAY_S)), 2),
         gpu_minutes_limit=runner.limits.day,

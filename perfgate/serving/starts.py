@@ -13,6 +13,7 @@ from perfgate.errors import ServerError
 from perfgate.evidence import Answers
 from perfgate.results.answers import store_answers
 from perfgate.results.expert_use import load_use, store_use
+from perfgate.results.words import describe_damage
 from perfgate.results.writer import ResultWriter
 from perfgate.scenario.schema import Scenario
 from perfgate.serving.client import Client
@@ -135,7 +136,7 @@ class StartDriver:
         found = probe(start.server, start.server.expert_folder, start.scenario.load.max_concurrency)
         store_use(self.writer.folder, found, arm=start.arm, block=start.block, start=start.number)
         use, damage = load_use(self.writer.folder, (), None if beside is None else {start.number, *beside})
-        for problem in (*(found.sentence for found in damage), *check_use(use)):
+        for problem in (*(describe_damage(found) for found in damage), *check_use(use)):
             raise ServerError(problem)
 
     def freeze(self, start: Start) -> None:

@@ -90,6 +90,11 @@ EFFECTS = {
     "zipfile",
 }
 
+# Types that hold what was found. What they say is written where it is shown: a value is a code, a name or a number.
+VALUES = ("core", "evidence", "verdict", "resolution/values", "scheduler/values")
+# From so many words on, a text is a sentence.
+SENTENCE = 4
+
 # What an installation may lack, with a third of a second of scipy's.
 OPTIONAL = {"torch", "triton", "sglang", "vllm", "duckdb", "pyarrow", "otava"}
 SLOW = {"perfgate/stats/special": "scipy"}
@@ -112,8 +117,8 @@ def name_part(path):
     return parts[0] if parts[0] == KERNELS.name else parts[1]
 
 
-def is_pure(path):
-    return any(f"{name_module(path)}/".startswith(f"perfgate/{name}/") for name in PURE)
+def is_below(path, names):
+    return any(f"{name_module(path)}/".startswith(f"perfgate/{name}/") for name in names)
 
 
 def is_light_kernel(path):
@@ -170,6 +175,38 @@ def test_find_backward__finds_what_it_should(name, source, backward):
     assert find_backward(name, source) == backward
 
 
+def find_sentences(source):
+    """Each sentence that is a value of an enum or a default of a field in `source`, with the class that has it."""
+    classes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    fields = ((each.name, field) for each in classes for field in each.body if isinstance(field, (ast.Assign, ast.AnnAssign)))
+    texts = ((name, node.value) for name, field in fields if field.value for node in ast.walk(field.value) if is_text(node))
+    return [f"{name}: {text}" for name, text in texts if len(text.split()) >= SENTENCE]
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.parametrize("path", [path for path in list_modules() if is_below(path, VALUES)], ids=name_module)
+def test_values__hold_no_sentences(path):
+    assert find_sentences(path.read_text(encoding="utf-8")) == [], "keep a code here, and its words where it is shown"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentences"),
+    [
+        ('MISSING = "{file} is not there any more"', ["Damage: {file} is not there any more"]),
+        ('advice: str = field(default="measure it once again")', ["Damage: measure it once again"]),
+        ('where: str = f"in {PLACE} of the folder given"', ["Damage:  of the folder given"]),
+        ('"""What became of a file."""\nMISSING = auto()\nlayer: str = "dense products"', []),
+    ],
+)
+def test_find_sentences__in_the_body_of_a_class(body, sentences):
+    indented = body.replace("\n", "\n    ")
+
+    assert find_sentences(f"class Damage:\n    {indented}\n") == sentences
+
+
 def build_graph():
     """What each of our modules imports, by dotted names; a module brings the packages that it lies in."""
     sources = {name_dotted(path): path.read_text(encoding="utf-8") for path in list_modules()}
@@ -202,7 +239,9 @@ def graph():
     return build_graph()
 
 
-@pytest.mark.parametrize("path", [path for path in list_modules() if is_pure(path) or is_light_kernel(path)], ids=name_module)
+@pytest.mark.parametrize(
+    "path", [path for path in list_modules() if is_below(path, PURE) or is_light_kernel(path)], ids=name_module
+)
 def test_imports__judging_reaches_no_process_file_network_or_clock(path, graph):
     assert find_effects(name_dotted(path), graph) == {}
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from perfgate import errors
-from perfgate.evidence import DamageKind
+from perfgate.core import Remark, RemarkKind
+from perfgate.evidence import Damage, DamageKind
 from perfgate.metrics import METRICS
+from perfgate.results.words import describe_damage, describe_remark
 from tests.documents.command_line import PAGE, render
 
 ROOT = Path(__file__).parents[2]
@@ -20,11 +22,16 @@ PHRASES = [
     for phrase in re.findall(r"`((?:\\`|[^`])+)`", line)
 ]
 MODULES = sorted((ROOT / "perfgate" / "verdict" / "validity").glob("*.py"))
-READERS = [ROOT / "perfgate" / "readers" / name for name in ("run_checks.py", "request_details.py")]
 SERVING = sorted((ROOT / "perfgate" / "serving").rglob("*.py"))
 MIN_LENGTH = 30
-NOTE = "some tokens shared an event"
-"""The one sentence of the readers that voids nothing."""
+VOID_NOTHING = {
+    RemarkKind.SHARED_EVENT,
+    RemarkKind.SPECULATIVE,
+    RemarkKind.CUT_OFF,
+    RemarkKind.COLD,
+    RemarkKind.OF_SESSION,
+}
+"""Notes, and what has its words from elsewhere."""
 
 
 def read_static(node):
@@ -49,18 +56,9 @@ def list_messages():
 
 
 def list_findings():
-    """What the readers of a run hold against it, and what became of a file of the folder."""
-    for path in READERS:
-        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(found, ast.FunctionDef) and found.name.startswith(("_check", "_find_problems", "_count_problem")):
-                for text in map(read_static, ast.walk(ast.Module(body=strip_docstring(found), type_ignores=[]))):
-                    if len(text) >= MIN_LENGTH and not text.endswith(NOTE):
-                        yield f"{path.stem}: {text}"
-    yield from (f"{kind.name}: {kind.value}" for kind in DamageKind)
-
-
-def strip_docstring(function):
-    return function.body[ast.get_docstring(function) is not None :]
+    """What voids a run by itself, and what became of a file of the folder."""
+    yield from (describe_remark(Remark(kind=kind)) for kind in RemarkKind if kind not in VOID_NOTHING)
+    yield from (describe_damage(Damage(kind=kind, file="FILE")) for kind in DamageKind)
 
 
 def list_errors():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfgate.core import Arm, Outcome, Role
+from perfgate.core import Arm, Outcome, Remark, RemarkKind, Role
 from perfgate.engines import table as engines
 from perfgate.gate.gate import GateJob, run_gate
 from perfgate.readers.bench_serving import read_window
@@ -91,8 +91,10 @@ def test_measure__one_request_of_a_hundred_fails(runs, fault, error):
     run = runs[fault]
 
     assert run.completed == REQUESTS - 1
-    assert f"{REQUESTS - 1} of {REQUESTS} requests completed" in " ".join(run.problems)
-    assert f"1 of {REQUESTS} requests failed ({error}" in " ".join(run.problems)
+    failed, incomplete = run.problems
+    assert (failed.kind, failed.found, failed.due) == (RemarkKind.FAILED, 1, REQUESTS)
+    assert failed.detail.startswith(error)
+    assert incomplete == Remark(kind=RemarkKind.INCOMPLETE, found=REQUESTS - 1, due=REQUESTS)
 
 
 def test_measure__one_token_stalls_for_ten_seconds(runs):

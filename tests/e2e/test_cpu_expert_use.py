@@ -22,6 +22,7 @@ import pytest
 from perfgate.core import Arm
 from perfgate.engines.table import ENGINES
 from perfgate.results.expert_use import load_use, store_use
+from perfgate.results.words import describe_damage
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.engine.conversation import post
 from perfgate.serving.engine.launch import Launch
@@ -135,7 +136,7 @@ def ask(server, concurrency=16):
     found = probe(server, server.expert_folder, concurrency)
     store_use(server.log.parent, found, arm=Arm.BASE, block=1, start=1)
     uses, damage = load_use(server.log.parent, (Arm.BASE,))
-    return uses[Arm.BASE], [*(found.sentence for found in damage), *check_use({Arm.BASE: uses[Arm.BASE]})]
+    return uses[Arm.BASE], [*(describe_damage(found) for found in damage), *check_use({Arm.BASE: uses[Arm.BASE]})]
 
 
 def test_probe__tiny_model_is_a_mixture_of_experts(tmp_path, model, reaper):

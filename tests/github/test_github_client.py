@@ -82,7 +82,7 @@ def test_get__what_is_not_there(github):
 
 
 def test_get__a_wrong_token_is_not_repeated_in_the_message(server, waits):
-    github = GitHub(token="s3cret-of-somebody", api_url=server.url, sleep=waits.append)
+    github = GitHub(token="s3cret-of-a-user", api_url=server.url, sleep=waits.append)
 
     with pytest.raises(GitHubError, match="status 401: Bad credentials") as caught:
         github.get(PULL)

@@ -185,7 +185,7 @@ def test_write_outputs__appends_lines(tmp_path):
     path = tmp_path / "output"
     write_outputs({"action": "run"}, {"GITHUB_OUTPUT": str(path)})
     write_outputs({"matrix": "[]"}, {"GITHUB_OUTPUT": str(path)})
-    write_outputs({"nobody": "reads"}, {})
+    write_outputs({"name": "value"}, {})
 
     assert path.read_text() == "action=run\nmatrix=[]\n"
 

@@ -24,7 +24,7 @@ H20 = Past(hardware="NVIDIA H20", at=datetime(2025, 11, 20, tzinfo=UTC))
 
 def make_result(day, value, tool="customBiggerIsBetter", unit="tok/s", name="throughput"):
     return {
-        "commit": {"id": f"{day:040x}", "message": "</script>", "author": {"name": "somebody"}},
+        "commit": {"id": f"{day:040x}", "message": "</script>", "author": {"name": "An Author"}},
         "date": 1_767_200_000_000 + day * 86_400_000,
         "tool": tool,
         "benches": [{"name": name, "value": value, "unit": unit, "range": "± 3", "extra": "x"}],

@@ -16,7 +16,7 @@ import pytest
 from perfgate.cli import main
 from perfgate.errors import InputError, RunnerError
 from perfgate.machine import lock as machine_lock
-from perfgate.machine.lock import find_lock_folder, hold_machine, list_holders, open_lock
+from perfgate.machine.lock import LockHolder, find_lock_folder, hold_machine, list_holders, open_lock
 from perfgate.results.results import load_results
 from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.measure import measure
@@ -110,7 +110,7 @@ def test_hold_machine__killed_gate_is_waited_for(tmp_path):
         # Ends while it is waited for, or just before on a busy machine.
         threading.Timer(0.5, done.touch).start()
         with hold_machine(None, tmp_path):
-            assert list_holders(tmp_path) == {"host": f"process {os.getpid()}"}
+            assert list_holders(tmp_path) == {"host": LockHolder(process=os.getpid())}
 
 
 @pytest.mark.parametrize("mine", [None, ["GPU-1"]])
@@ -118,7 +118,7 @@ def test_hold_machine__lock_of_a_parent_counts(tmp_path, mine):
     """`perfgate runner lock -- perfgate gate`: the command is not kept out by the lock that it runs under."""
     devices = ",".join(mine or ())
     with hold_machine(mine, tmp_path), another(tmp_path, devices):
-        assert list_holders(tmp_path)["host"] == f"process {os.getpid()}"
+        assert list_holders(tmp_path)["host"] == LockHolder(process=os.getpid())
 
 
 def test_hold_machine__lock_of_a_parent_on_one_gpu_is_not_the_machine(tmp_path):

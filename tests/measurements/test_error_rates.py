@@ -48,7 +48,7 @@ from tests.fakes.sessions import make_scenario, make_session, write_folder
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = make_scenario()
-NOBODY = {"gpu": [], "host": []}
+NO_CO_TENANTS = {"gpu": [], "host": []}
 LOG = 'perfgate injection measured: {"kind": "gpu", "steps": 100, "injected_us": 50000.0}\n'
 LIST = """
 [[session]]
@@ -66,7 +66,7 @@ kind = "injected"
 
 def write_page(study):
     made = {"command": "c", "perfgate": "0", "rule": "r", "limit": 50, "seed": 1, "wall_s": 1.0}
-    return render.write_page(json.loads(json.dumps({"made": made, "co_tenants": NOBODY, **study})))
+    return render.write_page(json.loads(json.dumps({"made": made, "co_tenants": NO_CO_TENANTS, **study})))
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfgate.core import Run
+from perfgate.core import Remark, RemarkKind, Run
 from perfgate.errors import EvidenceError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_bytes, read_runs, read_window
+from perfgate.results.words import describe_remark
 
 REQUESTS = 4
 GAPS = 9
@@ -208,7 +209,7 @@ def test_read_runs__request_that_failed_inside_its_stream(write, changes, messag
     (run,) = read_runs(write(make_record() | make_details(**changes)))
 
     assert len(run.problems) == 1
-    assert message in run.problems[0]
+    assert message in describe_remark(run.problems[0])
 
 
 def test_read_runs__few_tokens_that_share_an_event(write):
@@ -217,7 +218,7 @@ def test_read_runs__few_tokens_that_share_an_event(write):
     (run,) = read_runs(write(make_record() | make_details(itls=gaps)))
 
     assert run.problems == ()
-    assert run.notes == ("35 inter-token gaps for 36 due: some tokens shared an event",)
+    assert run.notes == (Remark(kind=RemarkKind.SHARED_EVENT, found=35, due=36),)
 
 
 def test_read_runs__speculative_decoding_keeps_the_printed_itl(write):
@@ -228,7 +229,7 @@ def test_read_runs__speculative_decoding_keeps_the_printed_itl(write):
     assert run.problems == ()
     assert run.values["median_itl_ms"] == 10.0
     assert run.estimators == {"p99_ttft_ms": "harrell-davis"}
-    assert "speculative" in run.notes[0]
+    assert run.notes == (Remark(kind=RemarkKind.SPECULATIVE),)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_read_runs__totals_that_contradict_themselves(write, changes, message):
 
     (run,) = read_runs(write({name: value for name, value in record.items() if value is not None}))
 
-    assert any(message in problem for problem in run.problems)
+    assert any(message in describe_remark(problem) for problem in run.problems)
 
 
 def test_read_runs__zero_is_absent(write):
@@ -469,7 +470,7 @@ def test_read_runs__details_of_answers_without_gaps(write):
     (run,) = read_runs(write(make_record() | details))
 
     assert run.estimators == {}
-    assert run.problems[0].startswith("4 of 4 requests never saw a first token")
+    assert run.problems[0] == Remark(kind=RemarkKind.NO_FIRST_TOKEN, found=4, due=4)
 
 
 def test_read_runs__arguments_that_are_missing(write):

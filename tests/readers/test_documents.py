@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perfgate.core import Remark, RemarkKind
 from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_runs
 
@@ -126,14 +127,14 @@ def test_read_runs__aiperf_in_seconds(tmp_path):
 def test_read_runs__aiperf_that_was_cancelled(tmp_path):
     (run,) = read(tmp_path, AIPERF | {"was_cancelled": True})
 
-    assert run.problems == ("the run was cancelled; measure again",)
+    assert run.problems == (Remark(kind=RemarkKind.CANCELLED),)
 
 
 def test_read_runs__aiperf_with_failed_requests(tmp_path):
     (run,) = read(tmp_path, AIPERF | {"error_request_count": {"unit": "requests", "avg": 2}})
 
     assert run.requested == 34
-    assert any("2 of 34" in problem or "32 of 34" in problem for problem in run.problems)
+    assert run.problems == (Remark(kind=RemarkKind.INCOMPLETE, found=32, due=34),)
 
 
 def test_read_runs__bench_one_batch_lines(tmp_path):

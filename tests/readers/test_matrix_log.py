@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from perfgate.core import Remark, RemarkKind
 from perfgate.readers.bench_serving import read_runs
 from perfgate.readers.matrix_log import is_matrix_log, parse_matrix_log
+from perfgate.results.words import describe_remark
 
 LOG = Path(__file__).parents[1] / "fixtures" / "runs" / "matrix.log"
 BLOCK = "SERVER: s\nCLIENT: c\nCOMMAND: bench --num-prompts 4\n"
@@ -30,7 +32,9 @@ def test_parse_matrix_log__slow_first_requests():
     cells = parse_matrix_log(LOG.read_text(), "matrix.log")
 
     assert [cell.first_request_s for cell in cells] == [34.87, 27.26, 38.31, 29.98]
-    assert cells[0].run.notes[0].startswith("no request ended in the first 34.9 s, where the mean one takes 31.9 s")
+    assert describe_remark(cells[0].run.notes[0]).startswith(
+        "no request ended in the first 34.9 s, where the mean one takes 31.9 s"
+    )
 
 
 def test_parse_matrix_log__argument_line_is_the_workload():
@@ -53,7 +57,7 @@ def test_read_runs__matrix_log_gives_every_run():
 def test_parse_matrix_log__client_that_failed():
     cells = parse_matrix_log(BLOCK + "Traceback\n" + BLOCK + TABLE, "m")
 
-    assert cells[0].run.problems[0].startswith("no result table after line 1: the client failed")
+    assert cells[0].run.problems == (Remark(kind=RemarkKind.NO_TABLE, found=1),)
     assert cells[0].run.values == {}
     assert cells[1].run.completed == 4
 

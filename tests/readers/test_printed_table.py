@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfgate.core import Remark, RemarkKind
 from perfgate.errors import EvidenceError
 from perfgate.readers.bench_serving import read_runs
 from perfgate.readers.printed_table import has_table, parse_tables
@@ -90,7 +91,7 @@ def test_parse_tables__argument_line_tells_what_was_requested():
     (run,) = parse_tables(arguments + make_table(), "t")
 
     assert run.requested == 12
-    assert run.problems == ("10 of 12 requests completed: find out why in the server's log, then measure again",)
+    assert run.problems == (Remark(kind=RemarkKind.INCOMPLETE, found=10, due=12),)
     assert run.workload == {"dataset": "random", "model": "moe", "random_input_len": 8.0, "num_prompts": 12}
 
 
@@ -103,7 +104,7 @@ def test_parse_tables__argument_line_belongs_to_the_next_table_only():
 def test_parse_tables__cut_off():
     (run,) = parse_tables(make_table(is_closed=False), "t")
 
-    assert run.problems == ("the table has no closing line: the log was cut off, so paste all of it",)
+    assert run.problems == (Remark(kind=RemarkKind.OPEN_TABLE),)
 
 
 def test_parse_tables__cut_off_by_the_next():

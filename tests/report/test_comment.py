@@ -448,7 +448,7 @@ def test_render_comment__one_scenario_is_folded_to_its_room(room):
     assert find_missing([case], f"\n{case.verdict.scenario} {comment}") == []
 
 
-def test_render_comment__calm_metrics_are_folded_before_those_in_doubt():
+def test_render_comment__calm_metrics_are_folded_before_undecided_ones():
     (case,) = make_large([[Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.PASS]])
     room = len(render_case(case, Fold.ENVIRONMENT)) - 1
 

@@ -13,6 +13,7 @@ from perfgate.check import Case, judge
 from perfgate.cli import main
 from perfgate.core import Role
 from perfgate.errors import InputError
+from perfgate.evidence import DriverProblem
 from perfgate.metrics import METRICS
 from perfgate.report.openmetrics import FAMILIES, ExportedSession, format_openmetrics, read_begun
 from perfgate.results.readings import READINGS
@@ -115,7 +116,7 @@ def test_format_openmetrics__one_session_given_twice():
 
 def test_format_openmetrics__session_without_windows():
     scenario = make_scenario()
-    session = replace(make_session(scenario), windows=(), fingerprints={}, problems=("the server died",))
+    session = replace(make_session(scenario), windows=(), fingerprints={}, problems=(DriverProblem(message="the server died"),))
     found = read_back(ExportedSession(name="unit-1", begun=BEGUN, case=make_case(session, scenario, None)))
 
     assert found["perfgate_session_problems"][0].value == 2

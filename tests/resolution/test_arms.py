@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from perfgate.errors import EngineError, InputError
-from perfgate.resolution.arms import fetch_release, find_source, tell_version
+from perfgate.resolution.arms import fetch_release, find_source
+from perfgate.resolution.report import tell_version
 from perfgate.resolution.table import LAST
 
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from perfgate.resolution.diff import compare, describe_cases
-from perfgate.resolution.report import write_document, write_lines
+from perfgate.core import Arm
+from perfgate.resolution.diff import compare
+from perfgate.resolution.report import describe_cases, describe_unread, write_document, write_lines
 from perfgate.resolution.rules import RULES, is_loss
-from perfgate.resolution.values import EXIT_CODES, ArmReading, Kind, Resolution, ResolveAnswer
+from perfgate.resolution.values import EXIT_CODES, ArmReading, Kind, Resolution, ResolveAnswer, Unread, UnreadKind
 
 CASES = tuple((model, gpu) for model in ("qwen3-30b", "deepseek-v3") for gpu in ("h100", "h200"))
 TILES = "E=128,N=768,device_name=NVIDIA_H200.json of its own Triton 3.6.0 (0a1b2c3d)"
@@ -24,11 +25,9 @@ CHOICES = {
 FLAGS = {"page_size": 1, "disable_overlap_schedule": False, "schedule_policy": "fcfs"}
 
 
-def make_arm(*, cases=CASES, choices=(), flags=(), unverified=(), notes=()):
+def make_arm(*, cases=CASES, choices=(), flags=(), unverified=()):
     reading = ArmReading(choices=CHOICES | dict(choices), flags=FLAGS | dict(flags), unverified=dict(unverified))
-    return Resolution(
-        name="tree", version="0.5.23", torch="2.14.1", triton="3.6.0", readings=dict.fromkeys(cases, reading), notes=notes
-    )
+    return Resolution(name="tree", version="0.5.23", torch="2.14.1", triton="3.6.0", readings=dict.fromkeys(cases, reading))
 
 
 def compare_one(key, value, accepted=None):
@@ -160,9 +159,9 @@ def test_compare__what_could_not_be_read_is_no_difference_and_no_pass():
     comparison = compare(make_arm(), replace(candidate, readings=readings), {})
 
     assert comparison.differences == ()
-    assert comparison.unverified == (
-        "candidate: pool could not be verified: AttributeError: no such thing (all models on all GPUs)",
-    )
+    assert [describe_unread(one, comparison) for one in comparison.unverified] == [
+        "candidate: pool could not be verified: AttributeError: no such thing (all models on all GPUs)"
+    ]
     assert (comparison.answer, EXIT_CODES[comparison.answer]) == (ResolveAnswer.UNVERIFIED, 3)
 
 
@@ -170,13 +169,15 @@ def test_compare__a_case_that_one_arm_did_not_answer_is_not_verified():
     comparison = compare(make_arm(), make_arm(cases=CASES[:3]), {})
 
     assert comparison.answer is ResolveAnswer.UNVERIFIED
-    assert comparison.unverified == ("candidate: no answer (deepseek-v3 on h200)",)
+    assert comparison.unverified == (Unread(arm=Arm.CANDIDATE, kind=UnreadKind.NO_ANSWER, cases=CASES[3:]),)
+    assert write_document(comparison)["unverified"] == ["candidate: no answer (deepseek-v3 on h200)"]
 
 
 def test_compare__a_choice_that_only_one_arm_has_is_not_verified():
     comparison = compare(make_arm(choices={"kv_dtype": "bfloat16"}), make_arm(), {})
 
-    assert comparison.unverified == ("candidate: kv_dtype was not told (all models on all GPUs)",)
+    assert comparison.unverified == (Unread(arm=Arm.CANDIDATE, kind=UnreadKind.UNTOLD, cases=CASES, part="kv_dtype"),)
+    assert "unverified  candidate: kv_dtype was not told (all models on all GPUs)" in write_lines(comparison)
 
 
 def test_compare__a_loss_weighs_more_than_what_could_not_be_read():

@@ -6,7 +6,7 @@ from io import BytesIO
 import pandas as pd
 import pytest
 
-from perfgate.core import Arm, Fingerprint, Role, Run, Window
+from perfgate.core import Arm, Fingerprint, Remark, RemarkKind, Role, Run, Window
 from perfgate.errors import InputError
 from perfgate.evidence import Session
 from perfgate.results.frame import COLUMNS, dump_csv, dump_parquet, frame_of_runs, frame_of_sessions
@@ -51,7 +51,8 @@ def make_session():
 
 
 def test_frame_of_runs__one_row_a_number():
-    frame = frame_of_runs([make_run(), make_run("other.jsonl", problems=("bad", "worse"))])
+    problems = tuple(Remark(kind=kind) for kind in (RemarkKind.CANCELLED, RemarkKind.NO_DURATION))
+    frame = frame_of_runs([make_run(), make_run("other.jsonl", problems=problems)])
 
     assert list(frame.columns) == list(COLUMNS)
     assert frame["metric"].tolist() == ["output_tok_per_s", "p99_itl_ms"] * 2

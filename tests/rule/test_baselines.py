@@ -11,6 +11,7 @@ import pytest
 
 from perfgate.core import Arm, Fingerprint
 from perfgate.errors import BaselineError
+from perfgate.evidence import DriverProblem
 from perfgate.gate.baseline_files import find_baseline, find_path, load_baseline, save_baseline, verify_baseline
 from perfgate.gate.baseline_growth import KEPT_STARTS, add_responses, build_baseline, expire_baseline, extend_baseline
 from perfgate.scenario.schema import Warmup
@@ -22,6 +23,7 @@ from tests.fakes.sessions import FACTS, change_window, make_baseline, make_scena
 SCENARIO = make_scenario()
 BASELINE = make_baseline(SCENARIO, sessions=10)
 HARDWARE = Fingerprint(facts=FACTS)
+DIED = DriverProblem(message="the server died")
 
 
 def _main(day: int, worse: float = 0.0):
@@ -40,7 +42,7 @@ def test_build_baseline__learns_differences_from_aa_blocks_only():
     assert noise.block_variance**0.5 < 0.05
 
 
-def test_build_baseline__blocks_that_agree_by_chance_are_doubted():
+def test_build_baseline__blocks_that_agree_by_chance_are_not_trusted():
     aa = make_session(SCENARIO, blocks=2, is_aa=True)
     noise = build_baseline(SCENARIO, HARDWARE, [record(aa)]).metrics["p99_itl_ms"]
     twins = tuple(noise.values[index - index % 2] for index in range(len(noise.values)))
@@ -80,7 +82,7 @@ def test_build_baseline__derives_by_the_formulas():
 @pytest.mark.parametrize(
     ("session", "words"),
     [
-        (make_session(SCENARIO, problems=("the server died",)), "session-01: no evidence for a baseline: the server died"),
+        (make_session(SCENARIO, problems=(DIED,)), "session-01: no evidence for a baseline: the server died"),
         (change_window(make_session(SCENARIO), 3, completed=1), "1 of 400 requests completed"),
         (
             make_session(SCENARIO, fingerprints=dict.fromkeys(Arm, Fingerprint(facts={**FACTS, "gpu": "Other"}))),

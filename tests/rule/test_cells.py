@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfgate.core import Arm, Role
-from perfgate.evidence import CellEvidence, Damage, DamageKind
+from perfgate.evidence import CellEvidence, Damage, DamageKind, DriverProblem
 from perfgate.scenario.matrix import parse_matrix
 from perfgate.verdict.cells import judge_cells
 from tests.fakes.sessions import make_session
@@ -54,7 +54,7 @@ def test_judge_cells__the_level_is_the_median_of_the_rounds():
         (change(FIRST, ended_s=SESSION.windows[FIRST].begun_s + 0.5), "a clock jumped or this was edited"),
         (drop(Role.WARMUP, block=1), "no window was discarded, so a cold one would be judged"),
         (drop(Role.MEASURED, block=2), "block 2, base: 0 measured windows where the scenario fixed 2"),
-        (replace(SESSION, problems=("round 2: the server died",)), "round 2: the server died"),
+        (replace(SESSION, problems=(DriverProblem(message="the server died", round=2),)), "round 2: the server died"),
         (replace(SESSION, damage=(CHANGED,)), "does not match its digest"),
         (replace(SESSION, checks=("equivalence",)), "measured but never asked the equivalence prompts"),
         (replace(SESSION, fingerprints={}), "the base arm has no fingerprint"),

@@ -9,6 +9,7 @@ import pytest
 
 from perfgate.check import judge
 from perfgate.core import Arm, Fingerprint, Outcome
+from perfgate.evidence import DriverProblem
 from perfgate.scenario.schema import Gate, Warmup
 from perfgate.stats.moderated import find_quantile
 from perfgate.verdict.policy import USUAL_OFFSET_LOG, fix_policy
@@ -37,7 +38,8 @@ def _judge(**changes):
 def test_judge__void_evidence_still_shows_every_metric_with_margin_and_band():
     scenario = make_scenario(gates={"median_itl_ms": Gate(margin=0.05)})
 
-    verdict = judge(make_session(scenario, problems=("the server died; read its log",)), scenario, BASELINE)
+    died = DriverProblem(message="the server died; read its log")
+    verdict = judge(make_session(scenario, problems=(died,)), scenario, BASELINE)
 
     assert [(one.metric, one.gating, one.outcome, one.margin_ratio) for one in verdict.judgements] == [
         ("output_tok_per_s", False, Outcome.INVALID, 0.03),

@@ -10,6 +10,7 @@ import pytest
 
 from perfgate.check import judge, needs_more
 from perfgate.core import Arm, CountState, Outcome, Role
+from perfgate.evidence import DriverProblem
 from perfgate.github.asked.acceptance import Acceptance, is_accepted, list_losses
 from perfgate.report.comment import build_comment
 from perfgate.report.junit import format_junit
@@ -170,7 +171,7 @@ def test_judge__a_candidate_alone_has_nothing_to_count_against():
 
 
 def test_judge__a_void_session_counts_nothing():
-    session = replace(make_counted(KV_CAPACITY, 1000.0, 900.0), problems=("the server died",))
+    session = replace(make_counted(KV_CAPACITY, 1000.0, 900.0), problems=(DriverProblem(message="the server died"),))
 
     verdict = judge(session, SCENARIO, BASELINE)
 

@@ -16,13 +16,13 @@ from perfgate.cli.ci.speaking import STEPS
 from perfgate.cli.ci.steps import EVENT, SETTINGS, add_judging_options, build_judging, left_option, print_outputs
 from perfgate.cli.output import FILE, add_format_option, print_json, print_result
 from perfgate.cli.sections import SectionCommand, subject_option
-from perfgate.errors import InputError
+from perfgate.errors import GitHubError, InputError
 from perfgate.github.adoption import create_label, list_steps, plan_files, save_files
 from perfgate.github.asked.acceptance import find_acceptances, is_accepted
 from perfgate.github.client import connect, find_server
 from perfgate.github.comment.publisher import Comments, CommentTarget, find_target
 from perfgate.github.comment.reproduction import Reproduction
-from perfgate.github.events import find_repository, find_sha, read_event
+from perfgate.github.events import LABEL, find_repository, find_sha, read_event
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.judging import NOTHING_TO_JUDGE, JobVerdict, judge_job
 from perfgate.github.night.learning import learn_from
@@ -55,12 +55,23 @@ def init(root: Path, style: str, machines: tuple[str, ...], scenarios: tuple[str
     known = Settings(hardware={name: check_machine(name, scenarios) for name in machines})
     files = plan_files(root, commit, sorted(known.hardware), scenarios)
     save_files(files)
-    has_token = bool(os.environ.get("GITHUB_TOKEN"))
-    label = create_label(connect(), repository) if has_token else "label perfgate: not created: GITHUB_TOKEN is not set"
-    steps = list_steps(repository, find_server(), sorted(known.hardware), has_label="not created" not in label)
+    has_label, label = _make_label(repository)
+    steps = list_steps(repository, find_server(), sorted(known.hardware), has_label=has_label)
     lines = [*map(str, files), label, "", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
     print_result(style, {"files": [str(path) for path in files], "label": label, "steps": steps}, *lines)
     return 0
+
+
+def _make_label(repository: str) -> tuple[bool, str]:
+    """Whether the label is there, and the line that says so."""
+    if not os.environ.get("GITHUB_TOKEN"):
+        return False, f"label {LABEL}: not created: GITHUB_TOKEN is not set"
+    github = connect()
+    try:
+        is_new = create_label(github, repository)
+    except GitHubError as error:
+        return False, f"label {LABEL}: not created: {error}"
+    return True, f"label {LABEL}: {'created' if is_new else 'there already'}"
 
 
 def check_machine(name: str, scenarios: tuple[str, ...]) -> MachineSettings:

@@ -17,6 +17,7 @@ from perfgate.readers.matrix_log import Cell, is_matrix_log, parse_matrix_log
 from perfgate.report.escape import plain
 from perfgate.report.table import Table, print_table
 from perfgate.report.words import wording
+from perfgate.results.words import describe_remark
 from perfgate.verdict.runs.workloads import show_fact
 
 CELL_METRICS = ("output_tok_per_s", "p99_itl_ms")
@@ -117,12 +118,16 @@ def _remark(runs: Sequence[Run]) -> Iterator[str]:
     elif workloads:
         yield f"{len(workloads)} different workloads"
     for run in runs:
-        yield from (f"PROBLEM {plain(run.source)}: {plain(problem)}" for problem in run.problems)
-        yield from (f"note {plain(run.source)}: {plain(note)}" for note in run.notes)
+        yield from (f"PROBLEM {plain(run.source)}: {plain(describe_remark(problem))}" for problem in run.problems)
+        yield from (f"note {plain(run.source)}: {plain(describe_remark(note))}" for note in run.notes)
+
+
+def _describe_run(run: Run) -> dict[str, Any]:
+    return asdict(run) | {name: [describe_remark(remark) for remark in getattr(run, name)] for name in ("problems", "notes")}
 
 
 def _describe(one: Shown) -> dict[str, Any]:
-    content: dict[str, Any] = {"file": str(one.file), "runs": [asdict(run) for run in one.runs]}
+    content: dict[str, Any] = {"file": str(one.file), "runs": [_describe_run(run) for run in one.runs]}
     if one.cells:
         content["matrix"] = [
             {"server": cell.server, "client": cell.client, "command": cell.command, "first_request_s": cell.first_request_s}

@@ -17,6 +17,7 @@ from perfgate.history.schema import SCHEMA
 from perfgate.history.trends import Provenance
 from perfgate.machine.fingerprint import slug
 from perfgate.metrics import METRICS
+from perfgate.results.words import describe_remark
 from perfgate.verdict.runs.workloads import show_fact
 
 IMPORT = "import"
@@ -102,7 +103,7 @@ def enter_past(past: PastRun) -> SessionRows:
     return SessionRows(
         session=str(shared["session"]),
         place=Partition(scenario=past.scenario, hardware=past.hardware, month=f"{past.at:%Y-%m}"),
-        verdict={**shared, **_describe_session(past), "reasons": list(problems)},
+        verdict={**shared, **_describe_session(past), "reasons": [describe_remark(problem) for problem in problems]},
         windows=(window,),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfgate.core import Fingerprint
-from perfgate.evidence import Answers, CellEvidence, Session
+from perfgate.evidence import Answers, CellEvidence, DriverProblem, Session
 from perfgate.results.answers import load_answers
 from perfgate.results.expert_use import load_use
 from perfgate.results.matrix.records import MatrixEntry, MatrixRecord, read_entries, read_key, read_matrix, read_matrix_record
@@ -77,6 +77,6 @@ def _load_cell(stored: _Stored, server: str, load: str) -> CellEvidence:
     return CellEvidence(server=server, load=load, session=session)
 
 
-def _list_failures(events: Sequence[Mapping[str, Any]], server: str, load: str) -> list[str]:
+def _list_failures(events: Sequence[Mapping[str, Any]], server: str, load: str) -> list[DriverProblem]:
     keys = ((read_key(event), event) for event in events if event.get("event") == "cell_failed")
-    return [f"round {key[0]}: {event.get('message')}" for key, event in keys if key[1:] == (server, load)]
+    return [DriverProblem(message=str(event.get("message")), round=key[0]) for key, event in keys if key[1:] == (server, load)]

@@ -25,6 +25,7 @@ from pydantic.dataclasses import dataclass as checked
 from perfgate.errors import EvidenceError
 from perfgate.evidence import Damage, DamageKind
 from perfgate.results.raw.gap_columns import SEPARATORS, Columns, restore_gaps, shorten_gaps
+from perfgate.results.words import describe_damage
 from perfgate.storage.schema import dump, parse_json
 
 PACK_FILE = "raw.tar.xz"
@@ -75,7 +76,7 @@ class Pack:
     def read(self, name: str) -> bytes:
         """The content of a file, unpacked. Raise EvidenceError naming it when it is not as it was."""
         if damage := self.find_damage(name):
-            raise EvidenceError(f"{self.path.parent}: {damage.sentence}")
+            raise EvidenceError(f"{self.path.parent}: {describe_damage(damage)}")
         return self._restore(self.files[name]) or b""
 
     def _restore(self, found: PackedFile) -> bytes | None:

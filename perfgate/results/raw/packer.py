@@ -19,6 +19,7 @@ from perfgate.results.raw.raw_files import find_damage, read_raw
 from perfgate.results.records import read_entries, read_record
 from perfgate.results.resumption import read_progressed
 from perfgate.results.server_info import SERVER_DIR
+from perfgate.results.words import describe_damage
 from perfgate.storage.journal import WINDOW_DIR, read_bytes, read_lines, write_atomically
 
 PATTERNS = (
@@ -73,7 +74,7 @@ def _require_undamaged(folder: Path) -> None:
     answers = ((str(line.get("file")), str(line.get("sha256"))) for line in read_lines(folder / ANSWERS_FILE))
     for name, sha256 in (*((entry.file, entry.sha256) for entry in read_entries(folder)), *answers):
         if damage := find_damage(folder, name, sha256):
-            raise EvidenceError(f"{folder}: {damage.sentence}")
+            raise EvidenceError(f"{folder}: {describe_damage(damage)}")
 
 
 def _write(folder: Path, names: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from perfgate.core import Arm, Judgement, Outcome, Run, combine_outcomes
+from perfgate.results.words import describe_remark
 from perfgate.verdict.runs.compare_metrics import MIN_RUNS, ArmRuns, Rule, judge_metrics
 from perfgate.verdict.runs.workloads import Facts, find_groups, find_repeats, find_slow, order_runs, split_cold
 
@@ -65,12 +66,17 @@ def compare_runs(base: Sequence[Run], candidate: Sequence[Run], rule: Rule) -> C
     """
     arms = {Arm.BASE: order_runs(base), Arm.CANDIDATE: order_runs(candidate)}
     find_repeats([run for runs in arms.values() for run in runs])
-    broken = [f"{arm} {run.source}: {problem}" for arm, runs in arms.items() for run in runs for problem in run.problems]
+    broken = [
+        f"{arm} {run.source}: {describe_remark(problem)}"
+        for arm, runs in arms.items()
+        for run in runs
+        for problem in run.problems
+    ]
     if broken:
         return Comparison(outcome=Outcome.INVALID, groups=(), reasons=tuple(broken))
     workloads, unchecked = find_groups(arms)
     groups = tuple(_compare_group(facts, members, rule) for facts, members in workloads)
-    noted = [f"{run.source}: {note}" for runs in arms.values() for run in runs for note in run.notes]
+    noted = [f"{run.source}: {describe_remark(note)}" for runs in arms.values() for run in runs for note in run.notes]
     outcome = combine_outcomes(group.outcome for group in groups)
     return Comparison(outcome=outcome, groups=groups, warnings=(*unchecked, *noted))
 

@@ -22,6 +22,7 @@ from perfgate.results.readings import (
     STOLEN_CPU,
     THROTTLED_SHARE,
 )
+from perfgate.results.words import describe_damage, describe_driver_problem, describe_remark
 from perfgate.scenario.load import Load
 from perfgate.scenario.schema import Scenario
 from perfgate.storage.rounding import format_percent
@@ -84,9 +85,9 @@ def find_problems(session: Session, scenario: Scenario) -> tuple[str, ...]:
     """Name what voids `session` beside its judged windows: what its driver wrote, its files, and all that was held against."""
     rules = scenario.equivalence
     checks = (
-        iter(session.problems),
+        (describe_driver_problem(problem) for problem in session.problems),
         check_kernels(session.kernels),
-        (damage.sentence for damage in session.damage),
+        (describe_damage(damage) for damage in session.damage),
         check_superseded(session, scenario),
         check_use(session.expert_use),
         check_asked(session.windows, session.expert_use) if "expert_use" in session.checks else iter(()),
@@ -102,7 +103,7 @@ def check_superseded(session: Session, scenario: Scenario) -> Iterator[str]:
     """What a cut block showed before it was cut: a break must not wash away a request that failed."""
     wanted = scenario.load.num_prompts
     for window in session.superseded:
-        found = list(window.run.problems)
+        found = [describe_remark(problem) for problem in window.run.problems]
         if window.run.completed != wanted:
             found.append(f"{window.run.completed} of {wanted} requests completed; measure again")
         yield from (f"block {window.block}, {window.arm.value}, before it was cut off: {problem}" for problem in found)
@@ -170,7 +171,7 @@ def _tell_metrics(first: Window, other: Window) -> str:
 
 def _check_requests(window: Window, limits: AdmissionLimits) -> Iterator[str]:
     run = window.run
-    yield from run.problems
+    yield from (describe_remark(problem) for problem in run.problems)
     yield from _check_form(window, limits.scenario.load)
     wanted = limits.scenario.load.num_prompts
     if run.requested not in (None, wanted):

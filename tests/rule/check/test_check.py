@@ -10,6 +10,7 @@ import pytest
 
 from perfgate.check import judge, needs_more
 from perfgate.core import Arm, Fingerprint, Outcome, Role
+from perfgate.evidence import DriverProblem
 from perfgate.scenario.schema import Gate, Warmup
 from perfgate.storage.rounding import format_verdict
 from perfgate.verdict.noise import Response
@@ -170,7 +171,9 @@ def test_needs_more__until_the_plan_is_spent(blocks, more):
 
 
 def test_needs_more__not_when_the_session_is_void():
-    assert not needs_more(make_session(SCENARIO, blocks=1, problems=("the server died; read its log",)), SCENARIO, BASELINE)
+    died = DriverProblem(message="the server died; read its log")
+
+    assert not needs_more(make_session(SCENARIO, blocks=1, problems=(died,)), SCENARIO, BASELINE)
 
 
 def _alone(**changes):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfgate.core import Arm, Outcome, Run
+from perfgate.core import Arm, Outcome, Remark, RemarkKind, Run
 from perfgate.errors import InputError, WorkloadMismatchError
 from perfgate.metrics import METRICS
 from perfgate.readers.bench_serving import read_runs
@@ -151,12 +151,12 @@ def test_compare_runs__units_do_not_matter(scale, factor):
 
 
 def test_compare_runs__broken_run_voids_everything():
-    broken = make_run("bad.txt", 1.01, problems=("3 of 4 requests failed",))
+    broken = make_run("bad.txt", 1.01, problems=(Remark(kind=RemarkKind.CANCELLED),))
 
     comparison = compare_runs(make_arm("base"), [*make_arm("candidate"), broken], Rule())
 
     assert comparison.outcome is Outcome.INVALID
-    assert comparison.reasons == ("candidate bad.txt: 3 of 4 requests failed",)
+    assert comparison.reasons == ("candidate bad.txt: the run was cancelled; measure again",)
     assert comparison.groups == ()
 
 
@@ -285,9 +285,11 @@ def test_compare_runs__nothing_may_gate():
 
 
 def test_compare_runs__notes_of_runs_are_passed_on():
-    base = [*make_arm("base"), make_run("noted.txt", 1.0011, notes=("tokens shared an event",))]
+    base = [*make_arm("base"), make_run("noted.txt", 1.0011, notes=(Remark(kind=RemarkKind.CUT_OFF, found=3),))]
 
-    assert compare_runs(base, make_arm("candidate"), Rule()).warnings == ("noted.txt: tokens shared an event",)
+    assert compare_runs(base, make_arm("candidate"), Rule()).warnings == (
+        "noted.txt: 3 requests were cut off at its end and do not count",
+    )
 
 
 def test_compare_runs__every_workload_is_a_group():

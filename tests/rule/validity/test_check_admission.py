@@ -8,7 +8,8 @@ from math import inf, nan
 import pytest
 
 from perfgate.check import judge
-from perfgate.core import Arm, Fingerprint, Outcome, Role
+from perfgate.core import Arm, Fingerprint, Outcome, Remark, RemarkKind, Role
+from perfgate.evidence import DriverProblem
 from perfgate.scenario.schema import Gate
 from tests.fakes.sessions import FACTS, LEVELS, change_window, make_scenario, make_session
 
@@ -40,7 +41,7 @@ def test_judge__the_session_that_the_others_are_made_from_is_sound():
     [
         ({"completed": 399}, "399 of 400 requests completed; read the server's log"),
         ({"requested": 300, "completed": 300}, "was asked for 300 requests, the scenario for 400"),
-        ({"problems": ("3 requests failed; read the log",)}, "3 requests failed"),
+        ({"problems": (Remark(kind=RemarkKind.FAILED, found=3, due=400, detail="x"),)}, "3 of 400 requests failed"),
         (_values(median_itl_ms=nan), "median_itl_ms is nan"),
         (_values(median_itl_ms=inf), "median_itl_ms is inf"),
         (_values(median_itl_ms=0.0), "median_itl_ms is 0, which no server can deliver"),
@@ -117,7 +118,7 @@ def test_judge__a_number_that_is_none_voids_the_session_wherever_it_stands(value
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"problems": ("config.json names no experts: this is a dense model",)}, "dense model"),
+        ({"problems": (DriverProblem(message="config.json names no experts: this is a dense model"),)}, "dense model"),
         ({"scenario": "other"}, "measured as other with workload"),
         ({"workload_hash": "0" * 12}, "with workload 000000000000, but judged as unit"),
         ({"windows": ()}, "no window was measured"),

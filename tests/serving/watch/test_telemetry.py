@@ -401,7 +401,7 @@ def lose(self):
 Telemetry.note_ready = lose
 module.measure(build_request(STATE.parent / "out", **{'resident = "both"': 'resident = "one"'}), KeptProgress())
 _, session = load_results(STATE.parent / "out")
-print(json.dumps([session.problems, [dict(window.telemetry) for window in session.windows]]))
+print(json.dumps([[problem.message for problem in session.problems], [dict(window.telemetry) for window in session.windows]]))
 """
     done = run_with_gpu(library, tmp_path, code, PERFGATE_STATE=str(tmp_path / "machine"))
     assert done.returncode == 0, done.stderr
