@@ -30,7 +30,7 @@ def render_layers(verdict: Verdict, *, is_markdown: bool) -> str:
     lines = [f"### {head}" if is_markdown else head, ""]
     lines += [f"- {clean(reason)}" for reason in verdict.reasons]
     lines += ["", lay_out_markdown(table) if is_markdown else lay_out(table), ""]
-    lines += [f"{verdict.blocks} blocks; the truth lies beyond each bound 5 times in 100"]
+    lines += [f"{verdict.blocks} blocks; intervals are 90 %, two one-sided 95 % bounds"]
     return "\n".join(lines) + "\n"
 
 

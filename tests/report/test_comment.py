@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfgate.cli import program
-from perfgate.core import Count, CountState, Outcome
+from perfgate.core import Count, CountState, Outcome, combine_outcomes
 from perfgate.github.comment.sections import render
 from perfgate.metrics import METRICS
 from perfgate.report.comment import build_comment, render_comment
 from perfgate.report.escape import markdown
 from perfgate.report.render import Fold, render_case
 from perfgate.report.words import wording
+from perfgate.report.words.headline import SUBJECT_SHOWN, write_several
 from perfgate.report.words.length import close_folds, count_words
 from perfgate.results.profiling.attribution import Attribution, KernelDifference
 from perfgate.verdict.counters import COUNTERS
@@ -487,6 +488,27 @@ def test_headline__its_pieces_are_values():
     assert (headline.outcome, headline.answer, headline.slower_layers) == (Outcome.REGRESSION, "REGRESSION", 1)
     assert headline.finding == "Median ITL +4.8 % (11.13 to 11.66 ms), fails from +1.5 %"
     assert headline.write(markdown).endswith("; kernels slower in 1 layer")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("name", LONG)
+def test_headline__fits_the_subject_of_a_mail_whatever_was_lost(name, count):
+    found = [rename(LONG[name][place % len(LONG[name])], SCENARIOS[0]).headline for place in range(count)]
+
+    line = found[0].write(str) if count == 1 else write_several(found, str)
+
+    assert len(line) <= SUBJECT_SHOWN
+    assert line.startswith(str(combine_outcomes(one.outcome for one in found)))
+    assert any(title in line for title in ("ITL", "throughput", "E2E", "TTFT", "block 1"))
+
+
+@pytest.mark.parametrize(("uncalibrated", "told"), [((True, True), True), ((True, False), False), ((False, True), False)])
+def test_write_several__says_uncalibrated_where_all_that_share_the_outcome_are(uncalibrated, told):
+    found = [make_worst(1, 0, 0, is_uncalibrated=one).headline for one in uncalibrated]
+
+    line = write_several([*found, make_long("pass", -0.01).headline], str)
+
+    assert line.startswith("REGRESSION (uncalibrated) in 2 of 3" if told else "REGRESSION in 2 of 3")
 
 
 def test_render_comment__of_nothing_is_nothing():

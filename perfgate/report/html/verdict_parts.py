@@ -6,7 +6,19 @@ from collections.abc import Iterator, Sequence
 from math import isfinite, log1p
 
 from perfgate.core import Judgement, Verdict
-from perfgate.report.chart.svg import Drawing, Figure, Scale, SvgElement, box, dot, line, make_figure, trace, write_label
+from perfgate.report.chart.svg import (
+    NARROW,
+    Drawing,
+    Figure,
+    Scale,
+    SvgElement,
+    box,
+    dot,
+    line,
+    make_figure,
+    trace,
+    write_label,
+)
 from perfgate.report.html.page import Measure, Measures
 from perfgate.report.view import MetricRow, View
 from perfgate.report.words import wording
@@ -78,13 +90,15 @@ def _point_beyond(value: float, style: str, place: tuple[Scale, float], size: fl
 
 
 LEGEND = (
-    "The sign is the estimate, the bar its interval (the truth lies beyond each end 5 times in 100). All rows share one scale, "
-    "in margins of their metric; worse is to the right. REGRESSION: the estimate is beyond the red dashed line, from which the "
+    "The sign is the estimate, the bar its 90 % interval (two one-sided 95 % bounds). All rows share one scale, in "
+    "margins of their metric; worse is to the right. REGRESSION: the estimate is beyond the red dashed line, from which the "
     "metric fails. PASS: it is within half the margin, and the bar ends before the dotted line, the margin."
 )
 SHORT_LEGEND = "Diamond: estimate; bar: its interval. Beyond the red line a metric fails; the dotted one is its margin."
 BAND = " The grey field is the noise band: 95 % of comparisons of equal builds stay within it."
 HERO_ROW, HERO_ABOVE, HERO_BELOW, HERO_EDGE = 54.0, 30.0, 10.0, 10.0
+# On a narrow page the outcome stands on a line of its own.
+HERO_LINE = 18.0
 
 
 # Where an interval is wider than this, a margin could no longer be seen.
@@ -107,24 +121,29 @@ def _draw_rows(rows: Sequence[tuple[Judgement, Bounds]], width: float) -> Drawin
         start=HERO_EDGE,
         end=width - HERO_EDGE,
     )
-    height = HERO_ABOVE + HERO_ROW * len(rows)
+    lead = HERO_LINE if width <= NARROW else 0.0
+    each = HERO_ROW + lead
+    height = HERO_ABOVE + each * len(rows)
     words = {"better": axis.low, "no change": 0.0, "margin": 1.0, "worse": axis.high}
     anchors = {"better": "start", "worse": "end"}
     shapes: list[SvgElement] = [
         write_label(axis.place(value), 16, word, "tick", anchors.get(word, "middle")) for word, value in words.items()
     ]
     for number, (judgement, bounds) in enumerate(rows):
-        shapes.extend(_draw_row(judgement, bounds, axis, HERO_ABOVE + number * HERO_ROW))
+        shapes.extend(_draw_row(judgement, bounds, axis, (HERO_ABOVE + number * each, lead)))
     return Drawing(width=width, height=height + HERO_BELOW, shapes=tuple(shapes))
 
 
-def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, top: float) -> Iterator[SvgElement]:
+def _draw_row(judgement: Judgement, bounds: Bounds, axis: Scale, place: tuple[float, float]) -> Iterator[SvgElement]:
+    """One metric at `place`: its top, and how far the outcome stands below the title."""
+    top, lead = place
     low, middle, high = (bound / log1p(judgement.margin_ratio) for bound in bounds)
     title = f"{wording.title(judgement)}  {wording.percent(judgement.change)} {wording.point(judgement)}"
     yield write_label(axis.start, top + 14, title, "panel-title")
-    yield write_label(
-        axis.end, top + 14, judgement.outcome.value, f"panel-title outcome-{judgement.outcome.value.lower()}", "end"
-    )
+    style = f"panel-title outcome-{judgement.outcome.value.lower()}"
+    at, anchor = (axis.start, "start") if lead else (axis.end, "end")
+    yield write_label(at, top + 14 + lead, judgement.outcome.value, style, anchor)
+    top += lead
     for value, style in ((0.0, "zero"), (1.0, "half")):
         yield line((axis.place(value), top + 22), (axis.place(value), top + 46), style)
     if judgement.fails_from is not None:

@@ -15,7 +15,7 @@ MARGIN = ZERO + CELLS_PER_MARGIN
 WIDTH = 5 * CELLS_PER_MARGIN + 1
 
 LEGEND = (
-    "`(==*==)` is the estimate with its interval (the truth lies beyond each bound 5 times in 100), `0` no change, `!` where "
+    "`(==*==)` is the estimate with its 90 % interval (two one-sided 95 % bounds), `0` no change, `!` where "
     "the metric fails from, `|` its margin; worse is to the right. REGRESSION: the estimate is beyond `!`. PASS: it is within "
     "half the margin, and the interval ends before `|`."
 )

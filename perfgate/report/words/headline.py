@@ -16,8 +16,13 @@ from perfgate.verdict.counters import COUNTERS, describe_count
 TOP = 3
 """The depth of the heading of a comment on one scenario."""
 
+SUBJECT_SHOWN = 120
+"""Letters of a line that fit into the subject of a mail, before the machine is named behind it."""
+
 REASON_SHOWN = 96
-"""Letters of a reason that fit into the subject of a mail."""
+"""Letters of a reason that fit there, too; of what decided, REASON_LEAST are said behind the longest name."""
+
+REASON_LEAST = 24
 
 COUNTS_SHOWN = 2
 
@@ -52,12 +57,19 @@ class Headline:
 
         `is_named` puts the scenario into it. A line that stands alone names every loss.
         """
-        named = f" {clean(self.scenario)}" if is_named else ""
-        return f"{self.answer}{named}: {self.write_finding(clean, is_alone=is_alone)}"
+        begun = f"{self.answer} {clean(self.scenario)}: " if is_named else f"{self.answer}: "
+        return begun + (self.write_finding(clean, is_alone=True) if is_alone else self.write_short(clean, len(begun)))
 
     def write_gist(self, clean: Callable[[str], str]) -> str:
         """Write the outcome, the scenario and what decided in a few words, over a fold that has the rest."""
         return ": ".join(filter(None, (f"{self.answer} {clean(self.scenario)}", clean(self.gist))))
+
+    def write_short(self, clean: Callable[[str], str], begun: int) -> str:
+        """Write what stands behind the outcome and `begun` letters: all, what decided, or its change alone, as it fits."""
+        room = SUBJECT_SHOWN - begun
+        forms = (self.write_finding(clean, is_alone=False), clean(self.finding), clean(self.gist))
+        fitting = next((form for form in forms if form and len(form) <= room), None)
+        return fitting or clean(wording.shorten(self.gist or self.finding, max(room, REASON_LEAST)))
 
     def write_finding(self, clean: Callable[[str], str], *, is_alone: bool) -> str:
         """Write what stands behind the outcome."""
@@ -97,8 +109,9 @@ def write_several(headlines: Sequence[Headline], clean: Callable[[str], str]) ->
     """One line for several scenarios: the outcome of all, how many share it, and the numbers of the first of those."""
     outcome = combine_outcomes(one.outcome for one in headlines)
     sharing = [one for one in headlines if one.outcome is outcome]
-    numbers = f"{clean(sharing[0].scenario)}: {sharing[0].write_finding(clean, is_alone=False)}"
-    return f"{outcome} in {len(sharing)} of {len(headlines)} scenarios, {numbers}"
+    answer = sharing[0].answer if all(one.is_uncalibrated for one in sharing) else str(outcome)
+    begun = f"{answer} in {len(sharing)} of {len(headlines)} scenarios, {clean(sharing[0].scenario)}: "
+    return begun + sharing[0].write_short(clean, len(begun))
 
 
 def write_shortened(headlines: Sequence[Headline]) -> str:
