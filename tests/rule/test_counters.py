@@ -113,6 +113,13 @@ def test_count_blocks__a_loss_is_every_window_beyond_the_size_of_a_base_that_agr
     assert find_count(KV_CAPACITY, base, candidate).state is state
 
 
+@pytest.mark.parametrize(
+    ("base", "state"), [(0.0, CountState.LOST), (1.0, CountState.CHANGED), ([0.0, 1.0], CountState.CHANGED)]
+)
+def test_count_blocks__retractions_are_judged_where_the_base_has_none(base, state):
+    assert find_count(REQUESTS_RETRACTED, base, 5.0, FULL).state is state
+
+
 def test_count_blocks__tells_the_nearest_readings_of_arms_that_lie_apart():
     found = find_count(KV_CAPACITY, [1000.0, 995.0], [980.0, 900.0])
 
