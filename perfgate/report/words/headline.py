@@ -65,7 +65,7 @@ class Headline:
         return ": ".join(filter(None, (f"{self.answer} {clean(self.scenario)}", clean(self.gist))))
 
     def write_short(self, clean: Callable[[str], str], begun: int) -> str:
-        """Write what stands behind the outcome and `begun` letters, as far as it fits: what decided, then what else was lost."""
+        """Write what stands behind the outcome and `begun` letters, as it fits: what decided, then what else was lost."""
         room = SUBJECT_SHOWN - begun
         finding, *rest = self._list_clauses(clean, is_alone=False)
         if len(finding) > room:
