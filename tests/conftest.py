@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from tests.fakes.github_server import run_fake_github
+from tests.fakes.github.github_server import run_fake_github
 from tests.tiers import ALL, FOLDERS, QUICK, REST, find_marks, is_quick
 
 MAX_NAME = 120

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.adoption.system import VERSION, Walk, WalkError, clone, make_debian, pack_runner, require_tools, run
-from tests.fakes.github_server import run_fake_github
+from tests.fakes.github.github_server import run_fake_github
 from tests.fakes.sick_gpu import build_library
 
 PACKAGES = (

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.adoption.system import Walk, WalkError
-from tests.fakes.act import (
+from tests.fakes.github.act import (
     BASE,
     HEAD,
     MERGE_BASES,
@@ -31,7 +31,7 @@ from tests.fakes.act import (
     run_act,
     run_git,
 )
-from tests.fakes.github_server import FakeGitHub, run_fake_github
+from tests.fakes.github.github_server import FakeGitHub, run_fake_github
 
 COMMIT = "c" * 40
 PAGE = ROOT / "docs" / "how-to" / "github.md"

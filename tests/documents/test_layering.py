@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -356,6 +356,13 @@ def test_room__has_few_modules(room):
     modules = [path.name for path in room.glob("*.py") if path.name != "__init__.py"]
 
     assert len(modules) <= (MAX_LOOSE if room == PACKAGE else MAX_MODULES)
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "tests"])
+def test_room__beside_the_packages_has_few_modules(folder):
+    rooms = Counter(path.parent for path in (PACKAGE.parent / folder).rglob("*.py") if path.name != "__init__.py")
+
+    assert {str(room): count for room, count in rooms.items() if count > MAX_MODULES} == {}
 
 
 def test_class_names__mean_one_thing():

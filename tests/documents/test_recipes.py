@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from perfgate.cli import main
-from tests.fakes.local_server import run_server
+from tests.fakes.engine.local_server import run_server
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "recipes.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 
 from perfgate_moe.engines.sglang_layer import LAYER, MODULE, SEQUENCE, TAKEN
 from perfgate_moe.engines.switch import VARIABLE
-from tests.fakes.engine_tree import write_engine, write_metadata
+from tests.fakes.engine.engine_tree import write_engine, write_metadata
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGIN = "from perfgate_moe.engines.plugin import register; register()"

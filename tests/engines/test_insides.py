@@ -15,7 +15,7 @@ from perfgate.errors import EngineError
 from perfgate.scenario.schema import parse_scenario
 from perfgate.serving.engine.engine_facts import PROBE, verify_facts
 from perfgate.serving.engine.source_probe import has_name
-from tests.fakes.engine_tree import write_engine
+from tests.fakes.engine.engine_tree import write_engine
 from tests.fakes.requests import build_text
 
 

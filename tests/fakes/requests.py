@@ -15,7 +15,7 @@ from perfgate.serving.engine.arms import ArmSpec
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.measure import Request
 from perfgate.verdict.validity.admission import find_problems
-from tests.fakes.in_process import ENGINE_MODULE, FAKES, THREADED
+from tests.fakes.engine.in_process import ENGINE_MODULE, FAKES, THREADED
 
 FAKE_PATH = {"PYTHONPATH": f"{FAKES.parents[1]}:{FAKES / 'bench'}"}
 """Where a Python finds the fake engines, and the fake load generator before the real one."""

@@ -14,7 +14,7 @@ from perfgate.cli import main
 from perfgate.engines import table as engines
 from perfgate.serving import measure
 from perfgate.serving.engine import server
-from tests.fakes.in_process import THREADED
+from tests.fakes.engine.in_process import THREADED
 from tests.fakes.requests import build_fake_engine
 
 engines.ENGINES["sglang-cpu"] = replace(build_fake_engine(), uses_gpu="FAKE_USES_GPU" in os.environ)

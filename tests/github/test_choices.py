@@ -18,7 +18,7 @@ from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.reporting import weigh_choices
 from perfgate.github.settings import load_settings
 from perfgate.resolution.values import ResolveAnswer
-from tests.fakes.pull_requests import (
+from tests.fakes.github.pull_requests import (
     BASE,
     HEAD,
     PUBLISH,

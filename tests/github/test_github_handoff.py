@@ -30,7 +30,7 @@ from perfgate.results.profiling.profiles import read_attribution
 from perfgate.results.results import load_results
 from perfgate.storage.journal import append_line
 from perfgate.verdict.layers import judge_times
-from tests.fakes import fake_answers
+from tests.fakes.engine import fake_answers
 from tests.fakes.folders import write_profiled
 from tests.fakes.recorded import EQUAL, SLOWER, UNDECIDED
 from tests.fakes.sessions import SCENARIO_TEXT, make_scenario, make_session, write_folder

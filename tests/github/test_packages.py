@@ -15,7 +15,7 @@ from perfgate.github.comment.packages import render_packages
 from perfgate.github.handoff.handoff import parse_handoff
 from perfgate.github.handoff.packages import MAX_PACKAGES, PackageEntry, PackageSearch, PackagesEntry, pack_packages
 from perfgate.scenario.selection import read_table
-from tests.fakes.pull_requests import make_run, pack, prepare_server, report, set_run
+from tests.fakes.github.pull_requests import make_run, pack, prepare_server, report, set_run
 
 BASE = ("torch==2.11.0", "sglang-kernel==0.4.4", "numpy==2.3.5")
 HEAD = ("torch==2.12.0", "sglang-kernel==0.4.5", "numpy==2.3.5", "xgrammar==0.2.1")

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.verdict.estimators import ESTIMATORS, TODAY, Found, judge
-from benchmarks.verdict.noise_page import PAGE, RESULTS, write_page
+from benchmarks.noise.estimators import ESTIMATORS, TODAY, Found, judge
+from benchmarks.noise.page import PAGE, RESULTS, write_page
+from benchmarks.noise.segments import list_steps, measure_segments, place_requests
+from benchmarks.noise.slots import Offset, bound_offset, count_flips, find_q, measure_offset, pool_leader
 from benchmarks.verdict.record import read_results
-from benchmarks.verdict.segments import list_steps, measure_segments, place_requests
-from benchmarks.verdict.slots import Offset, bound_offset, count_flips, find_q, measure_offset, pool_leader
 from perfgate.verdict.validity.pairing import Block
 
 
@@ -122,4 +122,4 @@ def test_results__count_a_session_once(name):
 def test_write_page__is_what_the_results_say():
     found = {name: read_results(name) for name in RESULTS}
 
-    assert PAGE.read_text(encoding="utf-8") == write_page(found), "run `python -m benchmarks.verdict.noise_page`"
+    assert PAGE.read_text(encoding="utf-8") == write_page(found), "run `python -m benchmarks.noise.page`"

@@ -20,7 +20,7 @@ from perfgate.results.expert_use import parse_raw
 from perfgate.scenario.catalog import load_scenario
 from perfgate.serving.injection.injection_log import MEASURED
 from perfgate_moe.engines.switch import PROOF as KERNELS_PROOF
-from tests.fakes.local_server import run_server
+from tests.fakes.engine.local_server import run_server
 
 SCENARIO = load_scenario("cpu-moe")
 METRICS = "\n".join(

@@ -33,7 +33,7 @@ PLAIN = {
     '  "--max-total-tokens", "16384",\n': "",
     '  "--max-running-requests", "16",\n': "",
 }
-FAKE = replace(ENGINES["vllm"], module="tests.fakes.fake_vllm", env=FAKE_PATH, caches=())
+FAKE = replace(ENGINES["vllm"], module="tests.fakes.engine.fake_vllm", env=FAKE_PATH, caches=())
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from perfgate.github.runs.jobs import HEALTH_STEP, JOB, MEASURE_STEP
 from perfgate.github.settings import MatrixJob, load_settings
 from perfgate.resolution.table import LAST
 from perfgate.scenario.catalog import list_scenarios
-from tests.fakes.concurrency import Group
+from tests.fakes.github.concurrency import Group
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github" / "workflows"

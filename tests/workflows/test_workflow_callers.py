@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.fakes.act import (
+from tests.fakes.github.act import (
     ACT,
     LEFT_AT,
     MERGE_BASES,
@@ -24,7 +24,7 @@ from tests.fakes.act import (
     run_act,
     run_git,
 )
-from tests.fakes.github_server import run_fake_github
+from tests.fakes.github.github_server import run_fake_github
 
 COMMIT = "c" * 40
 TEXTS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "how-to" / "github.md").read_text(), re.DOTALL)

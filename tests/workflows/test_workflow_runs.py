@@ -13,7 +13,7 @@ import shutil
 import pytest
 
 from perfgate.github.comment.sections import parse
-from tests.fakes.act import (
+from tests.fakes.github.act import (
     ACT,
     BASE,
     HEAD,

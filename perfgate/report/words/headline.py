@@ -65,11 +65,17 @@ class Headline:
         return ": ".join(filter(None, (f"{self.answer} {clean(self.scenario)}", clean(self.gist))))
 
     def write_short(self, clean: Callable[[str], str], begun: int) -> str:
-        """Write what stands behind the outcome and `begun` letters: all, what decided, or its change alone, as it fits."""
+        """Write what stands behind the outcome and `begun` letters, as it fits: what decided, then what else was lost."""
         room = SUBJECT_SHOWN - begun
-        forms = (self.write_finding(clean, is_alone=False), clean(self.finding), clean(self.gist))
-        fitting = next((form for form in forms if form and len(form) <= room), None)
-        return fitting or clean(wording.shorten(self.gist or self.finding, max(room, REASON_LEAST)))
+        finding, *rest = self._list_clauses(clean, is_alone=False)
+        if len(finding) > room:
+            return clean(wording.shorten(self.gist or self.finding, max(room, REASON_LEAST)))
+        shown = [finding]
+        # What stands last is told elsewhere least.
+        for clause in reversed(rest):
+            if len("; ".join((*shown, clause))) <= room:
+                shown.insert(1, clause)
+        return "; ".join(shown)
 
     def write_finding(self, clean: Callable[[str], str], *, is_alone: bool) -> str:
         """Write what stands behind the outcome."""

@@ -17,7 +17,7 @@ from perfgate.github.comment.states import State
 from perfgate.github.handoff.handoff import HandoffSubject
 from perfgate.github.settings import load_settings
 from tests.fakes.folders import add_profiles
-from tests.fakes.pull_requests import (
+from tests.fakes.github.pull_requests import (
     BASE,
     HEAD,
     LEFT_AT,

@@ -11,7 +11,7 @@ import yaml
 from perfgate.bisection.search import Ending
 from perfgate.cli import main
 from perfgate.github.comment.sections import parse
-from tests.fakes.pull_requests import (
+from tests.fakes.github.pull_requests import (
     BASE,
     HEAD,
     LEFT_AT,

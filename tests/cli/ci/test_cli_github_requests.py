@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from perfgate.cli import main
-from tests.fakes.pull_requests import (
+from tests.fakes.github.pull_requests import (
     BASE,
     HEAD,
     MATRIX,

@@ -20,7 +20,7 @@ from perfgate.verdict.validity.equivalence import (
     compare_starts,
     describe_equivalence,
 )
-from tests.fakes import fake_answers
+from tests.fakes.engine import fake_answers
 from tests.fakes.sessions import make_scenario, make_session
 
 RULES = Equivalence()

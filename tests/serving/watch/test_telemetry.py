@@ -30,7 +30,8 @@ from perfgate.serving.engine.reaper import Reaper
 from perfgate.serving.engine.launch import Launch
 from perfgate.serving.engine.server import Server
 module.FREE_TIMEOUT_S = 1.0
-engine = replace(SGLANG, name="fake", package="fake", module="tests.fakes.fake_engine", args=(), env={"FAKE_ENGINE": "ok"})
+place = "tests.fakes.engine.fake_engine"
+engine = replace(SGLANG, name="fake", package="fake", module=place, args=(), env={"FAKE_ENGINE": "ok"})
 launch = Launch(engine=engine, python=sys.executable, model=Path("."), args=(), env={}, ready_timeout_s=300, stop_timeout_s=5)
 folder = STATE.parent
 reaper = Reaper()
@@ -391,7 +392,8 @@ from perfgate.serving import measure as module
 from perfgate.engines import table as engines
 from perfgate.engines.sglang import SGLANG
 from perfgate.serving.watch.telemetry import Telemetry
-fake = replace(SGLANG, name="sglang-cpu", package="pytest", module="tests.fakes.fake_engine", args=(), env={}, insides=None)
+place = "tests.fakes.engine.fake_engine"
+fake = replace(SGLANG, name="sglang-cpu", package="pytest", module=place, args=(), env={}, insides=None)
 engines.ENGINES["sglang-cpu"] = fake
 module.require_engine = lambda *_: None
 note_ready = Telemetry.note_ready

@@ -16,10 +16,10 @@ from perfgate.readers.replies import draw_prompts
 from perfgate.results.answers import store_answers
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.scenario.schema import parse_scenario
-from tests.fakes import fake_answers
+from tests.fakes.engine import fake_answers
 from tests.fakes.sessions import FACTS, make_session, write_folder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACT = shutil.which("act") or shutil.which("act", path=str(ROOT / ".venv" / "bin"))
 HEAD, BASE = "a" * 40, "b" * 40
 LEFT_AT = "d" * 40

@@ -7,8 +7,8 @@ from typing import Any
 from tests.fakes.recorded import OTHERS
 from tests.faults.checking import Edit, check, judge_recorded
 from tests.faults.fault import Fault, Kind, Where
+from tests.faults.kinds.slow import longer
 from tests.faults.recording import Recording
-from tests.faults.slow import longer
 
 
 def tell(arm: str = "candidate", *, slower: float = 0.0, **readings: Any) -> Edit:

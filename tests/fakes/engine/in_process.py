@@ -15,10 +15,10 @@ from pathlib import Path
 
 from perfgate.serving.client import WORKER
 from perfgate.serving.engine.reaper import Reaper
-from tests.fakes.fake_engine import Engine
+from tests.fakes.engine.fake_engine import Engine
 
-FAKES = Path(__file__).parent
-ENGINE_MODULE = "tests.fakes.fake_engine"
+FAKES = Path(__file__).parents[1]
+ENGINE_MODULE = "tests.fakes.engine.fake_engine"
 # Beyond the largest number that Linux gives a process: no signal can go astray.
 NUMBERS = itertools.count(2**22 + 1)
 TERMINATED = -15

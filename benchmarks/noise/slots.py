@@ -1,6 +1,6 @@
 """What an offset of equal arms goes with: the arm, the order, other work on the host, compile caches, or chance.
 
-Usage: python -m benchmarks.verdict.slots
+Usage: python -m benchmarks.noise.slots
 
 Everything that is not the change belongs to a slot. Who starts, warms up and is measured first is one slot, which the arms
 of a session exchange from block to block: the *leader*. Ports are drawn anew for each start. Caches stay with the arm. Of each

@@ -32,10 +32,10 @@ import time
 import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.fakes import fake_answers
-from tests.fakes.fake_metrics import Metrics
-from tests.fakes.fake_profiler import Profiler
-from tests.fakes.fake_routing import Router
+from tests.fakes.engine import fake_answers
+from tests.fakes.engine.fake_metrics import Metrics
+from tests.fakes.engine.fake_profiler import Profiler
+from tests.fakes.engine.fake_routing import Router
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.commands import count_lines
 from tests.faults.fault import Answer, Fault
 from tests.faults.gating import SLOWED, Disturb, Gate, at, leave_alone, send, stop_and_resume
-from tests.faults.sick import row, with_gpu
+from tests.faults.kinds.sick import row, with_gpu
 
 REFUSED, RESUMED = ("exit 2",), ("resumed: REGRESSION",)
 KILLED, INTERRUPTED, STOPPED = (-signal.SIGKILL,), (130,), (2,)

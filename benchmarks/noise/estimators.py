@@ -1,6 +1,6 @@
 """Whether another estimator of a decode step is steadier than median ITL, judged by sessions that did not choose it.
 
-Usage: python -m benchmarks.verdict.estimators
+Usage: python -m benchmarks.noise.estimators
 
 The lower quartile over segments of a second of the median 8-step time was suggested by sessions of plain dummy weights: it cut
 the variance of a block by 2.8. Here it stands against median ITL in the sessions of a model that routes. What is held against
@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.noise.segments import Floats, measure_segments
 from benchmarks.verdict.record import print_table, write_results
-from benchmarks.verdict.segments import Floats, measure_segments
 from perfgate.core import Window
 from perfgate.readers.bench_serving import read_fields
 from perfgate.results.results import load_results

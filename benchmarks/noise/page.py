@@ -1,6 +1,6 @@
 """Write docs/evidence/noise.md from the result files of `estimators` and `slots`; no figure in it is typed by hand.
 
-Usage: python -m benchmarks.verdict.noise_page
+Usage: python -m benchmarks.noise.page
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from benchmarks.verdict.estimators import MAX_RATIO, MIN_ANSWER, MIN_BLOCKS
+from benchmarks.noise.estimators import MAX_RATIO, MIN_ANSWER, MIN_BLOCKS
 from benchmarks.verdict.record import read_results
 from perfgate.metrics import METRICS
 from perfgate.verdict.policy import USUAL_OFFSET_LOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "noise.md"
-TEMPLATE = "noise.md.jinja"
+TEMPLATE = "page.md.jinja"
 RESULTS = ("estimators", "slots")
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from tests.faults.checking import Edit, check
 from tests.faults.fault import Answer, Fault, Kind, Where
+from tests.faults.kinds.slow import longer
 from tests.faults.recording import Line, Recording
-from tests.faults.slow import longer
 
 FASTER = -0.2
 SUREST = -1e-6

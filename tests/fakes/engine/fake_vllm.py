@@ -10,7 +10,7 @@ import json
 import os
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.fakes import fake_answers
+from tests.fakes.engine import fake_answers
 
 BEHAVIOUR = os.environ.get("FAKE_VLLM", "ok")
 parser = argparse.ArgumentParser()
