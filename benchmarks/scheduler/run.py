@@ -53,7 +53,7 @@ class SchedulerSeed:
 SEEDS = {
     "nothing": SchedulerSeed(lines=()),
     # A turn of an empty loop is 127 instructions, some 200 beyond the 256 numbers that Python keeps; a step for 16 sequences is
-    # 2.23 million: 3 % of a step, and 1 %.
+    # 2.23 million: 3 % of a step, and 0.8 %.
     "loop": SchedulerSeed(lines=("for _ in range(465):", "    pass"), key="scheduler.decode_step.instructions"),
     "short loop": SchedulerSeed(lines=("for _ in range(175):", "    pass")),
     "sync": SchedulerSeed(lines=("self.device_module.synchronize()",), key="scheduler.decode_step.host_reads"),

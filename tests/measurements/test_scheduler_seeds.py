@@ -18,7 +18,8 @@ def make_line(seed, kind, **changes):
 def test_results__each_comparison_is_as_predicted():
     found = json.loads(RESULTS.read_text(encoding="utf-8"))["comparisons"]
 
-    assert {one["seed"] for one in found} >= {"sync", "log"}
+    assert {one["seed"] for one in found} == SEEDS.keys()
+    assert all(one["kinds"] == ["events", "instructions"] for one in found)
     assert [one for one in found if not one["as_predicted"]] == []
     assert all(one["predicted"] == SEEDS[one["seed"]].key for one in found)
 
