@@ -47,7 +47,7 @@ lint: $(TESTS) ## check style, types, workflows and scripts
 	$(BIN)/zizmor --offline --no-progress --quiet --persona auditor .github/workflows
 	$(BIN)/actionlint -shellcheck $(BIN)/shellcheck .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	$(BIN)/shellcheck .ci/run .github/*.sh deploy/*.sh deploy/hooks/*.sh benchmarks/kernels/*.sh benchmarks/ux/*.sh
+	$(BIN)/shellcheck .ci/run .github/*.sh deploy/*.sh deploy/hooks/*.sh benchmarks/*/*.sh
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) $(RESULTS) mutants .coverage .mypy_cache .pytest_cache .ruff_cache

@@ -30,7 +30,7 @@ for ((run = 1; run <= times; run++)); do
     took=$((SECONDS - begun))
     own=$(sed -n 's/.*Error \([0-9]*\)$/\1/p' "$folder/$target-$run.err" | tail -1)
     verdict=$(.venv/bin/python -c 'import json, sys; print(json.load(open(sys.argv[1]))["outcome"])' \
-      "$(ls -td perfgate-results/*/ | grep -v calibration | head -1)verdict.json")
+      "$(find perfgate-results -mindepth 2 -maxdepth 2 -name verdict.json ! -path '*calibration*' -printf '%T@ %p\n' | sort -rn | head -1 | cut -d' ' -f2-)")
     stamp "$target $run: make $code, gate ${own:-0}, $took s, $verdict, $(count_left) processes left"
   done
 done
