@@ -327,13 +327,16 @@ def test_attack__measured_on_another_machine_than_asked_for(tmp_path, capsys, sc
     assert "ran on h20, where test-gpu was asked for" in refused(tmp_path, capsys)
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1", '"12"', "true", "[1]", "1e15"])
+@pytest.mark.parametrize(
+    "number",
+    ["NaN", "Infinity", "-Infinity", "1e999999", "-1", '"12"', "true", "[1]", "1e15", pytest.param("9" * 4_000_000, id="long")],
+)
 def test_attack__a_value_that_is_no_measurement(tmp_path, capsys, scenario_file, document, number):
     document["windows"][3]["record"]["output_throughput"] = "HERE"
     content = orjson.dumps(document).replace(b'"HERE"', number.encode())
 
     assert open_document(tmp_path, content, scenario_file) == 2
-    assert "windows.3.record.output_throughput" in refused(tmp_path, capsys)
+    assert ("windows.3.record.output_throughput" in (told := refused(tmp_path, capsys))) or "number out of range" in told
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e999", "-1", "null", '"0.1"'])
@@ -447,6 +450,60 @@ def test_attack__too_many_or_unknown(tmp_path, capsys, scenario_file, document, 
 def test_attack__no_document_at_all(tmp_path, capsys, scenario_file, content):
     assert open_document(tmp_path, content, scenario_file) == 2
     refused(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b"{", b"\xef\xbb\xbf{"),
+        (b"{", b'{"\\u0000x":1,'),
+        (b'"problems":[]', b'"problems":["\\ud800"]'),
+    ],
+    ids=["byte order mark", "nul", "surrogate"],
+)
+def test_attack__a_document_that_is_nearly_sound(tmp_path, capsys, packed, scenario_file, change):
+    sound, hostile = change
+    assert sound in packed
+
+    assert open_document(tmp_path, packed.replace(sound, hostile, 1), scenario_file) == 2
+    refused(tmp_path, capsys)
+
+
+def test_attack__two_subjects_in_one_document(tmp_path, capsys, packed, document, scenario_file):
+    """Of two keys of one name the last one counts, and is what is checked."""
+    forged = orjson.dumps({**document["subject"], "pull_request": 8})
+    after = packed.replace(b'"windows":', b'"subject":' + forged + b',"windows":', 1)
+    before = packed.replace(b"{", b'{"subject":' + forged + b",", 1)
+
+    assert open_document(tmp_path, after, scenario_file) == 2
+    assert "subject.pull_request is 8, but its run belongs to 7" in refused(tmp_path, capsys)
+    assert open_document(tmp_path, before, scenario_file) == 0
+
+
+def call_slow_windows_warm_up(document):
+    for window in document["windows"]:
+        if window["arm"] == "candidate" and window["index"] < 2:
+            window["role"] = "warmup"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda document: document.update(purpose="calibration"),
+        lambda document: document.update(is_complete=False),
+        call_slow_windows_warm_up,
+        lambda document: document.update(windows=[]),
+        lambda document: document.update(arms={}),
+    ],
+    ids=["calibration", "cut", "warm-up", "no windows", "no arms"],
+)
+def test_attack__a_slow_session_that_calls_itself_another_thing(tmp_path, capsys, scenario_file, document, lie):
+    lie(document)
+
+    assert open_document(tmp_path, document, scenario_file) == 0
+    capsys.readouterr()
+    assert main(["check", str(tmp_path / "out" / SCENARIO.name)]) in {1, 3}
+    assert capsys.readouterr().out.startswith(("REGRESSION", "INVALID"))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,18 @@ def test_check__exit_codes(tmp_path, capsys, baselines, worse, outcome):
     assert orjson.loads(capsys.readouterr().out)["outcome"] == outcome
 
 
+@pytest.mark.parametrize("file", ["../../../../etc/passwd", "/etc/passwd", "windows/../session.json"])
+def test_check__a_window_file_that_leads_elsewhere(tmp_path, capsys, file):
+    folder = write_folder(tmp_path / "r", make_session(SCENARIO))
+    journal = folder / "windows.jsonl"
+    journal.write_text(journal.read_text().replace("windows/0003.jsonl.gz", file))
+
+    assert main(["check", str(folder)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "windows.jsonl:4: file: " in told.err
+
+
 def test_check__failed_requests_are_invalid(tmp_path, capsys):
     folder = write_folder(tmp_path / "r", change_window(make_session(SCENARIO), 7, completed=390))
 
