@@ -124,8 +124,9 @@ def commit(walk: AdoptingWalk) -> str:
 def measure_pull(walk: AdoptingWalk, worse: float, result: str) -> str:
     """A pull request with the label; its measurement is a recorded session of that loss."""
     shutil.rmtree(walk.place / "measured", ignore_errors=True)
-    for folder in (walk.place / "store").glob("perfgate-*"):
-        shutil.rmtree(folder)
+    # What is kept unpacked is a file there.
+    shutil.rmtree(walk.place / "store")
+    (walk.place / "store").mkdir()
     measure(walk.place, worse=worse)
     walk.server.set(runs={}, artifacts={}, files={}, statuses=[], comments=[])
     payload = {"action": "labeled", "label": {"name": "perfgate"}, "pull_request": make_pull(), "repository": MAIN}
