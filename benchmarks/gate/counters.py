@@ -21,7 +21,8 @@ from typing import Any
 from perfgate.results.results import load_results
 from perfgate.scenario.catalog import read_scenario_text
 from perfgate.verdict.counters import count_blocks
-from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
+from perfgate.verdict.policy import fix_policy
+from perfgate.verdict.series import read_blocks
 
 RESULTS = Path(__file__).with_name("counters.json")
 SCENARIOS = ("cpu-moe-prefix", "cpu-moe-kept", "cpu-moe-pool")
@@ -45,18 +46,18 @@ def write_scenario(name: str, folder: Path) -> Path:
     return path
 
 
-def measure(name: str, folder: Path, blocks: int) -> int:
-    """Serve the blocks, or go on; returns the exit code of `perfgate calibrate`, which says nothing of counters."""
+def measure(name: str, folder: Path, blocks: int) -> None:
+    """Serve the blocks, or go on; how `perfgate calibrate` ends says nothing of counters."""
     command = [sys.executable, "-m", "perfgate", "calibrate", str(write_scenario(name, folder)), "--blocks", str(blocks)]
     out = folder / name
     command += ["--out", str(out), "--to", str(folder / "baselines"), *(["--resume"] if out.exists() else [])]
-    return subprocess.run(command, check=False).returncode
+    subprocess.run(command, check=False)
 
 
 def count(folder: Path) -> dict[str, Any]:
     """States of each counter over the blocks one by one, over all together, and the values that windows had."""
     scenario, session = load_results(folder)
-    blocks = pair_blocks(group_starts(session), scenario.blocks.windows, fix_rules(scenario, {}))
+    blocks = read_blocks(session, fix_policy(session, scenario, None))
     each = [one for block in blocks for one in count_blocks([block], scenario)]
     told: dict[str, Any] = {}
     for one in count_blocks(blocks, scenario):

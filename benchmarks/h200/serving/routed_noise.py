@@ -24,8 +24,7 @@ from perfgate.scenario.schema import Scenario
 from perfgate.stats.binomial import bound_rate
 from perfgate.verdict.counters import COUNTERS, count_blocks
 from perfgate.verdict.policy import fix_policy
-from perfgate.verdict.series import read_series
-from perfgate.verdict.validity.pairing import fix_rules, group_starts, pair_blocks
+from perfgate.verdict.series import read_blocks, read_series
 
 ROUTED = Path(__file__).with_name("routed")
 H100 = ROUTED.parents[2] / "h100" / "serving"
@@ -176,8 +175,7 @@ def list_counters(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
     """A row a counter: what each whole block of equal arms says of it, as a verdict of that block alone would."""
     states: dict[str, list[CountState]] = {}
     for one in stored:
-        starts, rules = group_starts(one.session), fix_rules(one.scenario, {})
-        for block in pair_blocks(starts, one.scenario.blocks.windows, rules):
+        for block in read_blocks(one.session, fix_policy(one.session, one.scenario, None)):
             for count in count_blocks([block], one.scenario):
                 states.setdefault(count.counter, []).append(count.state)
     for name, found in states.items():
