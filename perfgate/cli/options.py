@@ -25,6 +25,20 @@ from perfgate.storage.state import find_state_dir
 
 _PATH = click.Path(path_type=Path)
 _TREE = click.Path(path_type=Path, file_okay=False, exists=True)
+
+
+def _check_pairs(_context: click.Context, option: click.Parameter, pairs: tuple[str, ...]) -> tuple[str, ...]:
+    """Callback of an option that takes NAME=VALUE. Raise InputError naming the option for one that is not of that form."""
+    try:
+        parse_environment(pairs)
+    except InputError as error:
+        raise InputError(f"{option.opts[0]} {error}") from None
+    return pairs
+
+
+PAIRS: dict[str, Any] = {"multiple": True, "metavar": "NAME=VALUE", "callback": _check_pairs}
+"""What each option that sets environment variables shares."""
+
 add_caches_option = arm_option(
     "--caches",
     type=click.Path(path_type=Path, file_okay=False),
@@ -43,8 +57,8 @@ add_arm_options = add_options(
     ),
     arm_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
     arm_option("--candidate-arg", "candidate_args", multiple=True, help="The same, of the candidate alone; repeatable."),
-    arm_option("--both-env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."),
-    arm_option("--candidate-env", multiple=True, metavar="NAME=VALUE", help="The same, of the candidate alone; repeatable."),
+    arm_option("--both-env", "env", **PAIRS, help="Environment variable of both arms; repeatable."),
+    arm_option("--candidate-env", **PAIRS, help="The same, of the candidate alone; repeatable."),
     add_caches_option,
     arm_option(
         "--candidate-inject", metavar="KIND:SIZE", help="Slow the candidate down: gpu:10, host:500, host:8000/50, step:0.25."

@@ -10,6 +10,7 @@ import click
 
 from perfgate.cli.measuring.gate import judge_arms
 from perfgate.cli.options import (
+    PAIRS,
     add_blocks_option,
     add_caches_option,
     add_folder_options,
@@ -36,7 +37,7 @@ _CHANGES = {
 
 @click.command(name="ab", cls=SectionCommand)
 @add_scenario_argument()
-@arm_option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable of the candidate; repeatable.")
+@arm_option("--env", **PAIRS, help="Environment variable of the candidate; repeatable.")
 @arm_option(
     "--arg", "args", multiple=True, help="Extra server argument of the candidate, for example --arg=--flag; repeatable."
 )

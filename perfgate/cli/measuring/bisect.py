@@ -21,6 +21,7 @@ from perfgate.bisection.repository import Line, read_line
 from perfgate.bisection.search import Ending
 from perfgate.bisection.view import Found, describe, print_text
 from perfgate.cli.measuring.searching import SearchPlan, plan_commanded, plan_served
+from perfgate.cli.options import PAIRS
 from perfgate.cli.sections import SectionCommand, add_options, folder_option, option_of
 from perfgate.errors import InputError
 from perfgate.machine.folder_lock import lock_folder
@@ -61,9 +62,7 @@ _ENGINE = (
 SERVED = (
     _served_option("--model", type=FOLDER, help="Folder of the scenario's model, where it lies on this machine."),
     _served_option("--both-arg", "args", multiple=True, help="Extra server argument for both arms; repeatable."),
-    _served_option(
-        "--both-env", "env", multiple=True, metavar="NAME=VALUE", help="Environment variable of both arms; repeatable."
-    ),
+    _served_option("--both-env", "env", **PAIRS, help="Environment variable of both arms; repeatable."),
     _served_option("--baselines", multiple=True, type=FOLDER, help="Folder of noise bands; repeatable."),
 )
 COMMANDED = (

@@ -176,7 +176,7 @@ def test_bisect__a_skipped_culprit(program, tmp_path, capsys):
         (["--command", "true", "--metric", "mean_itl_ms", "--better", "lower"], "--better: --metric says it already"),
         (["--scenario", "nonsense"], "unknown scenario 'nonsense'"),
         (["--scenario", "cpu-moe", "--metric", "max_itl_ms"], "does not gate it; one of"),
-        (["--scenario", "cpu-moe", "--both-env", "1=2"], "1=2: expected NAME=VALUE"),
+        (["--scenario", "cpu-moe", "--both-env", "1=2"], "--both-env 1=2: expected NAME=VALUE"),
     ],
 )
 def test_bisect__bad_options(program, tmp_path, capsys, arguments, words):
