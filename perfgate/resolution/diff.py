@@ -8,7 +8,17 @@ from typing import Any
 
 from perfgate.core import Arm
 from perfgate.resolution.rules import FLAG, GONE, NEW, RULES, is_loss
-from perfgate.resolution.values import ArmComparison, ArmReading, Case, Difference, Kind, Resolution, Unread, UnreadKind
+from perfgate.resolution.values import (
+    ArmComparison,
+    ArmReading,
+    Case,
+    Difference,
+    Kind,
+    Resolution,
+    Unread,
+    UnreadKind,
+    list_answered,
+)
 from perfgate.storage.rounding import format_interval, format_percent
 
 _ORDER = (Kind.LOST, Kind.ACCEPTED, Kind.CHANGED)
@@ -108,10 +118,10 @@ def _shorten(values: list[Any]) -> str:
 
 def _list_unread(base: Resolution, candidate: Resolution) -> Iterator[Unread]:
     """What one arm could not read or did not tell; cases that share it stand together."""
-    asked = tuple(dict.fromkeys((*base.readings, *candidate.readings)))
+    answered = list_answered(base, candidate)
     for arm, other, name in ((base, candidate, Arm.BASE), (candidate, base, Arm.CANDIDATE)):
         found: dict[tuple[UnreadKind, str, str], list[Case]] = defaultdict(list)
-        for case in asked:
+        for case in answered:
             for gap in _list_gaps(arm.readings.get(case), other.readings.get(case)):
                 found[gap].append(case)
         for (kind, part, why), cases in found.items():

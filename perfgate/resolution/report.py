@@ -10,7 +10,16 @@ from typing import Any
 from perfgate.engines.insides import order_version
 from perfgate.resolution.rules import FLAG, RULES
 from perfgate.resolution.table import FIRST, LAST
-from perfgate.resolution.values import ArmComparison, Case, Difference, Resolution, ResolveAnswer, Unread, UnreadKind
+from perfgate.resolution.values import (
+    ArmComparison,
+    Case,
+    Difference,
+    Resolution,
+    ResolveAnswer,
+    Unread,
+    UnreadKind,
+    list_answered,
+)
 
 _SENTENCES = {
     ResolveAnswer.LOST: "something was lost; accept it with --accept 'KEY: reason', or mend it",
@@ -57,8 +66,8 @@ def describe_difference(one: Difference, asked: tuple[Case, ...]) -> str:
 
 def describe_unread(one: Unread, comparison: ArmComparison) -> str:
     """What an arm could not read or did not tell, and of which models and GPUs."""
-    asked = tuple(dict.fromkeys((*comparison.base.readings, *comparison.candidate.readings)))
-    return f"{one.arm}: {_UNREAD[one.kind].format(part=one.part, why=one.why)} ({describe_cases(one.cases, asked)})"
+    answered = list_answered(comparison.base, comparison.candidate)
+    return f"{one.arm}: {_UNREAD[one.kind].format(part=one.part, why=one.why)} ({describe_cases(one.cases, answered)})"
 
 
 def describe_cases(cases: tuple[Case, ...], asked: tuple[Case, ...]) -> str:

@@ -67,6 +67,11 @@ class Resolution:
     stand_ins: tuple[str, ...] = ()
 
 
+def list_answered(base: Resolution, candidate: Resolution) -> tuple[Case, ...]:
+    """The cases that either arm answered, in their order."""
+    return tuple(dict.fromkeys((*base.readings, *candidate.readings)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """One line: a key, its value in both arms, the models and GPUs that it concerns. `reason` is why a loss is accepted."""
