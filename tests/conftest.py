@@ -40,7 +40,7 @@ def own_machine():
 
 @pytest.fixture(autouse=True)
 def own_locks(monkeypatch, tmp_path_factory):
-    """Nor does what an earlier test left."""
+    """A lock that a test leaves keeps no other test out."""
     monkeypatch.setenv("PERFGATE_LOCKS", str(tmp_path_factory.mktemp("locks")))
 
 

@@ -55,7 +55,7 @@ _SAVINGS = (
 )
 
 
-REASON_SHOWN = 240
+WHY_SHOWN = 240
 """Letters of the reason why a session is void that a terse body shows; a fold has all of it."""
 
 
@@ -158,7 +158,7 @@ def _render_body(report: ReportedCase, fold: Fold, depth: int, saving: Saving, *
             has_baseline=report.baseline is not None,
             breakdown=breakdown,
             where=_say_where(breakdown, report.verdict),
-            why=shorten(view.reasons[0], REASON_SHOWN) if saving.is_terse and view.reasons else "".join(view.reasons[:1]),
+            why=shorten(view.reasons[0], WHY_SHOWN) if saving.is_terse and view.reasons else "".join(view.reasons[:1]),
             parts=Safe(lay_out_markdown(breakdown.table)) if breakdown and breakdown.table else "",
             kernels=summarise_layers(report.layers) if report.layers else None,
             layers=Safe(lay_out_markdown(tabulate_layers(report.layers))) if report.layers else "",

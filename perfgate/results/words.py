@@ -6,10 +6,10 @@ from perfgate.core import Remark, RemarkKind
 from perfgate.evidence import Damage, DamageKind, DriverProblem
 
 _REMARKS = {
-    RemarkKind.NO_REQUEST: ("no request completed: read the server's and the load generator's logs, then measure again"),
-    RemarkKind.INCOMPLETE: ("{found} of {due} requests completed: find out why in the server's log, then measure again"),
+    RemarkKind.NO_REQUEST: "no request completed: read the server's and the load generator's logs, then measure again",
+    RemarkKind.INCOMPLETE: "{found} of {due} requests completed: find out why in the server's log, then measure again",
     RemarkKind.FAILED: "{found} of {due} requests failed ({detail}): read the server's log, then measure again",
-    RemarkKind.NO_FIRST_TOKEN: ("{found} of {due} requests never saw a first token: read the server's log, then measure again"),
+    RemarkKind.NO_FIRST_TOKEN: "{found} of {due} requests never saw a first token: read the server's log, then measure again",
     RemarkKind.NO_OUTPUT: "{found} of {due} requests have no output token: read the server's log, then measure again",
     RemarkKind.NO_TEXT: "{found} of {due} requests have no text: read the server's log, then measure again",
     RemarkKind.UNCOUNTED: (
@@ -31,14 +31,14 @@ _REMARKS = {
     RemarkKind.SPECULATIVE: (
         "speculative decoding behind an OpenAI endpoint: a gap holds several tokens, so ITL is the printed one"
     ),
-    RemarkKind.NO_DURATION: ("no duration: throughput cannot be checked; give the whole output of the load generator"),
+    RemarkKind.NO_DURATION: "no duration: throughput cannot be checked; give the whole output of the load generator",
     RemarkKind.OTHER_RATE: (
         "{detail} says {found:.2f} where count over duration makes {due:.2f}: the output was edited or mixed; measure again"
     ),
     RemarkKind.CUT_OFF: "{found} requests were cut off at its end and do not count",
     RemarkKind.CANCELLED: "the run was cancelled; measure again",
     RemarkKind.OPEN_TABLE: "the table has no closing line: the log was cut off, so paste all of it",
-    RemarkKind.NO_TABLE: ("no result table after line {found}: the client failed; read its output there, then measure again"),
+    RemarkKind.NO_TABLE: "no result table after line {found}: the client failed; read its output there, then measure again",
     RemarkKind.COLD: (
         "no request ended in the first {found:.1f} s, where the mean one takes {due:.1f} s: the server began cold or behind"
         " a full queue; discard the first run after a start"
