@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -81,6 +81,7 @@ class Engine:
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
     our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source; None where
     none were read. `ranks_option` names the port at which the ranks of one server meet; None leaves it to the engine.
+    `explain_refused` takes the arguments of server and load generator, and a version, and says why that cannot serve them.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Engine:
     work: Mapping[str, str]
     caches: tuple[CacheFolder, ...]
     insides: Insides | None = None
+    explain_refused: Callable[[Sequence[str], str], str | None] = lambda *_: None
     dialect: Dialect = "sglang"
     model_option: str = "--model-path"
     ranks_option: str | None = None
