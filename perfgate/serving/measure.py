@@ -260,8 +260,7 @@ def require_engine(scenario: Scenario, spec: ArmSpec, facts: Mapping[str, str]) 
         raise EngineError(f"{spec.python}: {package} is not installed there; run `perfgate engine install` or give --python")
     asked = (*scenario.server.args, *spec.args, *scenario.load.args)
     if (why := engine.explain_refused(asked, facts[package])) is not None:
-        where = "" if engine.uses_gpu else " on a CPU"
-        raise EngineError(f"{spec.python}: {package} {facts[package]}{where}, {why}")
+        raise EngineError(f"{spec.python}: {package} {facts[package]} cannot serve this scenario, {why}")
 
 
 def describe_arm(spec: ArmSpec) -> str:
