@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -74,13 +74,14 @@ class Engine:
     `info_path` tells the settings that a server resolved to. `phases` are regular expressions of the log's lines that say how
     long a part of a start took, in seconds, by the metric that it becomes. `batch` is one of the lines that tell of a running
     batch, with a group for each gauge; None where the log has none that are frequent enough for a window of a few seconds.
-    `work` are the log's lines that tell of work besides serving, by the reading that they add to: one a line, or as many as the
-    expression's group says. `caches` are the folders in which a compiler leaves what it compiled.
+    `work` are the log's lines that tell of work besides serving, at least one, by the reading that they add to: one a line, or
+    as many as the expression's group says. `caches` are the folders in which a compiler leaves what it compiled.
     `backend` is the beginning of the names that the load generator has for this engine. `overrides_option` changes the model's
     config on the command line. `memory` says what its options take of a card. `steering` are beginnings of the names of
     variables that it reads. `gauges` and `counters` are its names, without their prefix, for what is read at its metrics, by
     our own name; `NAME[MODE]` are the samples whose label `mode` is MODE. `insides` are the facts of its source; None where
     none were read. `ranks_option` names the port at which the ranks of one server meet; None leaves it to the engine.
+    `explain_refused` takes the arguments of server and load generator, and a version, and says why that cannot serve them.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Engine:
     work: Mapping[str, str]
     caches: tuple[CacheFolder, ...]
     insides: Insides | None = None
+    explain_refused: Callable[[Sequence[str], str], str | None] = lambda *_: None
     dialect: Dialect = "sglang"
     model_option: str = "--model-path"
     ranks_option: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from perfgate.engines.engine import COMPILERS, OFFLINE, CacheFolder, Engine, MemoryOptions
 from perfgate.engines.sglang_insides import SGLANG_INSIDES
+from perfgate.engines.sglang_releases import explain_refused
 
 _PHASES = {
     "weights_s": r"Load weight end\..*? elapsed=([0-9]+(?:\.[0-9]+)?) s",
@@ -84,4 +85,5 @@ SGLANG_CPU = replace(
     # Without TORCHDYNAMO_DISABLE single requests stall for up to 26 s on compilation.
     env={**OFFLINE, "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"},
     caches=NAMED_CACHES,
+    explain_refused=explain_refused,
 )

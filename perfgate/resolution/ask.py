@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from perfgate.errors import EngineError
 from perfgate.machine.tools import Tool
 from perfgate.resolution.arms import Source
 from perfgate.resolution.table import CONFIGS, STAND_INS, TOOLKITS, Gpu, ListedModel
-from perfgate.resolution.values import ArmReading, Case, Resolution
+from perfgate.resolution.values import ArmReading, Case, Resolution, TunedTable
 from perfgate.storage.schema import adapt
 
 T = TypeVar("T")
@@ -45,6 +45,9 @@ class _Environment:
     stand_ins: tuple[str, ...]
 
 
+_Tables = Annotated[tuple[TunedTable, ...], Field(min_length=1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ModelLine:
     """Each further line of an answer."""
@@ -52,7 +55,7 @@ class _ModelLine:
     model: str
     gpu: str
     flags: dict[str, Any]
-    choices: dict[str, Any]
+    choices: dict[str, Annotated[_Tables | Any, Field(union_mode="left_to_right")]]
     unverified: dict[str, str]
 
 
@@ -144,8 +147,10 @@ def _clean(line: _ModelLine) -> ArmReading:
 def _clean_value(value: Any) -> Any:
     if isinstance(value, str):
         return _clean_word(value)
-    if isinstance(value, list):
-        return [_clean_value(one) for one in value]
+    if isinstance(value, list | tuple):
+        return type(value)(map(_clean_value, value))
+    if isinstance(value, TunedTable):
+        return TunedTable(**{name: _clean_value(one) for name, one in asdict(value).items()})
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from perfgate.core import Arm
@@ -15,6 +15,7 @@ from perfgate.resolution.values import (
     Difference,
     Kind,
     Resolution,
+    TunedTable,
     Unread,
     UnreadKind,
     list_answered,
@@ -105,7 +106,20 @@ def show_pair(one: Any, other: Any) -> tuple[str, str]:
 def _show(value: Any) -> str:
     if isinstance(value, list):
         return _shorten(value)
+    if isinstance(value, tuple):
+        return name_tables(value)
     return {True: "on", False: "off", None: "none"}[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def name_tables(tables: Iterable[TunedTable]) -> str:
+    """Each table once: its name, whose Triton it was tuned for, and its digest; or which one is not found."""
+    return ", ".join(sorted({_name_table(one) for one in tables}))
+
+
+def _name_table(table: TunedTable) -> str:
+    if not table.triton:
+        return f"none for {table.name}"
+    return f"{table.name} of {'its own' if table.is_own else 'another'} Triton {table.triton} ({table.digest})"
 
 
 def _shorten(values: list[Any]) -> str:

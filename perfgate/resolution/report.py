@@ -8,10 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from perfgate.engines.insides import order_version
+from perfgate.resolution.diff import name_tables
 from perfgate.resolution.rules import FLAG, RULES
 from perfgate.resolution.table import FIRST, LAST
 from perfgate.resolution.values import (
     ArmComparison,
+    ArmReading,
     Case,
     Difference,
     Resolution,
@@ -99,5 +101,8 @@ def write_document(comparison: ArmComparison) -> dict[str, Any]:
 def _describe_arm(arm: Resolution) -> dict[str, Any]:
     facts = {name: getattr(arm, name) for name in ("name", "version", "torch", "triton")}
     facts |= {"notes": tell_version(arm.name, arm.version), "stand_ins": arm.stand_ins}
-    readings = {f"{model}@{gpu}": dict(reading.choices) for (model, gpu), reading in arm.readings.items()}
-    return facts | {"choices": readings}
+    return facts | {"choices": {f"{model}@{gpu}": _list_choices(one) for (model, gpu), one in arm.readings.items()}}
+
+
+def _list_choices(reading: ArmReading) -> dict[str, Any]:
+    return {key: name_tables(value) if isinstance(value, tuple) else value for key, value in reading.choices.items()}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfgate.resolution.values import TunedTable
 from perfgate.results.readings import SMALLER_POOL
 
 _PLAIN_METHOD = "UnquantizedFusedMoEMethod"
@@ -35,14 +36,15 @@ def _falls(*plain: str) -> Callable[[Any, Any], bool]:
     return lambda base, candidate: base is not None and not is_plain(base) and is_plain(candidate)
 
 
-def rank_table(value: str) -> int:
+def _rank_tables(tables: Iterable[TunedTable]) -> int:
     """2 for a table of the arm's own Triton, 1 for another's, 0 for none."""
-    return 2 if " of its own Triton" in value else 1 if " of another Triton" in value else 0
+    return max(2 if one.is_own else 1 if one.triton else 0 for one in tables)
 
 
 def _is_lost_table(base: Any, candidate: Any) -> bool:
     """A layer that no longer runs on Triton has no table to lose."""
-    return isinstance(base, str) and isinstance(candidate, str) and rank_table(candidate) < rank_table(base)
+    is_looked_up = isinstance(base, tuple) and isinstance(candidate, tuple)
+    return is_looked_up and _rank_tables(candidate) < _rank_tables(base)
 
 
 def _is_smaller(base: Any, candidate: Any) -> bool:

@@ -43,11 +43,25 @@ EXIT_CODES = {ResolveAnswer.LOST: 1, ResolveAnswer.UNVERIFIED: 3, ResolveAnswer.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TunedTable:
+    """A file of tuned tiles that expert layers ask for.
+
+    `triton` is the version that it was tuned for, `is_own` whether the arm runs that one; both are empty where no such file is
+    found.
+    """
+
+    name: str
+    triton: str = ""
+    is_own: bool = False
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ArmReading:
     """What one arm resolves to for one model on one GPU.
 
-    `choices` go by the keys of `rules.RULES`, `flags` by the engine's names of its arguments; `unverified` says of each part
-    that could not be read why.
+    `choices` go by the keys of `rules.RULES`, those of tables are TunedTables; `flags` go by the engine's names of its
+    arguments; `unverified` says of each part that could not be read why.
     """
 
     choices: Mapping[str, Any]

@@ -13,7 +13,6 @@ from typing import Literal
 
 from perfgate import __version__
 from perfgate.core import Arm
-from perfgate.engines.sglang_releases import explain_refused
 from perfgate.engines.table import ENGINES
 from perfgate.errors import EngineError, InterruptedRunError, ModelError, TelemetryError
 from perfgate.machine.fingerprint import read_fingerprint
@@ -254,15 +253,14 @@ def open_telemetry(plan: Plan, writer: ResultWriter) -> Telemetry | None:
 
 
 def require_engine(scenario: Scenario, spec: ArmSpec, facts: Mapping[str, str]) -> None:
-    """Raise EngineError when the arm's Python has no serving engine, or one that cannot serve the scenario on a CPU."""
+    """Raise EngineError when the arm's Python has no serving engine, or one that cannot serve the scenario."""
     engine = ENGINES[scenario.server.engine]
     package = engine.package
     if package not in facts or facts[package] == "absent":
         raise EngineError(f"{spec.python}: {package} is not installed there; run `perfgate engine install` or give --python")
     asked = (*scenario.server.args, *spec.args, *scenario.load.args)
-    is_judged = package == "sglang" and not engine.uses_gpu
-    if is_judged and (why := explain_refused(asked, facts[package])) is not None:
-        raise EngineError(f"{spec.python}: {package} {facts[package]} on a CPU, {why}")
+    if (why := engine.explain_refused(asked, facts[package])) is not None:
+        raise EngineError(f"{spec.python}: {package} {facts[package]} cannot serve this scenario, {why}")
 
 
 def describe_arm(spec: ArmSpec) -> str:

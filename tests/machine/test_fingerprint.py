@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 from perfgate.core import ABSENT, Fingerprint
+from perfgate.engines.table import PACKAGES
 from perfgate.errors import EngineError
 from perfgate.machine import fingerprint as environment
 from perfgate.machine.fingerprint import cpu_key, gpu_key, read_cpu, read_fingerprint, read_gpu, read_software, slug
@@ -109,7 +110,7 @@ def test_read_fingerprint__without_a_gpu_is_the_cpus(use_nvml):
     assert facts["gpu"] == ABSENT
     # An engine that is not installed is no fact of a machine that serves with another one.
     # What only several GPUs have comes with the arm that takes them.
-    assert set(facts) == {*HARDWARE_FACTS, *HOST_FACTS, *SOFTWARE_FACTS} - {"vllm", "nccl", *LINK_FACTS}
+    assert set(facts) == {*HARDWARE_FACTS, *HOST_FACTS, *SOFTWARE_FACTS} - {*PACKAGES[1:], "nccl", *LINK_FACTS}
 
 
 def test_read_software__engine_that_is_installed_beside(monkeypatch):

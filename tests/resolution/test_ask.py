@@ -63,6 +63,19 @@ def test_resolve__a_smaller_pool_fails_until_it_is_accepted(tmp_path, capsys):
     assert document["differences"][0]["reason"] == "the new graphs need it"
 
 
+def test_resolve__a_table_of_another_triton_is_lost(tmp_path, capsys):
+    own, other = ({"name": "E=8.json", "triton": "3.6.0", "is_own": is_own, "digest": "0a1b2c3d"} for is_own in (True, False))
+    choices = [
+        ANSWER["choices"] | {"moe_tiles": [table], "moe_tiles_down": [{"name": "E=8_down.json"}]} for table in (own, other)
+    ]
+    arms = [make_python(tmp_path, answer=ANSWER | {"choices": one}) for one in choices]
+
+    assert resolve(*arms) == 1
+    said = capsys.readouterr().out
+    assert ": E=8.json of its own Triton 3.6.0 (0a1b2c3d) -> E=8.json of another Triton 3.6.0 (0a1b2c3d) [" in said
+    assert "moe_tiles_down" not in said
+
+
 def test_resolve__what_could_not_be_verified_exits_with_3(tmp_path, capsys):
     arms = make_python(tmp_path), make_python(tmp_path, answer=ANSWER | {"unverified": {"pool": "AttributeError: moved"}})
 

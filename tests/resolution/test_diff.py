@@ -8,10 +8,12 @@ from perfgate.core import Arm
 from perfgate.resolution.diff import compare
 from perfgate.resolution.report import describe_cases, describe_unread, write_document, write_lines
 from perfgate.resolution.rules import RULES, is_loss
-from perfgate.resolution.values import EXIT_CODES, ArmReading, Kind, Resolution, ResolveAnswer, Unread, UnreadKind
+from perfgate.resolution.values import EXIT_CODES, ArmReading, Kind, Resolution, ResolveAnswer, TunedTable, Unread, UnreadKind
 
 CASES = tuple((model, gpu) for model in ("qwen3-30b", "deepseek-v3") for gpu in ("h100", "h200"))
-TILES = "E=128,N=768,device_name=NVIDIA_H200.json of its own Triton 3.6.0 (0a1b2c3d)"
+FILE = "E=128,N=768,device_name=NVIDIA_H200.json"
+TILES = (TunedTable(name=FILE, triton="3.6.0", is_own=True, digest="0a1b2c3d"),)
+NO_TILES = (TunedTable(name=FILE),)
 CHOICES = {
     "moe_runner": "triton",
     "moe_tiles": TILES,
@@ -46,8 +48,8 @@ def test_compare__equal_arms_have_not_one_line():
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("moe_tiles", "E=128,N=768,device_name=NVIDIA_H200.json of another Triton 3.5.1 (0a1b2c3d)"),
-        ("moe_tiles", "none for E=128,N=768,device_name=NVIDIA_H200.json"),
+        ("moe_tiles", (TunedTable(name=FILE, triton="3.5.1", digest="0a1b2c3d"),)),
+        ("moe_tiles", NO_TILES),
         ("attention_prefill", "torch_native"),
         ("all_reduce", "custom, NCCL"),
         ("graph_decode", "disabled"),
@@ -64,7 +66,7 @@ def test_compare__what_is_lost_is_one_line_and_fails(key, value):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("moe_tiles", "E=128,N=768,device_name=NVIDIA_H200.json of its own Triton 3.6.0 (ffffffff)"),
+        ("moe_tiles", (replace(TILES[0], digest="ffffffff"),)),
         ("moe_tiles", None),
         ("moe_runner", "flashinfer_trtllm"),
         ("graph_decode_sizes", [1, 2, 4]),
@@ -81,7 +83,7 @@ def test_compare__what_is_only_other_never_fails(key, value):
 
 
 def test_compare__a_table_that_is_found_again_is_no_loss():
-    worse = {"moe_tiles": "none for E=128,N=768,device_name=NVIDIA_H200.json"}
+    worse = {"moe_tiles": NO_TILES}
 
     comparison = compare(make_arm(choices=worse), make_arm(), {})
 
@@ -130,7 +132,7 @@ def test_compare__a_fast_path_that_is_switched_off_is_lost():
 @pytest.mark.parametrize("key", ["moe_tiles", "moe_tiles@qwen3-30b"])
 def test_compare__an_accepted_loss_stands_there_with_its_reason(key):
     base = make_arm(cases=CASES[:2])
-    candidate = make_arm(cases=CASES[:2], choices={"moe_tiles": "none for E=128,N=768,device_name=NVIDIA_H200.json"})
+    candidate = make_arm(cases=CASES[:2], choices={"moe_tiles": NO_TILES})
 
     comparison = compare(base, candidate, {key: "tuned next week"})
 
@@ -140,7 +142,7 @@ def test_compare__an_accepted_loss_stands_there_with_its_reason(key):
 
 
 def test_compare__an_acceptance_of_another_model_does_not_count():
-    comparison = compare_one("moe_tiles", "none for x", {"moe_tiles@deepseek-v3": "known"})
+    comparison = compare_one("moe_tiles", NO_TILES, {"moe_tiles@deepseek-v3": "known"})
 
     assert [(one.kind, one.cases) for one in comparison.differences] == [
         (Kind.LOST, CASES[:2]),
@@ -204,7 +206,7 @@ def test_write_document__has_lines_and_choices():
 
     assert document["answer"] == "changed"
     assert document["differences"][0]["candidate"] == "[1, 2, 4] (-[8, 16, 24, 32, 40])"
-    assert document["base"]["choices"]["qwen3-30b@h100"]["moe_tiles"] == TILES
+    assert document["base"]["choices"]["qwen3-30b@h100"]["moe_tiles"] == f"{FILE} of its own Triton 3.6.0 (0a1b2c3d)"
 
 
 @pytest.mark.parametrize(

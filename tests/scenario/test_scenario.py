@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from perfgate.engines.table import ENGINES
 from perfgate.errors import ScenarioError
 from perfgate.metrics import METRICS
 from perfgate.scenario.catalog import list_pairs, list_scenarios, load_scenario, read_part, read_scenario_text
@@ -17,6 +18,7 @@ from perfgate.scenario.toml import find_keys, find_line, suggest
 from perfgate.verdict.policy import explain_not_gating
 
 ROOT = Path(__file__).parents[2]
+KNOWN = list(ENGINES)
 TEXT = """\
 schema = 1
 name = "toy"
@@ -124,7 +126,7 @@ def test_is_closed_loop__false_at_a_rate():
         (
             'engine = "sglang-cpu"',
             'engine = "trtllm"',
-            "toy.toml:13: server.engine: must be 'sglang', 'sglang-cpu', 'vllm' or 'vllm-cpu', not 'trtllm'",
+            f"toy.toml:13: server.engine: must be {', '.join(map(repr, KNOWN[:-1]))} or {KNOWN[-1]!r}, not 'trtllm'",
         ),
         ("schema = 1", "schema = 2", "toy.toml:1: schema: must be 1, not 2"),
         ('name = "toy"', 'name = "../toy"', "toy.toml:2: name: String should match pattern"),

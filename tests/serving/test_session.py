@@ -217,7 +217,9 @@ def test_explain_refused__what_a_release_cannot_serve_on_a_cpu(asked, version, s
 def test_require_engine__a_grammar_that_the_cpu_engine_cannot_apply(monkeypatch):
     monkeypatch.setitem(ENGINES, "sglang-cpu", SGLANG_CPU)
 
-    with pytest.raises(EngineError, match=r"^/some/python: sglang 0\.5\.15 on a CPU, structured output: .* a release after"):
+    with pytest.raises(
+        EngineError, match=r"^/some/python: sglang 0\.5\.15 cannot serve .*, structured output: .* a release after"
+    ):
         require_engine(load_scenario("cpu-moe-chat"), ArmSpec(python="/some/python"), {"sglang": "0.5.15"})
 
 

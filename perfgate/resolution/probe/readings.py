@@ -149,7 +149,7 @@ def read_tables(args: Any, config: Any, built: Any) -> dict[str, Any]:
         return opened[-1].open(*given, **named)
 
     vars(tables)["open"] = note  # the module's own name for the built-in one
-    found: dict[str, set[str]] = {"moe_tiles": set(), "moe_tiles_down": set()}
+    found: dict[str, list[dict[str, Any]]] = {"moe_tiles": [], "moe_tiles_down": []}
     for experts, inner, kind, rows, columns in list_shapes(tables, config, built):
         for name, is_down in (("moe_tiles", False), ("moe_tiles_down", True)):
             opened.clear()
@@ -157,8 +157,8 @@ def read_tables(args: Any, config: Any, built: Any) -> dict[str, Any]:
             tables.get_moe_configs(experts, inner, kind, rows, columns, down_moe=is_down)
             own = [file for file in opened if ("_down" in file.name) == is_down]
             wanted = tables.get_config_file_name(experts, inner, kind, [rows, columns], down_moe=is_down)
-            found[name].add(describe_table(own[-1]) if own else f"none for {wanted}")
-    return {name: ", ".join(sorted(files)) or None for name, files in found.items()}
+            found[name].append(read_table(own[-1]) if own else {"name": wanted})
+    return {name: rows or None for name, rows in found.items()}
 
 
 def list_shapes(tables: Any, config: Any, built: Any) -> list[tuple[int, int, str | None, int, int]]:
@@ -174,14 +174,13 @@ def list_shapes(tables: Any, config: Any, built: Any) -> list[tuple[int, int, st
     return sorted(shapes, key=str)
 
 
-def describe_table(file: Path) -> str:
-    """A table by its name, whose Triton it was tuned for, and the beginning of its digest."""
+def read_table(file: Path) -> dict[str, Any]:
+    """A table by its name, the Triton that it was tuned for, whether that is the arm's, and the beginning of its digest."""
     import triton  # noqa: PLC0415 - in the arm's environment
 
     tuned = file.parent.name.removeprefix("triton_").replace("_", ".")
-    whose = "its own" if tuned == triton.__version__ else "another"
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
-    return f"{file.name} of {whose} Triton {tuned} ({digest})"
+    return {"name": file.name, "triton": tuned, "is_own": tuned == triton.__version__, "digest": digest}
 
 
 def read_gemms(args: Any, config: Any, built: Any) -> dict[str, Any]:
