@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.h200.serving.growth import list_blocks
 from benchmarks.h200.serving.routed_noise import (
+    H100,
     H100_PAGE,
     HEADLINE,
     PAGE,
@@ -17,8 +18,6 @@ from benchmarks.h200.serving.routed_noise import (
     list_needs,
     measure_scatter,
     read_stored,
-    restore_h100,
-    restore_h200,
     tell_false_alarms,
     write_tables,
 )
@@ -58,13 +57,13 @@ MIN_EFFECTIVE = 20.0
 
 @pytest.fixture(scope="module")
 def stored():
-    return {one.name: one for one in read_stored(bring_back(restore_h200))}
+    return {one.name: one for one in read_stored(bring_back(ROUTED))}
 
 
 @pytest.fixture(scope="module")
 def history():
     """All sessions of H100s."""
-    return bring_back(restore_h100)
+    return bring_back(H100)
 
 
 def test_read_stored__every_session_is_judged_to_the_outcome_that_its_page_tells(stored):

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import NormalDist, mean, median, pvariance, stdev
 
 from benchmarks.h200.serving.outcomes import list_outcome
-from benchmarks.history import ROOT, restore
+from benchmarks.history import restore_all
 from perfgate.core import Arm, CountState, Outcome, Role, Verdict, Window
 from perfgate.evidence import Session
 from perfgate.gate.case import load_case
@@ -28,10 +28,6 @@ from perfgate.verdict.series import read_blocks, read_series
 
 ROUTED = Path(__file__).with_name("routed")
 H100 = ROUTED.parents[2] / "h100" / "serving"
-H100_COMMIT = "e34eabace8e4ef29cc6cf6a8f417ca329835a668"
-"""The commit that holds all sessions of H100s."""
-H200_COMMIT = "287a6c09e253b6097f30d3e356c81beb34f42f85"
-"""The commit that holds all of `routed/`, of which some has no room in the tree."""
 PAGE, H100_PAGE = ROUTED / "README.md", H100 / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
@@ -58,16 +54,6 @@ def read_stored(folder: Path) -> list[Stored]:
     return [_read(path.parent) for path in sorted(folder.glob("*/session.json"))]
 
 
-def restore_h100() -> Path:
-    """The folder of all sessions of H100s. Raise InputError where the history lacks them."""
-    return restore(H100_COMMIT, H100.relative_to(ROOT).as_posix())
-
-
-def restore_h200() -> Path:
-    """The folder of all sessions of H200s whose weights route. Raise InputError where the history lacks them."""
-    return restore(H200_COMMIT, ROUTED.relative_to(ROOT).as_posix())
-
-
 def _read(folder: Path) -> Stored:
     case = load_case(folder)
     return Stored(name=folder.name, scenario=case.scenario, session=case.session, verdict=case.verdict)
@@ -75,7 +61,7 @@ def _read(folder: Path) -> Stored:
 
 def main() -> None:
     """Print all tables, and renew each page's last section."""
-    for page, folder in ((PAGE, restore_h200()), (H100_PAGE, restore_h100())):
+    for page, folder in ((PAGE, restore_all(ROUTED)), (H100_PAGE, restore_all(H100))):
         tables = write_tables(read_stored(folder))
         print(tables)
         text, _, _ = page.read_text(encoding="utf-8").partition(HEADLINE)
