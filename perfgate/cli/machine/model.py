@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from perfgate.cli.output import add_format_option, print_json
+from perfgate.cli.output import FILE, add_format_option, print_json
 from perfgate.errors import InputError, ModelError
 from perfgate.report.expert_use import REASONS, tabulate_use
 from perfgate.report.table import print_table
@@ -30,14 +30,14 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=FILE)
 @click.option("--scenario", "scenario_name", metavar="NAME", help="Also require this scenario's model, field by field.")
 @click.option("--routing", "url", metavar="URL", help="Ask the SGLang server there which experts its tokens choose.")
 @click.option(
     "--recorded-in",
     metavar="FOLDER",
     envvar=VARIABLE,
-    type=click.Path(path_type=Path),
+    type=FILE,
     help=f"With --routing: the folder that {VARIABLE} named when the server was started.",
 )
 @add_format_option
@@ -85,7 +85,7 @@ def _show_use(use: ExpertUse, style: str) -> None:
 
 @command.command()
 @click.argument("name", metavar="NAME")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=FILE)
 @click.option(
     "--weights",
     type=click.Choice(["random", "routed"]),
