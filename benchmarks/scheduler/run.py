@@ -52,9 +52,10 @@ class SchedulerSeed:
 
 SEEDS = {
     "nothing": SchedulerSeed(lines=()),
-    # A turn of an empty loop is 127 instructions, some 200 beyond the 256 numbers that Python keeps; a step for 16 sequences is
-    # 2.23 million: 3 % of a step, and 0.8 %.
+    # A turn of an empty loop is 105 instructions, and 196 beyond the 256 numbers that Python keeps; a step for 16 sequences is
+    # 2.23 million: 3 % of a step, 2.3 %, which is just beyond the margin, and 0.8 %.
     "loop": SchedulerSeed(lines=("for _ in range(465):", "    pass"), key="scheduler.decode_step.instructions"),
+    "middle loop": SchedulerSeed(lines=("for _ in range(380):", "    pass"), key="scheduler.decode_step.instructions"),
     "short loop": SchedulerSeed(lines=("for _ in range(175):", "    pass")),
     "sync": SchedulerSeed(lines=("self.device_module.synchronize()",), key="scheduler.decode_step.host_reads"),
     "read": SchedulerSeed(lines=("self.req_to_token_pool.req_to_token[0, 0].item()",), key="scheduler.decode_step.host_reads"),
