@@ -28,10 +28,10 @@ class Metric:
 
     name: str
     title: str
-    unit: str
-    better: Better
     family: str
     margin_ratio: float
+    unit: str = "ms"
+    better: Better = Better.LOWER
     gates: bool = True
     min_requests: int = 1
     closed_loop_only: bool = False
@@ -77,118 +77,49 @@ _ROWS = (
         headline=True,
         decimals=1,
     ),
-    Metric(
-        name="p99_itl_ms",
-        title="P99 ITL",
-        unit="ms",
-        better=Better.LOWER,
-        family="tail",
-        margin_ratio=0.10,
-        min_requests=300,
-        headline=True,
-    ),
-    Metric(name="median_itl_ms", title="Median ITL", unit="ms", better=Better.LOWER, family="itl", margin_ratio=0.03),
-    Metric(name="mean_itl_ms", title="Mean ITL", unit="ms", better=Better.LOWER, family="itl", margin_ratio=0.03),
-    Metric(name="p95_itl_ms", title="P95 ITL", unit="ms", better=Better.LOWER, family="tail", margin_ratio=0.06),
-    Metric(
-        name="es5_itl_ms",
-        title="ES5 ITL (mean of the worst 5 %)",
-        unit="ms",
-        better=Better.LOWER,
-        family="tail",
-        margin_ratio=0.06,
-    ),
-    Metric(name="mean_ttft_ms", title="Mean TTFT", unit="ms", better=Better.LOWER, family="ttft", margin_ratio=0.06),
-    Metric(
-        name="p99_ttft_ms", title="P99 TTFT", unit="ms", better=Better.LOWER, family="ttft", margin_ratio=0.10, min_requests=662
-    ),
+    Metric(name="p99_itl_ms", title="P99 ITL", family="tail", margin_ratio=0.10, min_requests=300, headline=True),
+    Metric(name="median_itl_ms", title="Median ITL", family="itl", margin_ratio=0.03),
+    Metric(name="mean_itl_ms", title="Mean ITL", family="itl", margin_ratio=0.03),
+    Metric(name="p95_itl_ms", title="P95 ITL", family="tail", margin_ratio=0.06),
+    Metric(name="es5_itl_ms", title="ES5 ITL (mean of the worst 5 %)", family="tail", margin_ratio=0.06),
+    Metric(name="mean_ttft_ms", title="Mean TTFT", family="ttft", margin_ratio=0.06),
+    Metric(name="p99_ttft_ms", title="P99 TTFT", family="ttft", margin_ratio=0.10, min_requests=662),
     Metric(
         name="p99_ttft_short_ms",
         title="P99 TTFT of short prompts",
-        unit="ms",
-        better=Better.LOWER,
         family="ttft",
         margin_ratio=0.10,
         min_requests=1324,
         is_by_name=True,
     ),
-    Metric(name="mean_e2e_ms", title="Mean E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.03),
-    Metric(name="p99_e2e_ms", title="P99 E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.05),
-    Metric(name="ready_s", title="Time to ready", unit="s", better=Better.LOWER, family="start", margin_ratio=0.25, decimals=1),
-    Metric(
-        name="weights_s",
-        title="Time to load weights",
-        unit="s",
-        better=Better.LOWER,
-        family="start",
-        margin_ratio=0.25,
-        decimals=1,
+    Metric(name="mean_e2e_ms", title="Mean E2E", family="e2e", margin_ratio=0.03),
+    Metric(name="p99_e2e_ms", title="P99 E2E", family="e2e", margin_ratio=0.05),
+    Metric(name="ready_s", title="Time to ready", unit="s", family="start", margin_ratio=0.25, decimals=1),
+    Metric(name="weights_s", title="Time to load weights", unit="s", family="start", margin_ratio=0.25, decimals=1),
+    Metric(name="compile_s", title="Time to compile", unit="s", family="start", margin_ratio=0.25, decimals=1),
+    Metric(name="capture_s", title="Time to capture graphs", unit="s", family="start", margin_ratio=0.25, decimals=1),
+    Metric(name="server_memory_mib", title="Server memory", unit="MiB", family="memory", margin_ratio=0.10, decimals=0),
+    Metric(name="gpu_memory_mib", title="GPU memory", unit="MiB", family="memory", margin_ratio=0.05, decimals=0),
+    *(
+        Metric(
+            name=name,
+            title=f"Growth of {title}",
+            unit="x in 10,000 requests",
+            better=better,
+            family="growth",
+            margin_ratio=margin_ratio,
+            closed_loop_only=better is Better.HIGHER,
+            decimals=4,
+            growth_of=growth_of,
+        )
+        for name, title, better, margin_ratio, growth_of in (
+            ("throughput_growth", "output throughput", Better.HIGHER, 0.10, "output_tok_per_s"),
+            ("server_memory_growth", "server memory", Better.LOWER, 0.02, "server_memory_mib"),
+            ("gpu_memory_growth", "GPU memory", Better.LOWER, 0.02, "gpu_memory_mib"),
+        )
     ),
-    Metric(
-        name="compile_s", title="Time to compile", unit="s", better=Better.LOWER, family="start", margin_ratio=0.25, decimals=1
-    ),
-    Metric(
-        name="capture_s",
-        title="Time to capture graphs",
-        unit="s",
-        better=Better.LOWER,
-        family="start",
-        margin_ratio=0.25,
-        decimals=1,
-    ),
-    Metric(
-        name="server_memory_mib",
-        title="Server memory",
-        unit="MiB",
-        better=Better.LOWER,
-        family="memory",
-        margin_ratio=0.10,
-        decimals=0,
-    ),
-    Metric(
-        name="gpu_memory_mib",
-        title="GPU memory",
-        unit="MiB",
-        better=Better.LOWER,
-        family="memory",
-        margin_ratio=0.05,
-        decimals=0,
-    ),
-    Metric(
-        name="throughput_growth",
-        title="Growth of output throughput",
-        unit="x in 10,000 requests",
-        better=Better.HIGHER,
-        family="growth",
-        margin_ratio=0.10,
-        closed_loop_only=True,
-        decimals=4,
-        growth_of="output_tok_per_s",
-    ),
-    Metric(
-        name="server_memory_growth",
-        title="Growth of server memory",
-        unit="x in 10,000 requests",
-        better=Better.LOWER,
-        family="growth",
-        margin_ratio=0.02,
-        decimals=4,
-        growth_of="server_memory_mib",
-    ),
-    Metric(
-        name="gpu_memory_growth",
-        title="Growth of GPU memory",
-        unit="x in 10,000 requests",
-        better=Better.LOWER,
-        family="growth",
-        margin_ratio=0.02,
-        decimals=4,
-        growth_of="gpu_memory_mib",
-    ),
-    Metric(
-        name="mean_tpot_ms", title="Mean TPOT", unit="ms", better=Better.LOWER, family="itl", margin_ratio=0.03, gates=False
-    ),
-    Metric(name="max_itl_ms", title="Max ITL", unit="ms", better=Better.LOWER, family="tail", margin_ratio=0.25, gates=False),
+    Metric(name="mean_tpot_ms", title="Mean TPOT", family="itl", margin_ratio=0.03, gates=False),
+    Metric(name="max_itl_ms", title="Max ITL", family="tail", margin_ratio=0.25, gates=False),
     Metric(
         name="request_per_s",
         title="Request throughput",
@@ -210,18 +141,8 @@ _ROWS = (
         closed_loop_only=True,
         decimals=1,
     ),
-    Metric(
-        name="median_ttft_ms",
-        title="Median TTFT",
-        unit="ms",
-        better=Better.LOWER,
-        family="ttft",
-        margin_ratio=0.06,
-        gates=False,
-    ),
-    Metric(
-        name="median_e2e_ms", title="Median E2E", unit="ms", better=Better.LOWER, family="e2e", margin_ratio=0.03, gates=False
-    ),
+    Metric(name="median_ttft_ms", title="Median TTFT", family="ttft", margin_ratio=0.06, gates=False),
+    Metric(name="median_e2e_ms", title="Median E2E", family="e2e", margin_ratio=0.03, gates=False),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ROWS}

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.error_rates.recordings import list_blocks
-from benchmarks.h200.serving.routed_noise import restore_h100, restore_h200
+from benchmarks.h200.serving.routed_noise import H100, ROUTED
+from benchmarks.history import restore_all
 from benchmarks.idle_share.shares import Idle, split_parts, summarize
 from perfgate.core import Outcome, Role
 from perfgate.evidence import Timing
@@ -92,7 +93,9 @@ class Cost:
 def main() -> None:
     """Write the page."""
     gpu = json.loads(GPU_LIVE.read_text()) if GPU_LIVE.exists() else None
-    PAGE.write_text(build_page([*read_costs(restore_h200()), *read_costs(restore_h100())], json.loads(LIVE.read_text()), gpu))
+    PAGE.write_text(
+        build_page([*read_costs(restore_all(ROUTED)), *read_costs(restore_all(H100))], json.loads(LIVE.read_text()), gpu)
+    )
 
 
 def read_costs(parent: Path) -> list[Cost]:

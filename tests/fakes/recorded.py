@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.history import restore_all
 from perfgate.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +37,9 @@ SPINNING = OTHERS / "closed-gpu-10-long"
 """The candidate was slowed on purpose, and both arms were profiled: REGRESSION."""
 
 
-def bring_back(restore):
-    """The folder of all sessions that `restore` takes from the history; a shallow clone has none, and the test is skipped."""
+def bring_back(folder):
+    """The folder with all its sessions, out of the history; a shallow clone has none, and the test is skipped."""
     try:
-        return restore()
+        return restore_all(folder)
     except InputError as error:
         pytest.skip(str(error))

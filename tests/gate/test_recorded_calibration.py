@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from benchmarks.h200.serving.routed_noise import restore_h100
+from benchmarks.h200.serving.routed_noise import H100
 from perfgate.cli import main
 from perfgate.core import Fingerprint
 from perfgate.errors import InputError
@@ -182,7 +182,7 @@ def test_calibrate__the_shipped_baseline_is_what_the_raw_data_gives(tmp_path):
 
 
 def test_calibrate__the_shipped_baseline_of_h100_is_what_the_history_gives(tmp_path):
-    folder = bring_back(restore_h100)
+    folder = bring_back(H100)
     quiet = [word for number in range(1, 8) for word in ("--from", str(folder / f"mxfp4-mixed-c16-aa-{number}"))]
     slowed = [word for name in ("gpu-15", "rare-prefill") for word in ("--injected", str(folder / f"mxfp4-mixed-c16-{name}"))]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.h200.serving.routed_noise import restore_h100, restore_h200
+from benchmarks.h200.serving.routed_noise import H100, ROUTED
 from benchmarks.idle_share.shares import Stay, split_parts, summarize
 from benchmarks.idle_share.write_cost import (
     PAGE,
@@ -84,7 +84,7 @@ def test_build_page__with_a_live_run_on_a_gpu(tmp_path):
 
 def test_read_cost__counts_whole_blocks_and_the_minutes_to_the_look():
     """The recorded session measured four blocks; its first look decided."""
-    cost = read_cost(bring_back(restore_h200) / "mxfp4-mixed-c16-graphs-aa-6")
+    cost = read_cost(bring_back(ROUTED) / "mxfp4-mixed-c16-graphs-aa-6")
 
     assert (cost.outcome, cost.blocks, cost.decided) == (Outcome.PASS, 4, 2)
     # As the folder's events tell: the second block ended 307.8 s after the first server's start.
@@ -94,14 +94,14 @@ def test_read_cost__counts_whole_blocks_and_the_minutes_to_the_look():
 
 
 def test_read_cost__of_what_was_never_decided():
-    cost = read_cost(bring_back(restore_h200) / "mxfp4-mixed-c16-graphs-aa-5")
+    cost = read_cost(bring_back(ROUTED) / "mxfp4-mixed-c16-graphs-aa-5")
 
     assert (cost.outcome, cost.blocks, cost.decided, cost.decided_s) == (Outcome.INCONCLUSIVE, 1, None, None)
     assert list_cost(cost, 0.0)[4:6] == ["-", "-"]
 
 
 def test_read_cost__both_gpus_are_paid_for():
-    cost = read_cost(bring_back(restore_h100) / "mxfp4-tp2-closed-c16-aa-1")
+    cost = read_cost(bring_back(H100) / "mxfp4-tp2-closed-c16-aa-1")
 
     assert list_cost(cost, 0.0)[1] == "2 nvidia-h100-80gb-hbm3"
     # Wall time of both.
@@ -109,8 +109,8 @@ def test_read_cost__both_gpus_are_paid_for():
 
 
 def test_write_cost__the_page_is_what_the_folders_give(monkeypatch, tmp_path):
-    bring_back(restore_h100)
-    bring_back(restore_h200)
+    bring_back(H100)
+    bring_back(ROUTED)
     monkeypatch.setattr("benchmarks.idle_share.write_cost.PAGE", tmp_path / "cost.md")
     main()
 

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.h200.serving.growth import list_blocks
 from benchmarks.h200.serving.routed_noise import (
+    H100,
     H100_PAGE,
     HEADLINE,
     PAGE,
@@ -17,8 +18,6 @@ from benchmarks.h200.serving.routed_noise import (
     list_needs,
     measure_scatter,
     read_stored,
-    restore_h100,
-    restore_h200,
     tell_false_alarms,
     write_tables,
 )
@@ -34,10 +33,16 @@ OUTCOMES = {
     "bf16-closed-c16-fused-sum": Outcome.INVALID,
     "mxfp4-c1-aa-1": Outcome.PASS,
     "mxfp4-c4-aa-1": Outcome.INCONCLUSIVE,
+    "mxfp4-c4-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-decode-aa-1": Outcome.PASS,
     "mxfp4-mixed-c64-aa-1": Outcome.INVALID,
+    "mxfp4-mixed-c64-aa-2": Outcome.INCONCLUSIVE,
+    "mxfp4-prefill-aa-1": Outcome.PASS,
+    "mxfp4-rate20-aa-2": Outcome.INCONCLUSIVE,
     "mxfp4-rate70-aa-1": Outcome.INCONCLUSIVE,
     "mxfp4-saturation-aa-1": Outcome.INVALID,
+    "mxfp4-saturation-aa-2": Outcome.INCONCLUSIVE,
+    "deepseek-closed-c16-aa-1": Outcome.INVALID,
     "dummy-closed-c16": Outcome.INVALID,
     "mxfp4-closed-c16-aa-1": Outcome.PASS,
     "mxfp4-closed-c16-aa-2-m2": Outcome.INCONCLUSIVE,
@@ -58,13 +63,13 @@ MIN_EFFECTIVE = 20.0
 
 @pytest.fixture(scope="module")
 def stored():
-    return {one.name: one for one in read_stored(bring_back(restore_h200))}
+    return {one.name: one for one in read_stored(bring_back(ROUTED))}
 
 
 @pytest.fixture(scope="module")
 def history():
     """All sessions of H100s."""
-    return bring_back(restore_h100)
+    return bring_back(H100)
 
 
 def test_read_stored__every_session_is_judged_to_the_outcome_that_its_page_tells(stored):
@@ -149,9 +154,9 @@ def test_recorded_windows__graphs_of_prefill_end_their_scatter():
 def test_tell_false_alarms__counts_equal_arms_that_were_judged(stored):
     told = tell_false_alarms(stored.values())
 
-    # One-sided, none in thirteen: 1 - 0.05 ** (1 / 13) = 0.21.
-    assert told.startswith("Sessions of equal arms with a judged block: 13, independent verdicts: 13, false alarms: 0;")
-    assert "at most 21 %" in told
+    # One-sided, none in eighteen: 1 - 0.05 ** (1 / 18) = 0.15.
+    assert told.startswith("Sessions of equal arms with a judged block: 18, independent verdicts: 18, false alarms: 0;")
+    assert "at most 15 %" in told
 
 
 @pytest.mark.parametrize(

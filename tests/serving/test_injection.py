@@ -181,7 +181,7 @@ def test_delay_requests__tells_what_a_hundred_spent(capsys):
 
 def test_read_injected_us__over_all_servers(tmp_path, capsys):
     for name, spent in (("one", 10.0), ("two", 40.0)):
-        tally = Tally(kind="host")
+        tally = Tally(kind="host", amount=1.0)
         for _ in range(PERIOD if name == "one" else 2 * PERIOD):
             tally.add(injected_us=spent)
         (tmp_path / name).write_text("INFO noise\n[prefix] " + capsys.readouterr().out + MEASURED + '{"kind": "ho\n')

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.h200.serving.routed_noise import Stored, read_stored, restore_h200
+from benchmarks.h200.serving.routed_noise import ROUTED, Stored, read_stored
+from benchmarks.history import restore_all
 from perfgate.metrics import MIN_GROWTH_WINDOWS
 from perfgate.verdict.policy import fix_policy
 from perfgate.verdict.series import read_blocks
@@ -46,7 +47,7 @@ def list_blocks(stored: Iterable[Stored]) -> Iterator[GrownBlock]:
 
 def main() -> None:
     """Print a line for each block, and what they say together."""
-    found = list(list_blocks(read_stored(restore_h200())))
+    found = list(list_blocks(read_stored(restore_all(ROUTED))))
     for one in found:
         print(f"{one.session} block {one.block}: {one.base:.4f} {one.candidate:.4f}, difference {one.difference:+.4f}")
     level = median(value for one in found for value in (one.base, one.candidate))

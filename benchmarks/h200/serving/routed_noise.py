@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import NormalDist, mean, median, pvariance, stdev
 
 from benchmarks.h200.serving.outcomes import list_outcome
-from benchmarks.history import ROOT, restore
+from benchmarks.history import restore_all
 from perfgate.core import Arm, CountState, Outcome, Role, Verdict, Window
 from perfgate.evidence import Session
 from perfgate.gate.case import load_case
@@ -28,10 +28,6 @@ from perfgate.verdict.series import read_blocks, read_series
 
 ROUTED = Path(__file__).with_name("routed")
 H100 = ROUTED.parents[2] / "h100" / "serving"
-H100_COMMIT = "e34eabace8e4ef29cc6cf6a8f417ca329835a668"
-"""The commit that holds all sessions of H100s."""
-H200_COMMIT = "287a6c09e253b6097f30d3e356c81beb34f42f85"
-"""The commit that holds all of `routed/`, of which some has no room in the tree."""
 PAGE, H100_PAGE = ROUTED / "README.md", H100 / "README.md"
 HEADLINE = "## Tables\n\nMade by `python -m benchmarks.h200.serving.routed_noise`.\n\n"
 SHOWN = {"output_tok_per_s": "throughput", "median_itl_ms": "median ITL", "p99_itl_ms": "P99 ITL"}
@@ -58,16 +54,6 @@ def read_stored(folder: Path) -> list[Stored]:
     return [_read(path.parent) for path in sorted(folder.glob("*/session.json"))]
 
 
-def restore_h100() -> Path:
-    """The folder of all sessions of H100s. Raise InputError where the history lacks them."""
-    return restore(H100_COMMIT, H100.relative_to(ROOT).as_posix())
-
-
-def restore_h200() -> Path:
-    """The folder of all sessions of H200s whose weights route. Raise InputError where the history lacks them."""
-    return restore(H200_COMMIT, ROUTED.relative_to(ROOT).as_posix())
-
-
 def _read(folder: Path) -> Stored:
     case = load_case(folder)
     return Stored(name=folder.name, scenario=case.scenario, session=case.session, verdict=case.verdict)
@@ -75,7 +61,7 @@ def _read(folder: Path) -> Stored:
 
 def main() -> None:
     """Print all tables, and renew each page's last section."""
-    for page, folder in ((PAGE, restore_h200()), (H100_PAGE, restore_h100())):
+    for page, folder in ((PAGE, restore_all(ROUTED)), (H100_PAGE, restore_all(H100))):
         tables = write_tables(read_stored(folder))
         print(tables)
         text, _, _ = page.read_text(encoding="utf-8").partition(HEADLINE)
@@ -151,7 +137,7 @@ def list_differences(stored: Stored) -> Iterator[Sequence[str]]:
     """A row a block: by how much the candidate differs from the base, as the verdict sees it; positive is worse."""
     differences = read_differences(stored)
     for block in range(stored.verdict.blocks):
-        cells = (f"{100 * expm1(differences[metric][block]):+.1f} %" for metric in SHOWN)
+        cells = (f"{100 * expm1(differences[metric][block]):+.1f} %" if metric in differences else "" for metric in SHOWN)
         yield (f"`{stored.name}`", "equal" if stored.is_equal else "unlike", str(block + 1), *cells)
 
 
@@ -185,16 +171,17 @@ def list_counters(stored: Iterable[Stored]) -> Iterator[Sequence[str]]:
 
 def tell_scatter(measured: Iterable[Stored]) -> str:
     """How blocks of equal arms differ, over all sessions of one workload."""
-    found: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+    found: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in measured:
         if one.is_equal:
-            differences = read_differences(one)
-            blocks = zip(*(differences[metric] for metric in SHOWN), strict=True)
-            found[one.scenario.name, one.scenario.workload_hash].extend(blocks)
+            seen = found[one.scenario.name, one.scenario.workload_hash]
+            for metric, values in read_differences(one).items():
+                seen[metric].extend(values)
     rows = [
         (f"`{name}`, `{work}`", title, str(len(values)), f"{100 * mean(values):+.2f} %", f"{100 * stdev(values):.2f} %")
         for (name, work), seen in found.items()
-        for title, values in zip(SHOWN.values(), zip(*seen, strict=True), strict=True)
+        for metric, title in SHOWN.items()
+        if len(values := seen[metric]) > 1
     ]
     head = ("scenario, its work", "metric", "blocks of equal arms", "mean difference", "standard deviation")
     return f"### Equal arms, all blocks of a scenario\n\n{draw(head, rows)}"

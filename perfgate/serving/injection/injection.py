@@ -20,8 +20,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfgate.errors import ServerError
@@ -101,17 +100,13 @@ def folder_name(text: str) -> str:
 
 def slow_down(injection: Injection) -> Callable[..., Any]:
     """Build an AROUND hook that lets the original run and then waits for the injected share of its duration."""
-    tally = Tally(kind=injection.kind)
+    tally = Tally(**asdict(injection))
 
     def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         begun = time.perf_counter()
         result = original(*args, **kwargs)
-        spent = 0.0
-        if tally.steps == 0:
-            announce(injection.kind, injection.amount)
-        if (tally.steps + 1) % injection.period == 0:
-            spent = _sleep((time.perf_counter() - begun) * injection.amount)
-        tally.add(injected_us=spent * 1e6)
+        is_slowed = tally.begin()
+        tally.add(injected_us=_sleep((time.perf_counter() - begun) * injection.amount) * 1e6 if is_slowed else 0.0)
         return result
 
     return hook
@@ -122,17 +117,12 @@ def delay_batches(injection: Injection) -> Callable[..., Any]:
 
     What it tells of is per batch of the kind: others are no steps to it.
     """
-    tally, wanted = Tally(kind=injection.kind), BATCHES[injection.kind]
-    is_announced = False
+    tally = Tally(**asdict(injection))
+    wanted = BATCHES[injection.kind]
 
     def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        nonlocal is_announced
-        if not is_announced:
-            is_announced = True
-            announce(injection.kind, injection.amount)
         if wanted is None or _does_prefill(*args, **kwargs) is wanted:
-            is_slowed = (tally.steps + 1) % injection.period == 0
-            tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6 if is_slowed else 0.0)
+            tally.add(injected_us=_sleep(injection.amount / 1e6) * 1e6 if tally.begin() else 0.0)
         return original(*args, **kwargs)
 
     return hook
@@ -144,14 +134,11 @@ def delay_requests(injection: Injection) -> Callable[..., Any]:
     What it tells of is per request. As a grammar does that is compiled for each request, it costs throughput and TTFT, and no
     step: fewer requests are in flight.
     """
-    # Requests overlap: the tally counts those that have waited.
-    tally, numbers = Tally(kind=injection.kind), count(1)
+    tally = Tally(**asdict(injection))
 
     async def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        begun, number = time.perf_counter(), next(numbers)
-        if number == 1:
-            announce(injection.kind, injection.amount)
-        if number % injection.period == 0:
+        begun = time.perf_counter()
+        if tally.begin():
             await asyncio.sleep(injection.amount / 1e6)
         tally.add(injected_us=(time.perf_counter() - begun) * 1e6)
         return await original(*args, **kwargs)

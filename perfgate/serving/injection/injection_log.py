@@ -30,11 +30,24 @@ def log_injected(kind: str, *, steps: int, injected_us: float, **more: float) ->
 
 @dataclass(slots=True)
 class Tally:
-    """Sums up what was injected, and tells it every hundred steps."""
+    """Says which steps are slowed, one of `period`; sums up what was injected, and tells it every hundred steps.
+
+    Requests overlap: `begun` counts those that came, `steps` those that are through.
+    """
 
     kind: str
+    amount: float
+    period: int = 1
+    begun: int = 0
     steps: int = 0
     injected_us: float = 0.0
+
+    def begin(self) -> bool:
+        """Begin a step, and say whether it is slowed; the first one says in the log that the hook runs."""
+        self.begun += 1
+        if self.begun == 1:
+            announce(self.kind, self.amount)
+        return self.begun % self.period == 0
 
     def add(self, *, injected_us: float) -> None:
         """Count one step and what it was made to spend."""

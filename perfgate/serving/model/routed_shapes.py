@@ -265,17 +265,17 @@ def _build_config(shape: Shape, layers: int, numbers: Format, choice: Choice) ->
 
 def _list_files(shape: Shape, config: Config) -> Mapping[str, str]:
     """The files of a folder by name, the config last."""
-    special = {"eos_token": f"w{config['eos_token_id']}", "unk_token": "w0"}
-    if "pad_token_id" in config:
-        special["pad_token"] = f"w{config['pad_token_id']}"
     ends: Config = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
+    named = {config[f"{name}_id"]: f"<{name}>" for name in ("eos_token", "pad_token") if f"{name}_id" in config}
+    words = {named.get(index, f"w{index}"): index for index in range(shape.vocabulary)}
     files: Mapping[str, Mapping[str, object]] = {
-        "tokenizer.json": _describe_tokenizer(shape.vocabulary),
+        "tokenizer.json": _describe_tokenizer(words),
         "tokenizer_config.json": {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": shape.context,
             "clean_up_tokenization_spaces": False,
-            **special,
+            "unk_token": "w0",
+            **{word.strip("<>"): word for word in named.values()},
         },
         "generation_config.json": {**ends, "do_sample": False},
         "config.json": config,
@@ -283,8 +283,11 @@ def _list_files(shape: Shape, config: Config) -> Mapping[str, str]:
     return {name: json.dumps(content, indent=1, sort_keys=True) + "\n" for name, content in files.items()}
 
 
-def _describe_tokenizer(vocabulary: int) -> Mapping[str, object]:
-    """One token is one word, so that counts are exact; the whole vocabulary can be written and read."""
+def _describe_tokenizer(words: Mapping[str, int]) -> Mapping[str, object]:
+    """One token is one word, so that counts are exact; the whole vocabulary can be written and read.
+
+    A special word is found wherever its letters stand, so none may be the beginning of another word.
+    """
     return {
         "version": "1.0",
         "truncation": None,
@@ -294,5 +297,5 @@ def _describe_tokenizer(vocabulary: int) -> Mapping[str, object]:
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
         "decoder": None,
-        "model": {"type": "WordLevel", "vocab": {f"w{index}": index for index in range(vocabulary)}, "unk_token": "w0"},
+        "model": {"type": "WordLevel", "vocab": dict(words), "unk_token": "w0"},
     }

@@ -49,6 +49,18 @@ def test_write_shape__the_whole_vocabulary_is_words(tmp_path, name):
     assert config["eos_token_id"] in recipe.never_generated
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_write_shape__a_special_word_begins_no_other(tmp_path, name):
+    """A tokenizer finds special words anywhere: with `w1` among them `w129279` became two tokens, and prompts became alike."""
+    folder = write_shape(tmp_path, name, Choice(layers=2))
+
+    tokens = json.loads((folder / "tokenizer_config.json").read_text())
+    special = {word for key, word in tokens.items() if key.endswith("_token")}
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    assert vocabulary[tokens["eos_token"]] == read_config(folder)["eos_token_id"]
+    assert {word for word in vocabulary if word.startswith(tuple(special))} == special
+
+
 def test_write_shape__what_was_chosen_stands_in_the_config(tmp_path):
     folder = write_shape(tmp_path, "gpt-oss-20b-shape", Choice(format="bf16", layers=3, seed=7, imbalance=3.0))
 
