@@ -1,12 +1,15 @@
 """What the seeds of `perfgate scheduler` showed is what was predicted, and a wrong answer would be told as one."""
 
 import json
+import re
 
 import pytest
 
 from benchmarks.scheduler.run import RESULTS, SEEDS, compare_seed, read_runs, summarize
 from perfgate.scheduler.rules import RULES
+from tests.documents.tracked import ROOT
 
+PAGE = ROOT / "docs" / "how-to" / "scheduler.md"
 KEY = "scheduler.decode_step.host_reads"
 
 
@@ -26,6 +29,15 @@ def test_results__each_comparison_is_as_predicted():
 
 def test_results__are_what_the_stored_runs_say():
     assert json.loads(RESULTS.read_text(encoding="utf-8")) == summarize(read_runs())
+
+
+def test_page__counts_of_each_seed_are_those_of_the_results():
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["comparisons"]
+    of_seed = {seed: [bool(one["lost"]) for one in found if one["seed"] == seed] for seed in SEEDS}
+
+    rows = re.findall(r"(?m)^\| [^|]+ \| (\d+) \| (\d+) \|", PAGE.read_text(encoding="utf-8"))
+
+    assert rows == [(str(len(losses)), str(sum(losses))) for losses in of_seed.values()]
 
 
 @pytest.mark.parametrize(("reads", "is_right"), [([101.0, 101.0], True), ([100.0, 100.0], False), ([100.4, 100.4], False)])
