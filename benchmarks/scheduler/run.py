@@ -164,7 +164,7 @@ def measure_distance(base: HostWork, candidate: HostWork) -> float:
 def describe_comparison(name: str, comparison: CostComparison, base: HostWork) -> dict[str, Any]:
     """What was found, and whether it is what was predicted; what was not run counts for neither."""
     lost = {
-        one.key: round(one.more / one.base, 5) if RULES[one.key].margin is not None else round(one.more, 3)
+        one.key: round(one.more / one.base, 5) if RULES[one.key].margin_ratio is not None else round(one.more, 3)
         for one in comparison.differences
         if one.kind is Kind.LOST
     }
