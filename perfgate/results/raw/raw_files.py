@@ -39,8 +39,8 @@ def is_packed(folder: Path, file: str) -> bool:
 def read_raw(path: Path) -> bytes:
     """The unpacked content of a raw file, one folder deep in a result folder or at its top.
 
-    Raise FileNotFoundError when it lies nowhere, EvidenceError for a packed one that is not as it was or one beyond the limit of
-    `perfgate.storage.bounded`, and OSError, EOFError or zlib.error for a file that cannot be unpacked.
+    Raise FileNotFoundError when it lies nowhere, EvidenceError for a packed one that is not as it was or one beyond the limit
+    of `perfgate.storage.bounded`, and OSError, EOFError or zlib.error for a file that cannot be unpacked.
     """
     for folder in () if path.exists() else path.parents[:2]:
         pack = read_pack(folder)
